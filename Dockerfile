@@ -14,7 +14,7 @@ COPY pyproject.toml README.md LICENSE /src/
 COPY smart_mcp_proxy /src/smart_mcp_proxy
 # dumb-init passes signals on and waits for the orphans of stdio servers, which nobody else would do for process 1.
 # What only serves to develop or debug the packages is left out: 14 MB of it are the symbols of uvloop.
-RUN /opt/mcpproxy/bin/pip install --no-cache-dir --no-compile "/src[postgres]" dumb-init \
+RUN /opt/mcpproxy/bin/pip install --no-cache-dir --no-compile "/src[postgres,metrics,otel]" dumb-init \
     && rm -rf /opt/mcpproxy/lib/python3*/site-packages/pip /opt/mcpproxy/lib/python3*/site-packages/pip-* \
     && find /opt/mcpproxy/lib -type d -name tests -prune -exec rm -r {} + \
     && find /opt/mcpproxy/lib -type f -regex '.*\.\(pyi\|pyx\|pxd\|c\|h\|a\)' -delete \

@@ -17,7 +17,7 @@ SOURCES := smart_mcp_proxy tests scripts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-search bench-sizes soak clean
+.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-search bench-sizes soak docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,6 +82,10 @@ bench-sizes: $(INSTALLED) ## Measure starts, memory and kinds of queries up to 1
 
 soak: $(INSTALLED) ## Run the long tests with the big numbers
 	$(BIN)/python -m pytest -m soak
+
+docs: $(INSTALLED) ## Build the documentation into .cache/docs; a broken link or anchor fails
+	$(BIN)/python scripts/regenerate_docs.py --check
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs auto -d .cache/doctrees docs .cache/docs
 
 clean: ## Remove everything that was installed or built
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

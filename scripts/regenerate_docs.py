@@ -1,20 +1,21 @@
-"""Writes the generated tables of README.md from the code: python scripts/regenerate_docs.py [--check]."""
+"""Write the generated parts of README.md and docs/ from the code: python scripts/regenerate_docs.py [--check].
 
-import json
+Regions between a pair of markers are replaced; pages of clients and errors are written whole.
+"""
+
 import re
 import sys
-import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
-from smart_mcp_proxy import errors
+from pages.client_pages import client_pages, connect_table, tried_table
+from pages.error_codes import tree
+from pages.error_pages import error_index, error_pages
+
 from smart_mcp_proxy.settings import all_settings
 
 ROOT = Path(__file__).parent.parent
-README = ROOT / "README.md"
-CLIENTS = ROOT / "tests" / "clients" / "tried.toml"
-RUNS = ROOT / "tests" / "clients" / "runs.json"
-CLIENT_HEADINGS = ("client", "version", "era", "HTTP", "stdio", "tried", "remarks")
-UNTRIED = "not tried"
+DOCS = ROOT / "docs"
 
 
 def settings_table() -> str:
@@ -28,39 +29,53 @@ def settings_table() -> str:
 
 def error_table() -> str:
     """The tree at the head of errors.py."""
-    tree = (errors.__doc__ or "").split("\n\n", 1)[1].rstrip()
-    return f"```text\n{tree}\n```"
+    return f"```text\n{tree()}\n```"
 
 
-def client_table() -> str:
-    """One row per client: what was seen in its last run, or that there was none."""
-    runs = json.loads(RUNS.read_text(encoding="utf-8"))
-    rows = [CLIENT_HEADINGS, ["---"] * len(CLIENT_HEADINGS)]
-    for client in tomllib.loads(CLIENTS.read_text(encoding="utf-8"))["client"]:
-        run = runs[client["run"]] if client["run"] else {}
-        seen = [run.get("version", ""), run.get("era", ""), run.get("http", UNTRIED), run.get("stdio", UNTRIED)]
-        rows.append([client["name"], *seen, run.get("tried", ""), client["remark"]])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+REGIONS: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"clients": lambda: connect_table("docs/clients/")},
+    "docs/clients/index.md": {"clients": lambda: connect_table(""), "tried": tried_table},
+    "docs/settings.md": {"settings": settings_table},
+    "docs/errors/index.md": {"codes": error_index, "errors": error_table},
+}
+"""Generated regions by file, each between `<!-- NAME:begin -->` and `<!-- NAME:end -->`."""
 
 
-def regenerated(text: str) -> str:
-    """`text` with the part between each pair of markers written anew."""
-    tables = {"clients": client_table(), "settings": settings_table(), "errors": error_table()}
-    for name, table in tables.items():
-        marked = re.compile(rf"(<!-- {name}:begin -->\n).*?(\n<!-- {name}:end -->)", re.DOTALL)
-        text, count = marked.subn(lambda match, table=table: match[1] + table + match[2], text)
+def regenerated(name: str, text: str) -> str:
+    """A file's text with the part between each pair of its markers written anew."""
+    for marker, made in REGIONS[name].items():
+        region = made()
+        marked = re.compile(rf"(<!-- {marker}:begin -->\n).*?(\n<!-- {marker}:end -->)", re.DOTALL)
+        text, count = marked.subn(lambda match, region=region: match[1] + region + match[2], text)
         if count != 1:
-            raise SystemExit(f"README.md needs exactly one pair of markers '{name}:begin' and '{name}:end'")
+            raise SystemExit(f"{name} needs exactly one pair of markers '{marker}:begin' and '{marker}:end'")
     return text
 
 
+def generated() -> dict[Path, str]:
+    """Every generated file, whole or in regions, with the text that it should have."""
+    files = {ROOT / name: regenerated(name, (ROOT / name).read_text(encoding="utf-8")) for name in REGIONS}
+    return files | {DOCS / name: text for name, text in (client_pages() | error_pages()).items()}
+
+
+def strangers(files: dict[Path, str]) -> list[Path]:
+    """Pages beside the generated ones that nothing generates any more."""
+    return [page for room in ("clients", "errors") for page in sorted((DOCS / room).glob("*.md")) if page not in files]
+
+
 def main() -> int:
-    old = README.read_text(encoding="utf-8")
-    new = regenerated(old)
+    files = generated()
+    stale = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    stale += (gone := strangers(files))
     if "--check" in sys.argv:
-        print("README.md is up to date" if new == old else "README.md is out of date: run scripts/regenerate_docs.py")
-        return int(new != old)
-    README.write_text(new, encoding="utf-8")
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is out of date: run scripts/regenerate_docs.py")
+        return int(bool(stale))
+    for path in gone:
+        path.unlink()
+    for path in stale:
+        if path in files:
+            path.write_text(files[path], encoding="utf-8")
     return 0
 
 

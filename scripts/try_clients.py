@@ -1,7 +1,7 @@
 """Drive every foreign client over every transport and note the outcome: python scripts/try_clients.py [OPTION ...].
 
-Writes tests/clients/runs.json, of which scripts/regenerate_docs.py makes the README's table of clients. Clients that
-were skipped keep what was noted before. What is installed for them lies in the user's cache folder.
+Writes tests/clients/runs.json, of which scripts/regenerate_docs.py makes the table of clients in docs/clients/index.md.
+Clients that were skipped keep what was noted before. What is installed for them lies in the user's cache folder.
 """
 
 import datetime

@@ -47,10 +47,10 @@ Transport = Literal["stdio", "http", "sse"]
 Era = Literal["handshake", "modern"]
 """handshake: protocol versions up to 2025-11-25, with `initialize`; modern: 2026-07-28, stateless."""
 
-ContentKind = Literal["prompts", "resources", "templates"]
+ContentKind = Literal["prompts", "resources", "templates", "skills"]
 """What servers list besides tools; templates are those of resources."""
 
-ItemKind = Literal["tool", "prompt", "resource", "resource_template"]
+ItemKind = Literal["tool", "prompt", "resource", "resource_template", "skill"]
 """What a search finds."""
 
 CallVariant = Literal["read", "write", "destructive"]
@@ -319,6 +319,7 @@ class CallRequest(msgspec.Struct, frozen=True):
         parent: Id of the activity record of the call that this one is a part of; None where it stands alone.
         line: The way back to the caller, for what the server asks it meanwhile; None where there is none.
         input: How its client can be asked for more; None where nobody can be.
+        extensions: What its client declares of extensions; None where nothing.
     """
 
     name: str
@@ -336,6 +337,7 @@ class CallRequest(msgspec.Struct, frozen=True):
     parent: str | None = None
     line: ClientLine | None = None
     input: ClientInput | None = None
+    extensions: Mapping[str, Mapping[str, Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

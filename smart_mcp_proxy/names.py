@@ -43,7 +43,12 @@ RESERVED_NAMES = frozenset(
 )
 """Names of the gateway's own tools; no upstream tool is ever listed under one of them."""
 
-IDENTITIES: dict[ContentKind, str] = {"prompts": "name", "resources": "uri", "templates": "uriTemplate"}
+IDENTITIES: dict[ContentKind, str] = {
+    "prompts": "name",
+    "resources": "uri",
+    "templates": "uriTemplate",
+    "skills": "uri",
+}
 """The member that tells a server's definitions of one kind apart."""
 
 _SEPARATOR = "__"

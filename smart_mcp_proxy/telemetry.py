@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, TextIO
 from urllib.parse import quote, quote_plus
@@ -26,6 +27,7 @@ __all__ = [
     "Activity",
     "ActivityKind",
     "configure_logging",
+    "fields",
     "get_logger",
     "has_secret",
     "new_activity_id",
@@ -33,6 +35,7 @@ __all__ = [
     "redact",
     "secrets_hidden",
     "spawn",
+    "traced_in",
 ]
 
 LOGGER_NAME = "mcpproxy"
@@ -54,6 +57,10 @@ _PIPE_BYTES = 1024 * 1024
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Terminal commands, ends of lines, and marks that reverse the direction of text."""
 
+_FIELDS = "fields"
+traced_in: ContextVar[str] = ContextVar("traced_in", default="")
+"""Id of the trace that the present request is recorded in; JSON lines have it."""
+
 _secrets: dict[str, int] = {}
 """Every spelling of the secrets in use, and how often it was asked to be hidden."""
 _spelled: tuple[str, ...] = ()
@@ -65,6 +72,15 @@ _random = random.Random(os.urandom(32))
 def get_logger(room: str) -> logging.Logger:
     """The logger of one room, below the common one."""
     return logging.getLogger(f"{LOGGER_NAME}.{room}")
+
+
+def fields(**facts: Any) -> dict[str, Any]:
+    """The `extra` of a log call: facts that are members of their own in a JSON line, beside the sentence.
+
+    Args:
+        **facts: Named like nothing that each line has: ts, level, logger, event, exception, trace_id.
+    """
+    return {_FIELDS: facts}
 
 
 def redact(text: str) -> str:
@@ -150,7 +166,7 @@ class _ConsoleFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line: ts, level, logger, event, and the exception where there is one."""
+    """One JSON object a line: ts, level, logger, event, its fields, and the exception where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = {
@@ -158,11 +174,23 @@ class _JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "event": redact(record.getMessage()),
+            **_redacted(getattr(record, _FIELDS, {})),
         }
+        if trace := traced_in.get():
+            event["trace_id"] = trace
         if record.exc_info:
             event["exception"] = redact(self.formatException(record.exc_info))
         text = json.dumps(event, ensure_ascii=False)  # hidden before this: JSON spells some characters otherwise
         return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _redacted(value: Any) -> Any:
+    """A field's value without secrets, whatever it is made of; JSON holds it in any case."""
+    if isinstance(value, Mapping):
+        return {redact(str(key)): _redacted(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_redacted(one) for one in value]
+    return value if isinstance(value, int | float | None) else redact(str(value))
 
 
 class _LogFile(logging.FileHandler):

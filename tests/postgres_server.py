@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-__all__ = ["ABSENT", "PASSWORD", "USER", "PostgresServer", "programs", "running_server"]
+__all__ = ["ABSENT", "PASSWORD", "USER", "PostgresServer", "free_port", "programs", "running_server"]
 
 USER, PASSWORD = "mcpproxy", "s3cret-of-the-tests"
 ABSENT = "PostgreSQL's server programs are absent: apt-get install postgresql"
@@ -115,7 +115,7 @@ def running_server(port: int | None = None) -> Iterator[PostgresServer]:
     try:
         if account:
             shutil.chown(scratch, "postgres", "postgres")
-        yield from _run(folder, scratch, account, port or _free_port())
+        yield from _run(folder, scratch, account, port or free_port())
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -149,7 +149,7 @@ def _run(folder: Path, scratch: Path, account: dict[str, Any], port: int) -> Ite
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

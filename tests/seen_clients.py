@@ -1,4 +1,4 @@
-"""What a run of a foreign client leaves for the README's table: which client it was, and the era that it spoke."""
+"""What a run of a foreign client leaves for the table of clients: which client it was, and the era that it spoke."""
 
 import json
 import subprocess

@@ -17,12 +17,14 @@ import pytest
 
 from smart_mcp_proxy.telemetry import (
     configure_logging,
+    fields,
     get_logger,
     has_secret,
     printable,
     redact,
     secrets_hidden,
     spawn,
+    traced_in,
 )
 
 Written = Callable[[], str]
@@ -137,6 +139,36 @@ def test_json_lines_are_one_object_each_without_secrets(written: Written, secret
     assert failed["event"] == "failed\nbadly"
     assert "ValueError: bad [hidden]" in failed["exception"]
     assert json.dumps(secret)[1:-1] not in text
+
+
+def test_a_json_line_has_its_facts_as_members_and_no_secret_in_them(written: Written) -> None:
+    """A query asks for `server`, not for words of a sentence; what is within it is no JSON inside a string."""
+    configure_logging("INFO", style="json")
+    with secrets_hidden(["hunter22"]):
+        states = {"github": "ready", "x hunter22": ["a hunter22", 7, None, True]}
+        get_logger("upstream").warning("server %s", "github", extra=fields(server="github", states=states))
+    line = json.loads(written())
+    assert (line["event"], line["server"]) == ("server github", "github")
+    assert line["states"] == {"github": "ready", "x [hidden]": ["a [hidden]", 7, None, True]}
+    assert "trace_id" not in line
+
+
+def test_a_json_line_names_the_trace_that_it_belongs_to(written: Written) -> None:
+    """From a line of the log to its trace, and back."""
+    configure_logging("INFO", style="json")
+    token = traced_in.set("ab" * 16)
+    try:
+        get_logger("upstream").warning("late")
+    finally:
+        traced_in.reset(token)
+    assert json.loads(written())["trace_id"] == "ab" * 16
+
+
+def test_a_line_for_people_is_the_same_with_facts(written: Written) -> None:
+    """They are in the sentence already."""
+    configure_logging("INFO")
+    get_logger("upstream").warning("server %s", "github", extra=fields(server="github"))
+    assert written().endswith(" WARNING upstream: server github\n")
 
 
 HOSTILE = "a\n12:30:01 ERROR gateway: forged\r\x1b[2J\x9b31m\u202edesrever\u2028b\x00"

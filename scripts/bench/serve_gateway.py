@@ -1,7 +1,7 @@
 """Our gateway as the benchmark runs it: the same transports as `mcpproxy serve`, without its chatter.
 
 Usage: python -m bench.serve_gateway stdio|http|prepare CONFIG DATA_DIR [--port N] [--profile FILE] [--no-poll]
-           [--embedder NAME]
+           [--embedder NAME] [--metrics] [--traces SHARE --collector URL]
 
 `prepare` lists every server once, so that the catalog is stored, and ends.
 """
@@ -26,7 +26,7 @@ SETTLE_S = 60.0
 
 
 async def serve(options: argparse.Namespace) -> int:
-    settings = Settings(data_dir=options.data_dir, embedder=options.embedder)
+    settings = Settings(data_dir=options.data_dir, embedder=options.embedder, metrics=options.metrics)
     servers = load_servers(options.config.read_text()).servers
     with stop_signals() as stop:
         async with open_gateway(settings, servers, environ=os.environ) as gateway, settled_process():
@@ -51,8 +51,15 @@ def main() -> None:
     parser.add_argument("--embedder", default="BM25")
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--no-poll", action="store_true", help="sleep at once after something was sent")
+    parser.add_argument("--metrics", action="store_true", help="count activity for /metrics")
+    parser.add_argument("--traces", type=float, help="share of calls whose traces are recorded")
+    parser.add_argument("--collector", default="", help="where they are sent")
     options = parser.parse_args()
     configure_logging("WARNING")
+    if options.traces is not None:
+        os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = options.collector
+        os.environ["OTEL_TRACES_SAMPLER"] = "parentbased_traceidratio"
+        os.environ["OTEL_TRACES_SAMPLER_ARG"] = str(options.traces)
     if options.no_poll:
         setattr(busy_poll, "POLL_S", 0.0)  # noqa: B010  (a constant)
     if options.profile:

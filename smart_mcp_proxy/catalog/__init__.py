@@ -7,6 +7,7 @@ from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.tables.activity import FAILED, ActivityFilter, StoredActivity
+from smart_mcp_proxy.catalog.tables.activity_stats import GROUPINGS, ActivityFigures, FiguresQuery, Grouping
 from smart_mcp_proxy.catalog.tables.agent_tokens import (
     AgentToken,
     find_agent_tokens,
@@ -32,17 +33,21 @@ from smart_mcp_proxy.catalog.tables.toolsets import KEPT_PER_PRINCIPAL, Toolset,
 __all__ = [
     "DATABASE_NAME",
     "FAILED",
+    "GROUPINGS",
     "INSTANCE_STALE_S",
     "KEPT_PER_PRINCIPAL",
     "LINKS_PER_PRINCIPAL",
     "LINK_LIFE_S",
     "NO_ROOM_HINT",
     "USES_NEEDED",
+    "ActivityFigures",
     "ActivityFilter",
     "AgentToken",
     "Catalog",
     "Diff",
     "Example",
+    "FiguresQuery",
+    "Grouping",
     "Instance",
     "Lesson",
     "SealedValue",

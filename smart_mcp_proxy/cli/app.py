@@ -3,15 +3,13 @@
 A command's file is imported when the command is typed, so that `--help` and a mistyped word cost a tenth of a second.
 """
 
-import io
 import os
 import sys
-from typing import IO, cast
 
 from cyclopts import App, CycloptsError, Parameter
-from rich.console import Console
 
 from smart_mcp_proxy import __version__
+from smart_mcp_proxy.cli.commands.machine.help_pages import HelpConsole
 from smart_mcp_proxy.cli.exit_codes import EXIT_INTERRUPTED
 
 __all__ = ["build_app", "main"]
@@ -34,7 +32,9 @@ COMMANDS = {
     "scan": "Look for attacks on agents in tool definitions.",
     "token": "Make, list and revoke tokens for agents that connect over HTTP.",
     "eval": "Measure how good the answers are.",
+    "ui": "Open the page on which you see and decide what the gateway does.",
     "activity": "See what agents searched and called, and export it.",
+    "stats": "See what the gateway served and saved.",
     "data": "Copy the catalog to a database and back, back it up, restore it.",
     "doctor": "Check the whole set-up and say what to repair.",
     "config": "Show the settings in force and the file the servers come from.",
@@ -60,7 +60,9 @@ MODULES = {
     "scan": "catalog.scan",
     "token": "operate.token",
     "eval": "catalog.evaluate",
+    "ui": "machine.ui",
     "activity": "operate.activity",
+    "stats": "figures.stats",
     "data": "operate.data",
     "doctor": "operate.doctor",
     "config": "servers.config",
@@ -92,7 +94,7 @@ def build_app() -> App:
         help_epilogue=_EXAMPLES,
         help_format="plaintext",
         version=__version__,
-        console=_help_console(),
+        console=HelpConsole(),
         default_parameter=Parameter(negative=(), show_default=False),
         print_error=False,
         exit_on_error=False,
@@ -103,32 +105,6 @@ def build_app() -> App:
         module = f"smart_mcp_proxy.cli.commands.{MODULES[name]}"
         app.command(f"{module}:app", name=name, help=summary, sort_key=place)
     return app
-
-
-class _Unpadded(io.TextIOBase):
-    """Standard output, lines without blanks at their ends: help pages are wrapped off a terminal, too."""
-
-    def __init__(self) -> None:
-        self._begun = ""
-
-    def write(self, text: str) -> int:
-        """Writes the lines that are complete; called by rich, which ends with one that is."""
-        *lines, self._begun = (self._begun + text).split("\n")
-        sys.stdout.writelines(line.rstrip() + "\n" for line in lines)
-        return len(text)
-
-    def flush(self) -> None:
-        """Writes what is left."""
-        sys.stdout.write(self._begun)
-        sys.stdout.flush()
-        self._begun = ""
-
-
-def _help_console() -> Console | None:
-    """The writer of help pages; None for the usual one, on a terminal."""
-    if sys.stdout.isatty():
-        return None
-    return Console(file=cast("IO[str]", _Unpadded()), markup=False)
 
 
 def main() -> int:

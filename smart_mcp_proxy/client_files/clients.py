@@ -36,6 +36,7 @@ class KnownClient:
         always: What both need.
         variable: Reference to an environment variable, with `{}` for its name; empty where the client fills none in.
         bearer_key: Key that names the variable which holds a bearer token, instead of a header.
+        says: Parts of the name that it gives when it connects; empty where no run has shown it.
         restart: What makes the client read the file again.
     """
 
@@ -57,6 +58,7 @@ class KnownClient:
     always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     variable: str = ""
     bearer_key: str = ""
+    says: tuple[str, ...] = ()
     restart: str = "Restart it"
 
 
@@ -71,6 +73,7 @@ KNOWN_CLIENTS = (
         http={"type": "http"},
         always={"alwaysLoad": True},  # else it hides our tools behind its own search, see notes/clients.md, 1
         variable="${{{}}}",
+        says=("claude-code",),
         restart="Start a new session",
     ),
     KnownClient(
@@ -79,8 +82,16 @@ KNOWN_CLIENTS = (
         ("~/.config/Claude/claude_desktop_config.json",),
         ("~/Library/Application Support/Claude/claude_desktop_config.json",),
         url_key="",
+        says=("claude-ai", "claude desktop"),
     ),
-    KnownClient("cursor", "Cursor", ("~/.cursor/mcp.json",), project=".cursor/mcp.json", variable="${{env:{}}}"),
+    KnownClient(
+        "cursor",
+        "Cursor",
+        ("~/.cursor/mcp.json",),
+        project=".cursor/mcp.json",
+        variable="${{env:{}}}",
+        says=("cursor",),
+    ),
     KnownClient(
         "vscode",
         "VS Code",
@@ -91,6 +102,7 @@ KNOWN_CLIENTS = (
         stdio={"type": "stdio"},
         http={"type": "http"},
         variable="${{env:{}}}",
+        says=("visual studio code", "vscode"),
         restart="Start the server in its MCP list",
     ),
     KnownClient(
@@ -110,6 +122,7 @@ KNOWN_CLIENTS = (
         text_format="toml",
         headers_key="http_headers",
         bearer_key="bearer_token_env_var",
+        says=("codex",),
         restart="Start a new session",
     ),
     KnownClient(
@@ -119,6 +132,7 @@ KNOWN_CLIENTS = (
         project=".gemini/settings.json",
         http={"type": "http"},
         variable="${}",
+        says=("gemini-cli",),
         restart="Start a new session",
     ),
     KnownClient(
@@ -133,6 +147,7 @@ KNOWN_CLIENTS = (
         http={"type": "remote"},
         always={"enabled": True},
         variable="{{env:{}}}",
+        says=("opencode",),
         restart="Start a new session",
     ),
     KnownClient(

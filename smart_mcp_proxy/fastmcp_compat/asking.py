@@ -106,7 +106,7 @@ class Asking:
 
 def input_of(ctx: ServerRequestContext[Any]) -> ClientInput | None:
     """Inputs of this request's client: how to ask it, or its answers; None if it cannot be asked."""
-    if ctx.method not in wire_methods.INPUT_REQUIRED_METHODS:
+    if ctx.method not in (*wire_methods.INPUT_REQUIRED_METHODS, "tasks/get"):  # a task's questions are in its state
         return None
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         asking = asking_of(ctx.session)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from smart_mcp_proxy.extensions import Extensions
 from smart_mcp_proxy.models import ClientInput, ClientLine, Era, OnProgress, Principal
 
 __all__ = ["ClientHandlers", "ClientSession", "ContentHandlers", "Inbound"]
@@ -36,6 +37,7 @@ class Inbound:
         method: What is asked for.
         input: How its sender can be asked for more; None where it cannot be.
         line: The way back to its sender, for what servers ask and tell it meanwhile; None in the modern era.
+        extensions: What its sender declares of extensions; None where nothing.
     """
 
     params: Mapping[str, Any]
@@ -50,6 +52,7 @@ class Inbound:
     method: str = ""
     input: ClientInput | None = None
     line: ClientLine | None = None
+    extensions: Extensions | None = None
 
 
 class ClientHandlers(Protocol):

@@ -4,6 +4,7 @@ A modern client hears it on a `subscriptions/listen` stream it has opened, a cli
 or on the stream that it keeps open with a GET.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Literal
@@ -26,6 +27,7 @@ from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.events import Event
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.task_notices import Following, acknowledging, task_ids_in, teller
 from smart_mcp_proxy.models import Principal
 
 __all__ = ["ContentGroup", "ListChangedHub", "Watching", "tell", "tell_contents", "tell_updated", "watch_nothing"]
@@ -66,6 +68,7 @@ class ListChangedHub:
         on_listen: Told of a path and a principal when the first client listens there on its behalf.
         on_leave: Told of them when the last one has left.
         watching: Subscribes to the resources that a client names.
+        following: Looks at the tasks that a client names; None where there are none.
     """
 
     def __init__(
@@ -75,10 +78,12 @@ class ListChangedHub:
         on_listen: Callable[[str, Principal], None],
         on_leave: Callable[[str, Principal], None],
         watching: Watching = watch_nothing,
+        following: Following | None = None,
     ) -> None:
         self.is_announcing = is_announcing
         self._on_leave = on_leave
         self._watching = watching
+        self._following = following
         self._listeners: dict[tuple[str, Principal], _Listeners] = {}
         self.listened: Event[str, Principal] = Event()
         """Tells of a path and a principal when the first client listens there on its behalf."""
@@ -117,6 +122,7 @@ class ListChangedHub:
     async def _listen(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
+        task_ids = task_ids_in(ctx, params.notifications)
         place = served_path(), principal()
         listeners = self._listeners.get(place)
         if listeners is None:
@@ -124,14 +130,27 @@ class ListChangedHub:
             listeners = self._listeners[place] = _Listeners()
         listeners.count += 1
         try:
-            if params.notifications.resource_subscriptions:
-                return await self._watch(listeners, place, ctx, params)
-            return await listeners.handler(ctx, params)
+            if task_ids and self._following is not None:
+                opened = asyncio.Event()
+                async with self._following(*place, task_ids, teller(ctx, opened)) as agreed:
+                    return await self._serve(listeners, place, acknowledging(ctx, agreed, opened), params)
+            return await self._serve(listeners, place, ctx, params)
         finally:
             listeners.count -= 1
             if not listeners.count:
                 del self._listeners[place]
                 self._on_leave(*place)
+
+    async def _serve(
+        self,
+        listeners: "_Listeners",
+        place: tuple[str, Principal],
+        ctx: ServerRequestContext[Any, Any],
+        params: mcp_types.SubscriptionsListenRequestParams,
+    ) -> mcp_types.SubscriptionsListenResult:
+        if params.notifications.resource_subscriptions:
+            return await self._watch(listeners, place, ctx, params)
+        return await listeners.handler(ctx, params)
 
     async def _watch(
         self,

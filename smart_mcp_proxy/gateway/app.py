@@ -13,20 +13,22 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
+from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
+from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
+from smart_mcp_proxy.gateway.agent_parts import Requests, open_agent, open_requests
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
+from smart_mcp_proxy.gateway.observability.choose import opened_metrics, opened_tracing
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.parts import (
     Admin,
     Base,
     Lists,
-    Requests,
     Upstreams,
     open_admin,
-    open_agent,
     open_lists,
-    open_requests,
     open_upstreams,
 )
 from smart_mcp_proxy.gateway.retrieval.kinds import KindSearch
@@ -52,7 +54,7 @@ log = get_logger("gateway")
 
 
 @asynccontextmanager
-async def open_gateway(
+async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere)
     settings: Settings,
     servers: Mapping[str, ServerConfig],
     *,
@@ -62,6 +64,7 @@ async def open_gateway(
     clock: Callable[[], float] = time.monotonic,
     worker: Worker = ALONE,
     serves: bool = True,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[Gateway]:
     """Open a gateway; its upstreams start in the background afterwards (see `Gateway.start_upstreams`).
 
@@ -74,6 +77,7 @@ async def open_gateway(
         clock: Monotonic seconds.
         worker: This process among its workers.
         serves: Whether agents call through it; other gateways on its store then leave it a share of the limits.
+        tracing: Makes spans of requests; None for what the environment asks for.
 
     Raises:
         ConfigError: `passthrough` is not configured, the data directory or database cannot be used, or sign-ins to
@@ -85,8 +89,14 @@ async def open_gateway(
     usable, unavailable = available(settings, environ)
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(opened_catalog(settings))
-        recorder = await stack.enter_async_context(opened_activity_log(catalog, settings))
-        base = Base(settings, usable, config, environ, clock, catalog, recorder, worker)
+        metrics = opened_metrics(settings, config.servers)
+        on_record = None if metrics is None else metrics.note
+        recorder = await stack.enter_async_context(opened_activity_log(catalog, settings, on_record))
+        if tracing is None and serves:
+            tracing = await stack.enter_async_context(opened_tracing(environ, is_strict=settings.strict))
+        base = Base(
+            settings, usable, config, environ, clock, catalog, recorder, worker, tracing=tracing, metrics=metrics
+        )
         upstreams = await open_upstreams(base, stack)
         lists = await open_lists(base, upstreams, stack)
         requests = open_requests(base, upstreams, lists, stack)
@@ -111,10 +121,13 @@ def _assemble(
     toolsets = Toolsets(catalog, views.of, requests.calls, base.clock)
     surfaces = ToolSurfaces(views, toolsets, partial(_tool_parts, base, upstreams, lists, requests, admin))
     upstream_start = UpstreamStart()
+    server_sign_ins = ServerSignIns(upstreams.sign_ins, config.servers, base.environ, base.changes.announce)
+    stack.push_async_callback(server_sign_ins.close)
     agent = open_agent(base, upstreams, lists, requests, surfaces, toolsets, upstream_start.soon, stack)
     return Gateway(
         settings=settings,
         worker=base.worker,
+        metrics=base.metrics,
         config=config,
         catalog=catalog,
         index=base.index,
@@ -135,6 +148,7 @@ def _assemble(
         toolsets=toolsets,
         content_lookup=requests.content_lookup,
         contents=requests.contents,
+        tasks=requests.tasks,
         subscriptions=requests.subscriptions,
         agent=agent,
         visitors=Visitors(base.recorder),
@@ -144,6 +158,8 @@ def _assemble(
         approvals=admin.approvals,
         management=admin.management,
         agent_tokens=AgentTokens(catalog),
+        page_sessions=PageSessions(catalog),
+        server_sign_ins=server_sign_ins,
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
         condition=admin.condition,
         reconfiguration=admin.reconfiguration,

@@ -6,6 +6,7 @@ from typing import Final
 
 from smart_mcp_proxy.errors import MissingExtraError
 from smart_mcp_proxy.gateway.indexing.embedding import VectorSetup
+from smart_mcp_proxy.gateway.observability.choose import missing_packages
 from smart_mcp_proxy.gateway.sandbox import runnable
 from smart_mcp_proxy.plugins import ENGINES_GROUP, load_plugin
 from smart_mcp_proxy.search import Bm25fEngine, Engine
@@ -69,7 +70,7 @@ def missing_extras(settings: Settings, environ: Mapping[str, str]) -> list[Missi
             look()
         except MissingExtraError as exc:
             missing.append(exc)
-    return missing
+    return missing + missing_packages(settings, environ)
 
 
 def available(settings: Settings, environ: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:

@@ -13,6 +13,8 @@ from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.management import Management
+from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
+from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
 from smart_mcp_proxy.gateway.admin.status import GatewayStatus
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -26,6 +28,7 @@ from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import ListSync
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
+from smart_mcp_proxy.gateway.observability.metrics import Metrics
 from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
@@ -33,7 +36,9 @@ from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
+from smart_mcp_proxy.gateway.sessions.method_handlers import MethodHandlers
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
+from smart_mcp_proxy.gateway.sessions.task_handlers import TaskHandlers
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
@@ -57,6 +62,7 @@ class Gateway:
     Attributes:
         settings: Frozen settings.
         worker: This process among its workers.
+        metrics: Counts activity; None where nothing is counted.
         config: The configuration in force.
         catalog: The truth about what servers list.
         index: Searches the visible tools.
@@ -77,6 +83,7 @@ class Gateway:
         toolsets: Tools chosen by searches, at addresses of their own.
         content_lookup: Prompts and resources at a path.
         contents: Answers what agents ask of them.
+        tasks: Answers what agents ask of tasks.
         subscriptions: Which client hears of which resource.
         agent: Answers agents.
         visitors: Clients without a session.
@@ -86,6 +93,8 @@ class Gateway:
         approvals: What waits for the user.
         management: Changes the servers.
         agent_tokens: Scoped tokens of agents.
+        page_sessions: Browsers that are let in to the page.
+        server_sign_ins: Sign-ins at servers that a person begins there.
         unmatched: What the configuration names and no server lists.
         condition: States, and why answers are worse than they could be.
         reconfiguration: Puts another configuration in force.
@@ -94,6 +103,7 @@ class Gateway:
 
     settings: Settings
     worker: Worker
+    metrics: Metrics | None
     config: Configuration
     catalog: Catalog
     index: SearchIndex
@@ -114,6 +124,7 @@ class Gateway:
     toolsets: Toolsets
     content_lookup: ContentLookup
     contents: ContentHandlers
+    tasks: TaskHandlers
     subscriptions: Subscriptions
     agent: Agent
     visitors: Visitors
@@ -123,6 +134,8 @@ class Gateway:
     approvals: Approvals
     management: Management
     agent_tokens: AgentTokens
+    page_sessions: PageSessions
+    server_sign_ins: ServerSignIns
     unmatched: Unmatched
     condition: Condition
     reconfiguration: Reconfiguration
@@ -143,7 +156,13 @@ class Gateway:
 
     def mcp_server(self) -> FastMCP:
         """A FastMCP server that agents can be connected to. It lets everyone in."""
-        parts = (self.agent, self.contents, self.clients, self.fleet.gateways, self.visitors.visiting)
+        parts = (
+            self.agent,
+            MethodHandlers(self.contents, self.tasks),
+            self.clients,
+            self.fleet.gateways,
+            self.visitors.visiting,
+        )
         return build_server(SERVER_NAME, __version__, *parts)
 
     async def serves_at(self, place: str) -> bool:

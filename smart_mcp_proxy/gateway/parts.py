@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from smart_mcp_proxy.catalog import Catalog
@@ -13,13 +12,6 @@ from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_admission
-from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.calls.client_sessions import Clients
-from smart_mcp_proxy.gateway.calls.gates import CallLimits
-from smart_mcp_proxy.gateway.calls.inputs import Inputs
-from smart_mcp_proxy.gateway.calls.request_path import RequestPath
-from smart_mcp_proxy.gateway.calls.request_states import RequestStates
-from smart_mcp_proxy.gateway.calls.requests import ContentRequests
 from smart_mcp_proxy.gateway.condition import Condition
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_setup
@@ -28,32 +20,21 @@ from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
+from smart_mcp_proxy.gateway.indexing.page_listing import PageReview, with_pages
+from smart_mcp_proxy.gateway.observability.metrics import Metrics
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
-from smart_mcp_proxy.gateway.results.outputs import Outputs
-from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
-from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
 from smart_mcp_proxy.gateway.sandbox import Sandbox
-from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
-from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
-from smart_mcp_proxy.gateway.sessions.list_changed_hook import ListChangedHook
-from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
-from smart_mcp_proxy.gateway.sessions.routing import Routing
-from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
-from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
+from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.shared.changes import Changes
-from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import sign_in_store
-from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, Session, ToolProviders, activity_of
-from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
-from smart_mcp_proxy.gateway.visibility.links import Links
+from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.io.worker import Worker
-from smart_mcp_proxy.models import Reach, ServerStatus
+from smart_mcp_proxy.models import ServerStatus, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
@@ -63,12 +44,9 @@ __all__ = [
     "Admin",
     "Base",
     "Lists",
-    "Requests",
     "Upstreams",
     "open_admin",
-    "open_agent",
     "open_lists",
-    "open_requests",
     "open_upstreams",
 ]
 
@@ -85,9 +63,11 @@ class Base:
         catalog: The truth about what servers list.
         recorder: Gets activity records.
         worker: This process among its workers.
+        tracing: Makes spans of requests; None where nothing is traced.
+        metrics: Counts activity; None where nothing is counted.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
         settings: Settings,
         usable: Settings,
@@ -97,8 +77,13 @@ class Base:
         catalog: Catalog,
         recorder: Recorder[Activity],
         worker: Worker,
+        *,
+        tracing: Tracing | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.worker = worker
+        self.tracing = tracing
+        self.metrics = metrics
         self.settings = settings
         self.usable = usable
         self.config = config
@@ -190,7 +175,7 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
 
     views = Views(look, config.profiles())
     index_sync = IndexSync(
-        *(catalog, base.index, views.whole.sees, base.changes),
+        *(catalog, base.index, lambda record: _is_searched(views, record), base.changes),
         uses_examples=settings.learn,
         data_dir=settings.data_dir,
         clock=base.clock,
@@ -199,7 +184,9 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     review = ListReview(catalog, config.servers, settings.trust)
     bring, loaded = index_sync.catch_up, index_sync.loaded.wait
     tool_sync = ListSync(tool_lists, fleet, catalog, TOOLS, bring, review=review, loaded=loaded)
-    content_sync = ListSync(content_lists, fleet, catalog, CONTENTS, bring, review=review, loaded=loaded)
+    kinds = with_pages(CONTENTS, tool_lists, catalog)
+    pages_review = PageReview(catalog, review)
+    content_sync = ListSync(content_lists, fleet, catalog, kinds, bring, review=pages_review, loaded=loaded)
     for sync, changed in ((tool_sync, upstreams.tools_changed), (content_sync, upstreams.contents_changed)):
         stack.push_async_callback(sync.close)
         upstreams.status_changed.subscribe(sync.status_changed)
@@ -211,44 +198,9 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     return Lists(admission, tool_lists, content_lists, presence, views, index_sync, tool_sync, content_sync, learning)
 
 
-@dataclass(frozen=True)
-class Requests:
-    """The paths of requests to servers."""
-
-    outputs: Outputs
-    inputs: Inputs
-    clients: Clients
-    calls: Calls
-    asks: ContentRequests
-    content_lookup: ContentLookup
-    kind_index: KindIndex
-    contents: ContentHandlers
-    subscriptions: Subscriptions
-
-
-def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Requests:
-    """Make the paths of requests to servers."""
-    settings, config, clock, fleet = base.settings, base.config, base.clock, upstreams.fleet
-    views, recorder, admission = lists.views, base.recorder, lists.admission
-    shared = SharedOutputs(base.catalog) if base.catalog.is_shared or not base.worker.is_alone else None
-    outputs, links = Outputs(clock, shared), Links(base.catalog)
-    states = RequestStates(settings.data_dir, base.catalog.now_s, secret=SecretKey.of(settings))
-    inputs = Inputs(states, config.servers(), is_cleaned=settings.clean_results)
-    base.configured.subscribe(inputs.configure)
-    clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
-    limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
-    path = RequestPath(fleet, recorder, limits, clock, admission=admission, inputs=inputs, clients=clients)
-    calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
-    asks = ContentRequests(path, lists.content_lists, links=links)
-    lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
-    subscriptions = Subscriptions(lists.content_lists, fleet, asks, lookup.find)
-    stack.push_async_callback(subscriptions.close)
-    upstreams.resource_updated.subscribe(subscriptions.updated)
-    upstreams.status_changed.subscribe(subscriptions.connection_changed)
-    contents = ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions)
-    index = SearchIndex(lexical_engine(base.usable))
-    kinds = KindIndex(base.catalog, index, views.whole, lookup.on(views.whole), uses_examples=settings.learn)
-    return Requests(outputs, inputs, clients, calls, asks, lookup, kinds, contents, subscriptions)
+def _is_searched(views: Views, record: ToolRecord) -> bool:
+    """Whether a search may find a tool: models are not shown what is for interfaces alone."""
+    return views.whole.sees(record) and not is_for_apps_alone(record.raw)
 
 
 @dataclass(frozen=True)
@@ -299,71 +251,3 @@ def _embedding(base: Base, lists: Lists) -> Embedding | None:
         return None
     setup = vector_setup(settings, base.usable, base.environ)
     return Embedding(base.catalog, lists.index_sync, settings.data_dir, setup, clock=base.clock)
-
-
-def open_agent(
-    base: Base,
-    upstreams: Upstreams,
-    lists: Lists,
-    requests: Requests,
-    surfaces: ToolSurfaces,
-    toolsets: Toolsets,
-    on_first_answer: Callable[[], None],
-    stack: AsyncExitStack,
-) -> Agent:
-    """Make what answers agents over MCP.
-
-    Args:
-        base: Settings and configuration.
-        upstreams: The servers' sessions.
-        lists: What servers list.
-        requests: The paths of requests to servers.
-        surfaces: The gateway's own tools on each view.
-        toolsets: Tools at addresses of their own.
-        on_first_answer: Called once, when a client has been answered for the first time.
-        stack: Closes what is opened here.
-    """
-    conduct = ClientBehavior(base.clock)
-    hook = _hook(base, upstreams, stack)
-    base.session_opened.subscribe(lambda session: base.recorder.record(activity_of(session)))
-    return Agent(
-        _offers(base, lists, requests, surfaces, toolsets, conduct),
-        on_first_answer,
-        conduct,
-        on_list_changed=None if hook is None else hook.fire,
-        on_session=base.session_opened,
-        watching=requests.contents.watching,
-        questions=requests.inputs,
-        may_need_line=lists.views.whole.knows_clients,
-    )
-
-
-def _offers(
-    base: Base, lists: Lists, requests: Requests, surfaces: ToolSurfaces, toolsets: Toolsets, conduct: ClientBehavior
-) -> ToolProviders:
-    settings, views = base.settings, lists.views
-    if (server := base.config.passthrough) is not None:
-        return OneProvider(partial(_passed_through, server, base, lists, requests), is_changing=True)
-    return Routing(
-        settings.routing_type,
-        surfaces.at,
-        toolsets.at,
-        conduct,
-        limit=settings.tools_limit,
-        clock=base.clock,
-        is_listing_more=lambda: settings.list_all_below_tokens > 0 or views.is_pinning,
-    )
-
-
-def _passed_through(server: str, base: Base, lists: Lists, requests: Requests, reach: Reach) -> Passthrough:
-    view = lists.views.narrowed(lists.views.whole, reach)
-    return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
-
-
-def _hook(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListChangedHook | None:
-    command = base.settings.list_changed_exec
-    if not command:
-        return None
-    hook = ListChangedHook(command, base.environ, upstreams.dialer.watchdog)
-    stack.push_async_callback(hook.close)
-    return hook

@@ -188,6 +188,10 @@ class SlotPool:
         self._room = self.most
         return self._next()
 
+    def load(self) -> dict[str, tuple[int, int]]:
+        """Calls in flight and calls that wait, by server."""
+        return {server: (lane.in_flight, lane.waiting) for server, lane in self._lanes.items()}
+
     def limits_of(self, server: str) -> tuple[float, float]:
         """Calls of a server that may be in flight and that may wait; infinite where nothing limits them."""
         lane = self._lane(server)

@@ -164,11 +164,11 @@ def _check(name: str, wanted: Input, value: str) -> None:
         return
     choices = [_text(choice) for choice in wanted.choices or ()]
     if choices and value not in choices:
-        raise RequestError(f"{name!r} cannot be {value[:40]!r}.", hint=f"Use one of: {', '.join(choices)}.")
+        raise RequestError(f"The value given for {name!r} does not fit.", hint=f"Use one of: {', '.join(choices)}.")
     if wanted.format == "boolean" and value not in ("true", "false"):
-        raise RequestError(f"{name!r} cannot be {value[:40]!r}.", hint="Use true or false.")
+        raise RequestError(f"The value given for {name!r} does not fit.", hint="Use true or false.")
     if wanted.format == "number" and not re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", value):
-        raise RequestError(f"{name!r} cannot be {value[:40]!r}.", hint="Use a number.")
+        raise RequestError(f"The value given for {name!r} does not fit.", hint="Use a number.")
 
 
 def _text(value: Value) -> str:

@@ -105,7 +105,11 @@ def _chosen(server: Detail, offers: Sequence[Offer], pick: int | None) -> Offer:
         known = "; ".join(f"{offer.number}: {offer.what}" for offer in offers) or "none"
         raise RequestError(f"There is no choice {pick}.", hint=f"There are: {known}.")
     if problem := offers[pick - 1].problem:
-        raise RequestError(f"{offers[pick - 1].what} cannot be used: {problem}.", code="unsupported_server")
+        raise RequestError(
+            f"{offers[pick - 1].what} cannot be used: {problem}.",
+            hint="Use another one of the choices that --dry-run shows.",
+            code="unsupported_server",
+        )
     return offers[pick - 1]
 
 

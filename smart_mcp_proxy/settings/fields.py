@@ -210,6 +210,11 @@ class Settings(BaseSettings):
         "=destructive behind one allows more than reading.",
         json_schema_extra=accepts("users such as ann@example.com=write,@example.com, separated by commas"),
     )
+    oidc_operators: Users = Field(
+        default=(),
+        description="Who of them may use the page at /ui, in the same words; nobody where it is empty.",
+        json_schema_extra=accepts("users such as ann@example.com,@example.com, separated by commas"),
+    )
     public_url: Url | None = Field(
         default=None,
         description="Address under which clients reach the gateway, without /mcp; told in sign-in and toolsets.",
@@ -288,6 +293,15 @@ class Settings(BaseSettings):
     log_format: Literal["console", "json"] = Field(
         default="console", description="Log lines for people, or JSON lines."
     )
+    metrics: bool = Field(
+        default=False, description="Whether /metrics answers Prometheus, on the HTTP port with the operator's token."
+    )
+    metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Port on HOST that serves /metrics and nothing else, to whoever can connect; also beside stdio.",
+    )
     list_changed_exec: Argv | None = Field(
         default=None,
         description="Command to run, without a shell, after the list of tools changed.",
@@ -359,6 +373,11 @@ class Settings(BaseSettings):
         le=_MESSAGE_MAX_BYTES,
         description="Bytes of one message from or to a client or a server.",
     )
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether activity is counted for a monitoring system."""
+        return self.metrics or self.metrics_port is not None
 
     _read_text = field_validator("*", mode="before")(_from_text)
 

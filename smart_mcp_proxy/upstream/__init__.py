@@ -4,7 +4,7 @@ from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.fleet import Fleet
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.keeper import Keeper
-from smart_mcp_proxy.upstream.listing import ToolListing
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_page, is_listed
 from smart_mcp_proxy.upstream.oauth.auth import SignedOut, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
@@ -31,5 +31,7 @@ __all__ = [
     "ToolListing",
     "Upstream",
     "UpstreamSession",
+    "fetch_page",
+    "is_listed",
     "marked",
 ]

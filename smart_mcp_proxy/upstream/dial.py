@@ -9,7 +9,7 @@ from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.models import Era, Transport
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
@@ -89,7 +89,11 @@ class Connector:
             session = await self._opened(older, environ, None, on_event, None)
         except UpstreamError:
             raise refused from None
-        _log.info('server %s speaks the older HTTP+SSE; "type": "sse" in its entry saves a request', config.name)
+        _log.info(
+            'server %s speaks the older HTTP+SSE; "type": "sse" in its entry saves a request',
+            config.name,
+            extra=fields(server=config.name),
+        )
         return session
 
     async def _opened(

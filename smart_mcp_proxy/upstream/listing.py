@@ -4,20 +4,30 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple, Protocol, overload
 
 import msgspec
+from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.extensions import APPS, SKILLS, extension_of
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
-from smart_mcp_proxy.models import ContentKind
+from smart_mcp_proxy.models import ContentKind, Era
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.skills import skill_problem
 from smart_mcp_proxy.upstream.protocol.session import see_log, timeout_error
 
-__all__ = ["ListRequest", "ToolListing", "fetch_contents", "fetch_tools"]
+__all__ = ["ListRequest", "ToolListing", "fetch_contents", "fetch_page", "fetch_tools", "is_listed"]
 
 ListRequest = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
 """Sends one request and returns its result."""
+
+
+class PageRequest(Protocol):
+    """Sends one request and returns its result, in a time of its own."""
+
+    async def __call__(self, method: str, params: Mapping[str, Any], *, timeout_s: float) -> RawResult: ...
+
 
 _MAX_PAGES: Final = 1_000
 """No honest server has more; a dishonest one must not fill our memory page by page."""
@@ -26,6 +36,11 @@ _MAX_ITEMS: Final = 50_000
 _MAX_PROBLEMS: Final = 100
 """Each is a line of the log; a page may hold millions of nulls."""
 _SHOWN_CHARS: Final = 80
+_DECLARED: Final[Mapping[str, Any]] = {
+    "_meta": {CLIENT_CAPABILITIES_META_KEY: {"extensions": {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}}}}
+}
+"""A list is for all clients, so it is asked for like one that can show interfaces: others may get fewer tools. In the
+handshake era a session would declare this for its calls too, and those are of all clients."""
 
 
 class _Page(msgspec.Struct):
@@ -42,6 +57,7 @@ class _Kind(NamedTuple):
         member: Of the result, holds the definitions.
         noun: For messages.
         identity: Of a definition, tells it from the others.
+        is_offered: Whether a server that declares these capabilities has a list of it.
         problem: Says why a definition cannot be used, None if it can.
         decoder: Reads a page.
     """
@@ -50,6 +66,7 @@ class _Kind(NamedTuple):
     member: str
     noun: str
     identity: str
+    is_offered: Callable[[Mapping[str, Any]], bool]
     problem: Callable[[Any], str | None]
     decoder: msgspec.json.Decoder[Any]
 
@@ -102,34 +119,49 @@ class ToolListing:
         return ToolListing(tuple(self.definitions), self.problems)
 
 
-async def fetch_tools(server: str, ask: ListRequest, *, timeout_s: float) -> ToolListing:
+async def fetch_tools(server: str, ask: ListRequest, *, timeout_s: float, era: Era = "handshake") -> ToolListing:
     """All pages of a server's tool list.
 
     Args:
         server: Configured name, for messages.
         ask: Sends one request.
         timeout_s: For all pages together.
+        era: Of the session.
 
     Raises:
         UpstreamError: A page cannot be had or read.
         UpstreamTimeoutError: It takes longer than `timeout_s`.
     """
-    return await _fetch(_TOOLS, server, ask, timeout_s)
+    return await _fetch(_TOOLS, server, ask, timeout_s, era)
 
 
-async def fetch_contents(server: str, kind: ContentKind, ask: ListRequest, *, timeout_s: float) -> ToolListing:
+async def fetch_contents(
+    server: str, kind: ContentKind, ask: ListRequest, *, timeout_s: float, era: Era = "handshake"
+) -> ToolListing:
     """Fetch all pages of prompts, resources or templates; arguments and errors as `fetch_tools`."""
-    return await _fetch(_CONTENTS[kind], server, ask, timeout_s)
+    return await _fetch(_CONTENTS[kind], server, ask, timeout_s, era)
 
 
-async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float) -> ToolListing:
+async def fetch_page(request: PageRequest, uri: str, *, timeout_s: float) -> RawResult:
+    """Fetch the content of a listed resource that is approved with its content; errors as of `fetch_tools`.
+
+    Args:
+        request: Sends one request.
+        uri: Of the resource.
+        timeout_s: How long it may take.
+    """
+    return await request("resources/read", {"uri": uri}, timeout_s=timeout_s)
+
+
+async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float, era: Era) -> ToolListing:
     definitions: dict[str, bytes] = {}
     problems: list[str] = []
     cursor, seen = None, set[str]()
+    declared = _DECLARED if era == "modern" else {}
     try:
         async with asyncio.timeout(timeout_s):
             for _ in range(_MAX_PAGES):
-                raw = await ask(kind.method, {} if cursor is None else {"cursor": cursor})
+                raw = await ask(kind.method, declared if cursor is None else {**declared, "cursor": cursor})
                 # In a thread: reading some thousand tools takes longer than a call of another server.
                 cursor = await asyncio.to_thread(_read_page, kind, server, raw, definitions, problems)
                 if cursor is None:
@@ -257,11 +289,32 @@ def _resource_problem(identity: str, resource: Any) -> str | None:
     return _member_problem(resource)
 
 
-def _kind(method: str, member: str, noun: str, identity: str, problem: Callable[[Any], str | None]) -> _Kind:
+def is_listed(kind: ContentKind, capabilities: Mapping[str, Any]) -> bool:
+    """Whether a server that declares these capabilities has a list of a kind."""
+    return _CONTENTS[kind].is_offered(capabilities)
+
+
+def _has_member(name: str, capabilities: Mapping[str, Any]) -> bool:
+    return capabilities.get(name) is not None
+
+
+def _has_skills(capabilities: Mapping[str, Any]) -> bool:
+    return extension_of(capabilities, SKILLS) is not None
+
+
+def _kind(
+    method: str,
+    member: str,
+    noun: str,
+    identity: str,
+    problem: Callable[[Any], str | None],
+    is_offered: Callable[[Mapping[str, Any]], bool] | None = None,
+) -> _Kind:
+    is_offered = is_offered or partial(_has_member, method.partition("/")[0])
     page = msgspec.defstruct(
         "Page", [("items", list[msgspec.Raw])], bases=(_Page,), rename={"items": member}, kw_only=True
     )
-    return _Kind(method, member, noun, identity, problem, msgspec.json.Decoder(page))
+    return _Kind(method, member, noun, identity, is_offered, problem, msgspec.json.Decoder(page))
 
 
 _TOOLS = _kind("tools/list", "tools", "tool", "name", _tool_problem)
@@ -275,4 +328,5 @@ _CONTENTS: dict[ContentKind, _Kind] = {
         "uriTemplate",
         partial(_resource_problem, "uriTemplate"),
     ),
+    "skills": _kind("skills/list", "skills", "skill", "uri", skill_problem, _has_skills),
 }

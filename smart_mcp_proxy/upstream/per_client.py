@@ -14,8 +14,8 @@ from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, secrets_of
-from smart_mcp_proxy.telemetry import get_logger, secrets_hidden, spawn
-from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
+from smart_mcp_proxy.telemetry import fields, get_logger, secrets_hidden, spawn
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
 from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
@@ -108,7 +108,8 @@ class OwnConnection:
 
     async def _fetch(self, kind: ListKind) -> ToolListing:
         name, limit_s = self._config.name, self._config.limits.list_s
-        if self.capabilities.get("resources" if kind == "templates" else kind) is None:
+        is_offered = self.capabilities.get(kind) is not None if kind == "tools" else is_listed(kind, self.capabilities)
+        if not is_offered:
             return ToolListing()
         ask = partial(self._session.request, timeout_s=limit_s)
         if kind == "tools":
@@ -165,7 +166,12 @@ class OwnConnection:
         try:
             await self._session.request("logging/setLevel", {"level": level}, timeout_s=self._config.limits.init_s)
         except UpstreamError as exc:
-            _log.warning("server %s did not take the client's log level: %s", self._config.name, exc)
+            _log.warning(
+                "server %s did not take the client's log level: %s",
+                self._config.name,
+                exc,
+                extra=fields(server=self._config.name),
+            )
 
     def stop_asking(self) -> None:
         """Refuses what the server asks from now on, and what is open: the client cannot answer any more."""
@@ -319,7 +325,12 @@ class OwnConnections:
 
         def hear(event: SessionEvent) -> None:
             if isinstance(event, LogLine):  # not among the server's lines, which agents may read: it is of one client
-                _log.debug("server %s, for one client: %s", self._config().name, event.text)
+                _log.debug(
+                    "server %s, for one client: %s",
+                    self._config().name,
+                    event.text,
+                    extra=fields(server=self._config().name),
+                )
             elif isinstance(event, ToolsChanged | ContentsChanged) and connection is not None:
                 connection.forget_lists()
 

@@ -14,10 +14,10 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
-from smart_mcp_proxy.telemetry import get_logger, redact, secrets_hidden, spawn
+from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.ending import Ending
 from smart_mcp_proxy.upstream.http_failures import MissingScopeError
-from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools
+from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
 from smart_mcp_proxy.upstream.per_client import OwnConnections
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 from smart_mcp_proxy.upstream.protocol.session import (
@@ -254,11 +254,10 @@ class Upstream:
         session, limit_s = self._session, self.config.limits.list_s
         if session is None:
             raise self.not_ready()
-        if session.capabilities.get("prompts" if kind == "prompts" else "resources") is None:
+        if not is_listed(kind, session.capabilities):
             return ToolListing()
-        return await fetch_contents(
-            self.name, kind, partial(self._asked, session, timeout_s=limit_s), timeout_s=limit_s
-        )
+        ask = partial(self._asked, session, timeout_s=limit_s)
+        return await fetch_contents(self.name, kind, ask, timeout_s=limit_s, era=session.era)
 
     async def list_tools(self) -> ToolListing:
         """The server's tools, all pages, odd ones left out; none if it declares no tools.
@@ -269,12 +268,12 @@ class Upstream:
         """
         limit_s = self.config.limits.list_s
         await self.ready(min(limit_s, self.config.limits.init_s))
-        session = self._session
-        if session is None:
+        if (session := self._session) is None:
             raise self.not_ready()
         if session.capabilities.get("tools") is None:
             return ToolListing()
-        return await fetch_tools(self.name, partial(self._asked, session, timeout_s=limit_s), timeout_s=limit_s)
+        ask = partial(self._asked, session, timeout_s=limit_s)
+        return await fetch_tools(self.name, ask, timeout_s=limit_s, era=session.era)
 
     def not_ready(self) -> UpstreamError:
         """Error for a request that cannot be sent now; a new try begins where it may help."""
@@ -365,7 +364,7 @@ class Upstream:
         # The same failure again and again is one line of the log, not one every minute.
         level = logging.DEBUG if error == self._told else logging.WARNING
         self._told = error
-        _log.log(level, "%s%s (try %d)", error, said, self._failures)
+        _log.log(level, "%s%s (try %d)", error, said, self._failures, extra=fields(server=self.name))
         if not needs_auth:
             hint += network_hint(self._environ, self.config, error + said)
         self._move(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)

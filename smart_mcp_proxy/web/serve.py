@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.collector import collecting
+from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.rest import build_rest_app
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
@@ -122,10 +123,12 @@ async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
     if listener is None:
         yield None
         return
+    is_over = asyncio.Event()
     try:
-        async with serving(build_rest_app(gateway), listener):
+        async with serving(EndingStreams(build_rest_app(gateway), is_over), listener):
             yield path
             await gateway.agent.drain()
+            is_over.set()
     finally:
         path.unlink(missing_ok=True)
 

@@ -7,10 +7,13 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.common.streams import StopSteps
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.http import build_app
+from smart_mcp_proxy.web.metrics.endpoint import MetricsBeside
+from smart_mcp_proxy.web.page.beside import PageBeside
 from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
 from smart_mcp_proxy.web.serve import serving
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
@@ -18,6 +21,8 @@ from smart_mcp_proxy.web.workers.routing import RoutedProtocol, adopt_connection
 
 __all__ = ["serve_http"]
 
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Addresses to listen on that none can be asked for, each with one that reaches it from this machine."""
 LAST_ANSWERS_S = 0.1
 """An ended call is not yet an answer on its way: over SSE the SDK has it for a few more turns of the loop."""
 
@@ -42,10 +47,21 @@ async def serve_http(
     if not worker.is_alone:
         protocol = partial(RoutedProtocol, fast_path=fast_path, worker=worker)
     adopt = partial(adopt_connections, worker)
-    async with serving(RestBeside(app, gateway, authorizer), listener, protocol, adopt):
+    gateway.page_sessions.address = _address(gateway.settings, listener)
+    rest = RestBeside(app, gateway, authorizer, stop.is_over)
+    whole = PageBeside(MetricsBeside(rest, gateway, authorizer), gateway, stop.is_over, sign_in)
+    async with serving(whole, listener, protocol, adopt):
         yield
         stop.is_leaving.set()
         await asyncio.sleep(gateway.settings.stop_delay_s)
         await gateway.agent.drain()
         await asyncio.sleep(LAST_ANSWERS_S)
         stop.is_over.set()
+
+
+def _address(settings: Settings, listener: socket.socket) -> str:
+    """The address at which a browser finds this gateway: the public one, else that of this machine."""
+    if settings.public_url is not None:
+        return settings.public_url.rstrip("/")
+    host = _EVERYWHERE.get(settings.host, settings.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"

@@ -17,7 +17,7 @@ from cli_runs import PROGRAM, environment, some_servers
 from smart_mcp_proxy.cli.app import COMMANDS
 
 TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
-COMMAND = re.compile(r"mcpproxy |journalctl|loginctl|^\s*(complete|compdef|set|local|found|COMPREPLY|if) ")
+COMMAND = re.compile(r"mcpproxy |journalctl|loginctl|^ +\{.+\}$|^\s*(complete|compdef|set|local|found|COMPREPLY|if) ")
 """Lines that are copied as they stand."""
 
 SHOWN = [
@@ -101,6 +101,10 @@ def test_no_line_is_longer_than_the_terminal_where_words_can_be_broken(
     assert "Traceback" not in "\n".join(lines)
     if tuple(words) not in RAW:
         assert [line for line in lines if is_breakable(line, columns)] == []
+    if "--help" in words:
+        examples = lines[lines.index("Examples:") + 1 :]
+        shown = examples[: examples.index("")] if "" in examples else examples
+        assert [line for line in shown if not line.startswith("  ")] == []
 
 
 @pytest.mark.long  # a process each

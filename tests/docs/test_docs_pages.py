@@ -1,14 +1,13 @@
-"""The pages for people who change the code: what they name exists, and every room is named."""
+"""What the pages name in the code exists, and the map of the code names every room."""
 
 import re
 from pathlib import Path
 
 import pytest
+from documents import DOCUMENTS, ROOT, name_of
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
-FOR_DEVELOPERS = {"architecture.md", "contributing.md"}
-"""Pages that lead through the code; users' pages name little of it."""
+FOR_DEVELOPERS = {"docs/architecture.md", "docs/contributing.md"}
+"""They are about the code, and name many files of it."""
 NAMED_PATH = re.compile(r"`((?:smart_mcp_proxy|tests|docs|scripts)/[\w/.]+)`|`(pyproject\.toml|README\.md)`")
 NAMED_SCRIPT = re.compile(r"python (scripts/[\w.]+)")
 NAMED_TARGET = re.compile(r"make ([a-z][a-z-]*)")
@@ -21,15 +20,15 @@ def paths_in(text: str) -> set[str]:
     return {first or second for first, second in NAMED_PATH.findall(text)} | set(NAMED_SCRIPT.findall(text))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_every_file_that_a_page_names_exists(page: Path) -> None:
     """A page that leads to a file that was moved is worse than none."""
     named = paths_in(page.read_text("utf-8"))
-    assert len(named) > 10 or page.name not in FOR_DEVELOPERS
+    assert len(named) > 10 or name_of(page) not in FOR_DEVELOPERS
     assert {path for path in named if not (ROOT / path).exists()} == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name_of)
 def test_every_make_target_that_a_page_names_exists(page: Path) -> None:
     """Read from code spans and blocks, where "make" is a command."""
     text = page.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""The README says what the code does: its tables come from the code, its commands exist, its examples parse."""
+"""README and docs say what the code does: generated parts are fresh, commands exist, links lead somewhere."""
 
 import json
 import re
@@ -7,24 +7,40 @@ import sys
 from pathlib import Path
 
 import pytest
+from documents import DOCUMENTS, README, ROOT, blocks, name_of
 
 from smart_mcp_proxy.cli.app import main
 from smart_mcp_proxy.servers import load_servers
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMAND_LINE = ROOT / "docs" / "command-line.md"
+LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([\w-]+))?\)")
+MOST_LINES = 150
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-
-
-def test_the_generated_tables_are_those_of_the_code() -> None:
-    """A setting or an error class that changes shows in the README, or this fails."""
+def test_the_generated_parts_are_those_of_the_code() -> None:
+    """A setting, a client or an error that changes shows in README and docs, or this fails."""
     done = subprocess.run(
         [sys.executable, "scripts/regenerate_docs.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.long  # a demo on a terminal of its own
+def test_the_picture_is_that_of_a_run() -> None:
+    """What the demo prints today."""
+    done = subprocess.run(
+        [sys.executable, "scripts/terminal_picture.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_readme_is_short() -> None:
+    """Everything else has a page."""
+    assert len(README.read_text("utf-8").splitlines()) <= MOST_LINES
 
 
 def test_no_tracked_text_holds_a_line_of_an_unfinished_merge() -> None:
@@ -36,16 +52,32 @@ def test_no_tracked_text_holds_a_line_of_an_unfinished_merge() -> None:
     assert marker.search("a\n" + "<" * 7 + " HEAD\n")
 
 
-def test_every_json_example_is_a_server_list_without_problems() -> None:
+@pytest.mark.parametrize("document", [each for each in DOCUMENTS if blocks(each, "json")], ids=name_of)
+def test_every_json_example_is_a_server_list_without_problems(document: Path) -> None:
     """What a user copies works."""
-    for block in blocks("json"):
+    for block in blocks(document, "json"):
         assert json.loads(block)
         loaded = load_servers(block)
         assert loaded.servers and not loaded.problems
 
 
+def targets(document: Path) -> set[str]:
+    """The anchors of a document's headings."""
+    headings = re.findall(r"^#+ (.+)$", document.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\s-]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_every_link_leads_to_a_file_and_an_anchor(document: Path) -> None:
+    """Also where pages are read in the repository, and not as a site."""
+    for path, anchor in LINK.findall(document.read_text("utf-8")):
+        target = (document.parent / path).resolve() if path else document
+        assert target.exists(), path
+        assert not anchor or anchor in targets(target), f"{path}#{anchor}"
+
+
 def command_lines() -> list[str]:
-    (commands,) = [block for block in blocks("text") if block.startswith("mcpproxy  ")]
+    (commands,) = [block for block in blocks(COMMAND_LINE, "text") if block.startswith("mcpproxy  ")]
     return [line.split("  ")[0].split("[")[0].strip() for line in commands.splitlines()]
 
 
@@ -58,10 +90,3 @@ def test_every_command_of_the_table_has_a_help_text(
     monkeypatch.setattr(sys, "argv", ["mcpproxy", *words, "--help"])
     assert main() == 0
     assert "Usage" in capsys.readouterr().out
-
-
-def test_make_targets_named_in_the_readme_exist() -> None:
-    """The commands of the README are those of the Makefile."""
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    for target in set(re.findall(r"make ([a-z]+)", README)):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target

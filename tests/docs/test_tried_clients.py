@@ -1,4 +1,4 @@
-"""The README's table of clients says what runs saw, and claims nothing of clients that no test drives."""
+"""The table of clients that were tried says what runs saw, and claims nothing of clients that no test drives."""
 
 import json
 import re
@@ -21,8 +21,8 @@ def test_every_run_has_a_row_and_every_claim_a_run() -> None:
 
 def test_the_table_has_a_row_for_each_client() -> None:
     """In the order of the file; a cell says what the run saw."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    table = readme.partition("<!-- clients:begin -->")[2].partition("<!-- clients:end -->")[0].strip().splitlines()
+    page = (ROOT / "docs" / "clients" / "index.md").read_text("utf-8")
+    table = page.partition("<!-- tried:begin -->")[2].partition("<!-- tried:end -->")[0].strip().splitlines()
     assert [row.split(" | ")[0].removeprefix("| ") for row in table[2:]] == [client["name"] for client in CLIENTS]
     assert all(row.count("|") == table[0].count("|") for row in table)
     for row, client in zip(table[2:], CLIENTS, strict=True):

@@ -51,7 +51,7 @@ from smart_mcp_proxy.fastmcp_compat.server import (
     CheckedClient,
     Client,
     Inbound,
-    _RawTools,
+    RawMethods,
     build_server,
     checked_clients,
     dump_message,
@@ -427,7 +427,7 @@ def test_fastmcp_seals_request_states_and_the_gateways_server_leaves_that_to_the
     assert any(isinstance(each, RequestStateBoundary) for each in FastMCP("x")._mcp_server.middleware)
     theirs = [type(each) for each in FastMCP("x")._mcp_server.middleware]
     own = [type(each) for each in build_server("gate", "7", handlers)._mcp_server.middleware]
-    assert own == [kind for kind in theirs if kind is not RequestStateBoundary] + [HideFailures, _RawTools]
+    assert own == [kind for kind in theirs if kind is not RequestStateBoundary] + [HideFailures, RawMethods]
 
 
 @pytest.fixture

@@ -48,6 +48,8 @@ class Agent(ABC):
     def __init__(self, era: Era) -> None:
         self.era = era
         self.greeting: dict[str, Any] = {}
+        self.capabilities: dict[str, Any] = {}
+        """Declared in the greeting, and in the modern era with each request."""
         self._last_id = 0
 
     async def greet(self) -> None:
@@ -55,7 +57,7 @@ class Agent(ABC):
         if self.era == "modern":
             self.greeting = await self.request("server/discover")
             return
-        hello = {"protocolVersion": HANDSHAKE_VERSION, "capabilities": {}, "clientInfo": CLIENT}
+        hello = {"protocolVersion": HANDSHAKE_VERSION, "capabilities": self.capabilities, "clientInfo": CLIENT}
         self.greeting = await self.request("initialize", **hello)
         await self.notify("notifications/initialized")
 
@@ -86,7 +88,7 @@ class Agent(ABC):
     def _meta(self, own: dict[str, Any]) -> dict[str, Any]:
         if self.era == "handshake":
             return {**own}
-        envelope = {"protocolVersion": MODERN_VERSION, "clientInfo": CLIENT, "clientCapabilities": {}}
+        envelope = {"protocolVersion": MODERN_VERSION, "clientInfo": CLIENT, "clientCapabilities": self.capabilities}
         return {**own, **{META + key: value for key, value in envelope.items()}}
 
     @abstractmethod

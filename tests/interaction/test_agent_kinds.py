@@ -181,5 +181,5 @@ async def test_people_find_all_kinds_over_rest(tmp_path: Path) -> None:
             refused = await client.get("search", params={"q": QUERY, "types": "promt"})
             assert refused.status_code == 400
             error = refused.json()["error"]
-            assert (error["message"], error["hint"]) == ("types has 'promt'.", f"Known: {', '.join(KINDS)}.")
+            assert (error["message"], error["hint"]) == ("types has 'promt'.", f"Known: {', '.join(KINDS)}, skill.")
             assert "found" not in (await client.get("search", params={"q": QUERY})).json()

@@ -199,7 +199,7 @@ async def test_a_gate_that_closes_stops_a_request_before_the_next_one(
 
 
 def test_nothing_else_sends_a_request_to_a_server() -> None:
-    """`Upstream.request` is called in one place of the gateway."""
+    """`Upstream.request` is called in one place of the gateway: for a request, and for the task that it waits for."""
     found = [
         str(file.relative_to(PACKAGE))
         for room in ("gateway", "web", "cli")
@@ -207,4 +207,4 @@ def test_nothing_else_sends_a_request_to_a_server() -> None:
         for node in ast.walk(ast.parse(file.read_text("utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("upstream.request", "sender.request")
     ]
-    assert found == ["gateway/calls/request_path.py"] * 2
+    assert found == ["gateway/calls/request_path.py"] * 3

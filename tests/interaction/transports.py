@@ -22,6 +22,7 @@ from run_wire import Watched, came_from_agent, configured_with
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.server import dump_message, message_streams, parse_message
 from smart_mcp_proxy.gateway import Gateway, open_gateway
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.listening import bind
@@ -62,6 +63,7 @@ async def opened_gateway(
     *,
     passthrough: str | None = None,
     profiles: Mapping[str, Any] | None = None,
+    tracing: Tracing | None = None,
     **settings: Any,
 ) -> AsyncIterator[Gateway]:
     """A gateway in this process."""
@@ -71,7 +73,12 @@ async def opened_gateway(
         configured_with(server.headers)
     own = Settings(data_dir=data_dir, **settings)
     async with open_gateway(
-        own, loaded.servers, profiles=loaded.profiles, environ=ENVIRON, passthrough=passthrough
+        own,
+        loaded.servers,
+        profiles=loaded.profiles,
+        environ=ENVIRON,
+        passthrough=passthrough,
+        tracing=tracing,
     ) as gateway:
         yield gateway
 
@@ -88,7 +95,7 @@ async def _running(work: Any) -> AsyncIterator[asyncio.Task[None]]:
 
 
 @asynccontextmanager
-async def in_memory(gateway: Gateway, era: Era) -> AsyncIterator[Agent]:
+async def in_memory(gateway: Gateway, era: Era, **capabilities: Any) -> AsyncIterator[Agent]:
     """An agent in this process, over a pair of message streams."""
     to_gateway, gateway_reads = message_streams()
     gateway_writes, from_gateway = message_streams()
@@ -101,6 +108,7 @@ async def in_memory(gateway: Gateway, era: Era) -> AsyncIterator[Agent]:
         await to_gateway.send(parse_message(line))
 
     agent = StreamAgent(era, inbound(), send)
+    agent.capabilities = capabilities
     async with (
         to_gateway,
         gateway_reads,
@@ -207,12 +215,13 @@ async def rest_at(socket_file: Path) -> AsyncIterator[httpx2.AsyncClient]:
 
 @asynccontextmanager
 async def over_http(
-    base: str, era: Era, headers: Mapping[str, str] | None = None, *, path: str = "/mcp"
+    base: str, era: Era, headers: Mapping[str, str] | None = None, *, path: str = "/mcp", **capabilities: Any
 ) -> AsyncIterator[HttpAgent]:
     """An agent over streamable HTTP that sends `headers` with every request."""
     came_from_agent((headers or {}).items())
     async with plain_client(timeout=30, headers=headers) as client:
         agent = HttpAgent(era, f"{base}{path}", client)
+        agent.capabilities = capabilities
         await agent.greet()
         yield agent
 

@@ -14,6 +14,7 @@ import httpx2
 import psycopg
 import pytest
 from plain_http import plain_client
+from pooler import pooled
 from postgres_server import PostgresServer
 from worlds import DEADLINE_S, SmallServer, end, started
 
@@ -145,6 +146,16 @@ async def test_a_decision_at_one_holds_at_all(postgres: PostgresServer, tmp_path
     url = postgres.url(postgres.new_database())
     async with fleet(tmp_path, url) as replicas:
         shown(await interleave(replicas, 60, POLLED_S, TOOLS), "told")
+
+
+async def test_a_decision_holds_at_all_through_a_pooler(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Notifications do not pass it; the gateways say so once, and look every second."""
+    with pooled(postgres, postgres.new_database()) as url:
+        async with fleet(tmp_path, url) as replicas:
+            shown(await interleave(replicas, 30, POLLED_S, TOOLS), "through a pooler")
+    for number in range(len(replicas)):
+        log = (tmp_path / f"replica{number}" / "log").read_text()
+        assert log.count("the database does not tell of changes (a pooler may be in between)") == 1, log
 
 
 @pytest.mark.soak

@@ -69,6 +69,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "oidc_client_secret_file": str(token_file),
         "oidc_scopes": "openid, email,offline_access",
         "oidc_users": "ann@example.com=write, @example.com,*=read",
+        "oidc_operators": "ann@example.com",
         "public_url": "https://gateway.example/tools",
         "config_path": "servers.json",
         "data_dir": str(tmp_path),
@@ -105,6 +106,8 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "start_parallel": "64",
         "code": "Both",
         "workers": "2",
+        "metrics": "true",
+        "metrics_port": "9464",
         "max_sessions": "5000",
         "replica": "gateway-1",
         "operator_token_file": str(token_file),
@@ -136,11 +139,13 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert settings.oidc_client_secret is not None
     assert settings.oidc_client_secret.get_secret_value() == "secret-from-file"
     assert settings.oidc_scopes == ("openid", "email", "offline_access")
+    assert settings.oidc_operators == ("ann@example.com",)
     assert settings.oidc_users == ("ann@example.com=write", "@example.com", "*=read")
     assert settings.config_path == Path("servers.json")
     assert settings.inherit_env == ("NPM_TOKEN", "UV_INDEX_CORP_PASSWORD")
     assert settings.log_level == "DEBUG"
     assert settings.log_format == "json"
+    assert (settings.metrics, settings.metrics_port, settings.has_metrics) == (True, 9464, True)
     assert settings.proxy_tool == "everything"
     assert (settings.manage, settings.read_only, settings.trust) == (True, True, "scan")
     assert (settings.allow_server_add, settings.allow_server_remove) == (False, False)

@@ -29,8 +29,8 @@ class Doorbell:
     """Hears notifications in a thread and on a connection of its own, from the first `wait` on.
 
     A pooler between swallows them without an error, and so does a network that has dropped the connection: a
-    notification to itself, sent now and then, finds out. Where it does not come that is said once, and `wait` lasts as
-    long as it may.
+    notification from another connection, sent now and then, finds out. Where it does not come that is said once, and
+    `wait` lasts as long as it may.
 
     Args:
         dial: Opens a connection.
@@ -84,7 +84,9 @@ class Doorbell:
         """Rings for each notification, until the connection fails."""
         limit_s = FIRST_PING_S
         while not self._is_closed.is_set():
-            wire.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._ping))
+            # On another connection: a pooler brings what comes with the answer to a statement of one's own.
+            with self._dial() as other:
+                other.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._ping))
             is_heard = False
             for told in wire.notifies(timeout=min(limit_s, self._ping_s)):
                 is_heard |= told.payload == self._ping

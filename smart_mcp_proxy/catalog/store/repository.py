@@ -9,9 +9,10 @@ from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
 from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
-from smart_mcp_proxy.catalog.tables import activity, approvals, instances, tools, vectors
+from smart_mcp_proxy.catalog.tables import activity, activity_stats, approvals, instances, tools, vectors
 from smart_mcp_proxy.catalog.tables import feedback as examples
 from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
+from smart_mcp_proxy.catalog.tables.activity_stats import ActivityFigures, FiguresQuery
 from smart_mcp_proxy.catalog.tables.feedback import Example, Lesson
 from smart_mcp_proxy.catalog.tables.instances import Instance
 from smart_mcp_proxy.models import ToolKey
@@ -120,6 +121,11 @@ class Archive:
         """
         find = partial(activity.page, wanted=wanted, limit=limit, before=before, after=after)
         return await self._database.run(partial(self._database.read, find))
+
+    async def activity_figures(self, wanted: FiguresQuery) -> tuple[ActivityFigures, ...]:
+        """Figures of searches and calls, in order of time and then of size."""
+        count = partial(activity_stats.figures, wanted=wanted)
+        return await self._database.run(partial(self._database.read, count))
 
     async def last_activity_place(self) -> int:
         """The place of the newest record in the activity log, 0 where there is none."""

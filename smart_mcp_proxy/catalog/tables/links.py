@@ -15,8 +15,15 @@ LINK_LIFE_S: Final = 3_600.0
 """Source: the same."""
 
 
-def store_links(connection: Connection, principal: str, server: str, uris: Sequence[str], now_s: float) -> None:
-    """Keeps the links of one result for an hour; the principal's oldest ones leave, and all that are over.
+def store_links(
+    connection: Connection,
+    principal: str,
+    server: str,
+    uris: Sequence[str],
+    now_s: float,
+    life_s: float = LINK_LIFE_S,
+) -> None:
+    """Keeps the links of one result for a while; the principal's oldest ones leave, and all that are over.
 
     Args:
         connection: In a transaction.
@@ -24,10 +31,11 @@ def store_links(connection: Connection, principal: str, server: str, uris: Seque
         server: The one that sent it.
         uris: As the server writes them, each once.
         now_s: Seconds since the epoch.
+        life_s: How long they are kept.
     """
     own = links.c.principal == principal
     connection.execute(delete(links).where(own, links.c.server_name == server, links.c.uri.in_(uris)))
-    expires_s = now_s + LINK_LIFE_S
+    expires_s = now_s + life_s
     rows = [{"principal": principal, "server_name": server, "uri": uri, "expires_s": expires_s} for uri in uris]
     connection.execute(insert(links), rows)
     newest = select(links.c.id).where(own).order_by(links.c.id.desc()).limit(LINKS_PER_PRINCIPAL)
@@ -35,9 +43,11 @@ def store_links(connection: Connection, principal: str, server: str, uris: Seque
     connection.execute(delete(links).where(links.c.expires_s <= now_s))
 
 
-def linking_servers(connection: Connection, principal: str, uri: str, now_s: float) -> tuple[str, ...]:
-    """Servers that linked to a resource for this principal within the last hour, latest first."""
+def linking_servers(
+    connection: Connection, principal: str, uri: str, now_s: float, life_s: float = LINK_LIFE_S
+) -> tuple[str, ...]:
+    """Servers that linked to a resource for this principal within the life of a link, latest first."""
     # A clock that was set back makes nothing last longer.
-    is_alive = (links.c.expires_s > now_s) & (links.c.expires_s <= now_s + LINK_LIFE_S)
+    is_alive = (links.c.expires_s > now_s) & (links.c.expires_s <= now_s + life_s)
     found = select(links.c.server_name).where(links.c.principal == principal, links.c.uri == uri, is_alive)
     return tuple(connection.execute(found.order_by(links.c.id.desc())).scalars())

@@ -8,7 +8,7 @@ from smart_mcp_proxy.catalog.hashing import change_hash, json_text
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import identity_on
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 
 __all__ = ["KNOWN_HINTS", "PreparedTool", "prepare"]
 
@@ -64,7 +64,13 @@ def prepare(
             name.encode()
             prepared[name] = _prepared(ToolKey(server, name), definition, snapshot)
         except (TypeError, ValueError, RecursionError) as exc:
-            _log.warning("tool %r of server %s is left out: its definition is not plain JSON: %s", name, server, exc)
+            _log.warning(
+                "tool %r of server %s is left out: its definition is not plain JSON: %s",
+                name,
+                server,
+                exc,
+                extra=fields(server=server),
+            )
     return prepared
 
 

@@ -1,7 +1,7 @@
 """The gateway as the commands see it: its REST API, and where running gateways are found."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -15,7 +15,7 @@ from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.servers import ServerConfig, ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Api", "Origin", "open_running", "read_config", "read_servers", "running_gateways"]
+__all__ = ["Api", "Origin", "open_each_running", "open_running", "read_config", "read_servers", "running_gateways"]
 
 Origin = Literal["running", "stored", "own"]
 """Who answers: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
@@ -157,6 +157,11 @@ class Api:
         """Ends a token for good."""
         await self._ask("DELETE", f"tokens/{quote(name, safe='')}")
 
+    async def page_link(self) -> dict[str, Any]:
+        """A link that opens the gateway's page once: url, expires_in_s."""
+        link: dict[str, Any] = await self._ask("POST", "page/links")
+        return link
+
     async def activity(self, words: Mapping[str, str]) -> dict[str, Any]:
         """A page of the activity log: items, next, last. The words are those of GET /api/v1/activity."""
         page: dict[str, Any] = await self._ask("GET", "activity", words)
@@ -166,6 +171,11 @@ class Api:
         """One record of the activity log, by its id or the end of it."""
         record: dict[str, Any] = await self._ask("GET", f"activity/{quote(record_id, safe='')}")
         return record
+
+    async def stats(self, words: Mapping[str, str]) -> dict[str, Any]:
+        """Figures of the activity log. The words are those of GET /api/v1/stats."""
+        answer: dict[str, Any] = await self._ask("GET", "stats", words)
+        return answer
 
     async def _ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         try:
@@ -208,6 +218,15 @@ async def open_running(settings: Settings) -> AsyncIterator[Api | None]:
     async with _client(socket, timeout_s=None) as client:
         say(f"Answered by the running gateway (process {status['pid']}).", style="dim")
         yield Api(client, "running")
+
+
+@asynccontextmanager
+async def open_each_running(settings: Settings) -> AsyncIterator[list[Api]]:
+    """All gateways that run on the data directory, newest first."""
+    async with AsyncExitStack() as stack:
+        found = await running_gateways(settings.data_dir)
+        clients = [await stack.enter_async_context(_client(socket, timeout_s=None)) for socket, _ in found]
+        yield [Api(client, "running") for client in clients]
 
 
 async def read_servers(settings: Settings) -> Mapping[str, ServerConfig]:

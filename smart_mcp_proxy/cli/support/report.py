@@ -112,6 +112,7 @@ def show_report(summary: Mapping[str, Any], address: Address | None, *, to_stdou
     if address is not None:
         for title, snippet in address.snippets():
             parts += [Text(title, style="bold"), Text(f"  {snippet}"), ""]
-        parts += [Text(f"MCP     {address.url}"), Text(f"Health  {address.health_url}"), Text("Ctrl-C stops it.")]
+        parts += [Text(f"MCP     {address.url}"), Text(f"Health  {address.health_url}"), Text("Page    mcpproxy ui")]
+        parts.append(Text("Ctrl-C stops it."))
     stream = sys.stdout if to_stdout else sys.stderr
     console(stream).print(Group(*parts), soft_wrap=True)

@@ -1,10 +1,12 @@
-"""First step of every command: settings, log, and warnings about unknown variables."""
+"""First step of every command: settings, log, warnings about unknown variables, the desktop."""
+
+import sys
 
 from smart_mcp_proxy.cli.support.output import warn
 from smart_mcp_proxy.settings import Settings, environment, load_settings, unknown_variables
 from smart_mcp_proxy.telemetry import configure_logging, get_logger
 
-__all__ = ["open_settings"]
+__all__ = ["has_desktop", "open_settings"]
 
 QUIET = "CRITICAL"
 """A command that answers and ends shows what it found; the same once more as a log would be noise."""
@@ -32,3 +34,10 @@ def open_settings(*, is_serving: bool = False, log_level: str | None = None, **f
         else:
             warn(warning)
     return settings
+
+
+def has_desktop() -> bool:
+    """Whether a browser window can be opened for the person at this terminal."""
+    environ = environment()
+    has_screen = sys.platform in ("darwin", "win32") or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
+    return has_screen and not environ.get("SSH_CONNECTION") and sys.stderr.isatty()

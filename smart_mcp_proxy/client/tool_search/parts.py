@@ -20,7 +20,10 @@ def members(value: Any) -> Mapping[str, Any]:
     """A part of an API's answer as a mapping, whether it came as JSON or from the API's SDK."""
     dumped = value.model_dump() if hasattr(value, "model_dump") else value
     if not isinstance(dumped, Mapping):
-        raise RequestError(f"{str(value)[:80]!r} is no part of an answer.", hint="Pass what the API answered.")
+        kind = type(value).__name__
+        raise RequestError(
+            f"A part of an answer is an object, and this is a {kind}.", hint="Pass what the API answered."
+        )
     return dumped
 
 

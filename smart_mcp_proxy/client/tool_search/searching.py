@@ -28,6 +28,7 @@ SEARCH_SCHEMA: Final[Mapping[str, Any]] = {
     "additionalProperties": False,
 }
 """Arguments of a search, as the model is told them."""
+_LOOK: Final = "Look at the gateway's log, or ask it: mcpproxy doctor"
 _NO_ARGUMENTS: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
 
 
@@ -129,17 +130,18 @@ class ToolSearch(ABC):
         try:
             return await self._gateway.call_tool_mcp(tool.call_with, sent)
         except MCPError as exc:
-            raise UpstreamError(f"The gateway answered with an error: {exc}", delivery="unknown") from exc
+            raise UpstreamError(f"The gateway answered with an error: {exc}", hint=_LOOK, delivery="unknown") from exc
 
     async def _asked(self, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any]:
         try:
             result = await self._gateway.call_tool_mcp(tool, arguments)
         except MCPError as exc:
-            raise UpstreamError(f"The gateway answered with an error: {exc}") from exc
+            raise UpstreamError(f"The gateway answered with an error: {exc}", hint=_LOOK) from exc
         told = result.structured_content or {}
         if result.is_error:
             error = told.get("error", {})
-            raise UpstreamError(str(error.get("message", "The gateway could not search.")), hint=error.get("hint", ""))
+            message, hint = error.get("message", "The gateway could not search."), error.get("hint", _LOOK)
+            raise UpstreamError(str(message), hint=str(hint))
         return told
 
     def _kept(self, tool: Mapping[str, Any]) -> FoundTool:

@@ -29,11 +29,19 @@ log = get_logger("activity")
 
 
 @asynccontextmanager
-async def opened_activity_log(catalog: Catalog, settings: Settings) -> AsyncIterator[Recorder[Activity]]:
-    """Open the recorder of activity; a record survives kill -9 as soon as it is recorded."""
+async def opened_activity_log(
+    catalog: Catalog, settings: Settings, on_record: Callable[[Activity], None] | None = None
+) -> AsyncIterator[Recorder[Activity]]:
+    """Open the recorder of activity; a record survives kill -9 as soon as it is recorded.
+
+    Args:
+        catalog: Stores the records.
+        settings: How many are kept, and for how long.
+        on_record: As of `Recorder`.
+    """
     journal = await asyncio.to_thread(_opened_journal, settings.data_dir)
     store = partial(catalog.append_activity, limit_rows=settings.activity_rows)
-    async with Recorder(store, journal=journal) as recorder:
+    async with Recorder(store, journal=journal, on_record=on_record) as recorder:
         keeping = spawn(_keep(catalog, settings), "activity log")
         try:
             yield recorder

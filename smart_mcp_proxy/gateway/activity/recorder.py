@@ -51,6 +51,7 @@ class Recorder(Generic[RecordT]):
         batch_s: How long a batch is collected.
         retry_s: Pause before a batch that was refused is offered again.
         journal: Keeps what the store does not have yet; None where a quarter of a second may be lost with a kill.
+        on_record: Given each record as it is taken; never fails.
     """
 
     def __init__(
@@ -61,12 +62,14 @@ class Recorder(Generic[RecordT]):
         batch_s: float = BATCH_S,
         retry_s: float = RETRY_S,
         journal: WrittenAhead[RecordT] | None = None,
+        on_record: Callable[[RecordT], None] | None = None,
     ) -> None:
         self._store = store
         self._noun = noun
         self._batch_s = batch_s
         self._retry_s = retry_s
         self._journal = journal
+        self._on_record = on_record
         self._is_refused = False
         self._storing = asyncio.Lock()
         self._waiting: deque[RecordT] = deque(maxlen=WAITING_LIMIT)
@@ -94,6 +97,8 @@ class Recorder(Generic[RecordT]):
         """Takes one record; never waits and never fails."""
         if self._journal is not None:
             self._journal.write(record)
+        if self._on_record is not None:
+            self._on_record(record)
         self._dropped += len(self._waiting) == WAITING_LIMIT
         self._waiting.append(record)
         self._wake.set()

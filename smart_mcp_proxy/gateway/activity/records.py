@@ -20,6 +20,7 @@ __all__ = [
     "UnknownRecordError",
     "activity_page",
     "activity_record",
+    "moment_s",
     "parse_filter",
 ]
 
@@ -118,6 +119,21 @@ async def activity_record(catalog: Catalog, record_id: str) -> ActivityView:
     return _view(found)
 
 
+def moment_s(text: str) -> float:
+    """Parse `2h` (ago) or an ISO 8601 time into seconds since the epoch; one without a zone is local.
+
+    Raises:
+        RequestError: It is neither.
+    """
+    if past := _PAST.fullmatch(text):
+        return time.time() - int(past[1]) * _UNIT_S[past[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError) as exc:
+        hint = "Use a time like 2026-11-21T08:00, or how long ago: 30m, 2h, 7d."
+        raise RequestError(f"since is {text[:40]!r}.", hint=hint) from exc
+
+
 def parse_filter(words: Mapping[str, str]) -> ActivityFilter:
     """Parse the query parameters of an activity filter; unknown ones are ignored.
 
@@ -138,23 +154,9 @@ def parse_filter(words: Mapping[str, str]) -> ActivityFilter:
         tool=words.get("tool"),
         outcome=words.get("outcome"),
         principal=words.get("principal"),
-        since_s=None if since is None else _moment_s(since),
+        since_s=None if since is None else moment_s(since),
         parent=words.get("parent"),
     )
-
-
-def _moment_s(text: str) -> float:
-    """Parse `2h` (ago) or an ISO 8601 time into seconds since the epoch.
-
-    A time without a zone is local.
-    """
-    if past := _PAST.fullmatch(text):
-        return time.time() - int(past[1]) * _UNIT_S[past[2]]
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError, OSError) as exc:
-        hint = "Use a time like 2026-11-21T08:00, or how long ago: 30m, 2h, 7d."
-        raise RequestError(f"since is {text[:40]!r}.", hint=hint) from exc
 
 
 def _view(line: Activity) -> ActivityView:

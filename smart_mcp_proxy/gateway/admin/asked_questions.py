@@ -33,7 +33,7 @@ class AskedQuestions:
     def findings(self, definition: Mapping[str, Any]) -> tuple[Finding, ...]:
         """At most one finding for each text of a definition."""
         found = []
-        for member in ("title", "description"):
+        for member in ("title", "description") if self._questions else ():
             text = definition.get(member)
             said = _spoken(text) if isinstance(text, str) else ""
             if words := next((words for words in self._questions if words in said), None):

@@ -7,8 +7,9 @@ import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot, change_hash
-from smart_mcp_proxy.models import Review, ToolRecord, Trust
-from smart_mcp_proxy.names import server_of
+from smart_mcp_proxy.gateway.shared.app_pages import is_page, without_digests
+from smart_mcp_proxy.models import Review, ToolKey, ToolRecord, Trust
+from smart_mcp_proxy.names import server_of, shelf
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.approval import review_of
 from smart_mcp_proxy.policy.scanner import Finding
@@ -59,7 +60,9 @@ def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snap
     return frozenset(
         hash_
         for hash_, each in hashes
-        if hash_ not in known and not _doubts(scanner.scan(server_of(server), each, peers))
+        if hash_ not in known
+        and not _is_changed_content(server, each, snapshot)
+        and not _doubts(scanner.scan(server_of(server), without_digests(each), peers))
     )
 
 
@@ -70,6 +73,15 @@ def _is_plain(definition: Mapping[str, Any]) -> bool:
     except (TypeError, ValueError, RecursionError):
         return False
     return True
+
+
+def _is_changed_content(server: str, definition: Mapping[str, Any], snapshot: Snapshot) -> bool:
+    """Whether a definition is of a page or skill that was listed before: the scanner reads no contents."""
+    uri = definition.get("uri")
+    if not isinstance(uri, str) or not (is_page(uri) or server == shelf(server_of(server), "skills")):
+        return False
+    key = ToolKey(server, uri)
+    return key in snapshot.by_key or key in snapshot.withheld
 
 
 def _doubts(findings: Sequence[Finding]) -> bool:

@@ -113,6 +113,11 @@ class _ToolCall(Exchange):
             return policy.masked(self.call.name, NAME_LIMIT_CHARS)
         return f"{self.server}:{self.name}"
 
+    @property
+    def shown_name(self) -> str:
+        """The tool's own name, once it is found."""
+        return self.name
+
     async def resolve(self) -> None:
         """Find the tool, maybe once its server has listed it.
 

@@ -17,6 +17,7 @@ from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.inputs import ANSWER_S
 from smart_mcp_proxy.gateway.results.cleaning import clean, fenced_notice, said_beside
+from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, hash_without_digest
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -25,7 +26,7 @@ from smart_mcp_proxy.names import IDENTITIES, identity_on
 from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.telemetry import Activity, get_logger, has_secret, redact, spawn
+from smart_mcp_proxy.telemetry import Activity, fields, get_logger, has_secret, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, Upstream
 from smart_mcp_proxy.upstream.per_client import LISTINGS, restless_error
 
@@ -73,10 +74,13 @@ class Sender:
         server, _, place = record.key.server.partition(":")
         kind = next((kind for kind in IDENTITIES if kind == place), None)
         identity, wanted = identity_on(record.key.server), record.key.tool
+        if UNLISTED_KEY.encode() in record.raw:  # a page, which its content is checked by
+            return
+        approved = hash_without_digest(record)
         for _ in range(LISTINGS):
             listing = await self._connection.listing(kind or "tools")
             found = next((each for each in listing.definitions if each[identity] == wanted), None)
-            if found is None or await asyncio.to_thread(_hash, record.key.server, found) != record.change_hash:
+            if found is None or await asyncio.to_thread(_hash, record.key.server, found) != approved:
                 raise differs_here(record.key)
             if self._connection.known(kind or "tools") is listing:  # nothing was announced meanwhile
                 return
@@ -242,7 +246,13 @@ class Clients:
         except RecursionError:
             fault = InputFault("malformed", "it is nested too deeply")
         if fault is not None:
-            log.warning("server %s: a question (%s) was not passed on: %s", server, method, fault.what)
+            log.warning(
+                "server %s: a question (%s) was not passed on: %s",
+                server,
+                method,
+                fault.what,
+                extra=fields(server=server),
+            )
             raise _refused(server, fault)
         return shown_inputs(server, question)["question"].get("params") or {}
 
@@ -258,7 +268,10 @@ class _Side:
     """
 
     def __init__(self, clients: Clients, server: str, session: Session, standing: Line) -> None:
-        self.capabilities = standing.asking.capabilities
+        declared = session.client.extensions
+        self.capabilities: Mapping[str, Any] = standing.asking.capabilities
+        if declared is not None:
+            self.capabilities = {**self.capabilities, "extensions": declared}
         self._clients = clients
         self._server = server
         self._session = session
@@ -281,7 +294,12 @@ class _Side:
         try:
             said = await asyncio.to_thread(self._clients.said, params)
         except RecursionError:
-            log.debug("server %s: dropped %s: it is nested too deeply", self._server, method)
+            log.debug(
+                "server %s: dropped %s: it is nested too deeply",
+                self._server,
+                method,
+                extra=fields(server=self._server),
+            )
             return
         if is_log:
             name = said.get("logger")

@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self
 
 from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.extensions import Extensions
+from smart_mcp_proxy.gateway.observability.tracing import ClientSpan
 from smart_mcp_proxy.gateway.results.results import ResultFacts
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.readiness import Lists
@@ -30,6 +32,9 @@ class Exchange(ABC):
         send: How the server is asked, in the seconds that are left, on the session that all clients share; None for a
             request of the method.
         is_part: Whether a script makes it, whose result is treated as a whole.
+        extensions: What is declared in the place of what its caller declares; None for just that. With tasks among it,
+            the server may make one of it although the caller knows none: it is waited for.
+        span: Of the request to the server; None before that, or where nothing is traced.
     """
 
     method: str
@@ -42,11 +47,18 @@ class Exchange(ABC):
     record: ToolRecord | None
     send: Callable[[Upstream, float | None], Awaitable[RawResult]] | None = None
     is_part = False
+    extensions: Extensions | None = None
+    span: ClientSpan | None = None
 
     @property
     @abstractmethod
     def label(self) -> str:
         """Name of what is asked for in the activity log; free of secrets."""
+
+    @property
+    @abstractmethod
+    def shown_name(self) -> str:
+        """Name of the tool or prompt in a trace; empty where it may hold anything."""
 
     @abstractmethod
     async def resolve(self) -> None:

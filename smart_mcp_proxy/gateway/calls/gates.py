@@ -15,6 +15,7 @@ import msgspec
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import RefusedError, RequestError
 from smart_mcp_proxy.gateway.calls.exchange import Exchange
+from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.settings import Settings
@@ -142,6 +143,12 @@ def variant_permitted(exchange: Exchange, rules: GateRules) -> None:
     call, record = exchange.call, exchange.record
     if call is None or record is None:
         return
+    if call.variant is not None and b'"visibility"' in record.raw and is_for_apps_alone(record.raw):
+        raise RefusedError(
+            f"'{record.key}' is for the interface of its server alone, not for a model.",
+            hint="Use another tool of the server; its interface calls this one by itself.",
+            code="app_only",
+        )
     decision = policy.decide(
         record.key, call.variant, record.annotations, call.intent, is_strict=rules.limits.is_strict
     )

@@ -138,6 +138,30 @@ class Inputs:
         sealed = await self._states.seal(round.subject, state, round.number)
         return RawResult(msgspec.json.encode(members | {"requestState": sealed}))
 
+    async def shown(self, asked: bytes, server: str, declared: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Questions of a task as its client gets them: judged, with the server's name.
+
+        Args:
+            asked: The `inputRequests` as JSON text.
+            server: Configured name.
+            declared: What the client declares that it can be asked for.
+
+        Raises:
+            UpstreamError: The server may not ask, or not for this.
+            RefusedError: It asks for a secret.
+        """
+        if server not in self._asking:
+            raise self._uncalled_for(server)
+        members, _ = await asyncio.to_thread(self._judged, b'{"inputRequests":' + asked + b"}", server, declared)
+        requests: Mapping[str, Any] = members["inputRequests"]
+        return requests
+
+    async def answers(self, asked: bytes, server: str, round: Round) -> Mapping[str, Any]:
+        """Answers of a handshake-era client to the questions of a task; arguments and errors as `shown`."""
+        shown = await self.shown(asked, server, round.declared)
+        pending = msgspec.json.encode({"inputRequests": shown, "requestState": None})
+        return (await _answered(round.input, pending)).responses or {}
+
     def _judged(self, raw: bytes, server: str, declared: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
         """The members of the result with its questions as a client gets them, and the server's own state."""
         try:

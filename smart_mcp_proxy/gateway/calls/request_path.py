@@ -6,25 +6,31 @@ their `Exchange`.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
+from copy import copy
 from functools import partial
+from typing import Any
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.extensions import TASKS
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
+from smart_mcp_proxy.gateway.calls.declaring import declaring
 from smart_mcp_proxy.gateway.calls.exchange import Exchange
 from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, approved
 from smart_mcp_proxy.gateway.calls.inputs import Inputs, Round, incomplete
 from smart_mcp_proxy.gateway.calls.request_states import Subject
+from smart_mcp_proxy.gateway.calls.tasks import TASK_DECLARED, TASK_RESULT, Tasks, Waiting, demands_task
+from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.results.cleaning import told_error
 from smart_mcp_proxy.gateway.results.progress import show_progress
-from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, facts_of
+from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, ResultFacts, facts_of
 from smart_mcp_proxy.gateway.shared.readiness import connected, require_connected
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Fleet
+from smart_mcp_proxy.upstream import Fleet, Upstream
 
 __all__ = ["RequestPath"]
 
@@ -40,9 +46,11 @@ class RequestPath:
         admission: Limits and breakers; None where there are none.
         inputs: What servers ask of clients; None where none may ask.
         clients: The clients that some servers know each of; None where none does.
+        tasks: Tasks that servers make of calls; None where none may.
+        tracing: Makes spans of the requests; None where nothing is traced.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
         fleet: Fleet,
         recorder: Recorder[Activity],
@@ -52,6 +60,8 @@ class RequestPath:
         admission: AdmissionControl | None = None,
         inputs: Inputs | None = None,
         clients: Clients | None = None,
+        tasks: Tasks | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.limits = limits
         self._rules = GateRules(limits, ArgumentSchemas())
@@ -61,8 +71,10 @@ class RequestPath:
         self._admission = admission or AdmissionControl(clock=clock)
         self._inputs = inputs
         self._clients = clients
+        self._tasks = tasks
+        self._tracing = tracing
 
-    async def run(self, exchange: Exchange) -> RawResult:
+    def run(self, exchange: Exchange) -> Coroutine[Any, Any, RawResult]:
         """The server's result, as the caller gets it.
 
         A server's question to a modern client is a result. A client of the handshake era is asked, and the request made
@@ -73,6 +85,12 @@ class RequestPath:
             RequestError: What the caller said does not fit.
             UpstreamError: The server failed, or asks what it may not; `delivery` says whether the request may have run.
         """
+        if self._tracing is None:
+            return self._run(exchange)
+        meta = exchange.caller.meta
+        return self._tracing.serve(exchange.method, exchange.shown_name, meta, self._run(exchange))
+
+    async def _run(self, exchange: Exchange) -> RawResult:
         while True:
             started = self._clock()
             outcome, delivery = "internal", ""
@@ -87,19 +105,74 @@ class RequestPath:
                 if facts is not None and facts.resultType == "complete":
                     outcome = exchange.completed(facts)
                     return await exchange.shaped(raw)
-                asked = await self._asked(raw, exchange, round)
-                outcome = INPUT_REQUIRED
+                answer, outcome = await self._incomplete(raw, facts, exchange, round)
             except ProxyError as error:
                 outcome, delivery = error.error_code, error.delivery
+                if self._must_await(error, exchange):
+                    exchange = copy(exchange)
+                    exchange.extensions = {**(exchange.caller.extensions or {}), **TASK_DECLARED}
+                    continue
                 raise await self.shown(exchange.told(error), is_part=exchange.is_part) from error
             except asyncio.CancelledError:
                 outcome, delivery = "cancelled", "unknown"
                 raise
             finally:
+                if self._tracing is not None:
+                    self._end_span(exchange, outcome)
                 self.note(exchange, outcome, delivery, self._clock() - started)
-            if exchange.caller.input is None or exchange.caller.input.ask is None:
-                return asked
-            exchange = exchange.again(asked.text)
+            if outcome != INPUT_REQUIRED or exchange.caller.input is None or exchange.caller.input.ask is None:
+                return answer
+            exchange = exchange.again(answer.text)
+
+    def _end_span(self, exchange: Exchange, outcome: str) -> None:
+        if self._tracing is not None:
+            self._tracing.note(outcome)
+        if exchange.span is not None:
+            exchange.span.end(outcome)
+
+    async def _incomplete(
+        self, raw: RawResult, facts: ResultFacts | None, exchange: Exchange, round: Round | None
+    ) -> tuple[RawResult, str]:
+        """A task or a question as its caller gets it, and the outcome for the activity log.
+
+        Raises:
+            ProxyError: It is neither, or the server may not answer so.
+        """
+        if facts is not None and facts.resultType == TASK_RESULT and exchange.call is not None:
+            return await self._of_task(raw, exchange, round)
+        return await self._asked(raw, exchange, round), INPUT_REQUIRED
+
+    def _must_await(self, error: ProxyError, exchange: Exchange) -> bool:
+        """Whether a server makes nothing but a task of a call, and its caller knows none."""
+        if self._tasks is None or exchange.call is None or exchange.extensions is not None or not demands_task(error):
+            return False
+        return TASKS not in (exchange.caller.extensions or {})
+
+    async def _of_task(self, raw: RawResult, exchange: Exchange, round: Round | None) -> tuple[RawResult, str]:
+        """A task that a server made of a call, as its caller gets it, and the outcome for the activity log.
+
+        Raises:
+            UpstreamError: It may not make one, or the task came to nothing.
+        """
+        caller, server, tasks = exchange.caller, exchange.server, self._tasks
+        if tasks is not None and exchange.extensions is None and TASKS in (caller.extensions or {}):
+            return await tasks.started(raw, server, exchange.name, caller.principal), TASK_RESULT
+        upstream = self._fleet.upstreams.get(server)
+        if tasks is None or exchange.extensions is None or upstream is None:
+            raise incomplete(server, exchange.method)
+
+        async def ask(method: str, params: Mapping[str, Any]) -> RawResult:
+            return await upstream.request(method, declaring(params, TASK_DECLARED))
+
+        inputs, answer, on_progress = self._inputs, None, caller.on_progress
+        if inputs is not None and round is not None and round.input.ask is not None:
+            answer = partial(inputs.answers, server=server, round=round)
+        if on_progress is not None:
+            on_progress = partial(show_progress, on_progress, self.limits.is_cleaned, self.limits.is_fenced)
+        place = self._admission.admitted(server, caller.principal)
+        result = await tasks.waited(raw, Waiting(server, ask, place, on_progress, answer))
+        outcome = exchange.completed(facts_of(result) or ResultFacts())
+        return await exchange.shaped(result), outcome
 
     async def shown(self, error: ProxyError, *, is_part: bool = False) -> ProxyError:
         """An error as its caller gets it: what a server says in it is treated like a result.
@@ -170,18 +243,30 @@ class RequestPath:
                         if exchange.record is not None:
                             await sender.confirm(exchange.record)
                         await self._confirm(exchange)
-                        return await sender.request(exchange.method, exchange.params(), on_progress=on_progress)
+                        params = self._stamped(exchange, upstream)
+                        return await sender.request(exchange.method, params, on_progress=on_progress)
             if has_waited:  # from here on nothing waits until it is sent
                 require_connected(upstream)
                 await self._confirm(exchange)
             if exchange.send is not None:
                 return await exchange.send(upstream, left_s)
-            params = exchange.params()
+            params = self._stamped(exchange, upstream)
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
+            extensions = exchange.extensions or caller.extensions
+            if extensions is not None and upstream.status.era == "modern":
+                params = declaring(params, extensions)
             return await upstream.request(
                 exchange.method, params, timeout_s=left_s, on_progress=on_progress, on_message=caller.on_message
             )
+
+    def _stamped(self, exchange: Exchange, upstream: Upstream) -> Mapping[str, Any]:
+        """The parameters that are sent, with the trace context where requests are traced."""
+        params = exchange.params()
+        if self._tracing is None:
+            return params
+        exchange.span = self._tracing.calling(exchange.method, exchange.shown_name, upstream.config)
+        return params if exchange.span is None else exchange.span.stamped(params)
 
     async def _confirm(self, exchange: Exchange) -> None:
         """Pass if the request may still be sent as it was when it came in."""

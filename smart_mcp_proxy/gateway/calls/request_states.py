@@ -30,7 +30,7 @@ from smart_mcp_proxy.secrets.auth_key import (
     write_private,
 )
 from smart_mcp_proxy.secrets.sealing import SecretKey
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 
 __all__ = ["INVALID_STATE", "Kept", "RequestStates", "Subject"]
 
@@ -123,6 +123,18 @@ class RequestStates:
         """
         return await asyncio.to_thread(self._open, subject, sealed)
 
+    async def seal_text(self, text: bytes) -> str:
+        """Seal any text of the gateway's own, for whoever has the key."""
+        return await asyncio.to_thread(lambda: self._ready().seal(text))
+
+    async def open_text(self, sealed: str) -> bytes | None:
+        """Open what `seal_text` sealed; None for anything else."""
+        try:
+            return await asyncio.to_thread(lambda: self._ready().unseal(sealed))
+        except (InvalidRequestState, ValueError) as exc:
+            log.info("an id was refused: %s", exc)
+            return None
+
     def _seal(self, subject: Subject, state: str | None, round: int) -> str:
         kept = Kept(subject.binding(), self._wall() + TTL_S, round, state)
         return self._ready().seal(msgspec.json.encode(kept))
@@ -163,7 +175,9 @@ class RequestStates:
 
 
 def _invalid(subject: Subject, reason: str) -> RequestError:
-    log.info("a requestState for server %s was refused: %s", subject.server, reason)
+    log.info(
+        "a requestState for server %s was refused: %s", subject.server, reason, extra=fields(server=subject.server)
+    )
     return RequestError(
         "The requestState is not valid for this request: it was given for another one, or is too old, or was changed.",
         hint="Make the call again without requestState and inputResponses, with the same arguments as before.",

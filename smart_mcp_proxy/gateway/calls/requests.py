@@ -9,6 +9,7 @@ from msgspec import structs
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
+from smart_mcp_proxy.gateway.calls.content_checks import ContentChecks
 from smart_mcp_proxy.gateway.calls.exchange import Exchange
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
@@ -56,9 +57,18 @@ class ContentRequests:
         path: Carries them to their servers.
         lists: Say whether what a server lists is still what was approved.
         links: What results have linked to; None where that leads nowhere.
+        checks: Compare what servers give with what was approved; None where nothing is compared.
     """
 
-    def __init__(self, path: RequestPath, lists: ListState, *, links: Links | None = None) -> None:
+    def __init__(
+        self,
+        path: RequestPath,
+        lists: ListState,
+        *,
+        links: Links | None = None,
+        checks: ContentChecks | None = None,
+    ) -> None:
+        self._checks = checks
         self._path = path
         self._lists = lists
         self._links = links
@@ -84,17 +94,21 @@ class ContentRequests:
             RequestError: The client did not answer, or hands back what does not belong to this request.
             UpstreamError: The server failed, answered with an error, or asks what it may not.
         """
-        return await self._path.run(_ContentExchange(ask, self._lists, is_cleaned=self._path.limits.is_cleaned))
+        exchange = _ContentExchange(ask, self._lists, self._checks, is_cleaned=self._path.limits.is_cleaned)
+        return await self._path.run(exchange)
 
     def note(self, ask: ContentRequest, outcome: str) -> None:
         """Write down a request that needed no server."""
-        self._path.note(_ContentExchange(ask, self._lists, is_cleaned=False), outcome, "", 0.0)
+        self._path.note(_ContentExchange(ask, self._lists, None, is_cleaned=False), outcome, "", 0.0)
 
 
 class _ContentExchange(Exchange):
     """One request for a prompt, a resource or a completion."""
 
-    def __init__(self, ask: ContentRequest, lists: ListState, *, is_cleaned: bool) -> None:
+    def __init__(
+        self, ask: ContentRequest, lists: ListState, checks: ContentChecks | None, *, is_cleaned: bool
+    ) -> None:
+        self._checks = checks
         self.method, self.caller, self.arguments, self.send = ask.method, ask.caller, ask.arguments, ask.send
         self.server, self.name, self.record = ask.target.server, ask.target.name, ask.target.record
         self.lists = lists
@@ -110,8 +124,19 @@ class _ContentExchange(Exchange):
         """Server, method and name."""
         return policy.masked(f"{self.server}:{self.method}:{self.name}", SUBJECT_CHARS)
 
+    @property
+    def shown_name(self) -> str:
+        """The name of a prompt; a URI may hold anything."""
+        return self.name if self.method == "prompts/get" else ""
+
     async def resolve(self) -> None:
-        """Nothing is left to find: what the server does not list has no record."""
+        """Nothing is left to find: what the server does not list has no record.
+
+        Raises:
+            QuarantinedError: Without one it may not be asked for.
+        """
+        if self._checks is not None:
+            self._checks.require_known(self.method, self._ask.target)
 
     def params(self) -> Mapping[str, Any]:
         """The server's own parameters."""
@@ -128,7 +153,15 @@ class _ContentExchange(Exchange):
         return "ok"
 
     async def shaped(self, raw: RawResult) -> RawResult:
-        """The result, cleaned where the settings ask for it."""
+        """The result, cleaned where the settings ask for it and its bytes are not what was approved.
+
+        Raises:
+            QuarantinedError: It is not what was approved.
+        """
+        if self._checks is not None:
+            await self._checks.require_approved(self.method, self._ask.target, raw)
+            if self._checks.is_exact(self.method, self._ask.target):
+                return raw
         return await rewritten(raw, clean) if self._is_cleaned and may_need_cleaning(raw) else raw
 
     def told(self, error: ProxyError) -> ProxyError:
@@ -144,7 +177,7 @@ class _ContentExchange(Exchange):
         caller = self._ask.caller
         assert caller.input is not None
         caller = structs.replace(caller, input=replace(caller.input, pending=asked))
-        return type(self)(replace(self._ask, caller=caller), self._state, is_cleaned=self._is_cleaned)
+        return type(self)(replace(self._ask, caller=caller), self._state, self._checks, is_cleaned=self._is_cleaned)
 
 
 def _under_uri(error: ProxyError, ask: ContentRequest) -> ProxyError:

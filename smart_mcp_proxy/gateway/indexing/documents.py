@@ -80,6 +80,8 @@ def content_document_of(record: ToolRecord, kind: ItemKind, shown: str) -> Docum
         shown: The name or URI that agents see.
     """
     definition = msgspec.json.decode(record.raw)
+    if kind == "skill":
+        definition = {**definition["frontmatter"], "title": ""}
     title, arguments = _text(definition, "title"), definition.get("arguments") or ()
     return Document(
         id=record.id,

@@ -18,7 +18,7 @@ from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.models import ContentKind, Review, ServerState, ServerStatus
 from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet, ToolListing, Upstream
 
 __all__ = ["CONTENTS", "TOOLS", "AskPolicy", "Kind", "ListSync", "Pace"]
@@ -231,6 +231,7 @@ class ListSync:
             len(diff.added),
             len(diff.changed),
             len(diff.removed),
+            extra=fields(server=upstream.name, kind=kind.name, listed=len(listing.definitions)),
         )
         return listing.problems
 

@@ -85,6 +85,9 @@ _SUSPECTS_BEYOND_ASCII = {
 """By the byte each begins with: one byte is searched for at memory speed, a pattern is not."""
 _MARK: Final = b'"resource'
 """How each of the words begins that a link cannot do without: `resource_link`, `resource`, `resourceUri`."""
+_FLAT_MARK: Final = b'"ui/resource'
+"""How the older name of an interface begins."""
+_MARKS: Final = (_MARK, _FLAT_MARK)
 _QUOTE: Final = b'"'
 _QUOTES: Final = 64
 """So many are looked at one by one."""
@@ -132,21 +135,20 @@ def may_link(raw: RawResult) -> bool:
     """
     text = raw.pieces[0]
     if len(raw.pieces) == 1 and len(text) <= SHORT_BYTES:
-        return _MARK in text or (b"\\u00" in text and _ESCAPED_LETTER.search(text) is not None)
-    reach = len(_MARK) - 1
-    return any(map(_is_marked, raw.pieces)) or any(
-        _MARK in before[-reach:] + after[:reach] for before, after in pairwise(raw.pieces)
-    )
+        return _MARK in text or _FLAT_MARK in text or (b"\\u00" in text and _ESCAPED_LETTER.search(text) is not None)
+    reach = len(_FLAT_MARK) - 1
+    joints = [before[-reach:] + after[:reach] for before, after in pairwise(raw.pieces)]
+    return any(map(_is_marked, raw.pieces)) or any(_MARK in joint or _FLAT_MARK in joint for joint in joints)
 
 
 def _is_marked(text: bytes) -> bool:
     """Return whether a long text holds the mark, searching for a byte before the word."""
     at = text.find(_QUOTE)
     for _ in range(_QUOTES):
-        if at < 0 or text.startswith(_MARK, at):
+        if at < 0 or text.startswith(_MARKS, at):
             return at >= 0
         at = text.find(_QUOTE, at + 1)
-    return at >= 0 and text.find(_MARK, at) >= 0
+    return at >= 0 and (text.find(_MARK, at) >= 0 or text.find(_FLAT_MARK, at) >= 0)
 
 
 def members_of(raw: bytes) -> dict[str, msgspec.Raw]:

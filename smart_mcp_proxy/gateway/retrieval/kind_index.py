@@ -17,6 +17,7 @@ CONTENT_KINDS: Final[Mapping[ItemKind, ContentKind]] = {
     "prompt": "prompts",
     "resource": "resources",
     "resource_template": "templates",
+    "skill": "skills",
 }
 """The kinds besides tools, by the names under which agents ask for them."""
 

@@ -22,9 +22,15 @@ CAP_BYTES = 8_000
 """Of `found`, as much as of the tools: 2,000 tokens of four bytes."""
 CLONES_LIMIT = 10
 SHOWN_CHARS = 80
+SKILLS_HINT = ' Skills, which are instructions for whole tasks, are found with types ["skill"].'
 BY_WORDS = "found is ranked by words alone"
 
-_MEMBERS: Final[Mapping[ItemKind, str]] = {"prompt": "name", "resource": "uri", "resource_template": "uri_template"}
+_MEMBERS: Final[Mapping[ItemKind, str]] = {
+    "prompt": "name",
+    "resource": "uri",
+    "resource_template": "uri_template",
+    "skill": "uri",
+}
 """The member of an entry that holds what agents use it by."""
 
 
@@ -79,6 +85,10 @@ class KindSearch:
         servers = [server for server in self._contents.servers if server in connected]
         await self.lists.wait_known(servers, *CONTENT_KINDS.values())
 
+    def skills_hint(self) -> str:
+        """A sentence of an answer that says how to find skills; empty where there are none."""
+        return SKILLS_HINT if self._contents.of("skills") else ""
+
     async def find(
         self,
         query: str,
@@ -119,6 +129,8 @@ class KindSearch:
     def _entry(self, kind: ItemKind, item: Item) -> dict[str, Any]:
         """A prompt, a resource or a template, with all that it takes to use it."""
         definition, member = item.definition, _MEMBERS[kind]
+        if kind == "skill":
+            definition = definition["frontmatter"]
         title = definition.get("title") or (definition.get("name") if kind != "prompt" else None)
         entry: dict[str, Any] = {"kind": kind, member: item.shown, "server": item.server}
         if isinstance(title, str) and title:

@@ -14,6 +14,7 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.retrieval.conversations import Conversations
 from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, language_hint, shortened, sign_in_hint
 from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, found_hint, others_than_tools
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
@@ -63,6 +64,7 @@ class Question(msgspec.Struct, frozen=True):
         registry: Where the tools found are registered; None where none are.
         toolset: A toolset to extend.
         types: Kinds to find; others than tools come with all asked kinds in a ranking of their own.
+        is_agents: Whether an agent asks, which is spared the whole catalog; else a person.
     """
 
     query: str
@@ -77,6 +79,7 @@ class Question(msgspec.Struct, frozen=True):
     registry: Registry | None = None
     toolset: str | None = None
     types: tuple[str, ...] = ()
+    is_agents: bool = True
 
 
 class Retrieval:
@@ -122,6 +125,7 @@ class Retrieval:
         self._degraded = degraded
         self._learning = learning
         self._kinds = kinds
+        self._conversations = Conversations(time.monotonic)
         self._summaries: dict[int, tuple[ToolRecord, dict[str, Any]]] = {}
         """By tool id, each with the record that it is of."""
         self._catalog_tokens = 0
@@ -161,7 +165,11 @@ class Retrieval:
                 outcome="ok" if shown or answer.get("found") else "empty",
                 duration_ms=(time.monotonic() - started) * 1000,
                 at_s=time.time(),
-                detail={"tools": [tool["name"] for tool in answer["tools"]], **_changes(registered)},
+                detail={
+                    "tools": [tool["name"] for tool in answer["tools"]],
+                    **self._tokens(question, answer["tokens"]),
+                    **_changes(registered),
+                },
                 session=policy.short_digest(question.session) if question.session else "",
             )
         )
@@ -175,6 +183,13 @@ class Retrieval:
         statuses = {status.name: status for status in self._statuses()}
         inquiry = Inquiry(self._visible, self._catalog.snapshot, self._index, statuses, self._allowed, self._capped)
         return await to_thread.run_sync(inquiry.about, question, name)
+
+    def _tokens(self, question: Question, tokens: Mapping[str, int]) -> dict[str, Any]:
+        """Estimated tokens of an answer, and of the catalog that its conversation was not sent whole."""
+        if not question.is_agents:
+            return {}
+        is_first = self._conversations.begins(question.principal, question.session)
+        return {"tokens": {"sent": tokens["sent"], "spared": tokens["catalog"] if is_first else 0}}
 
     def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
         """Let the calls that follow teach: not from names, nor where several queries found a tool."""
@@ -331,7 +346,10 @@ class Retrieval:
         )
         servers = self._visible.servers
         open_to_people = [row["server"] for row in not_covered if servers[row["server"]].can_sign_in]
-        answer["hint"] += found_hint(others) if others is not None else ""
+        if others is not None:
+            answer["hint"] += found_hint(others)
+        elif self._kinds is not None:
+            answer["hint"] += self._kinds.skills_hint()
         answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, open_to_people)
         # Reasons are for people: an agent is never sent any.
         shown = ("tools", "found") if others is not None else ("tools",)

@@ -1,7 +1,7 @@
 """The gateway as an agent meets it over MCP: the list it is shown and the calls it makes."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -17,8 +17,12 @@ from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, Watching
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
+from smart_mcp_proxy.fastmcp_compat.task_notices import Following
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
+from smart_mcp_proxy.gateway.observability.tracing import TOOL_CALL, Tracing
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
+from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls, AppTool
+from smart_mcp_proxy.gateway.sessions.content_lookup import caller_of
 from smart_mcp_proxy.gateway.shared.changes import settled
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import Audience, Session, ToolProvider, ToolProviders
@@ -74,9 +78,12 @@ class Agent:
         watching: Subscribes to the resources that a client of the modern era names.
         questions: Says whether any server may ask a client something while it is called.
         may_need_line: Whether any server knows each client of the handshake era; a look-up.
+        apps: Finds the tools that interfaces call; None where none does.
+        following: Looks at the tasks that a client of the modern era names.
+        tracing: Makes spans of the calls; None where nothing is traced.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
         offers: ToolProviders,
         on_first_answer: Callable[[], None],
@@ -86,15 +93,25 @@ class Agent:
         watching: Watching = watch_nothing,
         questions: Questions = _NO_QUESTIONS,
         may_need_line: Callable[[], bool] = lambda: False,
+        *,
+        apps: AppCalls | None = None,
+        following: Following | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.offers = offers
+        self._apps = apps
         self.questions = questions
         self.may_need_line = may_need_line
+        self._tracing = tracing
         self._on_list_changed = on_list_changed
         self._on_session = on_session
         self.conduct = conduct or ClientBehavior()
         self.list_changes = ListChangedHub(
-            is_announcing=lambda: offers.is_changing, on_listen=self._listen_at, on_leave=self._leave, watching=watching
+            is_announcing=lambda: offers.is_changing,
+            on_listen=self._listen_at,
+            on_leave=self._leave,
+            watching=watching,
+            following=following,
         )
         self._sessions: set[Session] = set()
         self._listeners: dict[tuple[str, Principal], Audience] = {}
@@ -170,10 +187,8 @@ class Agent:
         if inbound.era == "handshake":
             return listing
         listing |= {"ttlMs": offer.list_ttl_ms, "cacheScope": "private"}
-        result: dict[str, Any] = msgspec.json.decode(
-            fit_to_era(RawResult(msgspec.json.encode(listing)), inbound.era).text
-        )
-        return result
+        whole = fit_to_era(RawResult(msgspec.json.encode(listing)), inbound.era)
+        return dict(msgspec.json.decode(whole.text))
 
     async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
         """The result of a listed tool, errors included.
@@ -184,11 +199,11 @@ class Agent:
         name = inbound.params["name"]
         offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
         await offer.wait_listed()
-        if not offer.has(name):
+        found = None if self._apps is None else await self._apps.way(inbound, is_listed=offer.has(name))
+        if found is None and not offer.has(name):
             raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
-        sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-        caller = Caller(*sender, input=inbound.input, line=inbound.line)
-        raw = await self.answer(offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
+        caller = caller_of(inbound)
+        raw = await self.answer(found or offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw.text, inbound.era)
 
     async def announce_changes(self, changes: Callable[[], asyncio.Event]) -> None:
@@ -233,15 +248,23 @@ class Agent:
     def _leave(self, path: str, principal: Principal) -> None:
         del self._listeners[path, principal]
 
-    async def answer(
-        self, offer: ToolProvider, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
-    ) -> RawResult:
+    def answer(
+        self, offer: "ToolProvider | AppTool", name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+    ) -> Coroutine[Any, Any, RawResult]:
         """The result of a listed tool as one era knows it; a failure is a result with `isError`.
 
         Raises:
             MCPError: The offer passes JSON-RPC errors on, and the server answered with one; the request does not
                 declare a capability that the server needs; or it brings a requestState that is not its own.
         """
+        work = self._answer(offer, name, arguments, caller, era)
+        if self._tracing is None:
+            return work
+        return self._tracing.serve(TOOL_CALL, name, caller.meta, work, is_first=True)
+
+    async def _answer(
+        self, offer: "ToolProvider | AppTool", name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+    ) -> RawResult:
         task = asyncio.current_task()
         assert task is not None
         self._in_flight.add(task)

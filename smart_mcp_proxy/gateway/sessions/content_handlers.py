@@ -10,23 +10,26 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
+from smart_mcp_proxy.extensions import APPS, SKILLS
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, may_link, rewritten
-from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
+from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup, caller_of
+from smart_mcp_proxy.gateway.sessions.skill_handlers import SkillHandlers
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
+from smart_mcp_proxy.gateway.shared.app_pages import is_page
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
-from smart_mcp_proxy.gateway.visibility.links import relinked_prompt
+from smart_mcp_proxy.gateway.visibility.links import Links, relinked_prompt
 from smart_mcp_proxy.models import ContentKind, Era, Principal
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream import Fleet
+from smart_mcp_proxy.upstream import Fleet, is_listed
 
 __all__ = ["ContentHandlers"]
 
@@ -38,9 +41,17 @@ _LISTS: Mapping[str, tuple[ContentKind, str]] = {
     "prompts/list": ("prompts", "prompts"),
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
+    "skills/list": ("skills", "skills"),
 }
 PROMPTS: tuple[ContentKind, ...] = ("prompts",)
 RESOURCES: tuple[ContentKind, ...] = ("resources", "templates")
+_KINDS: Mapping[str, tuple[ContentKind, ...]] = {"prompts": PROMPTS, "resources": RESOURCES, "skills": ("skills",)}
+"""The kinds of item that one part of a server's capabilities stands for."""
+_MEMBERS_OF: Mapping[str, tuple[str, ...]] = {
+    "completion/complete": ("prompts", "resources"),
+    "resources/directory/read": ("skills",),
+}
+"""Capabilities of which a method needs one, where its name does not say so."""
 _SUBSCRIBING = frozenset({"resources/subscribe", "resources/unsubscribe"})
 _DONE = RawResult(b"{}")
 _READ_CACHE = {"ttlMs": 0, "cacheScope": "private"}
@@ -57,6 +68,7 @@ class ContentHandlers:
         fleet: The servers.
         asks: The one path to a server.
         subscriptions: Who hears of which resource.
+        links: Told of interfaces' pages that are opened; None where nobody asks for them.
     """
 
     def __init__(
@@ -66,7 +78,9 @@ class ContentHandlers:
         fleet: Fleet,
         asks: ContentRequests,
         subscriptions: Subscriptions,
+        links: Links | None = None,
     ) -> None:
+        self._links = links
         self._lookup = lookup
         self._lists = lists
         self._fleet = fleet
@@ -74,11 +88,14 @@ class ContentHandlers:
         self._passed = lookup.passed
         self._subscriptions = subscriptions
         self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
+        skills = SkillHandlers(fleet, asks, caller_of)
         self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[RawResult]]] = {
             **dict.fromkeys(_LISTS, self._list),
             "prompts/get": self._get,
             "resources/read": self._read,
             "completion/complete": self._complete,
+            "skills/get": skills.get,
+            "resources/directory/read": skills.read_directory,
             "resources/subscribe": self._subscribe,
             "resources/unsubscribe": self._unsubscribe,
         }
@@ -100,7 +117,12 @@ class ContentHandlers:
             found["resources"] = {"subscribe": self._may_subscribe(contents), "listChanged": True}
         if found and any(map(self._may_complete, contents.servers)):
             found["completions"] = {}
-        return found
+        extensions: dict[str, Any] = {}
+        if any(is_page(item.name) for item in contents.of("resources").values()):
+            extensions[APPS] = {}
+        if self._has_skills(contents):
+            extensions[SKILLS] = {"directoryRead": True}
+        return found | ({"extensions": extensions} if extensions else {})
 
     async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
         """The result of one request.
@@ -109,8 +131,7 @@ class ContentHandlers:
             MCPError: There is none: as the server said it, or as the gateway says it.
         """
         contents = self._lookup.at(inbound.path, inbound.principal)
-        kind = "prompts" if method.startswith("prompts/") else "resources"
-        kinds = ("prompts", "resources") if method == "completion/complete" else (kind,)
+        kinds = _MEMBERS_OF.get(method) or (method.partition("/")[0],)
         if contents is None or not any(self._has(contents, each) for each in kinds):
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
         if method in _SUBSCRIBING and not self._may_subscribe(contents):
@@ -138,15 +159,21 @@ class ContentHandlers:
 
     def _has(self, contents: Contents, member: str) -> bool:
         """Whether a server has prompts, or resources; or may have, for nobody has listened to it yet."""
-        kinds = _kinds_of(member)
+        kinds = _KINDS[member]
         if any(contents.of(kind) for kind in kinds):
             return True
         upstreams = [upstream for name in contents.servers if (upstream := self._fleet.upstreams.get(name)) is not None]
         return any(
-            upstream.capabilities.get(member) is not None
+            is_listed(kinds[0], upstream.capabilities)
             or (not upstream.is_ready and self._lists.is_expected(upstream.name, kinds[0]))
             for upstream in upstreams
         )
+
+    def _has_skills(self, contents: Contents) -> bool:
+        """Whether a server has skills, or says that it has; few do, so none is promised before it says so."""
+        upstreams = (self._fleet.upstreams.get(name) for name in contents.servers)
+        said = any(each is not None and is_listed("skills", each.capabilities) for each in upstreams)
+        return said or bool(contents.of("skills"))
 
     def _may_subscribe(self, contents: Contents) -> bool:
         """Whether a server tells of single resources; or may, for it is not connected."""
@@ -182,7 +209,7 @@ class ContentHandlers:
         target = contents.prompt(inbound.params["name"])
         arguments = inbound.params.get("arguments") or {}
         params = {"name": target.name} | ({"arguments": arguments} if arguments else {})
-        raw = await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, _caller(inbound)))
+        raw = await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, caller_of(inbound)))
         if self._passed is not None or not may_link(raw):
             return raw
         return await rewritten(raw, partial(relinked_prompt, uri_of=partial(contents.uri_of, target.server)))
@@ -191,22 +218,24 @@ class ContentHandlers:
         uri = inbound.params["uri"]
         target = await self._asks.find(contents, uri, inbound.principal.id)
         raw = await self._asks.ask(
-            ContentRequest(inbound.method, target, {"uri": target.name}, {}, _caller(inbound), uri=uri)
+            ContentRequest(inbound.method, target, {"uri": target.name}, {}, caller_of(inbound), uri=uri)
         )
         if is_input_required(raw):
             return raw
-        uri_of = None if self._passed is not None else contents.uri_of
+        if is_page(target.name) and self._links is not None:
+            await self._links.note_opened(target.server, inbound.principal.id, inbound.session_id)
+        uri_of = None if self._passed is not None else contents.naming(target)
         return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
 
     async def _subscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
         target = contents.resource(uri)
-        await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, _caller(inbound))
+        await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, caller_of(inbound))
         return _DONE
 
     async def _unsubscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
-        if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, _caller(inbound)):
+        if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, caller_of(inbound)):
             contents.resource(uri)  # or says why there is none
         return _DONE
 
@@ -255,23 +284,13 @@ class ContentHandlers:
         params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"ref": theirs}
         argument = inbound.params["argument"]
         arguments = {argument["name"]: argument["value"]}
-        return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, _caller(inbound)))
-
-
-def _kinds_of(member: str) -> tuple[ContentKind, ...]:
-    """The kinds of item that one member of a server's capabilities stands for."""
-    return PROMPTS if member == "prompts" else RESOURCES
+        return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, caller_of(inbound)))
 
 
 def _wanted(params: Mapping[str, Any]) -> tuple[str, tuple[ContentKind, ...]]:
     """The name or URI that a request asks for, and the kinds of item that it may be."""
     named = params.get("ref", params)
     return (named["uri"], RESOURCES) if "uri" in named else (named["name"], PROMPTS)
-
-
-def _caller(inbound: Inbound) -> Caller:
-    sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-    return Caller(*sender, input=inbound.input, line=inbound.line)
 
 
 def _readable(raw: bytes, target: Target, uri_of: Callable[[str, str], str] | None, era: Era) -> bytes:

@@ -2,12 +2,20 @@
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["ContentLookup"]
+__all__ = ["ContentLookup", "caller_of"]
+
+
+def caller_of(inbound: Inbound) -> Caller:
+    """The caller behind a request."""
+    sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
+    return Caller(*sender, input=inbound.input, line=inbound.line, extensions=inbound.extensions)
 
 
 class ContentLookup:

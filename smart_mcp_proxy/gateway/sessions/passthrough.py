@@ -108,6 +108,7 @@ class Passthrough:
             on_progress=caller.on_progress,
             input=caller.input,
             line=caller.line,
+            extensions=caller.extensions,
         )
         try:
             return await self._calls.call(request, within=self._visible)

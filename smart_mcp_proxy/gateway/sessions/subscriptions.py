@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Target
 from smart_mcp_proxy.models import Principal, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
 __all__ = ["PER_CLIENT", "PER_SERVER", "Subscriber", "Subscriptions"]
@@ -250,7 +250,13 @@ class Subscriptions:
                     self.updated(server, uri)
             if failures:
                 why = next(iter(failures.values()))
-                log.warning("%d subscriptions at '%s' could not be renewed yet: %s", len(failures), server, why)
+                log.warning(
+                    "%d subscriptions at '%s' could not be renewed yet: %s",
+                    len(failures),
+                    server,
+                    why,
+                    extra=fields(server=server),
+                )
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_RENEW_PAUSE_S)
             wanted = tuple(uri for uri in failures if uri in self._wishes.get(server, ()))

@@ -155,6 +155,7 @@ class ToolList(ABC):
             on_progress=caller.on_progress,
             input=caller.input,
             line=caller.line,
+            extensions=caller.extensions,
         )
         return self._calls.call(request, within=self._visible)
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.extensions import Extensions
 from smart_mcp_proxy.models import ClientInput, ClientLine, Era, Hit, OnMessage, OnProgress, ToolRecord
 from smart_mcp_proxy.proxying.spellings import Kind, Spellings, shown
 from smart_mcp_proxy.raw_result import RawResult
@@ -85,6 +86,7 @@ class Caller(msgspec.Struct, frozen=True):
         on_message: Where the notifications go that come on the request's own exchange; see `CallRequest`.
         input: How it can be asked for more; None where it cannot be.
         line: The way back to it, for what servers ask and tell it meanwhile; None where there is none.
+        extensions: What it declares of extensions; None where nothing.
     """
 
     principal: str
@@ -95,6 +97,7 @@ class Caller(msgspec.Struct, frozen=True):
     on_message: OnMessage | None = None
     input: ClientInput | None = None
     line: ClientLine | None = None
+    extensions: Extensions | None = None
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):

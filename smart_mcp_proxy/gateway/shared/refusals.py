@@ -11,6 +11,7 @@ __all__ = [
     "differs_here",
     "server_disabled",
     "server_quarantined",
+    "skill_file_unlisted",
     "tool_withheld",
 ]
 
@@ -56,6 +57,16 @@ def content_unlisted(server: str) -> QuarantinedError:
     return QuarantinedError(
         f"Server '{server}' does not list this resource, and some that it lists are withheld.",
         hint="Use a URI that resources/list gives. Only the user can lift this: mcpproxy approve shows what waits.",
+        data={"state": "unlisted"},
+    )
+
+
+def skill_file_unlisted(key: ToolKey) -> QuarantinedError:
+    """The refusal of a file that its skill did not have when it was approved."""
+    return QuarantinedError(
+        f"The skill '{key}' was approved without this file.",
+        hint=f"Use a file that skills/get names. Where the server has added it, the skill waits as changed: "
+        f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
         data={"state": "unlisted"},
     )
 

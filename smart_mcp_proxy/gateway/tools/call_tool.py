@@ -74,6 +74,7 @@ class _CallTool(AgentTool[CallArguments]):
                 on_progress=caller.on_progress,
                 input=caller.input,
                 line=caller.line,
+                extensions=caller.extensions,
             ),
             within=self._visible,
         )

@@ -41,7 +41,7 @@ class ContentReader:
         """The result of `resources/read` as JSON text, under URIs that lead here."""
         target = await self._asks.find(self._contents, uri, caller.principal)
         raw = await self._asks.ask(ContentRequest("resources/read", target, {"uri": target.name}, {}, caller, uri=uri))
-        uri_of = partial(self._contents.uri_of, target.server)
+        uri_of = partial(self._contents.naming(target), target.server)
         return (await rewritten(raw, partial(presented_resource, uri_of=uri_of, is_fenced=self._is_fenced))).text
 
     async def get_prompt(self, name: str, args: Mapping[str, str], caller: Caller) -> bytes:

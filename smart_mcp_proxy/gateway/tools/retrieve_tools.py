@@ -6,6 +6,7 @@ from pydantic import Field
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.results.results import structured_result
+from smart_mcp_proxy.gateway.retrieval.kinds import ITEM_KINDS
 from smart_mcp_proxy.gateway.retrieval.retrieval import MORE_QUERIES_LIMIT, TOP_K_LIMIT, Question, Retrieval
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.models import ItemKind
@@ -64,6 +65,8 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
         definition = super().definition()
         properties = definition["inputSchema"]["properties"]
         properties["limit"]["default"] = self._top_k
+        # Understood, and named in a hint where there are skills: the list stays as it is where there are none.
+        properties["types"]["items"]["enum"] = [kind for kind in ITEM_KINDS if kind != "skill"]
         if not self._has_toolsets:
             del properties["toolset"]
         return definition

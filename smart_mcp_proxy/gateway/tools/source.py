@@ -10,6 +10,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
+from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.visibility.links import relinked_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
@@ -49,7 +50,7 @@ class CallerSource:
     async def listed(self, type: ProxyType) -> Sequence[Listed]:
         """Every definition of a type; resource templates are among the resources."""
         if type == "tool":
-            return [_listed_tool(record) for record in self._visible.records()]
+            return [_listed_tool(record) for record in self._visible.records() if not is_for_apps_alone(record.raw)]
         if type == "prompt":
             return self._reader.prompts()
         return self._reader.resources()

@@ -9,13 +9,16 @@ import msgspec
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, unpinned
 from smart_mcp_proxy.gateway.shared.refusals import content_changed, content_unlisted, content_withheld
 from smart_mcp_proxy.gateway.visibility.cursors import Position, cursor_after, place_of
+from smart_mcp_proxy.gateway.visibility.skill_lookup import entry_of, holding_skill, shown_entry
 from smart_mcp_proxy.gateway.visibility.uri_templates import (
     canonical,
     covers,
     filled,
     fits,
+    gateway_skill_uri,
     gateway_template,
     gateway_uri,
     is_web,
@@ -127,7 +130,7 @@ class Contents:
         Raises:
             RequestError: The cursor is none of the gateway's.
         """
-        items = list(self.of(kind).values())
+        items = [item for item in self.of(kind).values() if UNLISTED_KEY.encode() not in item.record.raw]
         after = place_of(cursor) if cursor else None
         left = [item for item in items if after is None or item.place > after]
         page = left[:PAGE_ITEMS]
@@ -140,6 +143,11 @@ class Contents:
     def uri_of(self, server: str, uri: str) -> str:
         """The URI under which agents here reach a server's resource."""
         return uri if self._passed is not None else gateway_uri(server, uri)
+
+    def naming(self, target: Target) -> Callable[[str, str], str]:
+        """Name the URIs in what a target's server gives, as agents here know them."""
+        is_skill = target.record is not None and target.record.key.server == shelf(target.server, "skills")
+        return self.skill_uri if is_skill else self.uri_of
 
     def prompt(self, name: str) -> Target:
         """The prompt of that name.
@@ -166,6 +174,9 @@ class Contents:
             RequestError: It leads nowhere.
             QuarantinedError: It waits for the user.
         """
+        server, own = self.own_uri(uri)
+        if server is not None and (skill := self.skill_with(server, own)) is not None:
+            return Target(server, own, skill)
         if (item := self.of("resources").get(uri)) is not None:
             return Target(item.server, item.name, item.record)
         target = self._templated(uri)
@@ -175,6 +186,40 @@ class Contents:
         if target.record is None or target.record.key.server == shelf(target.server, "templates"):
             _refuse_withheld(self._catalog.snapshot, target)
         return target
+
+    def skills_of(self, server: str) -> list[ToolRecord]:
+        """A server's approved skills."""
+        return [item.record for item in self.of("skills").values() if item.server == server]
+
+    def skill_with(self, server: str, uri: str) -> ToolRecord | None:
+        """The approved skill that holds a server's file; None where it has nothing to do with skills.
+
+        Raises:
+            QuarantinedError: The skill waits for the user, or was approved without the file.
+        """
+        snapshot, records = self._catalog.snapshot, self.skills_of(server)
+        has_skills = bool(records) or any(key.server == shelf(server, "skills") for key in snapshot.withheld)
+        if not has_skills or not self._visible.sees_content(server, uri):
+            return None
+        return holding_skill(snapshot, server, uri, records)
+
+    def skill(self, uri: str) -> Target:
+        """The skill whose main file has this URI.
+
+        Raises:
+            RequestError: There is none.
+            QuarantinedError: It waits for the user.
+        """
+        if (item := self.of("skills").get(uri)) is not None:
+            return Target(item.server, item.name, item.record)
+        server, own = self.own_uri(uri)
+        key = ToolKey(shelf(server or "", "skills"), own)
+        waiting = self._catalog.snapshot.withheld.get(key)
+        if waiting is not None and self._visible.sees_content(server or "", own):
+            raise content_withheld(key, waiting.state)
+        raise RequestError(
+            f"No skill is {uri[:NAME_CHARS]!r}.", hint="skills/list has all that are approved.", code="not_found"
+        )
 
     def linked(self, server: str, uri: str) -> Target:
         """Resolve a resource that a server's result linked to; it may be new to its lists.
@@ -279,10 +324,17 @@ class Contents:
     def _item(self, kind: ContentKind, server: str, record: ToolRecord) -> Item:
         name = record.key.tool
         shown = _NAMES[kind](self, server, name)
-        return Item(server, name, record, shown, msgspec.json.decode(record.raw) | {IDENTITIES[kind]: shown})
+        if kind == "skills" and self._passed is None:
+            return Item(server, name, record, shown, shown_entry(server, entry_of(record.raw)))
+        definition = unpinned(msgspec.json.decode(record.raw))
+        return Item(server, name, record, shown, {**definition, IDENTITIES[kind]: shown})
 
     def _prompt_name(self, server: str, name: str) -> str:
         return name if self._passed is not None else listed_name(ToolKey(server, name), self._name_limit)
+
+    def skill_uri(self, server: str, uri: str) -> str:
+        """The URI under which agents here reach a skill's file or directory."""
+        return uri if self._passed is not None else gateway_skill_uri(server, uri)
 
     def _template_name(self, server: str, template: str) -> str:
         return template if self._passed is not None else gateway_template(server, template)
@@ -342,4 +394,5 @@ _NAMES: Mapping[ContentKind, Callable[[Contents, str, str], str]] = {
     "prompts": Contents._prompt_name,
     "resources": Contents.uri_of,
     "templates": Contents._template_name,
+    "skills": Contents.skill_uri,
 }

@@ -8,15 +8,17 @@ from urllib.parse import unquote
 
 import msgspec
 
-from smart_mcp_proxy.catalog import Catalog, linking_servers, store_links
+from smart_mcp_proxy.catalog import LINK_LIFE_S, Catalog, linking_servers, store_links
 from smart_mcp_proxy.errors import CatalogError, ProxyError
+from smart_mcp_proxy.extensions import APP_META
 from smart_mcp_proxy.gateway.results.results import members_of, rewritten
+from smart_mcp_proxy.gateway.shared.app_pages import FLAT_KEY
 from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 
 __all__ = ["LINKS_PER_RESULT", "Links", "opens_by_link", "relinked", "relinked_prompt", "relinked_tool"]
 
@@ -27,6 +29,11 @@ URI_CHARS: Final = 4_096
 _NEVER_BY_LINK: Final = re.compile(r"\s*(?:ui|skill):", re.IGNORECASE)
 _SKILL_FILE: Final = re.compile(r"(?:^|[/:\\])skill\.md/*(?:[?#].*)?\Z", re.IGNORECASE | re.DOTALL)
 """Interfaces run in a host, skills steer a model: both are for the user to approve. Source: contract.md."""
+
+OPENED_S: Final = 30 * 86_400.0
+"""How long an interface can call tools after its page was read, or since its last call: hosts keep pages."""
+_PAGE_OPENED: Final = "ui:"
+"""In the place of a URI: a page was opened."""
 
 UriOf = Callable[[str], str]
 Found = Callable[[str], None]
@@ -52,10 +59,10 @@ def relinked(raw: bytes, uri_of: UriOf, found: Found = lambda uri: None) -> byte
     """
     try:
         members = members_of(raw)
-        new = {
-            "content": _blocks(members.get("content"), uri_of, found),
-            "_meta": _at(members.get("_meta"), ("ui", "resourceUri"), uri_of, lambda uri: None),
-        }
+        meta = members.get("_meta")
+        nested = _at(meta, (APP_META, "resourceUri"), uri_of, lambda uri: None)
+        flat = _at(nested or meta, (FLAT_KEY,), uri_of, lambda uri: None)
+        new = {"content": _blocks(members.get("content"), uri_of, found), "_meta": flat or nested}
     except (msgspec.MsgspecError, UnicodeError, RecursionError):  # what cannot be read is passed on as it is
         return raw
     changed = {name: value for name, value in new.items() if value is not None}
@@ -77,13 +84,17 @@ def relinked_prompt(raw: bytes, uri_of: UriOf) -> bytes:
 
 
 def relinked_tool(definition: dict[str, Any], uri_of: UriOf) -> dict[str, Any]:
-    """A tool's definition whose interface (`_meta.ui.resourceUri`) is named as the gateway names it."""
+    """A tool's definition whose interface is named as the gateway names it, in both forms of the name."""
     meta = definition.get("_meta")
-    ui = meta.get("ui") if isinstance(meta, dict) else None
-    uri = ui.get("resourceUri") if isinstance(ui, dict) else None
-    if not isinstance(meta, dict) or not isinstance(ui, dict) or not isinstance(uri, str):
+    if not isinstance(meta, dict):
         return definition
-    return {**definition, "_meta": {**meta, "ui": {**ui, "resourceUri": uri_of(uri)}}}
+    ui, flat = meta.get(APP_META), meta.get(FLAT_KEY)
+    changed: dict[str, Any] = {}
+    if isinstance(ui, dict) and isinstance(uri := ui.get("resourceUri"), str):
+        changed[APP_META] = {**ui, "resourceUri": uri_of(uri)}
+    if isinstance(flat, str):
+        changed[FLAT_KEY] = uri_of(flat)
+    return {**definition, "_meta": {**meta, **changed}} if changed else definition
 
 
 class Links:
@@ -137,6 +148,24 @@ class Links:
             raise refusal
         return contents.resource(uri)
 
+    async def note_opened(self, server: str, principal: str, session: str | None) -> None:
+        """Remember that a caller has opened a page of a server's interface.
+
+        Args:
+            server: Configured name.
+            principal: Opened it.
+            session: Of the caller, where it has one: other sessions of the principal have other pages open.
+        """
+        where = partial(store_links, principal=_opener(principal, session), server=server, uris=[_PAGE_OPENED])
+        try:
+            await self._catalog.write(partial(where, now_s=self._wall(), life_s=OPENED_S))
+        except CatalogError as exc:
+            log.warning("an interface of '%s' cannot call its tools, for it could not be stored: %s", server, exc)
+
+    async def opened(self, principal: str, session: str | None) -> tuple[str, ...]:
+        """Servers of whose interfaces a caller has opened a page, latest first."""
+        return await self._linking(_opener(principal, session), _PAGE_OPENED, OPENED_S)
+
     async def _remember(self, server: str, principal: str, found: Iterable[str]) -> None:
         """Keeps the links to what is not listed and approved anyway."""
         known, place = self._catalog.snapshot.by_key, shelf(server, "resources")
@@ -147,15 +176,25 @@ class Links:
         try:
             await self._catalog.write(store)
         except CatalogError as exc:  # a call that was carried out does not fail over it
-            log.warning("links of '%s' cannot be followed, for they could not be stored: %s", server, exc)
+            log.warning(
+                "links of '%s' cannot be followed, for they could not be stored: %s",
+                server,
+                exc,
+                extra=fields(server=server),
+            )
 
-    async def _linking(self, principal: str, uri: str) -> tuple[str, ...]:
-        find = partial(linking_servers, principal=principal, uri=uri, now_s=self._wall())
+    async def _linking(self, principal: str, uri: str, life_s: float = LINK_LIFE_S) -> tuple[str, ...]:
+        find = partial(linking_servers, principal=principal, uri=uri, now_s=self._wall(), life_s=life_s)
         try:
             return await self._catalog.read(find)
         except CatalogError as exc:
             log.debug("links cannot be read: %s", exc)
             return ()
+
+
+def _opener(principal: str, session: str | None) -> str:
+    """Owner of what a caller has opened, apart from the links of its results; no principal has a line end."""
+    return f"{principal}\n{session or ''}"
 
 
 def _listed(contents: Contents, uri: str) -> Target | None:

@@ -2,7 +2,8 @@
 
 An agent meets the resource `file:///a b` of the server `docs` as `mcpproxy://docs/file%3A%2F%2F%2Fa%20b`. Of a template
 only the text around its expressions is encoded, so that an agent fills it in as it would fill in the server's own.
-Hosts know a user interface by its scheme: `ui://chart` of `docs` is `ui://docs/chart`. A URI of the web names the same
+Hosts know a user interface by its scheme: `ui://chart` of `docs` is `ui://docs/chart`, and `skill://notes/SKILL.md` is
+`skill://docs/notes/SKILL.md`. A URI of the web names the same
 page whoever says it, and stays as it is.
 """
 
@@ -14,6 +15,7 @@ __all__ = [
     "covers",
     "filled",
     "fits",
+    "gateway_skill_uri",
     "gateway_template",
     "gateway_uri",
     "is_web",
@@ -26,6 +28,10 @@ SCHEME = "mcpproxy://"
 """Source: contract.md, Names."""
 UI_SCHEME = "ui://"
 """Source: MCP Apps, user interfaces as resources."""
+SKILL_SCHEME = "skill://"
+"""Source: SEP-2640, which wants a skill's path to stay readable and leaves prefixes to whoever serves it."""
+_COLON = "%3A"
+_SCHEME_SEGMENT = re.compile(r"([^/%]+)%3A/", re.IGNORECASE)
 _WEB = re.compile(r"https?://", re.IGNORECASE)
 _EXPRESSION = re.compile(r"\{[^{}]*\}")
 _PARTS = re.compile(r"(?:([^:/?#]*):)?(?://([^/?#]*))?([^?#]*)(\?[^#]*)?")
@@ -48,12 +54,25 @@ def gateway_uri(server: str, uri: str) -> str:
         return uri
     if uri.startswith(UI_SCHEME) and uri != UI_SCHEME:
         return f"{UI_SCHEME}{quote(server, safe='')}/{uri.removeprefix(UI_SCHEME)}"
+    if uri.startswith(SKILL_SCHEME) and uri != SKILL_SCHEME:
+        return gateway_skill_uri(server, uri)
     return f"{SCHEME}{quote(server, safe='')}/{quote(uri, safe='')}"
+
+
+def gateway_skill_uri(server: str, uri: str) -> str:
+    """The URI of a skill's file or directory, of whatever scheme; its path stays, for hosts resolve by it.
+
+    Another scheme is the first segment: `repo://a/b/SKILL.md` of `docs` is `skill://docs/repo%3A/a/b/SKILL.md`.
+    """
+    scheme, _, path = uri.partition("://")
+    if scheme == "skill" and not _SCHEME_SEGMENT.match(path):
+        return f"{SKILL_SCHEME}{quote(server, safe='')}/{path}"
+    return f"{SKILL_SCHEME}{quote(server, safe='')}/{scheme}{_COLON}/{path}"
 
 
 def gateway_template(server: str, template: str) -> str:
     """The template under which agents reach a server's resources; its expressions are the server's own."""
-    if is_web(template) or template.startswith(UI_SCHEME):
+    if is_web(template) or template.startswith((UI_SCHEME, SKILL_SCHEME)):
         return gateway_uri(server, template)
     parts, expressions = _EXPRESSION.split(template), _EXPRESSION.findall(template)
     encoded = [quote(part, safe="") for part in parts]
@@ -74,6 +93,11 @@ def split_gateway_uri(uri: str) -> tuple[str, str] | None:
     if uri.startswith(UI_SCHEME):
         server, slash, rest = uri.removeprefix(UI_SCHEME).partition("/")
         return (unquote(server), UI_SCHEME + rest) if server and slash and rest else None
+    if uri.startswith(SKILL_SCHEME):
+        server, _, path = uri.removeprefix(SKILL_SCHEME).partition("/")
+        found = _SCHEME_SEGMENT.match(path)
+        own = f"{found[1]}://{path[found.end() :]}" if found is not None else SKILL_SCHEME + path
+        return (unquote(server), own) if server and path and own != SKILL_SCHEME else None
     if not uri.startswith(SCHEME):
         return None
     server, slash, rest = uri.removeprefix(SCHEME).partition("/")

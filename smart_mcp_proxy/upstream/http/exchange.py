@@ -22,13 +22,15 @@ class RequestBody:
 
     Args:
         text: The body.
+        fields: Lines of the head that are this request's alone: the others are encoded once.
 
     Attributes:
         is_sent: False for as long as the server certainly has nothing of it.
     """
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(self, text: bytes, fields: bytes = b"") -> None:
         self.text = text
+        self.fields = fields
         self.is_sent = False
 
 

@@ -107,7 +107,7 @@ class HttpClient:
             head = self._heads[key] = self._encoded_head(verb, address, headers)
         if body is None:
             return head + b"\r\n"
-        return head + b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body.text)
+        return b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (head, body.fields, len(body.text))
 
     def _encoded_head(self, verb: str, address: SplitResult, headers: Mapping[str, str]) -> bytes:
         fields = {"host": address.netloc.rpartition("@")[2], **self._headers}

@@ -14,6 +14,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.trace_context import trace_fields
 from smart_mcp_proxy.upstream.http.announcements import Announcements
 from smart_mcp_proxy.upstream.http.endpoint import Endpoint
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
@@ -212,7 +213,8 @@ class RawHttpSession(BaseSession):
             meta["progressToken"] = request_id
         if meta:
             params = {**params, "_meta": meta}
-        body = RequestBody(encode_message({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}))
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        body = RequestBody(encode_message(message), trace_fields(meta))
         headers = self._headers(method, params)
         reply: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
         self._inbox.pending.add(request_id, PendingCall(method, reply, reports))

@@ -11,7 +11,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 from smart_mcp_proxy.upstream.addresses import addresses_of
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
@@ -94,7 +94,12 @@ class SignIns:
         try:
             held, _ = await self.store.read(config.name, config.url)
         except UpstreamError as exc:  # the server may well do without one, and says so if not
-            _log.debug("server %s: whether somebody has signed in cannot be read: %s", config.name, exc)
+            _log.debug(
+                "server %s: whether somebody has signed in cannot be read: %s",
+                config.name,
+                exc,
+                extra=fields(server=config.name),
+            )
             return None
         return None if held is None else await self.bearer(config)
 

@@ -16,10 +16,12 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 
 __all__ = ["HeaderRules"]
 
+_NAMING = {**NAME_BEARING_METHODS, **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")}
+"""The param that a header repeats, by method. Source: the transports, and for tasks ext-tasks, Routing Headers."""
 _NAMES = 512
 """Whose headers are remembered; an agent calls the same tools again and again."""
 _NAME_CHARS = 200
@@ -46,7 +48,7 @@ class HeaderRules:
 
     def headers(self, version: str, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         """The headers for one request; the parameters are known to be valid Unicode."""
-        name = params.get(NAME_BEARING_METHODS.get(method, ""))
+        name = params.get(_NAMING.get(method, ""))
         if not isinstance(name, str):
             return {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
         headers = (_known_naming if len(name) <= _NAME_CHARS else _naming)(version, method, name)
@@ -81,6 +83,7 @@ class HeaderRules:
                 self._server,
                 name,
                 reason,
+                extra=fields(server=self._server),
             )
             return False
         if rules := x_mcp_header_map(schema):

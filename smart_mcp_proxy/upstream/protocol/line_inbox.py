@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 from smart_mcp_proxy.upstream.protocol.codec import (
     OFF_LOOP_BYTES,
     BrokenMessage,
@@ -107,7 +107,9 @@ class LineInbox:
         if isinstance(line, OverlongLine):
             reason = f"{line.size_bytes:,} bytes long, at most {self._limit_bytes:,} are accepted"
             broken = BrokenMessage(recovered_id(line.head, line.tail), reason)
-            _log.warning("server %s: a message was refused: %s", self._server, reason)
+            _log.warning(
+                "server %s: a message was refused: %s", self._server, reason, extra=fields(server=self._server)
+            )
             self._pending.settle_broken(broken, is_garbled=False)
             return
         self._receive_all(line, decode_messages(line))
@@ -118,7 +120,12 @@ class LineInbox:
                 if not is_blank(line):
                     self._warn_of_noise()
             case BrokenMessage() as broken:
-                _log.warning("server %s sent a message that cannot be read: %s", self._server, broken.reason)
+                _log.warning(
+                    "server %s sent a message that cannot be read: %s",
+                    self._server,
+                    broken.reason,
+                    extra=fields(server=self._server),
+                )
                 self._pending.settle_broken(broken)
             case _:
                 for message in messages:
@@ -127,7 +134,9 @@ class LineInbox:
     def _receive(self, message: Envelope) -> None:
         if not message.method:
             if not self._pending.settle(message):
-                _log.debug("server %s: dropped a reply that nobody waits for", self._server)
+                _log.debug(
+                    "server %s: dropped a reply that nobody waits for", self._server, extra=fields(server=self._server)
+                )
         elif self._peer is not None and self._peer.take(message, self._answer, self._say):
             return
         elif bytes(message.id):
@@ -141,4 +150,8 @@ class LineInbox:
         now = time.monotonic()
         if now >= self._next_noise_warning:
             self._next_noise_warning = now + _NOISE_WARNING_S
-            _log.warning("server %s sends text that is no protocol message; it is skipped", self._server)
+            _log.warning(
+                "server %s sends text that is no protocol message; it is skipped",
+                self._server,
+                extra=fields(server=self._server),
+            )

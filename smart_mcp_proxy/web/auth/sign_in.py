@@ -1,6 +1,6 @@
 """Signing in to the gateway at an OpenID Connect provider: who is let in, and how far."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from fastmcp.server.auth import AccessToken
@@ -24,12 +24,14 @@ class BrowserSignIn(NamedTuple):
         paths: That the flow is served at.
         pages: Serves it.
         scopes: That clients are told to ask for.
+        is_operator: Whether the holder of a token that they got may use the page.
     """
 
     tokens: SignedTokens
     paths: frozenset[str]
     pages: ASGIApp
     scopes: Sequence[str]
+    is_operator: Callable[[str], Awaitable[bool]]
 
     def beside(self, app: ASGIApp) -> ASGIApp:
         """Serve the flow at its own paths and pass everything else to `app`, untouched."""
@@ -87,7 +89,7 @@ def asks_for_sign_in(settings: Settings) -> bool:
         "MCPPROXY_PUBLIC_URL": settings.public_url,
     }
     if settings.oidc_url is None:
-        if settings.oidc_client_id or settings.oidc_client_secret or settings.oidc_users:
+        if settings.oidc_client_id or settings.oidc_client_secret or settings.oidc_users or settings.oidc_operators:
             raise ConfigError(
                 "MCPPROXY_OIDC_URL is not set, and other settings of its kind are.",
                 hint="Set it to the provider's discovery address.",

@@ -74,4 +74,10 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
         mode="strict",
     )
     pages = Refusals(PlainAddress(guarded), is_rest=True)
-    return BrowserSignIn(tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes)
+    operators = Users(settings.oidc_operators, settings.jwt_servers_claim)
+
+    async def is_operator(token: str) -> bool:
+        found = await proxy.verify_token(token)
+        return found is not None and operators.reach_of(found) is not None
+
+    return BrowserSignIn(tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes, is_operator)

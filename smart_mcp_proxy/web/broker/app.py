@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker.brokering import Brokering, BrokerRequest
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Principal
+from smart_mcp_proxy.trace_context import TRACE_PARENT, with_context
 from smart_mcp_proxy.web.auth.auth import Keys
 from smart_mcp_proxy.web.broker.answer import Answer, failure
 from smart_mcp_proxy.web.broker.message import BrokerMessage, parse_message
@@ -126,6 +127,14 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
     return app
 
 
+def _traced(message: BrokerMessage, headers: Mapping[str, str]) -> BrokerMessage:
+    """The message with the trace context of its request in `_meta`, where it has none there."""
+    meta = message.params.get("_meta", {})
+    if TRACE_PARENT not in headers or not isinstance(meta, dict):
+        return message
+    return message._replace(params={**message.params, "_meta": with_context(meta, headers)})
+
+
 class _Proxy:
     """`POST /api/mcp/{name}/proxy`.
 
@@ -177,6 +186,7 @@ class _Proxy:
         """Answers one request of a caller that is let in; a failure before the answer has begun is raised."""
         require_json(request)
         message = parse_message(await read_body(request, BODY_LIMIT_BYTES, "Send less at a time."))
+        message = _traced(message, request.headers)
         if message.id is None:
             self._brokering.accept(name, message.method, who)
             await Response(status_code=202)(request.scope, request.receive, send)

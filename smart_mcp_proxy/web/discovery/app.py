@@ -119,7 +119,7 @@ class _Discovery:
         try:
             value = look(self._places(request, who))
         except RequestError as error:
-            return _refused(400, error.message)
+            return _refused(400, f"{error.message} {error.hint}")
         if value is None:
             return _refused(404, "Server not found")
         return Response(msgspec.json.encode(value), headers={"cache-control": _KEPT}, media_type=kind)

@@ -74,19 +74,19 @@ def page_of(places: Sequence[Place], query: Mapping[str, str]) -> dict[str, Any]
 def _check(query: Mapping[str, str]) -> None:
     for name in query:
         if name not in _PARAMETERS:
-            raise RequestError(f"{name[:_SHOWN_CHARS]!r} is not a parameter. Known: {', '.join(_PARAMETERS)}.")
+            raise RequestError(f"{name[:_SHOWN_CHARS]!r} is not a parameter.", hint=f"Use: {', '.join(_PARAMETERS)}.")
     if (since := query.get("updated_since")) is not None:
         try:
             datetime.fromisoformat(since)
         except ValueError as exc:
-            raise RequestError(f"updated_since is {since[:_SHOWN_CHARS]!r}. Expected an RFC 3339 time.") from exc
+            raise RequestError(f"updated_since is {since[:_SHOWN_CHARS]!r}.", hint="Use an RFC 3339 time.") from exc
     if query.get("include_deleted", "false") not in ("true", "false"):
-        raise RequestError("include_deleted is neither true nor false.")
+        raise RequestError("include_deleted is neither true nor false.", hint="Use one of them, or leave it out.")
 
 
 def _limit(text: str) -> int:
     if not _DIGITS.fullmatch(text) or not 1 <= int(text) <= PAGE_LIMIT:
-        raise RequestError(f"limit is {text[:_SHOWN_CHARS]!r}. Expected an integer from 1 to {PAGE_LIMIT}.")
+        raise RequestError(f"limit is {text[:40]!r}.", hint=f"Use an integer from 1 to {PAGE_LIMIT}.")
     return int(text)
 
 
@@ -94,4 +94,4 @@ def _name_in(cursor: str) -> str:
     try:
         return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as exc:
-        raise RequestError("The cursor is not one that this registry gave.") from exc
+        raise RequestError("The cursor is not one that this registry gave.", hint="Begin without one.") from exc

@@ -18,6 +18,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from smart_mcp_proxy.extensions import APP_META, Extensions, declared_extensions
 from smart_mcp_proxy.fastmcp_compat.asking import declared_inputs
 from smart_mcp_proxy.fastmcp_compat.message_guard import MAX_DEPTH, count_members, has_odd_members
 from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
@@ -32,7 +33,9 @@ _TOKEN_KEY: Final = "progressToken"
 _TOKEN_MARK: Final = b'"progressToken"'
 """A token that is spelled otherwise is left to the SDK."""
 _USUAL_TOKEN: Final = re.compile(rb'"progressToken": ?(-?\d{1,18}|"[^"\\\x00-\x1f]{0,128}")([,}])')
-_UNUSUAL_META = frozenset({_TOKEN_KEY, "progress_token", mcp_types.LOG_LEVEL_META_KEY, mcp_types.SERVER_INFO_META_KEY})
+_UNUSUAL_META = frozenset(
+    {_TOKEN_KEY, "progress_token", mcp_types.LOG_LEVEL_META_KEY, mcp_types.SERVER_INFO_META_KEY, APP_META}
+)
 _ENVELOPE_META: Final = (
     mcp_types.PROTOCOL_VERSION_META_KEY,
     mcp_types.CLIENT_INFO_META_KEY,
@@ -80,6 +83,7 @@ class CallMeta(NamedTuple):
         is_askable: Whether the envelope declares that the client can be asked for something.
         is_usual: Whether it holds nothing that only the SDK understands.
         members: How many members all its objects have.
+        extensions: What the envelope declares of extensions; None where nothing.
     """
 
     rest: Mapping[str, Any]
@@ -88,6 +92,7 @@ class CallMeta(NamedTuple):
     is_askable: bool
     is_usual: bool
     members: int
+    extensions: Extensions | None = None
 
 
 _NO_META = CallMeta({}, None, is_modern=False, is_askable=False, is_usual=True, members=0)
@@ -108,6 +113,7 @@ def _read_envelope(*texts: bytes) -> CallMeta:
         is_askable=bool(declared_inputs(given.get(mcp_types.CLIENT_CAPABILITIES_META_KEY))),
         is_usual=True,
         members=count_members(given, _PARAM_LEVELS),
+        extensions=declared_extensions(given.get(mcp_types.CLIENT_CAPABILITIES_META_KEY), "modern"),
     )
 
 
@@ -253,12 +259,20 @@ class CallsInFlight:
         offer: What the client is offered.
         session: The client's session, where it has one.
         is_askable: Whether the session's client declared that it can be asked for something.
+        extensions: What it declared of extensions; None where nothing.
     """
 
     def __init__(
-        self, agent: Agent, offer: ToolProvider, session: str | None = None, *, is_askable: bool = False
+        self,
+        agent: Agent,
+        offer: ToolProvider,
+        session: str | None = None,
+        *,
+        is_askable: bool = False,
+        extensions: Extensions | None = None,
     ) -> None:
         self.offer = offer
+        self._extensions = extensions
         self._is_askable = is_askable
         self._agent = agent
         self._session = session
@@ -293,7 +307,8 @@ class CallsInFlight:
         self._tasks[call.key] = task
         try:
             on_progress = None if call.token is None or tell is None else partial(_report, tell, call.token)
-            caller = Caller(principal, call.meta.rest, on_progress, self._session)
+            declared = call.meta.extensions or self._extensions
+            caller = Caller(principal, call.meta.rest, on_progress, self._session, extensions=declared)
             raw = await self._agent.answer(self.offer, call.name, call.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.

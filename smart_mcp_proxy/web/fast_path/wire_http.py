@@ -1,8 +1,8 @@
 """Fast path of streamable HTTP, and an ASGI app that gives the MCP app all the rest."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession, accepted_replies, replying_with_json
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Era, Principal
+from smart_mcp_proxy.trace_context import TRACE_PARENT, TRACE_STATE, with_context
 from smart_mcp_proxy.web.auth.auth import Keys
 from smart_mcp_proxy.web.common.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.fast_path.first_message import FormAtFirstMessage
@@ -46,8 +47,13 @@ _HEADERS_READ = frozenset(
         b"mcp-protocol-version",
         b"mcp-session-id",
         b"origin",
+        b"traceparent",
+        b"tracestate",
     }
 )
+
+_TRACE_FIELDS: Final = ((TRACE_PARENT, TRACE_PARENT.encode()), (TRACE_STATE, TRACE_STATE.encode()))
+_NO_TRACE: Final[Mapping[str, str]] = {}
 
 Fields = Sequence[tuple[bytes, bytes]]
 _ASKING = tuple(method.encode() for method in INPUT_REQUIRED_METHODS)
@@ -67,6 +73,7 @@ class Headers(NamedTuple):
         name: Of the tool, in the modern era.
         is_json: Whether the body is JSON, and the client takes JSON.
         takes_stream: Whether the client takes a stream.
+        trace: The trace context that the request came with; empty without one.
     """
 
     host: bytes
@@ -78,6 +85,7 @@ class Headers(NamedTuple):
     name: bytes
     is_json: bool
     takes_stream: bool
+    trace: Mapping[str, str] = _NO_TRACE
 
 
 class TakenCall(NamedTuple):
@@ -186,7 +194,7 @@ class WireHttp:
             return None
         match parse_wire(body):
             case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:
-                return TakenCall(call, who, *way)
+                return TakenCall(_traced(call, headers) if headers.trace else call, who, *way)
             case WireCancel() as cancel if self._cancelled(headers, cancel, who, path):
                 return cancel
         return None
@@ -227,8 +235,10 @@ class WireHttp:
         calls = self._session_calls.get(session)
         if calls is None:
             offer = self._agent.offer_to(session.client.session, session.path, who)
-            is_askable = session.client.is_askable
-            calls = CallsInFlight(self._agent, offer, session.mcp_session_id, is_askable=is_askable)
+            is_askable, extensions = session.client.is_askable, session.client.extensions
+            calls = CallsInFlight(
+                self._agent, offer, session.mcp_session_id, is_askable=is_askable, extensions=extensions
+            )
             self._session_calls[session] = calls
         return (calls, session, "handshake") if calls.takes(call) else None
 
@@ -321,4 +331,14 @@ def headers_of(fields: Fields) -> Headers | None:
         name=found.get(b"mcp-name", b""),
         is_json=takes_json and found.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json",
         takes_stream=takes_stream,
+        trace=_trace_in(found) if b"traceparent" in found else _NO_TRACE,
     )
+
+
+def _trace_in(found: Mapping[bytes, bytes]) -> Mapping[str, str]:
+    return {name: found[key].decode("latin-1") for name, key in _TRACE_FIELDS if key in found}
+
+
+def _traced(call: WireCall, headers: Headers) -> WireCall:
+    """The call with the trace context of its request in `_meta`, where it has none there."""
+    return call._replace(meta=call.meta._replace(rest=with_context(call.meta.rest, headers.trace)))

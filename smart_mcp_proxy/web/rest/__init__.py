@@ -15,7 +15,19 @@ from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.broker.openapi import describe_broker
 from smart_mcp_proxy.web.common.messages import json_response, not_served
-from smart_mcp_proxy.web.rest import activity, agent_tokens, approvals, calls, config, servers, tools
+from smart_mcp_proxy.web.rest import (
+    activity,
+    agent_tokens,
+    approvals,
+    calls,
+    config,
+    events,
+    page_links,
+    servers,
+    sign_ins,
+    stats,
+    tools,
+)
 from smart_mcp_proxy.web.rest.authorization import LocalAuthorizer, NetworkAuthorizer, operator_token
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
 from smart_mcp_proxy.web.rest.pages import DOCS_PATH, START_PATH, docs_page, docs_response, start_response
@@ -25,12 +37,16 @@ __all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkAuthorizer", "bu
 
 ROUTES: tuple[Endpoint, ...] = (
     *servers.ROUTES,
+    *sign_ins.ROUTES,
     *config.ROUTES,
     *tools.ROUTES,
     *calls.ROUTES,
     *approvals.ROUTES,
     *activity.ROUTES,
+    *stats.ROUTES,
+    *events.ROUTES,
     *agent_tokens.ROUTES,
+    *page_links.ROUTES,
 )
 PAGES = frozenset({START_PATH, DOCS_PATH, OPENAPI_PATH})
 """What is served beside the routes, to everyone who may connect."""

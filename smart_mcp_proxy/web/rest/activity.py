@@ -19,11 +19,11 @@ from smart_mcp_proxy.gateway.activity.records import (
 from smart_mcp_proxy.telemetry import ActivityKind
 from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, integer, one_of, whole_number
 
-__all__ = ["ROUTES"]
+__all__ = ["FURTHEST_PLACE", "QUERY", "ROUTES"]
 
 PAGE = 50
 FURTHEST_PLACE = 2**62
-_QUERY: Mapping[str, str | Parameter] = {
+QUERY: Mapping[str, str | Parameter] = {
     "kind": one_of("Of this kind only.", get_args(ActivityKind)),
     "server": "A server's name.",
     "tool": "A tool's own or canonical name.",
@@ -60,6 +60,6 @@ def _place(request: Request, name: str) -> int | None:
 
 
 ROUTES = (
-    Endpoint("GET", "/activity", _list, "Searches, calls, approvals and changes.", answer=ActivityPage, query=_QUERY),
+    Endpoint("GET", "/activity", _list, "Searches, calls, approvals and changes.", answer=ActivityPage, query=QUERY),
     Endpoint("GET", "/activity/{id}", _show, "One record.", ActivityView, failures=(UnknownRecordError,)),
 )

@@ -91,7 +91,9 @@ def view_of_new(made: NewToken) -> TokenView:
 async def _create(gateway: Gateway, request: Request) -> TokenView:
     body = await body_of(request, NewTokenBody)
     body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.views.profiles])
-    return view_of_new(await gateway.agent_tokens.create(body.name, body.scope))
+    made = await gateway.agent_tokens.create(body.name, body.scope)
+    gateway.changes.announce()  # to whoever looks at the tokens
+    return view_of_new(made)
 
 
 async def _list(gateway: Gateway, request: Request) -> TokensView:
@@ -101,6 +103,7 @@ async def _list(gateway: Gateway, request: Request) -> TokensView:
 async def _revoke(gateway: Gateway, request: Request) -> dict[str, Any]:
     name = request.path_params["name"]
     await gateway.agent_tokens.revoke(name)
+    gateway.changes.announce()
     return {"revoked": name}
 
 

@@ -12,7 +12,16 @@ from smart_mcp_proxy.errors import ConflictError, RequestError, ServerNotFoundEr
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.approvals import Waiting
 from smart_mcp_proxy.policy.scanner import Finding
-from smart_mcp_proxy.web.rest.route import Endpoint, author_of, body_of
+from smart_mcp_proxy.web.rest.route import (
+    PLACES_MOST,
+    Endpoint,
+    author_of,
+    body_of,
+    choice,
+    integer,
+    one_of,
+    whole_number,
+)
 
 __all__ = ["ROUTES"]
 
@@ -27,37 +36,6 @@ class FindingView(msgspec.Struct, frozen=True):
     excerpt: str
 
 
-class ApprovalView(msgspec.Struct, frozen=True):
-    """A tool that is withheld from agents.
-
-    Attributes:
-        name: Canonical.
-        server: Configured name.
-        tool: The tool's own name.
-        state: pending, changed or blocked.
-        hash: Of the definition as its server lists it now; approving it takes this back.
-        approved_hash: Of the definition approved last, empty where there is none.
-        fields: Paths of the fields that differ from it; of a new tool all.
-        findings: What the scanner says.
-    """
-
-    name: str
-    server: str
-    tool: str
-    state: str
-    hash: str
-    approved_hash: str
-    fields: list[str]
-    findings: list[FindingView]
-
-
-class ApprovalsView(msgspec.Struct, frozen=True):
-    """All withheld tools, and whether the record of approvals was lost."""
-
-    is_closed: bool
-    tools: list[ApprovalView]
-
-
 class WordsView(msgspec.Struct, frozen=True):
     """A run of text that is `same`, `removed` or `added`."""
 
@@ -70,6 +48,40 @@ class FieldView(msgspec.Struct, frozen=True):
 
     path: str
     words: list[WordsView]
+
+
+class ApprovalView(msgspec.Struct, frozen=True):
+    """A tool that is withheld from agents.
+
+    Attributes:
+        name: Canonical.
+        server: Configured name.
+        tool: The tool's own name.
+        state: pending, changed or blocked.
+        hash: Of the definition as its server lists it now; approving it takes this back.
+        approved_hash: Of the definition approved last, empty where there is none.
+        fields: Paths of the fields that differ from it; of a new tool all.
+        findings: What the scanner says.
+        changes: Every difference from what was approved; left out of a list that is not asked for them.
+    """
+
+    name: str
+    server: str
+    tool: str
+    state: str
+    hash: str
+    approved_hash: str
+    fields: list[str]
+    findings: list[FindingView]
+    changes: list[FieldView] | msgspec.UnsetType = msgspec.UNSET
+
+
+class ApprovalsView(msgspec.Struct, frozen=True):
+    """Withheld tools, how many there are in all, and whether the record of approvals was lost."""
+
+    is_closed: bool
+    total: int
+    tools: list[ApprovalView]
 
 
 class ApprovalDetail(msgspec.Struct, frozen=True):
@@ -113,17 +125,19 @@ async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
     server = request.query_params.get("server")
     if server is not None:
         gateway.visible.require_servers([server])
-    waiting = await gateway.approvals.listed(server)
-    return ApprovalsView(gateway.catalog.is_closed, [_view(each) for each in waiting])
+    start = integer(request, "offset", 0, 0, PLACES_MOST)
+    limit = integer(request, "limit", PLACES_MOST, 1, PLACES_MOST)
+    has_changes = choice(request, "changes", ("false", "true")) == "true"
+    has_blocked = choice(request, "blocked", ("true", "false")) == "true"
+    waiting = await gateway.approvals.listed(server, slice(start, start + limit), has_blocked=has_blocked)
+    total = len(gateway.approvals.withheld(server, has_blocked=has_blocked))
+    tools = [_view(each, _changes(each) if has_changes else msgspec.UNSET) for each in waiting]
+    return ApprovalsView(gateway.catalog.is_closed, total, tools)
 
 
 async def _show(gateway: Gateway, request: Request) -> ApprovalDetail:
     waiting = await gateway.approvals.show(request.path_params["name"])
-    changes = [
-        FieldView(change.path, [WordsView(words.kind, words.text) for words in change.words])
-        for change in waiting.changes
-    ]
-    return ApprovalDetail(_view(waiting), changes)
+    return ApprovalDetail(_view(waiting), _changes(waiting))
 
 
 async def _approve(gateway: Gateway, request: Request) -> Approved:
@@ -145,7 +159,14 @@ async def _unblock(gateway: Gateway, request: Request) -> Named:
     return Named(await gateway.approvals.unblock(body.name, author_of(request)))
 
 
-def _view(waiting: Waiting) -> ApprovalView:
+def _changes(waiting: Waiting) -> list[FieldView]:
+    return [
+        FieldView(change.path, [WordsView(words.kind, words.text) for words in change.words])
+        for change in waiting.changes
+    ]
+
+
+def _view(waiting: Waiting, changes: list[FieldView] | msgspec.UnsetType = msgspec.UNSET) -> ApprovalView:
     withheld = waiting.withheld
     key = withheld.record.key
     return ApprovalView(
@@ -157,6 +178,7 @@ def _view(waiting: Waiting) -> ApprovalView:
         approved_hash=withheld.approved_hash,
         fields=[change.path for change in waiting.changes],
         findings=_findings(waiting.findings),
+        changes=changes,
     )
 
 
@@ -173,7 +195,13 @@ ROUTES = (
         _list,
         "Tools that are withheld from agents until the user approves them.",
         ApprovalsView,
-        query={"server": "Only of this server."},
+        query={
+            "server": "Only of this server.",
+            "limit": whole_number("Most of them (all).", 1, PLACES_MOST),
+            "offset": whole_number("Leaves out so many at the beginning.", 0, PLACES_MOST),
+            "blocked": one_of("false: without those that the user blocked.", ("true", "false")),
+            "changes": one_of("true: with every difference from what was approved.", ("false", "true")),
+        },
         failures=(ServerNotFoundError,),
     ),
     Endpoint(

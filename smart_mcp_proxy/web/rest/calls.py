@@ -22,6 +22,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.retrieval.kinds import ITEM_KINDS
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import WHOLE, CallRequest
+from smart_mcp_proxy.trace_context import with_context
 from smart_mcp_proxy.web.rest.route import (
     COMMAND_LINE,
     Endpoint,
@@ -56,13 +57,15 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
         session=COMMAND_LINE,
         explain=choice(request, "why", _SWITCH) == "true",
         types=tuple(query.getlist("types")),
+        is_agents=False,
     )
     return await (surface.retrieval.retrieve(question) if name is None else surface.retrieval.why_not(question, name))
 
 
 async def _call(gateway: Gateway, request: Request) -> bytes:
     body = await body_of(request, NamedCall)
-    call = CallRequest(name=body.name, arguments=body.arguments, variant=None, session=COMMAND_LINE)
+    meta = with_context({}, request.headers)
+    call = CallRequest(body.name, body.arguments, variant=None, session=COMMAND_LINE, meta=meta)
     with gateway.agent.in_flight():
         return (await gateway.calls.call(call)).text
 

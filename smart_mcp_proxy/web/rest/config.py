@@ -6,6 +6,7 @@ import msgspec
 from starlette.requests import Request
 
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.settings import PREFIX, environment, origins
 from smart_mcp_proxy.web.rest.route import Endpoint
 
 __all__ = ["ROUTES"]
@@ -34,6 +35,34 @@ class ProfileView(msgspec.Struct, frozen=True):
     pin: list[str]
 
 
+class SettingView(msgspec.Struct, frozen=True):
+    """A setting with the value in force; a secret is only said to be set.
+
+    Attributes:
+        variable: Environment variable.
+        value: As it would be written there.
+        origin: default, environment or flag.
+        default: The value without any.
+        help: Its use.
+    """
+
+    variable: str
+    value: str
+    origin: str
+    default: str
+    help: str
+
+
+async def _settings(gateway: Gateway, request: Request) -> list[SettingView]:
+    environ, settings = environment(), gateway.settings
+    # All that was given, and not by the environment.
+    flags = {name for name in settings.model_fields_set if f"{PREFIX}{name.upper()}" not in environ}
+    found = origins(settings, environ, flags)
+    return [
+        SettingView(one.setting.variable, one.value, one.origin, one.setting.default, one.setting.help) for one in found
+    ]
+
+
 async def _config(gateway: Gateway, request: Request) -> ConfigView:
     path, revision = await gateway.management.file()
     listed = await gateway.management.servers()
@@ -49,5 +78,6 @@ async def _profiles(gateway: Gateway, request: Request) -> list[ProfileView]:
 
 ROUTES = (
     Endpoint("GET", "/config", _config, "The server file, secrets masked, with its revision.", ConfigView),
+    Endpoint("GET", "/settings", _settings, "The settings in force and their origin.", list[SettingView]),
     Endpoint("GET", "/profiles", _profiles, "The profiles in force.", list[ProfileView]),
 )

@@ -1,5 +1,6 @@
 """REST on a network address: Host and Origin checked, writes with the operator's token."""
 
+import asyncio
 import secrets
 
 from anyio import to_thread
@@ -11,6 +12,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.common.refusals import Refusals
+from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.rest import PAGES, PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer, operator_token
 
@@ -26,16 +28,17 @@ class RestBeside:
         app: Everything else.
         gateway: Answers.
         authorizer: Tells who sends a request.
+        is_over: Set when streams have to end.
     """
 
-    def __init__(self, app: ASGIApp, gateway: Gateway, authorizer: NetworkAuthorizer) -> None:
+    def __init__(self, app: ASGIApp, gateway: Gateway, authorizer: NetworkAuthorizer, is_over: asyncio.Event) -> None:
         self._app = app
         guarded = HostOriginGuardMiddleware(
             build_rest_app(gateway, authorizer),
             allowed_hosts=list(allowed_hosts(gateway.settings)) or None,
             mode="strict",
         )
-        self._rest = Refusals(PlainAddress(guarded), is_rest=True)
+        self._rest = EndingStreams(Refusals(PlainAddress(guarded), is_rest=True), is_over)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""

@@ -81,7 +81,10 @@ def _operation(endpoint: Endpoint, schema_of: dict[str, Any]) -> dict[str, Any]:
             *(_parameter("query", name, each) for name, each in endpoint.query.items()),
         ],
         "responses": {
-            "200": {"description": "Done.", "content": json_content(schema_of[repr(endpoint.answer)])},
+            "200": {
+                "description": "Done.",
+                "content": {endpoint.media_type: {"schema": schema_of[repr(endpoint.answer)]}},
+            },
             **{str(status): _failure(status) for status in endpoint.failure_statuses},
         },
         "security": [{"operator": []}] if endpoint.need == "operator" else [],

@@ -23,6 +23,7 @@ DOCS_PATH: Final = "/docs"
 _PLACES: Final = {
     "mcp": ("/mcp", "MCP over streamable HTTP: the address for your client"),
     "sse": ("/sse", "MCP over the older transport with server-sent events"),
+    "page": ("/ui", "the operator's page, opened by: mcpproxy ui"),
     "rest": (PREFIX, "the REST interface, with the operator's token"),
     "docs": (DOCS_PATH, "its description for people"),
     "openapi": (OPENAPI_PATH, "its description for programs"),

@@ -12,6 +12,7 @@ from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, Reque
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.common.messages import (
+    JSON_TYPE,
     TooLargeError,
     UnauthorizedError,
     UnsupportedTypeError,
@@ -21,6 +22,7 @@ from smart_mcp_proxy.web.common.messages import (
 
 __all__ = [
     "COMMAND_LINE",
+    "PLACES_MOST",
     "PREFIX",
     "Answer",
     "Authorizer",
@@ -43,6 +45,8 @@ Answer = Callable[[Request], Awaitable[Response]]
 Need = Literal["operator", "nothing"]
 """Whom a route answers over the network: who has the operator's token, or anybody who may connect."""
 BodyT = TypeVar("BodyT")
+PLACES_MOST = 10_000_000
+"""Of a list: more than any catalog holds."""
 _DIGITS = 20
 """Of a number in a query; the largest that any route takes has 19."""
 
@@ -94,6 +98,7 @@ class Endpoint(NamedTuple):
         query: Parameters of the query by name; of one that is any text, what it means is enough.
         need: Whom it answers over the network; on the private socket the owner may do everything.
         failures: What the handler itself may answer with, besides what its body, its query and the authorizer refuse.
+        media_type: Of the answer; of one that is not JSON the handler's is a whole response.
     """
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -105,6 +110,7 @@ class Endpoint(NamedTuple):
     query: Mapping[str, str | Parameter] = {}
     need: Need = "operator"
     failures: tuple[type[ProxyError], ...] = ()
+    media_type: str = JSON_TYPE
 
     @property
     def failure_statuses(self) -> Sequence[int]:
@@ -129,7 +135,7 @@ class Endpoint(NamedTuple):
                 return json_response({"error": error.to_dict()}, error)
             except ClientDisconnect:  # before its request was whole: nobody hears this
                 return Response(status_code=400)
-            return json_response(value)
+            return value if isinstance(value, Response) else json_response(value)
 
         return answer
 

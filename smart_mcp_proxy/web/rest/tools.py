@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 
 from smart_mcp_proxy.catalog import Example
@@ -15,9 +16,16 @@ from smart_mcp_proxy.errors import (
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.learning import forget_examples
 from smart_mcp_proxy.gateway.retrieval.preflight import NAMES_LIMIT, Checked, Preflight
-from smart_mcp_proxy.web.rest.route import Endpoint, Parameter
+from smart_mcp_proxy.models import ToolRecord
+from smart_mcp_proxy.names import server_of
+from smart_mcp_proxy.web.rest.route import PLACES_MOST, Endpoint, Parameter, choice, integer, one_of, whole_number
 
 __all__ = ["ROUTES"]
+
+LISTED, LISTED_MOST = 50, 500
+SHOWN_CHARS = 300
+"""Of a description in a list."""
+_STATES = ("all", "visible", "withheld")
 
 
 async def _list(gateway: Gateway, request: Request) -> list[dict[str, Any]]:
@@ -26,6 +34,68 @@ async def _list(gateway: Gateway, request: Request) -> list[dict[str, Any]]:
         gateway.visible.require_servers([server])
     records = (record for record in gateway.visible.records() if server in (None, record.key.server))
     return [gateway.retrieval.summarize(record) for record in sorted(records, key=lambda one: one.key)]
+
+
+class ListedView(msgspec.Struct, frozen=True):
+    """A tool in a list.
+
+    Attributes:
+        name: Canonical.
+        server: Configured name.
+        tool: The tool's own name.
+        state: visible, or why agents do not see it: pending, changed, blocked.
+        description: Its first words, as the server sent them.
+        annotations: The server's hints.
+        digest: Of its definition.
+    """
+
+    name: str
+    server: str
+    tool: str
+    state: str
+    description: str
+    annotations: dict[str, Any]
+    digest: str
+
+
+class ListingView(msgspec.Struct, frozen=True):
+    """A part of the list of tools, and how many the whole has."""
+
+    total: int
+    items: list[ListedView]
+
+
+async def _listing(gateway: Gateway, request: Request) -> ListingView:
+    query = request.query_params
+    server, words = query.get("server"), query.get("name", "").casefold()
+    state = choice(request, "state", _STATES)
+    if server is not None:
+        gateway.visible.require_servers([server])
+    found: list[tuple[ToolRecord, str]] = []
+    if state != "withheld":
+        found += ((record, "visible") for record in gateway.visible.records())
+    if state != "visible":
+        found += ((each.record, each.state.value) for each in gateway.approvals.withheld())
+    found = [
+        one for one in found if server in (None, server_of(one[0].key.server)) and words in str(one[0].key).casefold()
+    ]
+    found.sort(key=lambda one: one[0].key)
+    start = integer(request, "offset", 0, 0, PLACES_MOST)
+    shown = found[start : start + integer(request, "limit", LISTED, 1, LISTED_MOST)]
+    return ListingView(len(found), [_listed(record, each) for record, each in shown])
+
+
+def _listed(record: ToolRecord, state: str) -> ListedView:
+    description = msgspec.json.decode(record.raw).get("description")
+    return ListedView(
+        name=str(record.key),
+        server=server_of(record.key.server),
+        tool=record.key.tool,
+        state=state,
+        description=description[:SHOWN_CHARS] if isinstance(description, str) else "",
+        annotations=dict(record.annotations),
+        digest=record.digest,
+    )
 
 
 async def _show(gateway: Gateway, request: Request) -> dict[str, Any]:
@@ -80,6 +150,21 @@ ROUTES = (
         "All visible tools.",
         list[dict[str, Any]],
         query={"server": "Only of this server."},
+        failures=(ServerNotFoundError,),
+    ),
+    Endpoint(
+        "GET",
+        "/listing",
+        _listing,
+        "Tools by name, those that are withheld from agents included.",
+        ListingView,
+        query={
+            "server": "Only of this server.",
+            "name": "Only those whose canonical name holds this.",
+            "state": one_of("Only those that agents see, or those that are withheld from them.", _STATES),
+            "limit": whole_number(f"Most of them, 1 to {LISTED_MOST} ({LISTED}).", 1, LISTED_MOST),
+            "offset": whole_number("Leaves out so many at the beginning.", 0, PLACES_MOST),
+        },
         failures=(ServerNotFoundError,),
     ),
     Endpoint(

@@ -241,7 +241,8 @@ class _Client:
         if self._calls is None:
             offer = self._agent.offer_to(client.session, served_path(), LOCAL)
             is_askable = client.is_askable and not is_modern  # a modern one says it anew with each call
-            self._calls = CallsInFlight(self._agent, offer, is_askable=is_askable)
+            extensions = client.extensions
+            self._calls = CallsInFlight(self._agent, offer, is_askable=is_askable, extensions=extensions)
         return (self._calls, "modern" if is_modern else "handshake") if self._calls.takes(call) else None
 
     async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:

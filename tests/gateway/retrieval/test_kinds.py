@@ -251,7 +251,7 @@ async def test_a_type_that_is_none_is_refused_with_those_that_are(setup: KindsSe
     """The message names it, the hint all others."""
     with pytest.raises(RequestError, match=r"types has 'promt'\.") as caught:
         await setup.ask("mural", types=("prompt", "promt"))
-    assert caught.value.hint == "Known: tool, prompt, resource, resource_template."
+    assert caught.value.hint == "Known: tool, prompt, resource, resource_template, skill."
 
 
 async def test_the_proxy_tool_is_named_where_there_is_one_and_words_alone_are_owned_up_to(parts: Parts) -> None:

@@ -483,8 +483,20 @@ async def test_a_search_is_written_down(setup: RetrievalSetup, parts: Parts) -> 
     await setup.ask("xylophone " * 200)
     found, empty = parts.notebook.lines
     assert (found.kind, found.principal, found.subject, found.outcome) == ("search", "ann", "alpha:paint_wall", "ok")
-    assert found.detail == {"tools": ["alpha:paint_wall"]}
+    assert found.detail["tools"] == ["alpha:paint_wall"]
     assert (empty.outcome, len(empty.subject)) == ("empty", 500)
+
+
+async def test_a_conversation_is_spared_the_catalog_once(setup: RetrievalSetup, parts: Parts) -> None:
+    """Each search costs its answer; a person's own searches are no agent's."""
+    catalog = setup.retrieval.catalog_tokens()
+    for session in ("one", "one", "two"):
+        await setup.ask("paint a wall", session=session)
+    await setup.ask("paint a wall", is_agents=False)
+    *agents, own = [line.detail.get("tokens") for line in parts.notebook.lines]
+    assert [tokens["spared"] for tokens in agents] == [catalog, 0, catalog]
+    assert all(tokens["sent"] > 0 for tokens in agents)
+    assert own is None
 
 
 class RecordingRegistry:

@@ -24,7 +24,7 @@ from smart_mcp_proxy.telemetry import printable
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app"]
+__all__ = ["POLL_S", "StoredLog", "app", "stored_log"]
 
 app = App(
     name="activity",
@@ -152,8 +152,7 @@ async def watch_activity(
     """
     words = _filter(kind=kind, server=server, tool=tool, outcome=outcome)
     left = limit
-    # From the database: gateways may come and go meanwhile.
-    async with _stored(open_settings()) as log:
+    async with stored_log(open_settings()) as log:
         place = (await log.activity({"limit": "1"}))["last"]
         say("Waiting for records. Ctrl-C ends it.", style="dim")
         while left is None or left > 0:
@@ -246,7 +245,7 @@ class _Export:
         self._stream.flush()
 
 
-class _StoredLog:
+class StoredLog:
     """The log in the database, with the methods of the gateway's.
 
     Args:
@@ -278,25 +277,26 @@ class _StoredLog:
 
 
 @asynccontextmanager
-async def _opened(settings: "Settings") -> AsyncIterator[Api | _StoredLog]:
+async def _opened(settings: "Settings") -> AsyncIterator[Api | StoredLog]:
     """The log of the running gateway; without one the database, no server needs to be configured for it."""
     async with open_running(settings) as running:
         if running is not None:
             yield running
             return
-    async with _stored(settings) as log:
+    async with stored_log(settings) as log:
         yield log
 
 
 @asynccontextmanager
-async def _stored(settings: "Settings") -> AsyncIterator[_StoredLog]:
+async def stored_log(settings: "Settings") -> AsyncIterator[StoredLog]:
+    """The log in the database: gateways may come and go while it is open."""
     # Here and not above: a running gateway is asked without importing one.
     from smart_mcp_proxy.catalog import open_catalog
     from smart_mcp_proxy.gateway.activity.activity_log import recover
 
     async with open_catalog(settings) as catalog:
         await recover(catalog, settings.data_dir)
-        yield _StoredLog(catalog)
+        yield StoredLog(catalog)
 
 
 def _private(file: Path) -> TextIO:

@@ -21,6 +21,7 @@ from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.web.metrics.endpoint import serving_metrics
 from smart_mcp_proxy.web.serve import StopEvent, open_socket, settled_process, stop_signals
 from smart_mcp_proxy.web.stdio.stdio import serve_stdio
 
@@ -75,6 +76,7 @@ async def opened_gateway(
             worker=worker,
         ) as gateway,
         open_socket(gateway),
+        serving_metrics(gateway),
     ):
         following = follow_config(settings, Path.cwd(), file, gateway.apply, on_follow=gateway.management.apply_with)
         watching = spawn(following, "config watch")

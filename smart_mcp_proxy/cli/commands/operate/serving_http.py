@@ -1,6 +1,5 @@
 """Serving agents over HTTP from the command line: listening, and saying where."""
 
-import json
 import socket
 import sys
 
@@ -12,7 +11,7 @@ from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle, show_embedd
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 from smart_mcp_proxy.web.auth.auth import OwnToken, own_token
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, asks_for_sign_in
 from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
@@ -101,4 +100,6 @@ async def _tell(gateway: Gateway, token: OwnToken, address: Address, *, as_json:
         show_report(summary, address)
         await show_embedding(gateway)
     else:
-        log.info("serving %s: %s", address.url, json.dumps({row["name"]: row["state"] for row in summary["servers"]}))
+        states = {row["name"]: row["state"] for row in summary["servers"]}
+        shown = ", ".join(f"{name} {state}" for name, state in states.items())
+        log.info("serving %s: %s", address.url, shown or "no servers", extra=fields(url=address.url, servers=states))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from smart_mcp_proxy.cli.exit_codes import EXIT_CONFIG
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger
 
 __all__ = ["serve_workers"]
 
@@ -82,7 +82,8 @@ class _Parent:
                 break
             is_healthy = time.monotonic() - began_s >= _HEALTHY_S
             failures = 0 if is_healthy else failures + 1
-            log.error("worker %d ended with status %d; another one takes its place", number, status)
+            ended = fields(worker=number, status=status)
+            log.error("worker %d ended with status %d; another one takes its place", number, status, extra=ended)
             if failures >= _FAILED_STARTS:
                 self._give_up(status if status > 0 else 1)
                 break

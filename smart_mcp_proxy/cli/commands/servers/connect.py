@@ -26,7 +26,8 @@ app = App(
     help_epilogue="""\
 Shows the difference and writes nothing, until --write is given. Values that
 belong to other entries are hidden in it. A copy of the file stays beside it,
-and `mcpproxy disconnect` puts it back.
+and `mcpproxy disconnect` puts it back. On a terminal it then waits for the
+client's first call, until Ctrl-C; --no-wait leaves that out.
 
 Examples:
   mcpproxy connect                      the clients known, and which are connected
@@ -78,7 +79,7 @@ class _Outcome:
 
 
 @app.default
-async def connect(
+async def connect(  # noqa: PLR0913  (one parameter per flag)
     *clients: str,
     all_: Annotated[bool, Parameter(name="--all")] = False,
     project: bool = False,
@@ -87,6 +88,7 @@ async def connect(
     url: str | None = None,
     move: bool = False,
     write: bool = False,
+    no_wait: bool = False,
     json: bool = False,
 ) -> int:
     """Make MCP clients use the gateway.
@@ -100,6 +102,7 @@ async def connect(
         url: Use the gateway at this address.
         move: Take servers that the gateway has as well out of the client's file.
         write: Do it.
+        no_wait: Do not wait for the first call.
         json: Print a list of objects.
     """
     if stdio and (http or url):
@@ -121,7 +124,17 @@ async def connect(
         for outcome in outcomes:
             _tell(outcome)
         _tell_next(outcomes, clients, is_all=all_)
+        changed = [outcome.client for outcome in outcomes if outcome.status == "changed"]
+        if changed and not no_wait:
+            await _wait_for_call(settings, changed, door)
     return 1 if any(outcome.error for outcome in outcomes) else 0
+
+
+async def _wait_for_call(settings: "Settings", clients: list["KnownClient"], door: "Door") -> None:
+    from smart_mcp_proxy.cli.commands.servers.first_call import is_seen_here, is_watched, show_first_call
+
+    if is_watched() and is_seen_here(door):
+        await show_first_call(settings, clients)
 
 
 def _connected(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Outcome:

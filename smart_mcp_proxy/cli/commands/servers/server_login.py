@@ -16,7 +16,7 @@ from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import read_servers
 from smart_mcp_proxy.cli.support.failure import UsageError, next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show_json
-from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError, ServerNotFoundError
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
@@ -74,7 +74,7 @@ async def login(name: str | None = None, /, *, no_browser: bool = False, json: b
         json: Print {"server", "issuer", "scopes", "expires_at_s", "is_renewable"}, as a list where no server is named.
     """
     settings = open_settings()
-    is_desktop = not no_browser and _has_desktop()
+    is_desktop = not no_browser and has_desktop()
     if name is not None:
         signed_in = await _sign_in(settings, name, await read_servers(settings), is_desktop=is_desktop)
         if json:
@@ -250,10 +250,3 @@ async def _configured(name: str, servers: Mapping[str, ServerConfig]) -> ServerC
             error.add_note(f"mcpproxy server patch {word} headers.Authorization=null")
         raise error
     return await to_thread.run_sync(expand, config, environment())
-
-
-def _has_desktop() -> bool:
-    """Whether a browser window can be opened for the person at this terminal."""
-    environ = environment()
-    has_screen = sys.platform in ("darwin", "win32") or bool(environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY"))
-    return has_screen and not environ.get("SSH_CONNECTION") and sys.stderr.isatty()

@@ -87,7 +87,7 @@ def _require_standing(listing: Listing, *, takes_deprecated: bool) -> None:
     if standing.status == "deleted":
         raise RefusedError(
             f"'{server.name}' {server.version} was deleted from the registry. {words}",
-            hint="Deleted servers may be harmful; use another version (--version) or another server.",
+            hint="A deleted server may be harmful. Use another version (--version) or another server.",
             code="server_deleted",
         )
     if standing.status == "deprecated" and not takes_deprecated:

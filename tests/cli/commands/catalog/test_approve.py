@@ -177,7 +177,7 @@ def test_a_lost_catalog_shows_nothing_before_the_user_says_so(run: Run, shop: Pa
     listed = run("approve", DATA_DIR=str(shop))
     assert "was lost" in listed.out + listed.err and "mcpproxy approve --all" in listed.out + listed.err
     assert approve(run, shop, "--all").status == 0
-    assert run("approve", "--list", "--json", DATA_DIR=str(shop)).json == {"is_closed": False, "tools": []}
+    assert run("approve", "--list", "--json", DATA_DIR=str(shop)).json == {"is_closed": False, "total": 0, "tools": []}
     assert names(run, shop) == {"up:poke", "up:paint", "up:prime"}
 
 

@@ -1,0 +1,1 @@
+"""Generated parts of the documentation, each from the code that it describes."""

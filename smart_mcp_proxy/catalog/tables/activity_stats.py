@@ -1,0 +1,146 @@
+"""SQL of the activity log's figures: counted by the database, per span of time and per group."""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sqlalchemy import ColumnElement, Connection, Integer, Select, and_, case, cast, func, literal, or_, select
+from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, JSON
+
+from smart_mcp_proxy.catalog.tables.schema import activity
+
+__all__ = ["GROUPINGS", "ActivityFigures", "FiguresQuery", "Grouping", "figures"]
+
+Grouping = Literal["none", "server", "tool", "client", "outcome"]
+GROUPINGS: Final[tuple[Grouping, ...]] = ("none", "server", "tool", "client", "outcome")
+
+_GOOD: Final = ("ok", "input_required")
+_CALL_MARK: Final = '{"variant":%'
+"""How the detail of a tool's call begins; prompts, resources and scripts are calls in the log, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityFigures:
+    """Figures of some records.
+
+    Attributes:
+        start_s: Beginning of their span of time, in seconds since the epoch; of all of them 0.
+        name: Their group; empty where there are no groups.
+        calls: Calls of servers' tools, refused ones included.
+        tool_errors: Those of them that the tool said failed.
+        not_sent: Those that never reached the server: refused, not valid, or not connected.
+        failed: Those without a good result, the former two included.
+        searches: Searches.
+        empty: Those of them that found nothing.
+        total_ms: Duration of the calls that were sent, together.
+        slowest_ms: The longest of them.
+        tokens_sent: Estimated tokens of the answers to searches.
+        tokens_spared: Estimated tokens of the catalogs that conversations were not sent whole.
+    """
+
+    start_s: float
+    name: str
+    calls: int
+    tool_errors: int
+    not_sent: int
+    failed: int
+    searches: int
+    empty: int
+    total_ms: float
+    slowest_ms: float
+    tokens_sent: int
+    tokens_spared: int
+
+
+@dataclass(frozen=True, slots=True)
+class FiguresQuery:
+    """Choice of the records that are counted, and of those counted together.
+
+    Attributes:
+        since_s: Only from then on, in seconds since the epoch.
+        until_s: Only before then.
+        by: What they are grouped by; `server` and `tool` leave searches out.
+        bucket_s: Length of a span of time, which begins at a multiple of it; 0 takes all together.
+        names: Only these groups; None for all.
+        limit: Only so many, the largest; None for all.
+    """
+
+    since_s: float
+    until_s: float
+    by: Grouping = "none"
+    bucket_s: int = 0
+    names: tuple[str, ...] | None = None
+    limit: int | None = None
+
+
+def figures(connection: Connection, wanted: FiguresQuery) -> tuple[ActivityFigures, ...]:
+    """Figures of searches and calls, in order of time and then of size."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    start: ColumnElement[Any] = literal(0)
+    if wanted.bucket_s:
+        spans = activity.c.at_s / wanted.bucket_s
+        # A cast rounds on PostgreSQL, and SQLite may lack floor().
+        start = (cast(spans, Integer) if is_sqlite else func.floor(spans)) * wanted.bucket_s
+    columns = (start.label("start_s"), _name(wanted.by).label("name"), *_sums(is_sqlite=is_sqlite))
+    query = _narrowed(select(*columns), wanted).group_by("start_s", "name")
+    size = (func.sum(_is_call()) + func.sum(_is_search())).desc()
+    rows = connection.execute(query.order_by("start_s", size, "name").limit(wanted.limit))
+    return tuple(ActivityFigures(float(row.start_s), *row[1:]) for row in rows)
+
+
+def _narrowed(query: Select[Any], wanted: FiguresQuery) -> Select[Any]:
+    is_tool_call = and_(activity.c.kind == "call", activity.c.detail.like(_CALL_MARK))
+    query = query.where(activity.c.at_s >= wanted.since_s, activity.c.at_s < wanted.until_s)
+    if wanted.by in ("server", "tool"):
+        query = query.where(is_tool_call, activity.c.server != "")
+    else:
+        query = query.where(or_(is_tool_call, activity.c.kind == "search"))
+    return query if wanted.names is None else query.where(_name(wanted.by).in_(wanted.names))
+
+
+def _name(by: Grouping) -> ColumnElement[Any]:
+    match by:
+        case "server":
+            return activity.c.server
+        case "tool":  # not the subject: it may be what somebody wrote
+            return activity.c.server + ":" + activity.c.tool
+        case "client":
+            return activity.c.principal
+        case "outcome":
+            return activity.c.outcome
+        case "none":
+            return literal("")
+
+
+def _is_call() -> ColumnElement[int]:
+    return case((activity.c.kind == "call", 1), else_=0)
+
+
+def _is_search() -> ColumnElement[int]:
+    return case((activity.c.kind == "search", 1), else_=0)
+
+
+def _sums(*, is_sqlite: bool) -> list[ColumnElement[Any]]:
+    is_call = activity.c.kind == "call"
+    is_sent = and_(is_call, activity.c.delivery != "not_sent")
+    return [
+        func.sum(_is_call()),
+        func.sum(case((and_(is_call, activity.c.outcome == "tool_error"), 1), else_=0)),
+        func.sum(case((and_(is_call, activity.c.delivery == "not_sent"), 1), else_=0)),
+        func.sum(case((and_(is_call, activity.c.outcome.not_in(_GOOD)), 1), else_=0)),
+        func.sum(_is_search()),
+        func.sum(case((and_(activity.c.kind == "search", activity.c.outcome == "empty"), 1), else_=0)),
+        func.sum(case((is_sent, activity.c.duration_ms), else_=0.0)),
+        func.max(case((is_sent, activity.c.duration_ms), else_=0.0)),
+        _tokens("sent", is_sqlite=is_sqlite),
+        _tokens("spared", is_sqlite=is_sqlite),
+    ]
+
+
+def _tokens(kind: str, *, is_sqlite: bool) -> ColumnElement[Any]:
+    found: ColumnElement[Any]
+    if is_sqlite:
+        found = func.json_extract(activity.c.detail, f"$.tokens.{kind}")
+    else:
+        found = cast(cast(activity.c.detail, JSON)["tokens"][kind].astext, DOUBLE_PRECISION)
+    counted = func.coalesce(func.sum(case((activity.c.kind == "search", found), else_=0)), 0)
+    return cast(counted, Integer) if is_sqlite else counted

@@ -1,0 +1,153 @@
+"""Statistics of the activity log: what the gateway served, and what it saved."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import msgspec
+
+from smart_mcp_proxy.catalog import ActivityFigures, Catalog, FiguresQuery, Grouping
+
+__all__ = ["BUCKETS", "GROUPS", "GROUPS_LIMIT", "Bucket", "BucketFigures", "Figures", "GroupFigures", "Stats", "stats"]
+
+Bucket = Literal["day", "hour"]
+BUCKETS: Final[dict[Bucket, int]] = {"day": 86_400, "hour": 3_600}
+"""Seconds of a span of time."""
+GROUPS: Final = 20
+GROUPS_LIMIT: Final = 200
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Figures of some searches and calls.
+
+    Attributes:
+        calls: Calls of servers' tools, refused ones included.
+        failed: Those of them without a good result.
+        tool_errors: Those that failed because the tool said so.
+        not_sent: Those that never reached their server: refused, not valid, or it was not connected.
+        searches: Searches.
+        empty: Those of them that found nothing.
+        mean_ms: Mean duration of the calls that were sent; null without any.
+        slowest_ms: The longest of them; null likewise.
+        tokens_sent: Estimated tokens of the answers to searches.
+        tokens_spared: Estimated tokens of the whole catalog, once for each conversation that searched.
+        tokens_saved: The second less the first.
+    """
+
+    calls: int = 0
+    failed: int = 0
+    tool_errors: int = 0
+    not_sent: int = 0
+    searches: int = 0
+    empty: int = 0
+    mean_ms: float | None = None
+    slowest_ms: float | None = None
+    tokens_sent: int = 0
+    tokens_spared: int = 0
+    tokens_saved: int = 0
+
+
+class GroupFigures(Figures, frozen=True, kw_only=True):
+    """Figures of one server, tool, client or outcome.
+
+    Attributes:
+        name: Its name.
+    """
+
+    name: str
+
+
+class BucketFigures(Figures, frozen=True, kw_only=True):
+    """Figures of one hour or day (UTC), of one group where there are groups.
+
+    Attributes:
+        start: Its beginning, ISO 8601 in UTC.
+        name: The group's name; empty where there are no groups.
+    """
+
+    start: str
+    name: str
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Statistics of the activity log.
+
+    Attributes:
+        since: Beginning of the time that they are of, ISO 8601 in UTC; records may go back less far.
+        until: Its end.
+        by: What they are grouped by.
+        bucket: Span of time.
+        total: Of everything.
+        groups: The largest groups; none where they are grouped by nothing.
+        buckets: Of these groups, or of everything, by time; hours and days without records are left out.
+    """
+
+    since: str
+    until: str
+    by: str
+    bucket: str
+    total: Figures
+    groups: list[GroupFigures]
+    buckets: list[BucketFigures]
+
+
+async def stats(
+    catalog: Catalog,
+    *,
+    since_s: float,
+    by: Grouping = "none",
+    bucket: Bucket = "day",
+    limit: int = GROUPS,
+    now: Callable[[], float] = time.time,
+) -> Stats:
+    """Count the searches and calls since a time.
+
+    Args:
+        catalog: Keeps the activity log.
+        since_s: Seconds since the epoch.
+        by: What to group by.
+        bucket: Span of time.
+        limit: Groups, the largest first.
+        now: Seconds since the epoch.
+    """
+    everything = FiguresQuery(since_s, now())
+    total = await catalog.activity_figures(everything)
+    groups: tuple[ActivityFigures, ...] = ()
+    names: tuple[str, ...] | None = None
+    if by != "none":
+        groups = await catalog.activity_figures(replace(everything, by=by, limit=limit))
+        names = tuple(group.name for group in groups)
+    spans = replace(everything, by=by, bucket_s=BUCKETS[bucket], names=names)
+    over_time = await catalog.activity_figures(spans)
+    return Stats(
+        since=_iso(since_s),
+        until=_iso(everything.until_s),
+        by=by,
+        bucket=bucket,
+        total=Figures(**_shown(total[0])) if total else Figures(),
+        groups=[GroupFigures(name=group.name, **_shown(group)) for group in groups],
+        buckets=[BucketFigures(start=_iso(one.start_s), name=one.name, **_shown(one)) for one in over_time],
+    )
+
+
+def _shown(found: ActivityFigures) -> dict[str, Any]:
+    sent = found.calls - found.not_sent
+    return {
+        "calls": found.calls,
+        "failed": found.failed,
+        "tool_errors": found.tool_errors,
+        "not_sent": found.not_sent,
+        "searches": found.searches,
+        "empty": found.empty,
+        "mean_ms": round(found.total_ms / sent, 3) if sent else None,
+        "slowest_ms": round(found.slowest_ms, 3) if sent else None,
+        "tokens_sent": int(found.tokens_sent),
+        "tokens_spared": int(found.tokens_spared),
+        "tokens_saved": int(found.tokens_spared - found.tokens_sent),
+    }
+
+
+def _iso(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

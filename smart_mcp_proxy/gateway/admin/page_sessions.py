@@ -1,0 +1,147 @@
+"""Sessions of the page: one-time links that the operator makes, and the browsers that came by one.
+
+They are kept in the store, as hashes, so that a link works once whichever process it is opened at, and a session goes
+on at every other one.
+"""
+
+import hashlib
+import hmac
+import secrets
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple, get_args
+
+from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_oldest_sealed, drop_sealed, find_sealed, store_sealed
+from smart_mcp_proxy.errors import RefusedError, RequestError
+from smart_mcp_proxy.servers import Author
+
+__all__ = ["ENTRY_PATH", "LINK_S", "SESSION_S", "PageLink", "PageSession", "PageSessions", "signature"]
+
+ENTRY_PATH: Final = "/ui/enter/"
+LINK_S: Final = 300.0
+"""Long enough to copy a link from one window to another."""
+SESSION_S: Final = 12 * 3_600.0
+"""A working day; the next one begins with a new link."""
+_LINK: Final = "page-link"
+_SESSION: Final = "page-session"
+_MOST_BYTES: Final = 64 * 1024
+"""Of each kind: some thousands."""
+_SECRET_BYTES: Final = 32
+
+
+class PageLink(NamedTuple):
+    """A link that opens the page once, and its life in seconds."""
+
+    url: str
+    expires_in_s: float
+
+
+class PageSession(NamedTuple):
+    """A browser that is let in.
+
+    Attributes:
+        author: Whose rights it has: those of whoever made its link.
+        csrf: Goes with each change that it makes; other sites cannot know it.
+    """
+
+    author: Author
+    csrf: str
+
+    def __repr__(self) -> str:
+        return f"<PageSession of {self.author}>"
+
+
+class PageSessions:
+    """Links and sessions of the page.
+
+    Args:
+        catalog: Its store keeps them.
+        wall: Seconds since the epoch; the catalog's if left out.
+
+    Attributes:
+        address: Where a browser finds this gateway; None where it serves no HTTP.
+    """
+
+    def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
+        self._catalog = catalog
+        self._wall = wall or catalog.now_s
+        self.address: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<PageSessions at {self.address or 'no address'}>"
+
+    async def make_link(self, by: Author) -> PageLink:
+        """Make a link that lets one browser in with the rights of its maker.
+
+        Raises:
+            RequestError: This gateway serves no HTTP.
+            CatalogError: It could not be stored.
+        """
+        if self.address is None:
+            raise RequestError(
+                "This gateway serves no HTTP, so it has no page.",
+                hint="Start one that does: mcpproxy serve --http",
+                code="page_not_served",
+            )
+        token = secrets.token_urlsafe(_SECRET_BYTES)
+        await self._tidy()
+        await self._keep(_LINK, token, by, LINK_S)
+        return PageLink(f"{self.address}{ENTRY_PATH}{token}", LINK_S)
+
+    async def enter(self, token: str) -> str:
+        """Use a link up and return the secret of the session that it opens.
+
+        Raises:
+            RefusedError: It was used, is too old, or never was a link.
+            CatalogError: The store cannot be used; then the link stays good.
+        """
+        kept = await self._find(_LINK, token)
+        # Of all that ask at once, in this process or another, one removes it.
+        drop = partial(drop_sealed, kind=_LINK, key=_name(_LINK, token))
+        if kept is None or not await self._catalog.write(drop, is_ordered=False):
+            raise RefusedError(
+                "This link was used already, or is too old.", hint="Make another one: mcpproxy ui", code="link_used"
+            )
+        return await self.open(kept)
+
+    async def open(self, author: Author) -> str:
+        """Open a session for somebody who has proved who they are; returns its secret."""
+        secret = secrets.token_urlsafe(_SECRET_BYTES)
+        await self._keep(_SESSION, secret, author, SESSION_S)
+        return secret
+
+    async def find(self, secret: str) -> PageSession | None:
+        """The session with this secret; None where there is none, or it has ended."""
+        author = await self._find(_SESSION, secret) if secret else None
+        return None if author is None else PageSession(author, signature(secret, b"csrf"))
+
+    async def leave(self, secret: str) -> None:
+        """End a session for good."""
+        drop = partial(drop_sealed, kind=_SESSION, key=_name(_SESSION, secret))
+        await self._catalog.write(drop, is_ordered=False)
+
+    async def _keep(self, kind: str, token: str, author: Author, life_s: float) -> None:
+        value = SealedValue(kind, _name(kind, token), author.encode(), uuid.uuid4().hex, self._wall() + life_s)
+        await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
+
+    async def _find(self, kind: str, token: str) -> Author | None:
+        find = partial(find_sealed, kind=kind, key=_name(kind, token), now_s=self._wall())
+        kept = await self._catalog.read(find)
+        text = "" if kept is None else kept.box.decode()
+        known: tuple[Author, ...] = get_args(Author)
+        return next((one for one in known if one == text), None)
+
+    async def _tidy(self) -> None:
+        for kind in (_LINK, _SESSION):
+            sweep = partial(drop_oldest_sealed, kind=kind, most_bytes=_MOST_BYTES, now_s=self._wall())
+            await self._catalog.write(sweep, is_ordered=False)
+
+
+def signature(secret: str, purpose: bytes) -> str:
+    """A proof that only who has the secret can make; it tells nothing of the secret."""
+    return hmac.new(secret.encode(), purpose, hashlib.sha256).hexdigest()
+
+
+def _name(kind: str, token: str) -> str:
+    return hashlib.sha256(f"{kind} {token}".encode()).hexdigest()

@@ -1,0 +1,174 @@
+"""Sign-ins at servers that a person begins at the page, each finished in their browser."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from anyio import to_thread
+
+from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, RequestError
+from smart_mcp_proxy.servers import ServerConfig, expand, read_oauth, require_named, secrets_of
+from smart_mcp_proxy.telemetry import secrets_hidden, spawn
+from smart_mcp_proxy.upstream import CallbackServer, SignIns
+
+__all__ = ["ServerSignIn", "ServerSignIns"]
+
+ASKED_S: Final = 30.0
+"""A server and its authorization server have so long to say where a person signs in."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSignIn:
+    """State of a sign-in.
+
+    Attributes:
+        state: none where none was begun here, waiting for the person, done, or failed.
+        url: Where the person signs in, while they are waited for.
+        problem: Why it failed.
+        hint: What to do about it.
+    """
+
+    state: Literal["none", "waiting", "done", "failed"]
+    url: str = ""
+    problem: str = ""
+    hint: str = ""
+
+
+class _Begun:
+    """A sign-in that was begun: its way back, and how far it has come."""
+
+    def __init__(self) -> None:
+        self.shown = ServerSignIn("none")
+        self.is_asked = asyncio.Event()
+        self.browser: CallbackServer | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class ServerSignIns:
+    """Sign-ins of this process; what they bring is stored for all.
+
+    Args:
+        sign_ins: Signs in and stores.
+        servers: The configuration in force.
+        environ: What placeholders in entries expand from.
+        changed: Told when one has come further.
+    """
+
+    def __init__(
+        self,
+        sign_ins: SignIns,
+        servers: Callable[[], Mapping[str, ServerConfig]],
+        environ: Mapping[str, str],
+        changed: Callable[[], None],
+    ) -> None:
+        self._sign_ins = sign_ins
+        self._servers = servers
+        self._environ = environ
+        self._changed = changed
+        self._begun: dict[str, _Begun] = {}
+
+    def __repr__(self) -> str:
+        return f"<ServerSignIns, begun: {', '.join(self._begun) or 'none'}>"
+
+    def of(self, name: str) -> ServerSignIn:
+        """State of the last one at a server.
+
+        Raises:
+            ServerNotFoundError: There is no server of that name.
+        """
+        require_named(name, self._servers())
+        begun = self._begun.get(name)
+        return ServerSignIn("none") if begun is None else begun.shown
+
+    async def begin(self, name: str) -> ServerSignIn:
+        """Begin one, in place of one that was begun before; returns where the person signs in.
+
+        Raises:
+            ServerNotFoundError: There is no server of that name.
+            RequestError: Nobody signs in to it.
+            ConfigError: Its entry cannot be used.
+        """
+        config = await self._configured(name)
+        self._end(name)
+        begun = self._begun[name] = _Begun()
+        begun.task = spawn(self._run(config, begun), f"sign-in to {name}")
+        try:
+            async with asyncio.timeout(ASKED_S):
+                await begun.is_asked.wait()
+        except TimeoutError:
+            self._end(name)
+            begun.shown = ServerSignIn("failed", problem=f"Server {name!r} did not say where to sign in.")
+        return begun.shown
+
+    def take(self, name: str, address: str) -> ServerSignIn:
+        """Take the address at which a browser on another machine ended.
+
+        Raises:
+            ServerNotFoundError: There is no server of that name.
+            ConflictError: Nobody is waited for, or it is another sign-in's.
+        """
+        shown, begun = self.of(name), self._begun.get(name)
+        if begun is None or begun.browser is None or not begun.browser.take(address):
+            raise ConflictError(
+                "That is not the address that this sign-in ends at.",
+                hint="Begin it anew, and copy the address of the page that cannot be loaded.",
+                code="sign_in_unknown",
+            )
+        return shown
+
+    async def close(self) -> None:
+        """End all of them."""
+        tasks = [begun.task for begun in self._begun.values() if begun.task is not None]
+        for name in self._begun:
+            self._end(name)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _end(self, name: str) -> None:
+        begun = self._begun.get(name)
+        if begun is not None and begun.task is not None:
+            begun.task.cancel()
+
+    async def _run(self, config: ServerConfig, begun: _Begun) -> None:
+        try:
+            with secrets_hidden(secrets_of(config)):
+                await self._sign_in(config, begun)
+            begun.shown = ServerSignIn("done")
+        except ProxyError as error:
+            begun.shown = ServerSignIn("failed", problem=error.message, hint=error.hint)
+        finally:
+            begun.browser = None
+            begun.is_asked.set()
+            self._changed()
+
+    async def _sign_in(self, config: ServerConfig, begun: _Begun) -> None:
+        options = read_oauth(config.name, config.oauth or {})
+        if options.grant == "client_credentials":
+            await self._sign_ins.sign_in(config, None)
+            return
+
+        def show(url: str) -> None:
+            begun.shown = ServerSignIn("waiting", url)
+            begun.is_asked.set()
+            self._changed()
+
+        async with CallbackServer(config.name, options.redirect_port, show) as browser:
+            begun.browser = browser
+            await self._sign_ins.sign_in(config, browser)
+
+    async def _configured(self, name: str) -> ServerConfig:
+        servers = self._servers()
+        require_named(name, servers)
+        config = servers[name]
+        if config.transport == "stdio":
+            raise RequestError(
+                f"Server {name!r} is a program started here; nobody signs in to it.",
+                hint="It gets its credentials from 'env' in its entry.",
+            )
+        if not config.can_sign_in:
+            raise ConfigError(
+                f"The entry of server {name!r} says how to get in, so a sign-in would not be used.",
+                hint="Take out 'oauth: false' or the Authorization header first.",
+            )
+        return await to_thread.run_sync(expand, config, self._environ)

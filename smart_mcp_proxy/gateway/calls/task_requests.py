@@ -1,0 +1,167 @@
+"""Requests about tasks: what of the one request path is theirs alone."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import msgspec
+
+from smart_mcp_proxy.errors import ProxyError, UpstreamError
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.exchange import Exchange
+from smart_mcp_proxy.gateway.calls.inputs import Inputs
+from smart_mcp_proxy.gateway.calls.request_path import RequestPath
+from smart_mcp_proxy.gateway.calls.tasks import TaskRef, Tasks, unknown_task
+from smart_mcp_proxy.gateway.results.cleaning import said_beside
+from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, ResultFacts, fit_to_era, members_of
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
+from smart_mcp_proxy.gateway.shared.readiness import Lists
+from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.raw_result import RawResult
+
+__all__ = ["TaskRequest", "TaskRequests"]
+
+INVALID_PARAMS = -32602
+_DONE = RawResult(b"{}")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """One request of a client about a task of its own.
+
+    Attributes:
+        method: `tasks/get`, `tasks/update` or `tasks/cancel`.
+        sealed: The id as the client has it.
+        ref: What it stands for.
+        record: The tool that the task is of, as its caller sees it.
+        more: Further params.
+        caller: Who asks.
+        keeps_uris: Whether it knows the server's resources by the server's own URIs.
+    """
+
+    method: str
+    sealed: str
+    ref: TaskRef
+    record: ToolRecord
+    more: Mapping[str, Any]
+    caller: Caller
+    keeps_uris: bool = False
+
+
+class TaskRequests:
+    """Sends requests about tasks.
+
+    Args:
+        path: Carries them to their servers.
+        calls: Shapes the results of tools.
+        tasks: Show what servers say of tasks.
+        inputs: Judge what servers ask.
+        lists: Say whether a tool is still what was approved.
+    """
+
+    def __init__(self, path: RequestPath, calls: Calls, tasks: Tasks, inputs: Inputs, lists: Lists) -> None:
+        self.calls = calls
+        self.tasks = tasks
+        self.inputs = inputs
+        self.lists = lists
+        self._path = path
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Whether what servers say is cleaned."""
+        return self._path.limits.is_cleaned
+
+    async def ask(self, ask: TaskRequest) -> RawResult:
+        """The server's result as the client gets it.
+
+        Raises:
+            RequestError: The server does not know the task, or no longer.
+            ProxyError: Otherwise as for any request.
+        """
+        return await self._path.run(_TaskExchange(ask, self))
+
+
+class _TaskExchange(Exchange):
+    """One request about a task."""
+
+    def __init__(self, ask: TaskRequest, requests: TaskRequests) -> None:
+        self.method, self.caller, self.record, self.lists = ask.method, ask.caller, ask.record, requests.lists
+        self.server, self.name = ask.record.key
+        self.arguments = {}
+        self._ask = ask
+        self._requests = requests
+
+    @property
+    def label(self) -> str:
+        """Server, method and tool; whoever reads an id in a log could not use it."""
+        return f"{self.server}:{self.method}:{self.name}"
+
+    @property
+    def shown_name(self) -> str:
+        """The tool of the task."""
+        return self.name
+
+    async def resolve(self) -> None:
+        """The tool is known."""
+
+    def params(self) -> Mapping[str, Any]:
+        """The server's own id in the place of the client's."""
+        params = {**self._ask.more, "taskId": self._ask.ref.task}
+        return params | {"_meta": self._ask.caller.meta} if self._ask.caller.meta else params
+
+    async def confirm(self) -> None:
+        """Pass: what was approved is looked at by the gates."""
+
+    def completed(self, facts: ResultFacts) -> str:
+        """Nothing is learned of it."""
+        return "ok"
+
+    async def shaped(self, raw: RawResult) -> RawResult:
+        """The task under the client's id; what came of it like the result of a call."""
+        if self.method != "tasks/get":
+            return _DONE
+        try:
+            return await self._shown(raw)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
+            raise UpstreamError(
+                f"What server '{self.server}' says of a task cannot be passed on.",
+                hint="The server is at fault.",
+                delivery="executed",
+                code="upstream_protocol",
+            ) from exc
+
+    async def _shown(self, raw: RawResult) -> RawResult:
+        ask, requests = self._ask, self._requests
+        members = members_of(raw.text)
+        is_long = len(raw.text) > OFF_LOOP_BYTES
+        said = await asyncio.to_thread(requests.tasks.said, members) if is_long else requests.tasks.said(members)
+        shown: dict[str, Any] = {**said, "resultType": "complete", "taskId": ask.sealed}
+        if "result" in members:
+            request = CallRequest(
+                str(ask.record.key), {}, None, principal=ask.caller.principal, keeps_uris=ask.keeps_uris
+            )
+            members_of(members["result"])  # or it is none
+            result = await requests.calls.shaped(RawResult(bytes(members["result"])), self.server, request)
+            shown["result"] = msgspec.Raw(fit_to_era(result, "modern").text)
+        if "error" in members:
+            shown["error"] = said_beside(msgspec.json.decode(members["error"]), is_cleaned=requests.is_cleaned)
+        if "inputRequests" in members:
+            declared = ask.caller.input.capabilities if ask.caller.input is not None else {}
+            shown["inputRequests"] = await requests.inputs.shown(bytes(members["inputRequests"]), self.server, declared)
+        return RawResult(msgspec.json.encode(shown))
+
+    def told(self, error: ProxyError) -> ProxyError:
+        """The error, without the server's own id where it does not know the task."""
+        answer = error.answer if isinstance(error, UpstreamError) else None
+        if answer is None or answer.code != INVALID_PARAMS:
+            return error
+        return unknown_task(self.server if self._ask.ref.run else "")
+
+    def detail(self) -> dict[str, Any]:
+        """The method."""
+        return {"method": self.method}
+
+    def again(self, asked: bytes) -> Self:
+        """The same request; nobody is asked while it is made."""
+        return self

@@ -1,0 +1,331 @@
+"""Tasks that servers make of calls: their ids sealed, or waited for where a client knows no tasks.
+
+A client gets an id that only the gateways can read: it holds the server, its own id, the tool and the principal, so
+that any gateway with the same key serves the task, and for nobody else.
+
+Source: modelcontextprotocol/ext-tasks, schema 2026-07-28.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.extensions import TASKS, Extensions
+from smart_mcp_proxy.gateway.calls.admission import Admission
+from smart_mcp_proxy.gateway.calls.request_states import RequestStates
+from smart_mcp_proxy.gateway.results.cleaning import said_beside
+from smart_mcp_proxy.gateway.results.results import members_of
+from smart_mcp_proxy.models import OnProgress, Progress
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.protocol.session import rpc_error
+
+__all__ = [
+    "ENDS_KEY",
+    "MISSING_CAPABILITY",
+    "TASK_DECLARED",
+    "TASK_RESULT",
+    "TaskRef",
+    "Tasks",
+    "Waiting",
+    "demands_task",
+    "pause_s",
+    "unknown_task",
+]
+
+TASK_RESULT: Final = "task"
+TASK_DECLARED: Final[Extensions] = {TASKS: {}}
+ENDS_KEY: Final = "dev.smartmcpproxy/taskEndsWith"
+"""In a task's `_meta`: what it ends with at the latest."""
+SEAL_S: Final = 30 * 86_400.0
+"""How long an id is taken. A task's own `ttlMs` is its server's business, and may change."""
+ID_CHARS: Final = 2_048
+"""Of a server's own id: it stands in a header, sealed."""
+SEALED_CHARS: Final = 8_192
+WAIT_S: Final = 3_600.0
+"""How long a client that knows no tasks is waited for at most."""
+_PAUSE_S: Final = (0.05, 1.0, 30.0)
+"""Between two looks at a task: at least, where the server does not say, and at most."""
+_FAILURES: Final = 10
+"""Looks that fail one after the other, for want of a connection, before a task is given up."""
+MISSING_CAPABILITY: Final = -32021
+
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
+"""Sends the server a request about the task."""
+
+log = get_logger("tasks")
+
+
+class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Contents of a sealed id.
+
+    Attributes:
+        task: The server's own id.
+        server: Configured name.
+        tool: The tool that was called, as its server calls it.
+        principal: On whose behalf.
+        run: Of a server on stdio, its process; empty for others.
+        until_s: Wall time from which on it is no longer taken, seconds.
+    """
+
+    task: str
+    server: str
+    tool: str
+    principal: str
+    run: str
+    until_s: float
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Ways to wait for a task.
+
+    Attributes:
+        server: Configured name.
+        ask: Asks it.
+        place: Held meanwhile: the task counts as a call under way.
+        on_progress: Where progress goes; None if nobody asked for it.
+        answer: Has the client answer what the task asks; None where it cannot be asked.
+    """
+
+    server: str
+    ask: Ask
+    place: Admission
+    on_progress: OnProgress | None
+    answer: Callable[[bytes], Awaitable[Mapping[str, Any]]] | None
+
+
+_ref = msgspec.json.Decoder(TaskRef, strict=True)
+
+
+class Tasks:
+    """Seals, opens and waits for tasks.
+
+    Args:
+        states: Has the key of all gateways.
+        run_of: The present process of a server on stdio; empty for others.
+        is_cleaned: Whether what servers say is cleaned.
+        wall: Seconds since the epoch; another gateway may have sealed what is opened here.
+        pause: Waits.
+    """
+
+    def __init__(
+        self,
+        states: RequestStates,
+        run_of: Callable[[str], str],
+        *,
+        is_cleaned: bool,
+        wall: Callable[[], float] = time.time,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._states = states
+        self._run_of = run_of
+        self._is_cleaned = is_cleaned
+        self._wall = wall
+        self._pause = pause
+
+    async def started(self, raw: RawResult, server: str, tool: str, principal: str) -> RawResult:
+        """A task as its client gets it.
+
+        Raises:
+            UpstreamError: The server says that there is a task, and not which.
+        """
+        members = _members(raw, server)
+        run = self._run_of(server)
+        ref = TaskRef(_id_in(members, server), server, tool, principal, run, self._wall() + SEAL_S)
+        shown = self.said(members)
+        if run:
+            note = "This server runs on stdio: its tasks end with its process, at the latest with the gateway."
+            shown["_meta"] = {**(shown.get("_meta") or {}), ENDS_KEY: note}
+        sealed = await self._states.seal_text(msgspec.json.encode(ref))
+        return RawResult(msgspec.json.encode({**shown, "resultType": TASK_RESULT, "taskId": sealed}))
+
+    def said(self, members: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+        """Clean what a task's members say for themselves; its id and its result are left out."""
+        left_out = ("taskId", "resultType", "result", "error", "inputRequests")
+        said = {name: msgspec.json.decode(value) for name, value in members.items() if name not in left_out}
+        shown: dict[str, Any] = said_beside(said, is_cleaned=self._is_cleaned)
+        return shown
+
+    async def open(self, sealed: str, principal: str) -> TaskRef:
+        """Open the id of a task.
+
+        Raises:
+            RequestError: It is none of this principal's, or too old, or its server's process has ended.
+        """
+        text = None if len(sealed) > SEALED_CHARS else await self._states.open_text(sealed)
+        try:
+            ref = None if text is None else _ref.decode(text)
+        except (msgspec.MsgspecError, UnicodeError):
+            ref = None
+        if ref is None or ref.principal != principal or not self._wall() < ref.until_s:
+            raise unknown_task()
+        if ref.run != self._run_of(ref.server):
+            raise unknown_task(ref.server)
+        return ref
+
+    async def waited(self, raw: RawResult, waiting: Waiting) -> RawResult:
+        """The result that a task comes to, as if there were none.
+
+        Raises:
+            UpstreamError: It failed, was cancelled, or asks what its client cannot be asked.
+            UpstreamTimeoutError: It takes longer than `WAIT_S`.
+        """
+        own, is_over = _id_in(_members(raw, waiting.server), waiting.server), False
+        try:
+            with waiting.place as place:
+                if place.is_waiting:
+                    await place.turn()
+                async with asyncio.timeout(WAIT_S):
+                    result = await self._followed(own, raw, waiting)
+            is_over = True
+        except UpstreamError as error:
+            is_over = error.was_answered
+            raise
+        except TimeoutError:
+            raise UpstreamTimeoutError(
+                f"A task of server '{waiting.server}' took longer than {WAIT_S:.0f} s.",
+                hint="It is cancelled. A client that declares tasks can look at it for as long as it takes.",
+                delivery="unknown",
+            ) from None
+        finally:
+            if not is_over:
+                spawn(_cancel(waiting, own), f"cancel a task of {waiting.server}")
+        return result
+
+    async def _followed(self, own: str, raw: RawResult, waiting: Waiting) -> RawResult:
+        looks, asked = 0, set[str]()
+        while True:
+            members = _members(raw, waiting.server)
+            if (result := _ended(members, waiting.server)) is not None:
+                return result
+            if (open_ := _questions(members, asked)) and waiting.answer is not None:
+                asked |= open_.keys()
+                answers = await waiting.answer(msgspec.json.encode(open_))
+                await waiting.ask("tasks/update", {"taskId": own, "inputResponses": answers})
+            elif open_:
+                raise _cannot_be_asked(waiting.server)
+            looks += 1
+            if waiting.on_progress is not None:
+                await waiting.on_progress(Progress(looks, None, _text(members.get("statusMessage"))))
+            await self._pause(pause_s(members))
+            raw = await self._looked(own, waiting)
+
+    async def _looked(self, own: str, waiting: Waiting) -> RawResult:
+        """The task's present state; a connection that is lost meanwhile is waited for."""
+        for failures in range(_FAILURES):
+            try:
+                return await waiting.ask("tasks/get", {"taskId": own})
+            except UpstreamError as error:
+                if error.was_answered or failures == _FAILURES - 1:
+                    raise
+                await self._pause(_PAUSE_S[1])
+        raise AssertionError("the last failure is raised")
+
+
+def pause_s(members: Mapping[str, msgspec.Raw]) -> float:
+    """Seconds until a task should be looked at again."""
+    least_s, usual_s, most_s = _PAUSE_S
+    try:
+        said = msgspec.json.decode(members.get("pollIntervalMs", b"null"), type=float | None)
+    except msgspec.MsgspecError:
+        said = None
+    return usual_s if said is None else min(max(said / 1000, least_s), most_s)
+
+
+def demands_task(error: ProxyError) -> bool:
+    """Whether a server refuses a call because its client knows no tasks."""
+    answer = error.answer if isinstance(error, UpstreamError) else None
+    if answer is None or answer.code != MISSING_CAPABILITY or not isinstance(answer.data, Mapping):
+        return False
+    required = answer.data.get("requiredCapabilities")
+    extensions = required.get("extensions") if isinstance(required, Mapping) else None
+    return isinstance(extensions, Mapping) and extensions.keys() == {TASKS}
+
+
+def unknown_task(stdio_server: str = "") -> RequestError:
+    """The refusal of an id; the reason is given for a server on stdio alone."""
+    if stdio_server:
+        message = f"The task ended with the process of server '{stdio_server}', which runs on stdio."
+    else:
+        message = "There is no such task, or no longer."
+    return RequestError(message, hint="Make the call again to start a new one.", code="task_not_found")
+
+
+def _members(raw: RawResult, server: str) -> dict[str, msgspec.Raw]:
+    try:
+        return members_of(raw.text)
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise _fault(server, "answered with a task that cannot be read") from exc
+
+
+def _id_in(members: Mapping[str, msgspec.Raw], server: str) -> str:
+    own = _text(members.get("taskId"))
+    if not own or len(own) > ID_CHARS:
+        raise _fault(server, f"answered with a task whose id is missing, or longer than {ID_CHARS:,} characters")
+    return own
+
+
+def _ended(members: Mapping[str, msgspec.Raw], server: str) -> RawResult | None:
+    """The result of a task; None while it goes on. Raises `UpstreamError` where it came to nothing."""
+    status = _text(members.get("status"))
+    if status in ("working", "input_required"):
+        return None
+    if status == "completed":
+        return RawResult(bytes(members.get("result", b"{}")))
+    if status == "failed":
+        error = _object(members.get("error"))
+        code, message = error.get("code"), error.get("message")
+        code = code if isinstance(code, int) else -32603
+        raise rpc_error(server, "tools/call", code, str(message or "no message"), error.get("data"))
+    if status == "cancelled":
+        raise UpstreamError(
+            f"Server '{server}' cancelled the task of this call.", delivery="unknown", code="task_cancelled"
+        )
+    raise _fault(server, "answered with a task in a state that the protocol does not know")
+
+
+def _questions(members: Mapping[str, msgspec.Raw], asked: set[str]) -> dict[str, Any]:
+    """The questions of a task that nobody has answered yet."""
+    return {key: value for key, value in _object(members.get("inputRequests")).items() if key not in asked}
+
+
+def _text(raw: msgspec.Raw | None) -> str | None:
+    try:
+        return None if raw is None else msgspec.json.decode(raw, type=str)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _object(raw: msgspec.Raw | None) -> dict[str, Any]:
+    try:
+        return {} if raw is None else msgspec.json.decode(raw, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+
+
+async def _cancel(waiting: Waiting, own: str) -> None:
+    with suppress(UpstreamError):
+        await waiting.ask("tasks/cancel", {"taskId": own})
+
+
+def _cannot_be_asked(server: str) -> UpstreamError:
+    return UpstreamError(
+        f"A task of server '{server}' asks for input, and this caller cannot be asked while it waits.",
+        hint="The task is cancelled. A client that declares the extension for tasks can answer, and so can one of the "
+        'handshake era that declares elicitation, where the entry has "input_requests": true.',
+        delivery="unknown",
+        code="task_needs_input",
+    )
+
+
+def _fault(server: str, what: str) -> UpstreamError:
+    return UpstreamError(
+        f"Server '{server}' {what}.", hint="The server is at fault.", delivery="executed", code="upstream_protocol"
+    )

@@ -1,0 +1,168 @@
+"""Listing of resources with the pages of interfaces among them, each with a digest of its content."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.indexing.list_sync import AskPolicy, Kind
+from smart_mcp_proxy.gateway.shared.app_pages import (
+    DIGEST_KEY,
+    UNLISTED_KEY,
+    UNREAD,
+    is_page,
+    page_digest,
+    page_of,
+    pinned,
+    unpinned,
+)
+from smart_mcp_proxy.models import Review, Submission
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.upstream import ToolListing, Upstream, fetch_page
+
+__all__ = ["PageListing", "PageReview", "with_pages"]
+
+PAGES: Final = 64
+"""Of one server; each is read whenever its server is listed."""
+AT_ONCE: Final = 4
+PAGE_TYPE: Final = "text/html;profile=mcp-app"
+_NAMED: Final = b"resourceUri"
+
+log = get_logger("lists")
+
+
+class PageListing:
+    """Lists a server's resources, its interfaces' pages pinned.
+
+    Servers may leave pages out of their list: those that their tools name are listed, too.
+
+    Args:
+        fetch: Lists the resources as they are.
+        tools: What servers have listed of tools.
+        catalog: Holds the tools.
+    """
+
+    def __init__(self, fetch: Callable[[Upstream], Awaitable[ToolListing]], tools: ListState, catalog: Catalog) -> None:
+        self._fetch = fetch
+        self._tools = tools
+        self._catalog = catalog
+
+    async def __call__(self, upstream: Upstream) -> ToolListing:
+        """The server's resources.
+
+        Raises:
+            UpstreamError: They cannot be listed.
+        """
+        listing = await self._fetch(upstream)
+        if upstream.capabilities.get("resources") is None:
+            return listing
+        if upstream.capabilities.get("tools") is not None:
+            await self._tools.wait_listed(upstream.name)
+        # In a thread: each definition is read anew.
+        listed = await asyncio.to_thread(_pages_in, listing)
+        named = {uri: _unlisted(uri) for uri in self._named(upstream.name) if uri not in listed}
+        pages = [*listed.values(), *named.values()]
+        if not pages:
+            return listing
+        with_digests = await _pinned(upstream, pages[:PAGES])
+        problems = list(listing.problems)
+        if len(pages) > PAGES:
+            problems.append(f"Server '{upstream.name}' has {len(pages)} interfaces; {PAGES} of them can be shown.")
+        return ToolListing(await asyncio.to_thread(_merged, listing, with_digests), tuple(problems))
+
+    def _named(self, server: str) -> list[str]:
+        """Pages that the server's tools name, those that wait for the user included."""
+        snapshot = self._catalog.snapshot
+        waiting = (each.record for key, each in snapshot.withheld.items() if key.server == server)
+        records = (*snapshot.by_server.get(server, ()), *waiting)
+        found = (page_of(msgspec.json.decode(record.raw)) for record in records if _NAMED in record.raw)
+        return [uri for uri in dict.fromkeys(found) if uri is not None]
+
+
+def with_pages(kinds: Sequence[Kind], tools: ListState, catalog: Catalog) -> tuple[Kind, ...]:
+    """The kinds, resources with the pages of interfaces among them; arguments as of `PageListing`."""
+
+    def listed(kind: Kind) -> Kind:
+        return replace(kind, fetch=PageListing(kind.fetch, tools, catalog)) if kind.name == "resources" else kind
+
+    return tuple(map(listed, kinds))
+
+
+def _pages_in(listing: ToolListing) -> dict[str, Mapping[str, Any]]:
+    return {each["uri"]: each for each in listing.definitions if is_page(each["uri"])}
+
+
+def _merged(listing: ToolListing, pages: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """The list with pages that have a digest, and none without."""
+    kept = [
+        pages.get(each["uri"], each) for each in listing.definitions if not is_page(each["uri"]) or each["uri"] in pages
+    ]
+    listed = {each["uri"] for each in kept}
+    return (*kept, *(page for uri, page in pages.items() if uri not in listed))
+
+
+def _unlisted(uri: str) -> dict[str, Any]:
+    return {"uri": uri, "name": uri, "mimeType": PAGE_TYPE, "_meta": {UNLISTED_KEY: True}}
+
+
+async def _pinned(upstream: Upstream, pages: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Definitions with digests, by URI."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def one(page: Mapping[str, Any]) -> dict[str, Any]:
+        async with places:
+            return pinned(page, await _digest(upstream, page["uri"]))
+
+    return {page["uri"]: page for page in await asyncio.gather(*map(one, pages))}
+
+
+async def _digest(upstream: Upstream, uri: str) -> str:
+    try:
+        raw = await fetch_page(upstream.request, uri, timeout_s=upstream.config.limits.list_s)
+        return await asyncio.to_thread(_digest_of, raw)
+    except (UpstreamError, msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        log.warning("page %s of '%s' could not be read, so nobody gets it: %s", uri[:200], upstream.name, exc)
+        return UNREAD
+
+
+def _digest_of(raw: RawResult) -> str:
+    return page_digest(msgspec.json.decode(raw.text)["contents"])
+
+
+class PageReview:
+    """The policy of servers, and approval of pages that were approved before pages had digests.
+
+    Args:
+        catalog: Holds what was approved.
+        review: The policy.
+    """
+
+    def __init__(self, catalog: Catalog, review: AskPolicy) -> None:
+        self._catalog = catalog
+        self._review = review
+
+    async def __call__(self, place: str, definitions: Sequence[Mapping[str, Any]]) -> Review | None:
+        """The policy for a list; None where only the user approves."""
+        review = await self._review(place, definitions)
+        records = self._catalog.snapshot.by_server.get(place, ())
+        if not any(is_page(record.key.tool) and DIGEST_KEY.encode() not in record.raw for record in records):
+            return review
+
+        def reviewed(submission: Submission) -> bool:
+            return _is_first_pin(submission) or (review is not None and review(submission))
+
+        return reviewed
+
+
+def _is_first_pin(submission: Submission) -> bool:
+    """Whether a definition is the approved one, but for the digest that it has for the first time."""
+    before, now = submission.approved, submission.definition
+    if before is None or DIGEST_KEY in (before.get("_meta") or {}):
+        return False
+    return unpinned(now) == before

@@ -1,0 +1,1 @@
+"""Figures and traces for monitoring systems, made only where they are asked for."""

@@ -1,0 +1,165 @@
+"""Calls that interfaces make through their host, each held to the server that the interface came from.
+
+A page knows its server's tools by their own names, and a host that shows it passes these on. Such a name is looked for
+among the servers whose page the caller has opened, and nowhere else. A host may say from which page a call comes, in
+the request's `_meta.ui.resourceUri`: then that server alone is asked, whatever the name.
+"""
+
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
+from smart_mcp_proxy.extensions import APP_META
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
+from smart_mcp_proxy.fastmcp_compat.server import request_error
+from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
+from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps
+from smart_mcp_proxy.gateway.visibility.links import Links
+from smart_mcp_proxy.gateway.visibility.uri_templates import split_gateway_uri
+from smart_mcp_proxy.gateway.visibility.views import Views
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
+from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.raw_result import RawResult
+
+__all__ = ["AppCalls", "AppTool"]
+
+NAME_CHARS: Final = 200
+
+
+@dataclass(frozen=True)
+class AppTool:
+    """The tool that an interface means, and the way to call it.
+
+    Attributes:
+        record: The tool.
+        view: Where it is seen.
+        calls: The one call path.
+    """
+
+    record: ToolRecord
+    view: CatalogView
+    calls: Calls
+
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
+        """The tool's result."""
+        request = CallRequest(
+            name=str(self.record.key),
+            arguments=arguments,
+            variant=None,  # as for a tool in the client's own list
+            principal=caller.principal,
+            session=caller.session,
+            meta={key: value for key, value in caller.meta.items() if key != APP_META},
+            on_progress=caller.on_progress,
+            input=caller.input,
+            line=caller.line,
+            extensions=caller.extensions,
+        )
+        return self.calls.call(request, within=self.view)
+
+
+class AppCalls:
+    """Finds the tools that interfaces call.
+
+    Args:
+        views: What may be seen.
+        calls: The one call path.
+        links: Know whose pages a caller has opened.
+        passed: The one server that is passed through; its tools have their own names already.
+    """
+
+    def __init__(self, views: Views, calls: Calls, links: Links, passed: str | None) -> None:
+        self._views = views
+        self._calls = calls
+        self._links = links
+        self._passed = passed
+
+    async def way(self, inbound: Inbound, *, is_listed: bool) -> AppTool | None:
+        """The tool that a page means; None for a call that no page makes, as far as anybody says.
+
+        Args:
+            inbound: The call.
+            is_listed: Whether its name is one of the client's list.
+
+        Raises:
+            MCPError: It may not be called so; see `find`.
+        """
+        if is_listed and _stated(inbound) is None:
+            return None
+        try:
+            return await self.find(inbound)
+        except ProxyError as error:
+            raise request_error(error.jsonrpc_code, str(error), error.to_dict()) from error
+
+    async def find(self, inbound: Inbound) -> AppTool | None:
+        """The tool that a page means; None where it can mean none.
+
+        Raises:
+            RequestError: Two servers whose pages were opened have such a tool.
+            RefusedError: The tool is not for interfaces, or of another server than the page.
+        """
+        view = None if self._passed is not None else self._views.at(inbound.path, inbound.principal.reach)
+        if view is None:
+            return None
+        name, page = inbound.params["name"], _stated(inbound)
+        if page is not None:
+            return self._of_page(view, page, name)
+        found = [record for server in view.servers if (record := _own(view, server, name)) is not None]
+        if not found:
+            return None
+        opened = await self._links.opened(inbound.principal.id, inbound.session_id)
+        of_opened = [record for record in found if record.key.server in opened]
+        if len(of_opened) > 1:
+            raise _ambiguous(name, of_opened)
+        if not of_opened:
+            return None
+        (record,) = of_opened
+        await self._links.note_opened(record.key.server, inbound.principal.id, inbound.session_id)
+        return self._permitted(view, record)
+
+    def _of_page(self, view: CatalogView, page: str, name: str) -> AppTool:
+        server, _ = split_gateway_uri(page) or ("", "")
+        record = _own(view, server, name)
+        if record is None:
+            listed = view.find(name)
+            if listed is None or listed.key.server != server:
+                raise RefusedError(
+                    f"The interface {page[:NAME_CHARS]!r} has no tool {name[:NAME_CHARS]!r}: it may call those of its "
+                    "own server alone.",
+                    hint="Call a tool of the server that the page came from.",
+                    code="other_server",
+                )
+            record = listed
+        return self._permitted(view, record)
+
+    def _permitted(self, view: CatalogView, record: ToolRecord) -> AppTool:
+        if not is_for_apps(record.raw):
+            raise RefusedError(
+                f"'{record.key}' is for models, not for an interface.",
+                hint="The server says so in the tool's _meta.ui.visibility.",
+                code="model_only",
+            )
+        return AppTool(record, view, self._calls)
+
+
+def _own(view: CatalogView, server: str, name: str) -> ToolRecord | None:
+    """A server's visible tool of this own name."""
+    record = view.find(f"{server}:{name}") if server in view.servers else None
+    return record if record is not None and record.key == (server, name) else None
+
+
+def _stated(inbound: Inbound) -> str | None:
+    ui = inbound.meta.get(APP_META)
+    uri = ui.get("resourceUri") if isinstance(ui, Mapping) else None
+    return uri if isinstance(uri, str) else None
+
+
+def _ambiguous(name: str, records: list[ToolRecord]) -> RequestError:
+    ways = ", ".join(sorted(record.listed_name for record in records))
+    return RequestError(
+        f"Several interfaces that are open come from servers with a tool {name[:NAME_CHARS]!r}, and the call does not "
+        "say which of them it comes from.",
+        hint=f"Call one of {ways}, or name the page in _meta.ui.resourceUri.",
+        code="app_ambiguous",
+    )

@@ -1,0 +1,183 @@
+"""Tasks as agents meet them, in the modern era: looked at, answered, cancelled, followed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from mcp.shared.exceptions import MCPError
+
+from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
+from smart_mcp_proxy.extensions import TASKS, Extensions, extension_of
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
+from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
+from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.server import request_error
+from smart_mcp_proxy.gateway.calls.task_requests import TaskRequest, TaskRequests
+from smart_mcp_proxy.gateway.calls.tasks import MISSING_CAPABILITY, TASK_DECLARED, TaskRef, pause_s, unknown_task
+from smart_mcp_proxy.gateway.results.results import fit_to_era, members_of
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller
+from smart_mcp_proxy.gateway.visibility.views import Views
+from smart_mcp_proxy.models import Principal, ToolRecord
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream import Fleet
+
+__all__ = ["TaskHandlers"]
+
+METHOD_NOT_FOUND: Final = -32601
+FOLLOWED: Final = 64
+"""Tasks of one stream; each is looked at as often as its server says."""
+_MORE: Final[Mapping[str, tuple[str, ...]]] = {"tasks/get": (), "tasks/update": ("inputResponses",), "tasks/cancel": ()}
+_CONNECTION_PREFIX: Final = "io.modelcontextprotocol/"
+_OVER: Final = frozenset({"completed", "failed", "cancelled"})
+
+log = get_logger("tasks")
+
+
+class TaskHandlers:
+    """Answers what agents ask of tasks.
+
+    Args:
+        views: What may be seen.
+        fleet: The servers.
+        requests: The one path to a server.
+        passed: The one server that is passed through; None where there are many.
+    """
+
+    def __init__(self, views: Views, fleet: Fleet, requests: TaskRequests, passed: str | None) -> None:
+        self._views = views
+        self._fleet = fleet
+        self._requests = requests
+        self._passed = passed
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """Methods handled here."""
+        return frozenset(_MORE)
+
+    def capabilities(self) -> dict[str, Any]:
+        """The extension, where a server that is seen at the path of the present request makes tasks."""
+        view = self._views.at(served_path(), principal().reach)
+        seen = () if view is None else (self._fleet.upstreams.get(name) for name in view.servers)
+        makes = any(each is not None and extension_of(each.capabilities, TASKS) is not None for each in seen)
+        return {"extensions": {TASKS: {}}} if makes else {}
+
+    async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
+        """The result of one request.
+
+        Raises:
+            MCPError: There is none: as the server said it, or as the gateway says it.
+        """
+        if inbound.era != "modern":
+            raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
+        require_declared(inbound.extensions)
+        sender = (inbound.principal.id, inbound.meta, None, None)
+        caller = Caller(*sender, input=inbound.input, extensions=inbound.extensions)
+        more = {name: inbound.params[name] for name in _MORE[method]}
+        try:
+            ask = await self._found(inbound.path, inbound.principal, inbound.params["taskId"], caller, method, more)
+            raw = await self._requests.ask(ask)
+        except ProxyError as error:
+            if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
+                raise request_error(answer.code, answer.message, answer.data) from error
+            raise request_error(error.jsonrpc_code, str(error), error.to_dict()) from error
+        result: dict[str, Any] = read_writable(fit_to_era(raw, "modern").text)
+        return result
+
+    async def _found(
+        self,
+        path: str,
+        who: Principal,
+        sealed: str,
+        caller: Caller,
+        method: str = "tasks/get",
+        more: Mapping[str, Any] | None = None,
+    ) -> TaskRequest:
+        """The request that a client's id leads to.
+
+        Raises:
+            RequestError: There is no such task of this principal.
+        """
+        ref = await self._requests.tasks.open(sealed, who.id)
+        record = self._tool(path, who, ref)
+        keeps_uris = self._passed is not None
+        return TaskRequest(method, sealed, ref, record, more or {}, caller, keeps_uris=keeps_uris)
+
+    def _tool(self, path: str, who: Principal, ref: TaskRef) -> ToolRecord:
+        """The tool of a task, if it may still be seen; at the address of a toolset, by what is seen at `/mcp`."""
+        view = self._views.at(path, who.reach) or self._views.of("", who.reach)
+        record = None if view is None else view.find(f"{ref.server}:{ref.tool}")
+        if record is None or record.key != (ref.server, ref.tool):
+            raise unknown_task()
+        return record
+
+    @asynccontextmanager
+    async def following(
+        self, path: str, who: Principal, sealed: Sequence[str], tell: Callable[[Mapping[str, Any]], Awaitable[None]]
+    ) -> AsyncIterator[Sequence[str]]:
+        """Look at tasks for as long as it is open; gives those that will be told of.
+
+        Args:
+            path: Where the client came in.
+            who: On whose behalf.
+            sealed: Ids as the client has them.
+            tell: Takes the state of a task whenever it is another one.
+        """
+        asks: dict[str, TaskRequest] = {}
+        for each in dict.fromkeys(sealed[:FOLLOWED]):
+            try:
+                asks[each] = await self._found(path, who, each, Caller(who.id, {}, None, extensions=TASK_DECLARED))
+            except RequestError as error:
+                log.debug("a task is not followed: %s", error)
+        followers = [spawn(self._follow(ask, tell), f"follow a task of {ask.ref.server}") for ask in asks.values()]
+        try:
+            yield [*asks]
+        finally:
+            for follower in followers:
+                follower.cancel()
+            if followers:
+                await asyncio.wait(followers)
+
+    async def _follow(self, ask: TaskRequest, tell: Callable[[Mapping[str, Any]], Awaitable[None]]) -> None:
+        told: object = None
+        while True:
+            try:
+                raw = await self._requests.ask(ask)
+            except RequestError as error:
+                log.debug("a task is no longer followed: %s", error)
+                return
+            except ProxyError as error:
+                log.debug("a task could not be looked at: %s", error)
+                raw = RawResult(b"{}")
+            members = members_of(raw.text)
+            state: dict[str, Any] = read_writable(raw.text)
+            state.pop("resultType", None)
+            _drop_connection_meta(state)
+            if state and state != told:
+                told = state
+                await tell(state)
+            if state.get("status") in _OVER:
+                return
+            await asyncio.sleep(pause_s(members))
+
+
+def _drop_connection_meta(state: dict[str, Any]) -> None:
+    """Leave out what a server says of its own connection."""
+    meta = state.pop("_meta", None)
+    kept = {key: value for key, value in (meta or {}).items() if not key.startswith(_CONNECTION_PREFIX)}
+    if kept:
+        state["_meta"] = kept
+
+
+def require_declared(extensions: Extensions | None) -> None:
+    """Pass if a request declares the extension.
+
+    Raises:
+        MCPError: It does not.
+    """
+    if TASKS not in (extensions or {}):
+        required: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+        raise request_error(
+            MISSING_CAPABILITY, "Missing required client capability: the extension for tasks.", required
+        )

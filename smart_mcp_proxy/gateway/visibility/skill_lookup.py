@@ -1,0 +1,116 @@
+"""Skills of servers as one place sees them: which holds a file, and what lies in a directory."""
+
+import mimetypes
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+from urllib.parse import unquote
+
+import msgspec
+
+from smart_mcp_proxy.catalog import Snapshot
+from smart_mcp_proxy.gateway.shared.refusals import content_withheld, skill_file_unlisted
+from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_skill_uri
+from smart_mcp_proxy.models import ToolKey, ToolRecord, WithheldState
+from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.skills import SkillFile, files_of, is_inside, root_of
+
+__all__ = ["DIRECTORY", "children_of", "entry_of", "holding_skill", "manifest_of", "shown_entry"]
+
+DIRECTORY: Final = "inode/directory"
+_KEPT: Final = 2_048
+
+
+@lru_cache(_KEPT)
+def entry_of(raw: bytes) -> Mapping[str, Any]:
+    """A skill's entry as its server sent it."""
+    entry: Mapping[str, Any] = msgspec.json.decode(raw)
+    return entry
+
+
+@lru_cache(_KEPT)
+def manifest_of(raw: bytes) -> Mapping[str, SkillFile] | None:
+    """The files that a skill was approved with, by the server's URI; None for one that is generated."""
+    return files_of(entry_of(raw))
+
+
+def shown_entry(server: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry under URIs that lead to the gateway; all else as it is."""
+    files = entry["resources"]
+    if not isinstance(files, str):
+        files = [{**file, "uri": gateway_skill_uri(server, file["uri"])} for file in files]
+    return {**entry, "uri": gateway_skill_uri(server, entry["uri"]), "resources": files}
+
+
+def holding_skill(snapshot: Snapshot, server: str, uri: str, records: Iterable[ToolRecord]) -> ToolRecord | None:
+    """The approved skill that a file belongs to; None where the URI has nothing to do with skills.
+
+    Args:
+        snapshot: Knows what is withheld.
+        server: Configured name.
+        uri: As the server knows it.
+        records: Its approved skills that are seen.
+
+    Raises:
+        QuarantinedError: The skill waits for the user, or was approved without this file.
+    """
+    place, records = shelf(server, "skills"), list(records)
+    if (own := snapshot.withheld.get(ToolKey(place, uri))) is not None:
+        raise content_withheld(own.record.key, own.state)
+    _refuse_blocked(snapshot, ToolKey(shelf(server, "resources"), uri))
+    holding = [record for record in records if uri in (manifest_of(record.raw) or ())]
+    if holding:
+        return _innermost(holding)
+    around = [record for record in records if is_inside(root_of(record.key.tool), uri)]
+    keys = [key for key in snapshot.withheld if key.server == place and is_inside(root_of(key.tool), uri)]
+    nearest = _innermost(around) if around else None
+    if keys and (nearest is None or max(map(_depth, keys)) > _depth(nearest.key)):
+        key = max(keys, key=_depth)
+        raise content_withheld(key, snapshot.withheld[key].state)
+    if nearest is None or manifest_of(nearest.raw) is None:
+        return nearest
+    if ToolKey(shelf(server, "resources"), uri) in snapshot.by_key:  # approved by itself
+        return None
+    raise skill_file_unlisted(nearest.key)
+
+
+def children_of(uri: str, records: Iterable[ToolRecord]) -> list[dict[str, Any]] | None:
+    """Children of a directory of approved skills, as resources; None where it is in none of them.
+
+    Args:
+        uri: The directory, as the server knows it.
+        records: The approved skills of the server that are seen.
+    """
+    files = [file for record in records for file in manifest_of(record.raw) or () if is_inside(uri, file)]
+    if not files:
+        return None
+    return [_child(child, is_file=child in files) for child in dict.fromkeys(_below(uri, files))]
+
+
+def _below(uri: str, files: Iterable[str]) -> Iterator[str]:
+    for file in sorted(files):
+        yield f"{uri}/{file.removeprefix(f'{uri}/').partition('/')[0]}"
+
+
+def _child(uri: str, *, is_file: bool) -> dict[str, Any]:
+    name = unquote(uri.rpartition("/")[2])
+    type_ = _type_of(name) if is_file else DIRECTORY
+    return {"uri": uri, "name": name} | ({"mimeType": type_} if type_ else {})
+
+
+def _type_of(name: str) -> str | None:
+    return "text/markdown" if name.lower().endswith(".md") else mimetypes.guess_type(name)[0]
+
+
+def _refuse_blocked(snapshot: Snapshot, key: ToolKey) -> None:
+    withheld = snapshot.withheld.get(key)
+    if withheld is not None and withheld.state is WithheldState.BLOCKED:
+        raise content_withheld(key, withheld.state)
+
+
+def _innermost(records: Iterable[ToolRecord]) -> ToolRecord:
+    return max(records, key=lambda record: _depth(record.key))
+
+
+def _depth(key: ToolKey) -> int:
+    return len(root_of(key.tool))

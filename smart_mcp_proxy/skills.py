@@ -1,0 +1,100 @@
+"""Entries of skills as servers list them: whether they can be used, and which files they hold.
+
+Source: modelcontextprotocol/ext-skills, specification/stable; SEP-2640.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
+
+__all__ = ["DYNAMIC", "MAIN_FILE", "SkillFile", "files_of", "is_inside", "root_of", "skill_problem"]
+
+MAIN_FILE: Final = "SKILL.md"
+DYNAMIC: Final = "dynamic"
+"""In the place of the files of a skill that is generated."""
+MOST_FILES: Final = 512
+MOST_BYTES: Final = 16 << 20
+"""Source: the specification, Limits."""
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_SHOWN_CHARS: Final = 80
+
+
+class SkillFile(NamedTuple):
+    """One file of a skill: its digest, and its length in bytes."""
+
+    digest: str
+    size: int
+
+
+def root_of(uri: str) -> str:
+    """The directory of a skill, without a slash at its end; `uri` is that of its main file."""
+    return uri.removesuffix(f"/{MAIN_FILE}")
+
+
+def is_inside(root: str, uri: str) -> bool:
+    """Whether a URI is that of a file or directory inside a skill's directory."""
+    return uri.startswith(f"{root}/") and len(uri) > len(root) + 1
+
+
+def files_of(entry: Mapping[str, Any]) -> Mapping[str, SkillFile] | None:
+    """The files of a usable entry by URI; None where the skill is generated."""
+    listed = entry["resources"]
+    return None if listed == DYNAMIC else {file["uri"]: SkillFile(file["digest"], file["size"]) for file in listed}
+
+
+def skill_problem(entry: Any) -> str | None:
+    """Why an entry cannot be used, None if it can."""
+    if not isinstance(entry, Mapping):
+        return "it is no object"
+    uri = entry.get("uri")
+    if not isinstance(uri, str) or "://" not in uri or not uri.endswith(f"/{MAIN_FILE}"):
+        return f"its uri does not lead to a {MAIN_FILE}"
+    about = entry.get("frontmatter")
+    if not isinstance(about, Mapping):
+        return "its frontmatter is no object"
+    for member in ("name", "description"):
+        if not isinstance(about.get(member), str) or not about[member].strip():
+            return f"its frontmatter has no {member}"
+    root = root_of(uri)
+    if unquote(root.rpartition("/")[2]) != about["name"]:
+        return f"its directory is not called {about['name'][:_SHOWN_CHARS]!r}, as it is"
+    if not isinstance(entry.get("_meta"), Mapping | None):
+        return "its _meta is no object"
+    return _files_problem(root, uri, entry.get("resources"))
+
+
+def _files_problem(root: str, uri: str, listed: Any) -> str | None:
+    if listed == DYNAMIC:
+        return None
+    if not isinstance(listed, list):
+        return "its resources are no list of files"
+    if len(listed) > MOST_FILES:
+        return f"it has {len(listed):,} files, and a skill has at most {MOST_FILES}"
+    found: dict[str, int] = {}
+    for file in listed:
+        if (problem := _file_problem(root, file)) is not None:
+            return problem
+        if file["uri"] in found:
+            return f"its file {file['uri'][:_SHOWN_CHARS]!r} is listed twice"
+        found[file["uri"]] = file["size"]
+    if uri not in found:
+        return f"its files lack its own {MAIN_FILE}"
+    if sum(found.values()) > MOST_BYTES:
+        return f"its files have {sum(found.values()):,} bytes, and a skill has at most {MOST_BYTES:,}"
+    return None
+
+
+def _file_problem(root: str, file: Any) -> str | None:
+    if not isinstance(file, Mapping) or not isinstance(uri := file.get("uri"), str):
+        return "a file of it has no uri"
+    shown = repr(uri[:_SHOWN_CHARS])
+    inner = unquote(uri.removeprefix(f"{root}/")).split("/")
+    if not is_inside(root, uri) or not {"", ".", ".."}.isdisjoint(inner):
+        return f"its file {shown} is outside of its directory"
+    if not isinstance(digest := file.get("digest"), str) or not _DIGEST.fullmatch(digest):
+        return f"its file {shown} has no sha256 digest"
+    size = file.get("size")
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        return f"its file {shown} has no size"
+    return None

@@ -1,0 +1,84 @@
+"""Trace context on the wire: read from `_meta` or a header, written into both."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+__all__ = ["TRACE_PARENT", "TRACE_STATE", "TraceParent", "parent_in", "trace_fields", "traceparent", "with_context"]
+
+TRACE_PARENT: Final = "traceparent"
+TRACE_STATE: Final = "tracestate"
+_PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+"""Source: W3C Trace Context, section 3.2."""
+_STATE: Final = re.compile(r"[\x20-\x7e]{1,512}", re.ASCII)
+"""Printable, and short: it becomes a header. Source: W3C Trace Context, section 3.3.1."""
+_SAMPLED: Final = 0x01
+_NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
+"""Stand for none."""
+
+
+class TraceParent(NamedTuple):
+    """The place in a trace that a request comes from.
+
+    Attributes:
+        trace_id: 128 bits, not 0.
+        span_id: 64 bits, not 0.
+        is_sampled: Whether its sender records the trace.
+        state: What tracing systems add to it, as it came; empty where there is none.
+    """
+
+    trace_id: int
+    span_id: int
+    is_sampled: bool
+    state: str = ""
+
+
+def parent_in(meta: Mapping[str, Any]) -> TraceParent | None:
+    """Read the trace context of a request's `_meta`; None where there is none, or none that is valid.
+
+    Source: SEP-414.
+    """
+    found = _parent_in(meta)
+    if found is None:
+        return None
+    is_sampled = bool(int(found[4], 16) & _SAMPLED)
+    return TraceParent(int(found[2], 16), int(found[3], 16), is_sampled, _state_in(meta))
+
+
+def _parent_in(meta: Mapping[str, Any]) -> re.Match[str] | None:
+    text = meta.get(TRACE_PARENT)
+    found = _PARENT.fullmatch(text) if isinstance(text, str) else None
+    if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
+        return None
+    return None if found[2] == _NO_TRACE or found[3] == _NO_SPAN else found
+
+
+def traceparent(trace_id: int, span_id: int) -> str:
+    """The text that names a recorded span as the parent of what follows."""
+    return f"00-{trace_id:032x}-{span_id:016x}-01"
+
+
+def trace_fields(meta: Mapping[str, Any]) -> bytes:
+    """The lines of an HTTP head that say what `_meta` says; none where its trace context is not valid."""
+    if TRACE_PARENT not in meta or _parent_in(meta) is None:
+        return b""
+    field, state = f"{TRACE_PARENT}: {meta[TRACE_PARENT]}\r\n", _state_in(meta)
+    return (f"{field}{TRACE_STATE}: {state}\r\n" if state else field).encode("ascii")
+
+
+def with_context(meta: Mapping[str, Any], headers: Mapping[str, str]) -> Mapping[str, Any]:
+    """`meta` with the trace context of its request's HTTP headers, where it has none itself.
+
+    Args:
+        meta: Of the request.
+        headers: Of HTTP, names in lower case.
+    """
+    if TRACE_PARENT not in headers or TRACE_PARENT in meta:
+        return meta
+    found = {name: headers[name] for name in (TRACE_PARENT, TRACE_STATE) if name in headers}
+    return {**meta, **found} if parent_in(found) is not None else meta
+
+
+def _state_in(meta: Mapping[str, Any]) -> str:
+    state = meta.get(TRACE_STATE)
+    return state if isinstance(state, str) and _STATE.fullmatch(state) else ""

@@ -1,0 +1,1 @@
+"""Figures of a running gateway in the format of Prometheus."""

@@ -1,0 +1,201 @@
+"""The page put together: who is let in, its places, and its files."""
+
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from fastmcp.server.http import HostOriginGuardMiddleware
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from smart_mcp_proxy.errors import ProxyError, RefusedError
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
+from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
+from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.refusals import Refusals
+from smart_mcp_proxy.web.page.files import PageFiles
+from smart_mcp_proxy.web.page.operations import OperationError, Operations
+from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.places import PLACES
+from smart_mcp_proxy.web.page.provider_sign_in import BACK_PATH, BEGIN_PATH, ProviderSignIn
+from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
+from smart_mcp_proxy.web.page.visit import Visit, cookie_name
+
+__all__ = ["build_page"]
+
+log = get_logger("page")
+
+
+def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIApp:
+    """The ASGI app of the page, behind the checks of Host and Origin that REST has.
+
+    Args:
+        gateway: Answers.
+        sign_in: Lets people sign in; None where they are not asked to.
+    """
+    page = _Page(gateway, sign_in)
+    app = Starlette(
+        routes=[
+            Route("/ui", _to_the_start),
+            Route(ENTRY_PATH + "{token}", page.enter),
+            Route(BEGIN_PATH, page.begin),
+            Route(BACK_PATH, page.come_back),
+            Route("/ui/leave", page.bound(Place("POST", "/leave", page.leave)), methods=["POST"]),
+            Route("/ui/static/{name}", PageFiles().answer),
+            *(Route("/ui" + place.path, page.bound(place), methods=[place.method]) for place in PLACES),
+        ],
+        exception_handlers={404: page.not_found, 405: page.not_found, Exception: page.failed},
+    )
+    app.router.redirect_slashes = False
+    guarded = HostOriginGuardMiddleware(app, list(allowed_hosts(gateway.settings)) or None, mode="strict")
+    return Refusals(PlainAddress(guarded), is_rest=True)
+
+
+async def _to_the_start(request: Request) -> Response:
+    return RedirectResponse("/ui/", 303, headers=HEADERS)
+
+
+class _Page:
+    """Lets browsers in and answers them.
+
+    Args:
+        gateway: Its sessions, settings and operations.
+        sign_in: Lets people sign in; None where they are not asked to.
+    """
+
+    def __init__(self, gateway: Gateway, sign_in: BrowserSignIn | None) -> None:
+        self._sessions = gateway.page_sessions
+        self._operations = Operations(gateway)
+        self._renderer = Renderer()
+        self._provider: ProviderSignIn | None = None
+        if sign_in is not None and gateway.settings.public_url is not None and gateway.settings.oidc_operators:
+            self._provider = ProviderSignIn(sign_in, gateway.settings.public_url, gateway.page_sessions)
+        self._limit_bytes = gateway.settings.max_message_bytes
+        self._public_host = urlsplit(gateway.settings.public_url or "").netloc or None
+        self._is_https = (gateway.settings.public_url or "").startswith("https:")
+
+    def bound(self, place: Place) -> ASGIApp:
+        """A route's app: the place as those see it who are let in; all others learn how to get in."""
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            request = Request(scope, receive, send)
+            answer = await self._answered(request, place)
+            await answer(scope, receive, send)
+
+        return _Raw(app)
+
+    async def _answered(self, request: Request, place: Place) -> Response | ASGIApp:
+        secret = request.cookies.get(cookie_name(request, "page"), "")
+        if not self._is_own(request):
+            error = RefusedError(
+                "Forms of other pages are not taken.", hint="Use this page's own.", code="origin_not_allowed"
+            )
+            return self._plain("failed.html", 403, error=error)
+        try:
+            session = await self._sessions.find(secret)
+            if session is None:
+                return self._locked(401)
+            is_https = self._is_https or request.url.scheme == "https"
+            visit = Visit(
+                request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https
+            )
+        except ProxyError as error:
+            return self._plain("failed.html", error.http_status, error=error)
+        try:
+            return await place.handler(visit)
+        except ClientDisconnect:  # before its form was whole: nobody sees this
+            return Response(status_code=400)
+        except ProxyError as error:
+            status = error.status if isinstance(error, OperationError) else error.http_status
+            try:
+                return await visit.page("error.html", status, error=error)
+            except ProxyError:  # of the status, which the head shows
+                return self._plain("failed.html", status, error=error)
+
+    def _is_own(self, request: Request) -> bool:
+        """Whether a request comes from a page of this gateway, as far as the browser says where from.
+
+        Pages of other ports of this machine are let in to REST. To a browser they are of the same site as this one, so
+        that it sends them its cookie, too.
+        """
+        origin = request.headers.get("origin")
+        return origin is None or urlsplit(origin).netloc in (request.headers.get("host"), self._public_host)
+
+    async def enter(self, request: Request) -> Response:
+        """A link was opened: once it leads in."""
+        try:
+            secret = await self._sessions.enter(request.path_params["token"])
+        except ProxyError as error:
+            return self._plain("failed.html", error.http_status, error=error)
+        return self._let_in(request, secret)
+
+    async def begin(self, request: Request) -> Response:
+        """A browser asks for the way to the provider."""
+        if self._provider is None:
+            raise HTTPException(404)
+        try:
+            return await self._provider.begin(request)
+        except ProxyError as error:
+            return self._plain("failed.html", error.http_status, error=error)
+
+    async def come_back(self, request: Request) -> Response:
+        """A browser comes back from the provider."""
+        if self._provider is None:
+            raise HTTPException(404)
+        try:
+            return self._let_in(request, await self._provider.finish(request))
+        except ProxyError as error:
+            return self._plain("failed.html", error.http_status, error=error)
+
+    def _let_in(self, request: Request, secret: str) -> Response:
+        # Not a redirect: the cookie would not go with one that began at another site, for example a mail program.
+        response = self._plain("entered.html", 200)
+        response.set_cookie(
+            cookie_name(request, "page"),
+            secret,
+            max_age=int(SESSION_S),
+            path="/ui",
+            httponly=True,
+            samesite="strict",
+            secure=self._is_https or request.url.scheme == "https",
+        )
+        return response
+
+    async def leave(self, visit: Visit) -> Response:
+        """The session ends."""
+        await visit.form()
+        await self._sessions.leave(visit.secret)
+        response = self._locked(200)
+        response.delete_cookie(cookie_name(visit.request, "page"), path="/ui")
+        return response
+
+    async def not_found(self, request: Request, exc: Exception) -> Response:
+        """The answer to a path or method that no place has; the same whoever asks."""
+        assert isinstance(exc, HTTPException)
+        return self._plain("missing.html", exc.status_code)
+
+    async def failed(self, request: Request, exc: Exception) -> Response:
+        """The answer where the page itself fails; the server logs why."""
+        return self._plain("broken.html", 500)
+
+    def _locked(self, status: int) -> Response:
+        return self._plain("locked.html", status, begin_path=BEGIN_PATH if self._provider is not None else "")
+
+    def _plain(self, template: str, status: int, **values: object) -> Response:
+        return self._renderer.page(template, status, **values)
+
+
+class _Raw:
+    """An ASGI app as a route takes it: an instance of a class, which is handed scope, receive and send."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        await self._app(scope, receive, send)

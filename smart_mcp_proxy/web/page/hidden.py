@@ -1,0 +1,101 @@
+"""Text of servers as a person may safely see it: hidden characters named, nothing taken as markup."""
+
+import re
+import unicodedata
+from functools import lru_cache
+from typing import Final
+
+from markupsafe import Markup, escape
+
+__all__ = ["TEXT_CHARS", "has_hidden", "respelled", "visible"]
+
+TEXT_CHARS: Final = 4_000
+"""Of a text in a page; the rest is counted. A definition is shown whole on its own pages."""
+_SHOWN_RUN: Final = 4
+"""Hidden characters in a row that are named one by one."""
+_SUSPECT: Final = re.compile(r"[^\x20-\x7e\n]+")
+_HIDING: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
+"""Categories of characters that have no shape, or change that of others."""
+_BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+"""Letters and marks without a shape."""
+_SELECTORS: Final = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
+"""Variation selectors: a run of them can carry any bytes."""
+_TAGS: Final = (0xE0020, 0xE007E)
+"""Invisible copies of the printable ASCII characters. Source: Unicode, block Tags."""
+_SPELLED: Final = re.compile(r"\\(\\|n|t|u[0-9a-f]{4}|U[0-9a-f]{8})")
+
+
+def visible(text: object, limit: int = TEXT_CHARS) -> Markup:
+    """A text as HTML, cut after `limit` characters, with every hidden character named."""
+    whole = str(text)
+    shown = whole[:limit]
+    parts: list[Markup | str] = []
+    end = 0
+    for match in _SUSPECT.finditer(shown):
+        parts += [escape(shown[end : match.start()]), _spelled(match[0])]
+        end = match.end()
+    parts.append(escape(shown[end:]))
+    if len(whole) > limit:
+        parts.append(Markup(' <span class="cut">and {:,} more characters</span>').format(len(whole) - limit))
+    return Markup("").join(parts)
+
+
+def has_hidden(text: str) -> bool:
+    """Whether a text has characters that are not seen as they are."""
+    return any(_is_hidden(char) for match in _SUSPECT.finditer(text) for char in match[0])
+
+
+def respelled(text: str, limit: int = TEXT_CHARS) -> Markup:
+    """The same for a text in which REST has spelled out what is not plain.
+
+    Line ends are line ends again.
+    """
+    shown = text[:limit]
+    plain = _SPELLED.sub(_unspelled, shown)
+    more = Markup(' <span class="cut">and {:,} more characters</span>').format(len(text) - limit)
+    return visible(plain, len(plain)) + (more if len(text) > limit else "")
+
+
+def _unspelled(match: re.Match[str]) -> str:
+    word = match[1]
+    return {"\\": "\\", "n": "\n", "t": "\t"}.get(word) or chr(min(int(word[1:], 16), 0x10FFFF))
+
+
+def _spelled(run: str) -> Markup:
+    """A run of characters beyond plain ASCII, those that are hidden named."""
+    parts: list[Markup | str] = []
+    hidden = ""
+    for char in [*run, ""]:
+        if char and _is_hidden(char):
+            hidden += char
+            continue
+        if hidden:
+            parts.append(_named(hidden))
+            hidden = ""
+        parts.append(escape(char))
+    return Markup("").join(parts)
+
+
+def _named(run: str) -> Markup:
+    if len(run) <= _SHOWN_RUN:
+        return Markup("").join(
+            Markup('<span class="hid" title="{}">{}</span>').format(_name(char), _code(char)) for char in run
+        )
+    said = "".join(chr(ord(char) - 0xE0000) for char in run if _TAGS[0] <= ord(char) <= _TAGS[1])
+    words = f"{len(run):,} hidden characters" + (f" that say: {said[:200]}" if said else "")
+    return Markup('<span class="hid" title="{} to {}">{}</span>').format(_code(run[0]), _code(run[-1]), words)
+
+
+@lru_cache(4_096)
+def _is_hidden(char: str) -> bool:
+    if char in _BLANK or any(first <= ord(char) <= last for first, last in _SELECTORS):
+        return True
+    return unicodedata.category(char) in _HIDING
+
+
+def _code(char: str) -> str:
+    return f"U+{ord(char):04X}"
+
+
+def _name(char: str) -> str:
+    return unicodedata.name(char, "character without a name").lower()

@@ -1,0 +1,127 @@
+"""Operations of REST, asked in this process with the rights of a session."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, unquote, urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import Author
+from smart_mcp_proxy.web.page.asking import asked
+from smart_mcp_proxy.web.rest import PREFIX, build_rest_app
+from smart_mcp_proxy.web.rest.route import Need
+
+__all__ = ["OperationError", "Operations", "part"]
+
+_AUTHOR: Final = "smart_mcp_proxy.author"
+"""In the scope of a request, which no header reaches."""
+
+
+class OperationError(ProxyError):
+    """An operation was refused or failed, as REST says it.
+
+    Args:
+        error: The error's JSON.
+        status: Its HTTP status.
+    """
+
+    def __init__(self, error: Mapping[str, Any], status: int) -> None:
+        super().__init__(
+            error["message"],
+            hint=error["hint"],
+            delivery=error["delivery"],
+            data=error.get("data"),
+            code=error["code"],
+            retry_after_s=error.get("retry_after_s"),
+        )
+        self.status = status
+
+
+class _SessionAuthorizer:
+    """Admits what the page asks, as the author that the page names."""
+
+    def admit(self, request: Request, need: Need) -> Author | None:
+        author: Author = request.scope[_AUTHOR]
+        return author
+
+
+class Operations:
+    """The operations of one gateway.
+
+    Args:
+        gateway: Answers.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._app: ASGIApp = build_rest_app(gateway, _SessionAuthorizer())
+
+    async def ask(
+        self,
+        author: Author,
+        method: str,
+        path: str,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+    ) -> Any:
+        """Return the answer of an operation.
+
+        Args:
+            author: Whose rights count.
+            method: HTTP method.
+            path: Below REST's prefix, its names quoted by `part`.
+            query: Parameters; those that are None are left out, of a list each is sent.
+            body: What is sent as JSON.
+
+        Raises:
+            OperationError: It was refused, or failed.
+        """
+        words = {key: value for key, value in (query or {}).items() if value is not None}
+        text = b"" if body is None else msgspec.json.encode(body)
+        status, answer = await asked(self._app, _scope(author, method, path, words, text), text)
+        value = msgspec.json.decode(answer)
+        if status >= 400:
+            raise OperationError(value["error"], status)
+        return value
+
+    async def stream(self, author: Author, request: Request, path: str, query: Mapping[str, Any]) -> ASGIApp:
+        """Return an ASGI app whose answer to this request is that of an operation, passed on as it comes."""
+        last = request.headers.get("last-event-id")
+        scope = _scope(author, "GET", path, query, b"")
+        if last is not None:
+            scope["headers"].append((b"last-event-id", last.encode("latin-1")))
+
+        async def passed_on(_: Scope, receive: Receive, send: Send) -> None:
+            await self._app(scope, receive, send)
+
+        return passed_on
+
+
+def part(name: str) -> str:
+    """A name as a part of an operation's path."""
+    return quote(name, safe="")
+
+
+def _scope(author: Author, method: str, path: str, query: Mapping[str, Any], text: bytes) -> Scope:
+    raw = f"{PREFIX}/{path}"
+    headers = [(b"host", b"gateway")]
+    if text:
+        headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))]
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": unquote(raw),
+        "raw_path": raw.encode(),
+        "root_path": "",
+        "query_string": urlencode(query, doseq=True).encode(),
+        "headers": headers,
+        "client": None,
+        "server": ("gateway", 80),
+        _AUTHOR: author,
+    }

@@ -1,0 +1,25 @@
+"""A row of the page's table of routes."""
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, NamedTuple
+
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from smart_mcp_proxy.web.page.visit import Visit
+
+__all__ = ["Place"]
+
+
+class Place(NamedTuple):
+    """A place that is shown, or an action that a form asks for.
+
+    Attributes:
+        method: GET for places, POST for actions.
+        path: Below `/ui`.
+        handler: Answers; a `ProxyError` becomes a page that says it.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Callable[[Visit], Awaitable[Response | ASGIApp]]

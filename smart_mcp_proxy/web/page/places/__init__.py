@@ -1,0 +1,17 @@
+"""The places of the page, a module each: what they show, and the actions of their forms."""
+
+from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.places import activity, clients, needs_you, saved, search_lab, servers, settings, tools
+
+__all__ = ["PLACES"]
+
+PLACES: tuple[Place, ...] = (
+    *needs_you.PLACES,
+    *search_lab.PLACES,
+    *servers.PLACES,
+    *tools.PLACES,
+    *activity.PLACES,
+    *clients.PLACES,
+    *saved.PLACES,
+    *settings.PLACES,
+)

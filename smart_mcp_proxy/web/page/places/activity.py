@@ -1,0 +1,53 @@
+"""Activity: searches, calls, decisions and changes as they come, and one record with everything."""
+
+from typing import Any, Final, get_args
+
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from smart_mcp_proxy.telemetry import ActivityKind
+from smart_mcp_proxy.web.page.operations import OperationError, part
+from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.visit import Visit
+
+__all__ = ["PLACES"]
+
+SHOWN: Final = 50
+_FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "since", "parent")
+
+
+async def _show(visit: Visit) -> Response:
+    wanted = {name: visit.asked(name).strip() for name in _FILTERS if visit.asked(name).strip()}
+    before = visit.asked("before")
+    problem = None
+    found: dict[str, Any] = {"items": [], "next": None, "last": 0}
+    try:
+        found = await visit.ask("GET", "activity", wanted | {"limit": SHOWN, "before": before or None})
+    except OperationError as error:
+        problem = error
+    return await visit.page(
+        "activity.html",
+        200 if problem is None else problem.status,
+        wanted=wanted,
+        found=found,
+        kinds=get_args(ActivityKind),
+        problem=problem,
+        is_first=not before,
+    )
+
+
+async def _record(visit: Visit) -> Response:
+    record = await visit.ask("GET", f"activity/{part(visit.asked('id') or '-')}")
+    parts = await visit.ask("GET", "activity", {"parent": record["id"], "limit": SHOWN})
+    return await visit.page("record.html", record=record, parts=parts["items"])
+
+
+async def _events(visit: Visit) -> ASGIApp:
+    return await visit.passed_on("events", {})
+
+
+PLACES: Final = (
+    Place("GET", "/activity", _show),
+    Place("GET", "/record", _record),
+    Place("GET", "/events", _events),
+)

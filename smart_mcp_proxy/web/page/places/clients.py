@@ -1,0 +1,71 @@
+"""Clients and tokens: who is connected, and the tokens that the operator makes for agents."""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.web.page.operations import OperationError, part
+from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.visit import Form, Visit
+
+__all__ = ["PLACES"]
+
+ACCESS: Final = ("read", "write", "destructive")
+LIVES: Final = (("1", "one day"), ("7", "a week"), ("30", "30 days"), ("365", "a year"), ("", "no end"))
+DAY_S: Final = 86_400
+
+
+async def _show(visit: Visit) -> Response:
+    return await _page(visit, Form([]))
+
+
+async def _page(
+    visit: Visit, form: Form, *, made: dict[str, Any] | None = None, problem: OperationError | None = None
+) -> Response:
+    tokens = (await visit.ask("GET", "tokens"))["tokens"]
+    profiles = await visit.ask("GET", "profiles")
+    return await visit.page(
+        "clients.html",
+        200 if problem is None else problem.status,
+        tokens=list(reversed(tokens)),
+        profiles=[each["name"] for each in profiles],
+        access=ACCESS,
+        lives=LIVES,
+        form=form,
+        made=made,
+        problem=problem,
+    )
+
+
+async def _make(visit: Visit) -> Response:
+    """Shown in the answer itself, this once: an address or a cookie would keep the token."""
+    form = await visit.form()
+    days = form.text("days")
+    if days and days not in {value for value, _ in LIVES}:
+        raise RequestError(f"A token cannot end in {days[:20]!r} days.", hint="Choose one of the list.")
+    body = {
+        "name": form.text("name"),
+        "servers": form.texts("server") or None,
+        "access": form.text("access", "read"),
+        "profile": form.text("profile") or None,
+        "expires_in_s": int(days) * DAY_S if days else None,
+    }
+    try:
+        made = await visit.ask("POST", "tokens", body=body)
+    except OperationError as error:
+        return await _page(visit, form, problem=error)
+    return await _page(visit, Form([]), made=made)
+
+
+async def _revoke(visit: Visit) -> Response:
+    form = await visit.form()
+    await visit.ask("DELETE", f"tokens/{part(form.text('name'))}")
+    return visit.back(form, f"Revoked the token {form.text('name')}.", default="/ui/clients")
+
+
+PLACES: Final = (
+    Place("GET", "/clients", _show),
+    Place("POST", "/tokens", _make),
+    Place("POST", "/tokens/revoke", _revoke),
+)

@@ -1,0 +1,65 @@
+"""Needs you: all that waits for a person, each with its one action."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.web.page.operations import part
+from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.visit import Visit
+
+__all__ = ["PLACES"]
+
+SHOWN: Final = 10
+"""Definitions on a page: a person reads them one by one."""
+LOG_LINES: Final = 5
+
+
+async def _show(visit: Visit) -> Response:
+    start, server = visit.number("offset"), visit.asked("server") or None
+    wanted = {"limit": SHOWN, "offset": start, "changes": "true", "blocked": "false", "server": server}
+    waiting = await visit.ask("GET", "approvals", wanted)
+    status = await visit.ask("GET", "status")
+    facts = {}
+    for each in status["servers"]:
+        name = each["name"]
+        if each["state"] == "quarantined":
+            facts[name] = await visit.ask("GET", f"servers/{part(name)}")
+        elif each["state"] == "error":
+            facts[name] = await visit.ask("GET", f"servers/{part(name)}/logs", {"lines": LOG_LINES})
+    return await visit.page("needs_you.html", waiting=waiting, facts=facts, start=start, limit=SHOWN, server=server)
+
+
+async def _approve(visit: Visit) -> Response:
+    form = await visit.form()
+    names, hashes = form.texts("name"), form.texts("hash")
+    if len(names) != len(hashes):
+        raise RequestError("The form names other tools than it has hashes of.", hint="Reload the page.")
+    seen = [{"name": name, "hash": hash_} for name, hash_ in zip(names, hashes, strict=True)]
+    done = await visit.ask("POST", "approvals/approve", body={"tools": seen, "reopens": form.has("reopens")})
+    approved = done["approved"]
+    note = f"Approved {approved[0]}." if len(approved) == 1 else f"Approved {len(approved)} tools."
+    if done["moved"]:
+        note += f" {len(done['moved'])} changed meanwhile and wait still."
+    return visit.back(form, note, is_bad=bool(done["moved"]))
+
+
+async def _block(visit: Visit) -> Response:
+    form = await visit.form()
+    done = await visit.ask("POST", "approvals/block", body={"name": form.text("name")})
+    return visit.back(form, f"Blocked {done['name']}.")
+
+
+async def _unblock(visit: Visit) -> Response:
+    form = await visit.form()
+    done = await visit.ask("POST", "approvals/unblock", body={"name": form.text("name")})
+    return visit.back(form, f"Lifted the block of {done['name']}.")
+
+
+PLACES: Final = (
+    Place("GET", "/", _show),
+    Place("POST", "/approve", _approve),
+    Place("POST", "/block", _block),
+    Place("POST", "/unblock", _unblock),
+)

@@ -1,0 +1,44 @@
+"""Search lab: the answer an agent would get, why, where it was cut, and why a tool is not in it."""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from smart_mcp_proxy.web.page.operations import OperationError
+from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.visit import Visit
+
+__all__ = ["PLACES"]
+
+
+async def _show(visit: Visit) -> Response:
+    query, name = visit.asked("q").strip(), visit.asked("why_not").strip()
+    asked: dict[str, Any] = {
+        "q": query,
+        "server": [name for name in visit.request.query_params.getlist("server") if name] or None,
+        "read_only": visit.asked("read_only") or None,
+        "profile": visit.asked("profile") or None,
+        "limit": visit.asked("limit") or None,
+    }
+    answer = standing = problem = None
+    try:
+        if query:
+            answer = await visit.ask("GET", "search", asked | {"why": "true"})
+        if query and name:
+            standing = await visit.ask("GET", "search", asked | {"why_not": name})
+    except OperationError as error:
+        problem = error
+    profiles = await visit.ask("GET", "profiles")
+    return await visit.page(
+        "search_lab.html",
+        200 if problem is None else problem.status,
+        asked=asked,
+        name=name,
+        answer=answer,
+        standing=standing,
+        problem=problem,
+        profiles=[each["name"] for each in profiles],
+    )
+
+
+PLACES: Final = (Place("GET", "/search", _show),)

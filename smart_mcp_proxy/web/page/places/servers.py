@@ -1,0 +1,142 @@
+"""Servers: their states, entries and logs; adding, editing, restarting and signing in."""
+
+import json
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.web.page.operations import OperationError, part
+from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.visit import Visit
+
+__all__ = ["PLACES"]
+
+LOG_LINES: Final = 100
+NEW_ENTRY: Final = '{\n  "url": "https://example.com/mcp"\n}'
+_OPERATIONS: Final = ("restart", "refresh", "enable", "disable", "approve")
+_WITH_REVISION: Final = ("enable", "disable", "approve")
+
+
+async def _list(visit: Visit) -> Response:
+    return await visit.page("servers.html")
+
+
+async def _show(visit: Visit) -> Response:
+    return await _one(visit, visit.asked("name"))
+
+
+async def _one(
+    visit: Visit, name: str, *, entry: str | None = None, problem: Exception | None = None, status: int = 200
+) -> Response:
+    server = await visit.ask("GET", f"servers/{part(name)}")
+    try:
+        logs = (await visit.ask("GET", f"servers/{part(name)}/logs", {"lines": LOG_LINES}))["lines"]
+    except OperationError:  # in the file, and not in force
+        logs = []
+    tools = await visit.ask("GET", "listing", {"server": name, "limit": 1}) if logs or server["tools"] else None
+    can_sign_in = server["transport"] != "stdio"
+    sign_in = await visit.ask("GET", f"servers/{part(name)}/login") if can_sign_in else None
+    return await visit.page(
+        "server.html",
+        status,
+        server=server,
+        sign_in=sign_in,
+        logs=logs,
+        tools=tools,
+        entry=json.dumps(server["config"], indent=2, ensure_ascii=False) if entry is None else entry,
+        problem=problem,
+    )
+
+
+async def _operate(visit: Visit) -> Response:
+    form = await visit.form()
+    name, operation = form.text("name"), form.text("operation")
+    if operation not in _OPERATIONS:
+        raise RequestError(f"{operation[:40]!r} is nothing that is done with a server.", hint="Reload the page.")
+    revision = (form.text("revision") or None) if operation in _WITH_REVISION else None
+    done = await visit.ask("POST", f"servers/{part(name)}/{operation}", {"revision": revision})
+    return visit.back(form, _note(done), default=f"/ui/server?name={part(name)}")
+
+
+async def _remove(visit: Visit) -> Response:
+    form = await visit.form()
+    name = form.text("name")
+    done = await visit.ask("DELETE", f"servers/{part(name)}", {"revision": form.text("revision") or None})
+    return visit.to("/ui/servers", _note(done))
+
+
+async def _edit(visit: Visit) -> Response:
+    form = await visit.form()
+    name, text = form.text("name"), form.text("entry")
+    try:
+        body = {"config": _entry(text), "revision": form.text("revision") or None}
+        done = await visit.ask("PUT", f"servers/{part(name)}", body=body)
+    except OperationError as error:
+        return await _one(visit, name, entry=text, problem=error, status=error.status)
+    except RequestError as error:
+        return await _one(visit, name, entry=text, problem=error, status=error.http_status)
+    return visit.to(f"/ui/server?name={part(name)}", _note(done))
+
+
+async def _sign_in(visit: Visit) -> Response:
+    form = await visit.form()
+    name = form.text("name")
+    begun = await visit.ask("POST", f"servers/{part(name)}/login")
+    note = "" if begun["state"] == "waiting" else "Signed in." if begun["state"] == "done" else begun["problem"]
+    return visit.to(f"/ui/server?name={part(name)}#sign-in", note, is_bad=begun["state"] == "failed")
+
+
+async def _finish(visit: Visit) -> Response:
+    form = await visit.form()
+    name = form.text("name")
+    await visit.ask("POST", f"servers/{part(name)}/login/address", body={"address": form.text("address")})
+    return visit.to(f"/ui/server?name={part(name)}", "Taken. The gateway signs in now.")
+
+
+async def _new(visit: Visit) -> Response:
+    return await visit.page("new_server.html", name="", entry=NEW_ENTRY, problem=None)
+
+
+async def _add(visit: Visit) -> Response:
+    form = await visit.form()
+    name, text = form.text("name").strip(), form.text("entry")
+    try:
+        done = await visit.ask("POST", "servers", body={"name": name, "config": _entry(text)})
+    except OperationError as error:
+        return await visit.page("new_server.html", error.status, name=name, entry=text, problem=error)
+    except RequestError as error:
+        return await visit.page("new_server.html", error.http_status, name=name, entry=text, problem=error)
+    return visit.to(f"/ui/server?name={part(done['name'])}", _note(done))
+
+
+def _entry(text: str) -> dict[str, Any]:
+    """A server's entry.
+
+    Raises:
+        RequestError: The text is no JSON object.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        raise RequestError(f"The entry is no JSON: {exc}.", hint="Write it as a server file has it.") from exc
+    if not isinstance(value, dict):
+        raise RequestError("The entry is no object.", hint='Write it as {"url": ...} or {"command": ...}.')
+    return value
+
+
+def _note(done: dict[str, Any]) -> str:
+    return " ".join([done["message"], *done["warnings"]])
+
+
+PLACES: Final = (
+    Place("GET", "/servers", _list),
+    Place("GET", "/server", _show),
+    Place("POST", "/server/operate", _operate),
+    Place("POST", "/server/remove", _remove),
+    Place("POST", "/server/edit", _edit),
+    Place("POST", "/server/login", _sign_in),
+    Place("POST", "/server/login/address", _finish),
+    Place("GET", "/servers/new", _new),
+    Place("POST", "/servers/add", _add),
+)

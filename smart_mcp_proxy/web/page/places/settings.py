@@ -1,0 +1,21 @@
+"""Settings: the values in force, and their origin."""
+
+from typing import Final
+
+from starlette.responses import Response
+
+from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.visit import Visit
+
+__all__ = ["PLACES"]
+
+
+async def _show(visit: Visit) -> Response:
+    found = await visit.ask("GET", "settings")
+    config = await visit.ask("GET", "config")
+    given = [one for one in found if one["origin"] != "default"]
+    others = [one for one in found if one["origin"] == "default"]
+    return await visit.page("settings.html", given=given, others=others, config=config)
+
+
+PLACES: Final = (Place("GET", "/settings", _show),)

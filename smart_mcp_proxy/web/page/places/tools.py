@@ -1,0 +1,102 @@
+"""Tools: definitions, the history of their approvals, what was learned of them, and trying them."""
+
+from typing import Any, Final
+
+from starlette.responses import Response
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.web.page.arguments import Field, arguments_of, fields_of
+from smart_mcp_proxy.web.page.operations import OperationError, part
+from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.visit import Form, Visit
+
+__all__ = ["PLACES"]
+
+SHOWN: Final = 50
+HISTORY: Final = 20
+STATES: Final = ("all", "visible", "withheld")
+
+
+async def _list(visit: Visit) -> Response:
+    start = visit.number("offset")
+    wanted = {name: visit.asked(name).strip() for name in ("server", "name", "state") if visit.asked(name).strip()}
+    problem = None
+    found: dict[str, Any] = {"total": 0, "items": []}
+    try:
+        found = await visit.ask("GET", "listing", wanted | {"offset": start, "limit": SHOWN})
+    except OperationError as error:
+        problem = error
+    return await visit.page(
+        "tools.html",
+        200 if problem is None else problem.status,
+        found=found,
+        wanted=wanted,
+        start=start,
+        limit=SHOWN,
+        states=STATES,
+        problem=problem,
+    )
+
+
+async def _show(visit: Visit) -> Response:
+    return await _one(visit, visit.asked("name"), Form([]))
+
+
+async def _one(
+    visit: Visit, name: str, form: Form, *, result: dict[str, Any] | None = None, problem: Exception | None = None
+) -> Response:
+    """A tool's page, also of one that is withheld."""
+    tool: dict[str, Any] | None = None
+    waiting: dict[str, Any] = {}
+    try:
+        tool = await visit.ask("GET", f"tools/{part(name)}")
+    except OperationError as error:
+        try:
+            waiting = await visit.ask("GET", f"approvals/{part(name)}")
+        except OperationError:
+            raise error from None
+    canonical = tool["name"] if tool is not None else waiting["approval"]["name"]
+    history = await visit.ask("GET", "activity", {"kind": "approval", "tool": canonical, "limit": HISTORY})
+    status = 200 if problem is None else problem.status if isinstance(problem, OperationError) else 400
+    return await visit.page(
+        "tool.html",
+        status,
+        name=canonical,
+        tool=tool,
+        waiting=waiting,
+        history=history["items"],
+        fields=() if tool is None else fields_of(tool.get("input_schema")),
+        form=form,
+        result=result,
+        problem=problem,
+    )
+
+
+async def _call(visit: Visit) -> Response:
+    form = await visit.form()
+    name = form.text("name")
+    tool = await visit.ask("GET", f"tools/{part(name)}")
+    fields: tuple[Field, ...] = fields_of(tool.get("input_schema"))
+    try:
+        body = {"name": name, "arguments": arguments_of(form, fields)}
+        result = await visit.ask("POST", "call", body=body)
+    except (OperationError, RequestError) as error:
+        return await _one(visit, name, form, problem=error)
+    return await _one(visit, name, form, result=result)
+
+
+async def _forget(visit: Visit) -> Response:
+    form = await visit.form()
+    query = {"tool": form.text("name") or None, "question": form.text("question") or None}
+    if query["tool"] is None:
+        raise RequestError("The form names no tool.", hint="Reload the page.")
+    done = await visit.ask("DELETE", "examples", query)
+    return visit.back(form, f"Forgot {done['forgotten']} learned.", default="/ui/tools")
+
+
+PLACES: Final = (
+    Place("GET", "/tools", _list),
+    Place("GET", "/tool", _show),
+    Place("POST", "/tool/call", _call),
+    Place("POST", "/tool/forget", _forget),
+)

@@ -1,0 +1,160 @@
+"""Sign-in to the page at the provider of agents' users, as one more client of the gateway's own."""
+
+import base64
+import hashlib
+import hmac
+import secrets
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import Scope
+
+from smart_mcp_proxy.errors import RefusedError, UpstreamAuthError
+from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
+from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
+from smart_mcp_proxy.web.page.asking import asked
+from smart_mcp_proxy.web.page.rendering import HEADERS
+from smart_mcp_proxy.web.page.visit import cookie_name
+
+__all__ = ["BACK_PATH", "BEGIN_PATH", "ProviderSignIn"]
+
+BEGIN_PATH: Final = "/ui/sign-in"
+BACK_PATH: Final = "/ui/signed-in"
+_WAIT_S: Final = 600
+"""For passwords and second factors."""
+_BYTES: Final = 32
+_SHOWN_CHARS: Final = 300
+
+
+class ProviderSignIn:
+    """The way of an operator's browser to the provider and back.
+
+    What one sign-in needs is in a cookie of the browser that began it, so that it may come back to another process.
+
+    Args:
+        sign_in: The gateway's own sign-in of people.
+        public_url: The gateway's public address.
+        sessions: Of the page.
+    """
+
+    def __init__(self, sign_in: BrowserSignIn, public_url: str, sessions: PageSessions) -> None:
+        self._sign_in = sign_in
+        self._base = public_url.rstrip("/")
+        self._sessions = sessions
+        self._is_https = self._base.startswith("https:")
+
+    async def begin(self, request: Request) -> Response:
+        """Send the browser on its way.
+
+        Raises:
+            UpstreamAuthError: The gateway's own sign-in does not take us as a client.
+        """
+        client = await self._post(
+            request,
+            "/register",
+            "application/json",
+            msgspec.json.encode(
+                {
+                    "client_name": "mcpproxy page",
+                    "redirect_uris": [self._base + BACK_PATH],
+                    "grant_types": ["authorization_code", "refresh_token"],
+                    "response_types": ["code"],
+                    "token_endpoint_auth_method": "none",
+                    "scope": " ".join(self._sign_in.scopes),
+                }
+            ),
+        )
+        state, verifier = secrets.token_urlsafe(_BYTES), secrets.token_urlsafe(_BYTES)
+        challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
+        words = {
+            "response_type": "code",
+            "client_id": client["client_id"],
+            "redirect_uri": self._base + BACK_PATH,
+            "state": state,
+            "code_challenge": challenge,
+            "code_challenge_method": "S256",
+            "scope": " ".join(self._sign_in.scopes),
+            "resource": f"{self._base}/mcp",
+        }
+        response = RedirectResponse(f"{self._base}/authorize?{urlencode(words)}", 303, headers=HEADERS)
+        response.set_cookie(
+            cookie_name(request, "sign-in"),
+            f"{state}.{verifier}.{client['client_id']}",
+            max_age=_WAIT_S,
+            path=BACK_PATH,
+            httponly=True,
+            samesite="lax",  # it comes back from another site
+            secure=self._is_https,
+        )
+        return response
+
+    async def finish(self, request: Request) -> str:
+        """Take a browser that comes back; returns the secret of its session.
+
+        Raises:
+            RefusedError: It did not begin here, or whoever signed in is no operator.
+            UpstreamAuthError: The sign-in was refused.
+        """
+        parts = request.cookies.get(cookie_name(request, "sign-in"), "").split(".", 2)
+        given = request.query_params
+        if len(parts) != 3 or not hmac.compare_digest(parts[0].encode(), given.get("state", "").encode()):
+            raise RefusedError(
+                "This sign-in was not begun in this browser, or too long ago.",
+                hint="Begin it again.",
+                code="sign_in_unknown",
+            )
+        if "code" not in given:
+            reason = given.get("error_description") or given.get("error", "no reason was given")
+            raise UpstreamAuthError(f"The sign-in was refused: {reason[:_SHOWN_CHARS]}", hint="Begin it again.")
+        form = {
+            "grant_type": "authorization_code",
+            "code": given["code"],
+            "redirect_uri": self._base + BACK_PATH,
+            "client_id": parts[2],
+            "code_verifier": parts[1],
+        }
+        kind = "application/x-www-form-urlencoded"
+        tokens = await self._post(request, "/token", kind, urlencode(form).encode())
+        try:
+            is_operator = await self._sign_in.is_operator(tokens["access_token"])
+        finally:  # who it was is known: the token is for nothing else
+            used = {"token": tokens["access_token"], "client_id": parts[2]}
+            await self._post(request, "/revoke", kind, urlencode(used).encode())
+        if not is_operator:
+            raise RefusedError(
+                "Signed in, but not as somebody who may use this page.",
+                hint="Whoever runs the gateway can add them to MCPPROXY_OIDC_OPERATORS.",
+                code="not_operator",
+            )
+        return await self._sessions.open("web")
+
+    async def _post(self, request: Request, path: str, kind: str, body: bytes) -> dict[str, Any]:
+        scheme, _, host = self._base.partition("://")
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": scheme,
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": [
+                (b"host", host.partition("/")[0].encode()),
+                (b"content-type", kind.encode()),
+                (b"content-length", b"%d" % len(body)),
+            ],
+            "client": request.scope["client"],  # each address has its share of what is registered
+            "server": (host.partition("/")[0].partition(":")[0], 80),
+        }
+        status, text = await asked(self._sign_in.pages, scope, body)
+        answer: Any = msgspec.json.decode(text) if text.startswith(b"{") else {}
+        if status >= 400:
+            reason = answer.get("error_description") or answer.get("error") or f"HTTP {status}"
+            raise UpstreamAuthError(f"The sign-in was refused: {str(reason)[:_SHOWN_CHARS]}", hint="Begin it again.")
+        found: dict[str, Any] = answer
+        return found

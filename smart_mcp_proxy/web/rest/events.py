@@ -1,0 +1,138 @@
+"""REST: server-sent events of activity and of changes, as they come."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+import msgspec
+from anyio import create_task_group
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from smart_mcp_proxy.catalog import ActivityFilter
+from smart_mcp_proxy.errors import CatalogError, RequestError
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.activity.records import activity_page, parse_filter
+from smart_mcp_proxy.web.rest.activity import FURTHEST_PLACE, QUERY
+from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, integer
+
+__all__ = ["ROUTES"]
+
+STREAM_TYPE: Final = "text/event-stream"
+LOOK_S: Final = 0.25
+"""Between two looks for records: other processes on the store write some, too. With the quarter of a second for which
+the recorder collects them, what one browser does is seen in another within a second."""
+QUIET_S: Final = 15.0
+"""After so long without an event a comment is sent: proxies end connections that are silent for a minute."""
+MOST_RECORDS: Final = 100
+"""Sent at a time; more follow at once."""
+
+_FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "parent")
+_QUERY = {name: QUERY[name] for name in _FILTERS} | {
+    "after": Parameter(
+        "Only records stored after this place, see GET /activity; from now on where it is left out. A browser that "
+        "connects again sends the header Last-Event-ID instead.",
+        {"type": "integer", "minimum": 0, "maximum": FURTHEST_PLACE},
+    ),
+}
+
+
+async def _events(gateway: Gateway, request: Request) -> Response:
+    wanted = parse_filter(request.query_params)
+    after = integer(request, "after", 0, 0, FURTHEST_PLACE) if "after" in request.query_params else None
+    last = request.headers.get("last-event-id", "")
+    if after is None and last.isascii() and last.isdigit() and len(last) < len(str(FURTHEST_PLACE)):
+        after = int(last)
+    if after is None:
+        after = await gateway.catalog.last_activity_place()
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return _EventStream(_told(gateway, wanted, after), headers)
+
+
+class _EventStream(Response):
+    """An answer that goes on until its reader leaves or the gateway ends, and then is whole.
+
+    Args:
+        events: Are sent as they come.
+        headers: Beside the type.
+    """
+
+    media_type = STREAM_TYPE
+
+    def __init__(self, events: AsyncIterator[bytes], headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends them."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with create_task_group() as work:
+
+            async def stop() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                work.cancel_scope.cancel()
+
+            work.start_soon(stop)
+            async for event in self._events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _told(gateway: Gateway, wanted: ActivityFilter, after: int) -> AsyncIterator[bytes]:
+    """Yield the events until the reader leaves."""
+    clock = asyncio.get_running_loop().time
+    yield _change(gateway)
+    told_s = clock()
+    while True:
+        change = gateway.changes.next()
+        try:
+            page = await activity_page(gateway.catalog, wanted, MOST_RECORDS, after=after)
+        except CatalogError:  # for a moment, or until the store is back: there is nothing to tell
+            page = None
+        if page is not None and page.items:
+            # The place of all is further than that of the last one sent, where more of them follow.
+            after = page.last if page.next is None else page.next
+            for item in page.items:
+                yield b"id: %d\nevent: activity\ndata: %s\n\n" % (after, msgspec.json.encode(item))
+            told_s = clock()
+            if page.next is not None:
+                continue
+        if await _is_set(change, LOOK_S):
+            yield _change(gateway)
+            told_s = clock()
+        elif clock() - told_s >= QUIET_S:
+            yield b": nothing new\n\n"
+            told_s = clock()
+
+
+def _change(gateway: Gateway) -> bytes:
+    """Report that servers or tools are different: what they are now is asked for as before."""
+    return b'event: change\ndata: {"generation":%d}\n\n' % gateway.catalog.snapshot.generation
+
+
+async def _is_set(change: asyncio.Event, limit_s: float) -> bool:
+    """Whether an event is set within a time."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await change.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+ROUTES = (
+    Endpoint(
+        "GET",
+        "/events",
+        _events,
+        "Records of activity and changes of servers and tools as they come: `activity` with a record as in GET "
+        "/activity, `change` with the catalog's generation.",
+        answer=str,
+        query=_QUERY,
+        failures=(RequestError,),
+        media_type=STREAM_TYPE,
+    ),
+)

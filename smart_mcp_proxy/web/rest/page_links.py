@@ -1,0 +1,24 @@
+"""REST: one-time links that let a browser in to the page."""
+
+import msgspec
+from starlette.requests import Request
+
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.web.rest.route import Endpoint, author_of
+
+__all__ = ["ROUTES"]
+
+
+class LinkView(msgspec.Struct, frozen=True):
+    """A link that opens the page once, and how long it is good."""
+
+    url: str
+    expires_in_s: float
+
+
+async def _make(gateway: Gateway, request: Request) -> LinkView:
+    link = await gateway.page_sessions.make_link(author_of(request))
+    return LinkView(link.url, link.expires_in_s)
+
+
+ROUTES = (Endpoint("POST", "/page/links", _make, "Makes a link that opens the page in one browser, once.", LinkView),)

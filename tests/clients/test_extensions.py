@@ -1,0 +1,124 @@
+"""Apps and tasks of servers that nobody here wrote, as published, through the gateway."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from node_tools import node_folder, npm_package
+from python_tools import python_with
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "interaction"))
+from agents import Agent
+from extended_servers import PAGE, SHOWS_APPS, TASKS
+from transports import in_memory, settled
+
+pytestmark = [pytest.mark.anyio, pytest.mark.clients]
+
+LIMIT_S = 60
+CLOCK = "@modelcontextprotocol/server-basic-vanillajs@2.0.3"
+BUDGET = "@modelcontextprotocol/server-budget-allocator@2.0.3"
+TASKS_PACKAGES = ("fastmcp-tasks==4.1.4", "fastmcp==4.1.4")
+PROGRAM = Path(__file__).parent / "tasks_server.py"
+
+
+def app_server(package: str) -> dict[str, Any]:
+    """The entry of an example server of ext-apps."""
+    program = npm_package(package) / "dist" / "index.js"
+    return {"command": str(node_folder() / "node"), "args": [str(program), "--stdio"]}
+
+
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+async def test_apps_of_the_extensions_own_examples_are_shown(era: Any, tmp_path: Path) -> None:
+    """Two of them and a twin of one: tools name pages that can be read, and pages call their own server's tools."""
+    servers = {"clock": app_server(CLOCK), "twin": app_server(CLOCK), "budget": app_server(BUDGET)}
+    async with (
+        settled(tmp_path / "data", servers, list_all_below_tokens=100_000) as gateway,
+        in_memory(gateway, era, extensions=SHOWS_APPS) as agent,
+    ):
+        listed = (await agent.request("tools/list"))["result"]["tools"]
+        pages = {each["name"]: each["_meta"]["ui"]["resourceUri"] for each in listed if "__" in each["name"]}
+        assert pages == {
+            "budget__get-budget-data": "ui://budget/budget-allocator/mcp-app.html",
+            "clock__get-time": "ui://clock/get-time/mcp-app.html",
+            "twin__get-time": "ui://twin/get-time/mcp-app.html",
+        }
+        assert all(each["_meta"]["ui/resourceUri"] == pages[each["name"]] for each in listed if each["name"] in pages)
+        for name in ("clock__get-time", "budget__get-budget-data"):
+            (part,) = (await agent.request("resources/read", uri=pages[name]))["result"]["contents"]
+            assert part["uri"] == pages[name] and part["mimeType"] == PAGE and "<html" in part["text"].lower()
+            answer = await agent.request("tools/call", name=name.partition("__")[2], arguments={})
+            assert answer["result"]["content"][0]["text"]
+        await agent.request("resources/read", uri=pages["twin__get-time"])
+        error = (await agent.request("tools/call", name="get-time", arguments={}))["error"]
+        assert error["data"]["code"] == "app_ambiguous"
+        named = {"ui": {"resourceUri": pages["twin__get-time"]}}
+        assert "result" in await agent.request("tools/call", name="get-time", arguments={}, _meta=named)
+
+
+@asynccontextmanager
+async def tasks_over_http() -> AsyncIterator[str]:
+    """The address of a server of fastmcp-tasks."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        port = listener.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(str(python_with(*TASKS_PACKAGES)), str(PROGRAM), str(port))
+    try:
+        with anyio.fail_after(LIMIT_S):
+            while True:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except OSError:
+                    await asyncio.sleep(0.05)
+                    continue
+                writer.close()
+                break
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def completed(agent: Agent, task_id: str) -> dict[str, Any]:
+    """The state of a task once it is over."""
+    with anyio.fail_after(LIMIT_S):
+        while True:
+            answer = await agent.request("tasks/get", taskId=task_id)
+            if answer["result"]["status"] != "working":
+                return dict(answer["result"])
+            await asyncio.sleep(0.05)
+
+
+async def test_tasks_of_fastmcp_outlive_the_gateway_over_http(tmp_path: Path) -> None:
+    """And not on stdio, which it says; a client that knows no tasks is answered at once."""
+    python = str(python_with(*TASKS_PACKAGES))
+    async with tasks_over_http() as url:
+        servers = {"web": {"url": url}, "pipe": {"command": python, "args": [str(PROGRAM)]}}
+        ids = {}
+        async with (
+            settled(tmp_path / "data", servers) as gateway,
+            in_memory(gateway, "modern", extensions={TASKS: {}}) as agent,
+        ):
+            for name in servers:
+                task = await agent.call("call_tool_write", name=f"{name}:slow", args={"seconds": 0.1, "text": name})
+                assert task["resultType"] == "task"
+                state = await completed(agent, task["taskId"])
+                assert state["result"]["content"][0]["text"] == f"done {name}"
+                task = await agent.call("call_tool_write", name=f"{name}:slow", args={"seconds": 60, "text": name})
+                assert (await agent.request("tasks/cancel", taskId=task["taskId"]))["result"]
+                assert (await completed(agent, task["taskId"]))["status"] == "cancelled"
+                task = await agent.call("call_tool_write", name=f"{name}:slow", args={"seconds": 1, "text": name})
+                ids[name] = task["taskId"]
+            agent.capabilities = {}
+            plain = await agent.call("call_tool_write", name="web:slow", args={"seconds": 0, "text": "x"})
+            assert plain["content"][0]["text"] == "done x"
+        async with (
+            settled(tmp_path / "data", servers) as gateway,
+            in_memory(gateway, "modern", extensions={TASKS: {}}) as agent,
+        ):
+            assert (await completed(agent, ids["web"]))["result"]["content"][0]["text"] == "done web"
+            assert "stdio" in (await agent.request("tasks/get", taskId=ids["pipe"]))["error"]["message"]

@@ -1,0 +1,422 @@
+"""Tasks (ext-tasks, schema 2026-07-28) as clients meet them through the gateway."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import extended_upstream
+import pytest
+from agents import META, Agent, StreamAgent
+from extended_servers import TASKS, Extended, code_of
+from transports import in_memory, listening, over_http, served, settled
+
+from smart_mcp_proxy.catalog import ActivityFilter
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
+
+pytestmark = pytest.mark.anyio
+
+LIMIT_S = 60
+KNOWS_TASKS = {"extensions": {TASKS: {}}}
+WORKING = {"status": "working", "statusMessage": "on it"}
+DONE = {"status": "completed", "result": {"content": [{"type": "text", "text": "worked"}]}}
+ASKING = {
+    "status": "input_required",
+    "inputRequests": {
+        "who": {
+            "method": "elicitation/create",
+            "params": {
+                "mode": "form",
+                "message": "Who are you?",
+                "requestedSchema": {"type": "object", "properties": {"name": {"type": "string"}}},
+            },
+        }
+    },
+}
+
+
+class Tasked:
+    """A gateway in front of `web`, a server over HTTP, and `pipe`, the same on stdio."""
+
+    def __init__(self, directory: Path, url: str, web: Extended, pipe: Extended) -> None:
+        self.directory = directory
+        self.entries: dict[str, Any] = {"web": {"url": url}, "pipe": pipe.entry}
+        self.servers = {"web": web, "pipe": pipe}
+
+    @asynccontextmanager
+    async def gateway(self, **settings: Any) -> AsyncIterator[Gateway]:
+        async with settled(self.directory / "data", self.entries, list_all_below_tokens=100_000, **settings) as gateway:
+            yield gateway
+
+
+@pytest.fixture
+async def tasked(tmp_path: Path) -> AsyncIterator[Tasked]:
+    """The servers outlive the gateways of a test."""
+    web, pipe = (Extended(tmp_path, name, extensions={TASKS: {}}) for name in ("web", "pipe"))
+    app = extended_upstream.asgi(extended_upstream.Extended("modern", web.file, web.ledger))
+    async with listening(app) as base:
+        yield Tasked(tmp_path, f"{base}/mcp", web, pipe)
+
+
+async def begin(agent: Agent, server: str, *states: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """A new task, as its client gets it."""
+    arguments = {"states": [WORKING, *states], **more}
+    answer = await agent.request("tools/call", name=f"{server}__work", arguments=arguments)
+    task: dict[str, Any] = answer["result"]
+    assert task["resultType"] == "task" and task["status"] == "working", answer
+    return task
+
+
+async def look(agent: Agent, task_id: str) -> dict[str, Any]:
+    """The state of a task; the whole answer where there is none."""
+    answer = await agent.request("tasks/get", taskId=task_id)
+    return dict(answer.get("result", answer))
+
+
+async def ended(agent: Agent, task_id: str) -> dict[str, Any]:
+    """The state of a task once it is over."""
+    with anyio.fail_after(LIMIT_S):
+        while True:
+            state = await look(agent, task_id)
+            if state.get("status") not in ("working", "input_required"):
+                return state
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def client_of(gateway: Gateway, transport: str, **capabilities: Any) -> AsyncIterator[Agent]:
+    """A client of the modern era that knows tasks, unless something else is declared."""
+    declared = capabilities or KNOWS_TASKS
+    async with AsyncExitStack() as stack:
+        if transport == "memory":
+            yield await stack.enter_async_context(in_memory(gateway, "modern", **declared))
+            return
+        base = await stack.enter_async_context(served(gateway))
+        yield await stack.enter_async_context(over_http(base, "modern", **declared))
+
+
+@pytest.mark.requirement("tasks-sealed")
+@pytest.mark.parametrize("transport", ["memory", "http"])
+@pytest.mark.parametrize("server", ["web", "pipe"])
+async def test_a_task_is_looked_at_under_an_id_of_the_gateways(tasked: Tasked, server: str, transport: str) -> None:
+    """From its start to its result; the server's own id is never seen, nor taken."""
+    async with tasked.gateway() as gateway, client_of(gateway, transport) as agent:
+        assert TASKS in agent.greeting["result"]["capabilities"]["extensions"]
+        task = await begin(agent, server, WORKING, DONE, id="own-id-of-the-server")
+        assert {key: task[key] for key in ("ttlMs", "pollIntervalMs", "createdAt", "statusMessage")} == {
+            "ttlMs": 60_000,
+            "pollIntervalMs": 60,
+            "createdAt": extended_upstream.STARTED,
+            "statusMessage": "on it",
+        }
+        states = [await look(agent, task["taskId"]) for _ in range(2)]
+        assert [state["status"] for state in states] == ["working", "completed"]
+        assert states[1]["result"]["content"] == DONE["result"]["content"]
+        assert all(state["taskId"] == task["taskId"] and state["resultType"] == "complete" for state in states)
+        assert "own-id" not in json.dumps([task, *states])
+        assert code_of(await look(agent, "own-id-of-the-server")) == "task_not_found"
+
+
+@pytest.mark.requirement("tasks-sealed")
+async def test_a_task_begins_with_the_call_tools_too(tasked: Tasked) -> None:
+    """And ends like a call: what it says is cleaned, what it links to leads to the gateway."""
+    link = {"type": "resource_link", "uri": "note://7", "name": "n"}
+    result = {"content": [{"type": "text", "text": "a\u202eb"}, link], "_meta": {"ui": {"resourceUri": "ui://x"}}}
+    states = [{**WORKING, "statusMessage": "o\x07n"}, {"status": "completed", "result": result}]
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        task = await agent.call("call_tool_write", name="web:work", args={"states": states})
+        assert task["resultType"] == "task" and task["statusMessage"] == "on"
+        got = (await ended(agent, task["taskId"]))["result"]
+        assert got["content"][0]["text"] == "ab"
+        assert got["content"][1]["uri"] == "mcpproxy://web/note%3A%2F%2F7"
+        assert got["_meta"]["ui"]["resourceUri"] == "ui://web/x"
+
+
+@pytest.mark.requirement("tasks-sealed")
+async def test_a_task_that_failed_says_so(tasked: Tasked) -> None:
+    """With the server's error, and as cancelled where it was."""
+    error = {"code": -32603, "message": "API rate\x07 limit"}
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        task = await begin(agent, "web", {"status": "failed", "error": error})
+        assert (await ended(agent, task["taskId"]))["error"] == {"code": -32603, "message": "API rate limit"}
+        task = await begin(agent, "web", WORKING)
+        assert (await agent.request("tasks/cancel", taskId=task["taskId"]))["result"]["resultType"] == "complete"
+        assert (await ended(agent, task["taskId"]))["status"] == "cancelled"
+
+
+@pytest.mark.requirement("tasks-outlive")
+async def test_a_task_of_an_http_server_outlives_client_and_gateway(tasked: Tasked) -> None:
+    """One on stdio ends with its server's process, which is said when it begins, and when it is asked for after."""
+    async with tasked.gateway() as gateway, client_of(gateway, "http") as agent:
+        tasks = {name: await begin(agent, name, DONE) for name in ("web", "pipe")}
+    notes = {name: task["_meta"].get("dev.smartmcpproxy/taskEndsWith") for name, task in tasks.items()}
+    assert notes["web"] is None and "stdio" in notes["pipe"]
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        assert (await ended(agent, tasks["web"]["taskId"]))["status"] == "completed"
+        lost = await look(agent, tasks["pipe"]["taskId"])
+        assert code_of(lost) == "task_not_found" and "stdio" in lost["error"]["message"]
+
+
+@pytest.mark.requirement("tasks-outlive")
+async def test_another_run_of_a_stdio_server_answers_for_none_of_the_last(tasked: Tasked) -> None:
+    """Even where it gives the same ids again."""
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        old = await begin(agent, "pipe", DONE, id="same")
+        await gateway.fleet.upstreams["pipe"].restart()
+        with anyio.fail_after(LIMIT_S):
+            while not gateway.tool_lists.is_fresh("pipe"):
+                await gateway.tool_lists.wait_changed()
+        new = await begin(agent, "pipe", DONE, id="same")
+        assert code_of(await look(agent, old["taskId"])) == "task_not_found"
+        assert (await ended(agent, new["taskId"]))["status"] == "completed"
+
+
+@pytest.mark.requirement("tasks-declared")
+async def test_a_client_that_does_not_declare_tasks_gets_none(tasked: Tasked) -> None:
+    """Nor may it look at one; methods of the extension do not exist in the handshake era."""
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        task = await begin(agent, "web", DONE)
+        agent.capabilities = {}
+        answer = await agent.request("tools/call", name="web__work", arguments={"states": [DONE]})
+        assert answer["result"]["content"][0]["text"] == "worked"
+        for method, more in {"tasks/get": {}, "tasks/cancel": {}, "tasks/update": {"inputResponses": {}}}.items():
+            error = (await agent.request(method, taskId=task["taskId"], **more))["error"]
+            assert error["code"] == -32021
+            assert error["data"]["requiredCapabilities"] == {"extensions": {TASKS: {}}}
+        error = (await agent.request("subscriptions/listen", notifications={"taskIds": [task["taskId"]]}))["error"]
+        assert error["code"] == -32021
+        declared = [declared for _, declared in tasked.servers["web"].asked("tools/call")]
+        assert declared == [KNOWS_TASKS, {}]
+        async with in_memory(gateway, "handshake", **KNOWS_TASKS) as old:
+            assert (await old.request("tasks/get", taskId=task["taskId"]))["error"]["code"] == -32601
+
+
+@pytest.mark.requirement("tasks-waited")
+@pytest.mark.parametrize("era", ["handshake", "modern"])
+@pytest.mark.parametrize("tool", ["web__work", "call_tool_write"])
+async def test_a_client_without_tasks_gets_the_result_as_if_there_were_none(
+    tasked: Tasked, era: Any, tool: str
+) -> None:
+    """Of a server that makes nothing but a task of the call: it is waited for, with progress."""
+    states = [WORKING, {**WORKING, "statusMessage": "half"}, DONE]
+    arguments: dict[str, Any] = {"states": states, "demands": True}
+    if tool == "call_tool_write":
+        arguments = {"name": "web:work", "args": arguments}
+    async with tasked.gateway() as gateway, in_memory(gateway, era) as agent:
+        exchange = await agent.begin("tools/call", token=True, name=tool, arguments=arguments)
+        answer = (await asyncio.wait_for(exchange.answer, LIMIT_S))["result"]
+        assert answer["content"][0]["text"] == "worked" and answer.get("resultType") != "task"
+        heard = [exchange.heard.get_nowait()["params"]["message"] for _ in range(exchange.heard.qsize())]
+        assert heard == ["on it", "half"]
+
+
+@pytest.mark.requirement("tasks-waited")
+async def test_what_a_waited_task_comes_to_is_what_the_call_comes_to(tasked: Tasked) -> None:
+    """A tool's failure, the server's error, a cancellation, a state that nobody knows, and no state at all."""
+    failed = {"status": "failed", "error": {"code": -32603, "message": "no luck"}}
+    cases = {
+        "upstream_failed": failed,
+        "task_cancelled": {"status": "cancelled"},
+        "upstream_protocol": {"status": "asleep"},
+        "task_needs_input": ASKING,
+    }
+    async with tasked.gateway() as gateway, in_memory(gateway, "modern") as agent:
+        for code, last in cases.items():
+            answer = await agent.call("call_tool_write", name="web:work", args={"states": [last], "demands": True})
+            assert answer["isError"] and answer["structuredContent"]["error"]["code"] == code, answer
+        tool_error = {"content": [{"type": "text", "text": "sorry"}], "isError": True}
+        states = [{"status": "completed", "result": tool_error}]
+        answer = await agent.call("call_tool_write", name="web:work", args={"states": states, "demands": True})
+        assert answer["isError"] and answer["content"] == tool_error["content"]
+        with anyio.fail_after(LIMIT_S):
+            while not tasked.servers["web"].asked("tasks/cancel"):
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("tasks-waited")
+async def test_a_client_that_gives_up_ends_the_task_that_is_waited_for(tasked: Tasked) -> None:
+    """The server is told with tasks/cancel."""
+    async with tasked.gateway() as gateway, in_memory(gateway, "modern") as agent:
+        arguments = {"states": [WORKING], "demands": True}
+        exchange = await agent.begin("tools/call", token=True, name="web__work", arguments=arguments)
+        await asyncio.wait_for(exchange.heard.get(), LIMIT_S)
+        await agent.cancel(exchange)
+        with anyio.fail_after(LIMIT_S):
+            while not tasked.servers["web"].asked("tasks/cancel"):
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("tasks-answered")
+async def test_a_task_is_answered_by_a_client_that_may_be_asked(tasked: Tasked) -> None:
+    """The question bears the server's name; a server whose user has not allowed it asks nobody."""
+    declared = {**KNOWS_TASKS, "elicitation": {"form": {}}}
+    tasked.entries["web"]["input_requests"] = True
+    async with tasked.gateway() as gateway, client_of(gateway, "memory", **declared) as agent:
+        task = await begin(agent, "web", ASKING)
+        state = await look(agent, task["taskId"])
+        assert state["status"] == "input_required"
+        assert "web" in state["inputRequests"]["who"]["params"]["message"]
+        responses = {"who": {"action": "accept", "content": {"name": "Luca"}}}
+        answer = await agent.request("tasks/update", taskId=task["taskId"], inputResponses=responses)
+        assert answer["result"]["resultType"] == "complete"
+        text = (await ended(agent, task["taskId"]))["result"]["content"][0]["text"]
+        assert json.loads(text) == responses
+        shy = await begin(agent, "pipe", ASKING)
+        assert code_of(await look(agent, shy["taskId"])) == "upstream_protocol"
+
+
+@pytest.mark.requirement("tasks-followed")
+@pytest.mark.parametrize("transport", ["memory", "http"])
+async def test_a_client_is_told_of_each_state_of_its_task(tasked: Tasked, transport: str) -> None:
+    """On the stream that it asked for, acknowledged first, without ids that are none of its own."""
+    async with tasked.gateway() as gateway, client_of(gateway, transport) as agent:
+        task = await begin(agent, "web", {**WORKING, "statusMessage": "half"}, DONE)
+        wanted = {"taskIds": [task["taskId"], "nonsense"], "toolsListChanged": True}
+        heard = await notices(agent, wanted, 3)
+    assert heard[0]["method"] == "notifications/subscriptions/acknowledged"
+    assert heard[0]["params"]["notifications"] == {"taskIds": [task["taskId"]], "toolsListChanged": True}
+    states = [each["params"] for each in heard[1:]]
+    assert {each["method"] for each in heard[1:]} == {"notifications/tasks"}
+    assert [state["status"] for state in states] == ["working", "completed"]
+    assert states[-1]["result"]["content"] == DONE["result"]["content"]
+    assert all(state["taskId"] == task["taskId"] for state in states)
+    assert all(set(each["params"]["_meta"]) == {f"{META}subscriptionId"} for each in heard[1:])
+
+
+async def notices(agent: Agent, wanted: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """The first messages of a stream."""
+    with anyio.fail_after(LIMIT_S):
+        if isinstance(agent, StreamAgent):
+            await agent.begin("subscriptions/listen", notifications=wanted)
+            while len(agent.strays) < count:
+                await asyncio.sleep(0.01)
+            return agent.strays[:count]
+        body = {
+            "jsonrpc": "2.0",
+            "id": "listen",
+            "method": "subscriptions/listen",
+            "params": {"notifications": wanted, "_meta": agent._meta({})},
+        }
+        heard: list[dict[str, Any]] = []
+        async with agent.http.stream("POST", agent._url, json=body, headers=agent._headers(body)) as reply:
+            async for line in reply.aiter_lines():
+                if line.startswith("data:") and line != "data: ":
+                    heard.append(json.loads(line.removeprefix("data:")))
+                if len(heard) == count:
+                    return heard
+        raise AssertionError(heard)
+
+
+@pytest.mark.requirement("tasks-private")
+async def test_a_task_is_its_principals_own(tasked: Tasked) -> None:
+    """Others are told what anybody is told of an id that does not exist, whatever they do with it."""
+    async with tasked.gateway() as gateway:
+        scopes = {"a": Scope(None, "destructive"), "b": Scope(None, "destructive"), "pipe": Scope(("pipe",), "write")}
+        secrets = {name: (await gateway.agent_tokens.create(name, scope)).secret for name, scope in scopes.items()}
+        async with AsyncExitStack() as stack:
+            base = await stack.enter_async_context(served(gateway, token="own-token-of-sixteen-chars"))
+            agents = {
+                name: await stack.enter_async_context(
+                    over_http(base, "modern", {"authorization": f"Bearer {secret}"}, **KNOWS_TASKS)
+                )
+                for name, secret in secrets.items()
+            }
+            secret = {"status": "completed", "result": {"content": [{"type": "text", "text": "of a alone"}]}}
+            task = await begin(agents["a"], "web", secret)
+            nothing = await look(agents["b"], "v1.nonsense")
+            for name in ("b", "pipe"):
+                for method, more in {
+                    "tasks/get": {},
+                    "tasks/cancel": {},
+                    "tasks/update": {"inputResponses": {}},
+                }.items():
+                    answer = await agents[name].request(method, taskId=task["taskId"], **more)
+                    assert answer["error"] == nothing["error"]
+            assert tasked.servers["web"].asked("tasks/get") == tasked.servers["web"].asked("tasks/cancel") == []
+            state = await ended(agents["a"], task["taskId"])
+            assert state["result"]["content"][0]["text"] == "of a alone"
+            await gateway.agent_tokens.revoke("a")
+
+
+@pytest.mark.requirement("tasks-bad")
+async def test_odd_ids_are_those_of_no_task(tasked: Tasked) -> None:
+    """Forged, cut, lengthened, huge, of another kind: one refusal, and the server is not asked."""
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        task = (await begin(agent, "web", DONE))["taskId"]
+        middle = len(task) // 2
+        flipped = task[:middle] + ("A" if task[middle] != "A" else "B") + task[middle + 1 :]
+        for odd in (
+            "",
+            "v1.",
+            task[:-1],
+            task + "A",
+            flipped,
+            task[3:],
+            task * 2,
+            "x" * 100_000,
+            "\ud83d\ude00",
+            "a b\n",
+        ):
+            assert code_of(await look(agent, odd)) == "task_not_found"
+        for params in ({}, {"taskId": 7}, {"taskId": None}, {"taskId": [task]}):
+            assert (await agent.request("tasks/get", **params))["error"]["code"] == -32602
+        for answers in (None, [], "x"):
+            refused = await agent.request("tasks/update", taskId=task, inputResponses=answers)
+            assert refused["error"]["code"] == -32602
+        for odd_ids in (7, [7], task):
+            refused = await agent.request("subscriptions/listen", notifications={"taskIds": odd_ids})
+            assert refused["error"]["code"] == -32602
+        assert tasked.servers["web"].asked("tasks/get") == []
+
+
+@pytest.mark.requirement("tasks-bad")
+async def test_odd_tasks_of_a_server_are_its_fault(tasked: Tasked) -> None:
+    """No id, one without end, a task that nobody declared; a task whose server forgot it is none."""
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        for odd in ({}, {"taskId": ""}, {"taskId": 7}, {"taskId": "x" * 5_000}):
+            result = {"resultType": "task", "status": "working", **odd}
+            answer = await agent.call("call_tool_write", name="web:answer", args={"result": result})
+            assert answer["structuredContent"]["error"]["code"] == "upstream_protocol", answer
+        for inner in ([], "text", None, 7):
+            task = await begin(agent, "web", {"status": "completed", "result": inner})
+            assert code_of(await look(agent, task["taskId"])) == "upstream_protocol"
+        agent.capabilities = {}
+        result = {"resultType": "task", "taskId": "x", "status": "working"}
+        answer = await agent.call("call_tool_write", name="web:answer", args={"result": result})
+        assert answer["isError"] and "not a complete result" in json.dumps(answer)
+
+
+@pytest.mark.requirement("tasks-counted")
+async def test_tasks_are_written_down_and_counted(tasked: Tasked) -> None:
+    """Each look is a request to the server like others: on record without the id, and against its limits."""
+    tasked.entries["web"]["limits"] = {"calls_per_s": 0.001, "burst": 3}
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        task = await begin(agent, "web", WORKING)
+        codes = [code_of(answer) if "error" in (answer := await look(agent, task["taskId"])) else "" for _ in range(3)]
+        assert codes == ["", "", "rate_limited"]
+        with anyio.fail_after(LIMIT_S):
+            while True:
+                page = await gateway.catalog.activity_page(ActivityFilter(kind="call"), 10)
+                rows = [(each.activity.subject, each.activity.outcome) for each in page]
+                if len(rows) == 4:
+                    break
+                await asyncio.sleep(0.01)
+        assert sorted(rows) == [
+            ("web:tasks/get:work", "ok"),
+            ("web:tasks/get:work", "ok"),
+            ("web:tasks/get:work", "rate_limited"),
+            ("web:work", "task"),
+        ]
+
+
+@pytest.mark.requirement("tasks-counted")
+async def test_a_blocked_tools_tasks_are_no_longer_given(tasked: Tasked) -> None:
+    """What its user took away is away."""
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        task = await begin(agent, "web", DONE)
+        await gateway.approvals.block("web:work", "tester")
+        assert code_of(await look(agent, task["taskId"])) == "task_not_found"

@@ -1,0 +1,174 @@
+"""What is done on the page is what the command line does: the same operations, the same records."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from page_gateway import Opened, browser, field_of, opened, tool
+
+from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.telemetry import ActivityKind
+
+pytestmark = pytest.mark.anyio
+
+SEEN = [
+    tool("a", "Echo a text."),
+    tool(
+        "c",
+        "Counts words.",
+        inputSchema={
+            "type": "object",
+            "properties": {
+                "n": {"type": "integer"},
+                "mode": {"enum": ["x", 2]},
+                "deep": {"type": "boolean"},
+                "body": {"type": "string"},
+                "more": {"type": "array"},
+            },
+            "required": ["n"],
+        },
+    ),
+]
+
+
+@pytest.fixture
+async def there(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
+    """A gateway whose server changed one tool and has a new one."""
+    async with opened(tmp_path_factory.mktemp("actions"), SEEN) as found:
+        await found.turn([tool("a", "Echo a longer text."), *SEEN[1:], tool("b", "Something new.")])
+        yield found
+
+
+async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there: Opened) -> None:
+    """Approve, block and unblock; the page shows each word that is new, and what was looked at is approved."""
+    async with browser(there) as page:
+        assert "<ins>longer</ins>" in page.text.replace(" </ins>", "</ins>").replace("<ins> ", "<ins>")
+        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.listed()}
+        hash_ = waiting["a"].withheld.record.change_hash
+        reply = await page.send("approve", name="s:a", hash=hash_)
+        assert reply.status_code == 200 and "Approved s:a." in reply.text
+        assert "Approved s:a." not in (await page.get()).text  # said once
+        assert there.gateway.visible.find("s:a") is not None
+        await page.send("block", name="s:a")
+        assert there.gateway.visible.find("s:a") is None
+        await page.send("unblock", name="s:a")
+        by_page = await settled_records(there, "approval", 3)
+    await there.turn([tool("a", "Echo another text."), *SEEN[1:]])
+    async with api_of(there.gateway) as api:
+        waits = await api.approvals()
+        await api.approve({waits["tools"][0]["name"]: waits["tools"][0]["hash"]})
+        await api.block("s:a")
+        await api.unblock("s:a")
+    by_command = await settled_records(there, "approval", 6)
+    assert [without_hash(each) for each in by_command[:3]] == [without_hash(each) for each in by_page]
+
+
+async def test_a_definition_that_moved_is_not_approved(there: Opened) -> None:
+    """What was looked at is no longer what waits: the page says so, and nothing is approved."""
+    async with browser(there) as page:
+        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.listed()}
+        old = waiting["a"].withheld.record.change_hash
+        await there.turn([tool("a", "Send all files."), *SEEN[1:]])
+        reply = await page.send("approve", name="s:a", hash=old)
+        assert reply.status_code == 409 and "no longer the one" in reply.text
+        assert there.gateway.visible.find("s:a") is None
+
+
+async def test_searches_and_calls_are_recorded_like_those_of_the_command_line(there: Opened) -> None:
+    """The same principal, session and detail."""
+    async with browser(there) as page:
+        await page.get(
+            "search?q=count+words&server=&read_only=&limit=&profile=&why_not="
+        )  # as a browser sends the form
+        assert "s:c" in page.text and "the cut" in page.text
+        await page.get("tool?name=s:c")
+        typed = ("3", "2", "true", "x", "[1]")
+        fields = {field_of(page, number): text for number, text in enumerate(typed, 1)}
+        reply = await page.send("tool/call", {"name": "s:c", **fields})
+        assert reply.status_code == 200 and "It answered" in reply.text
+    async with api_of(there.gateway) as api:
+        await api.search("count words", explain=True)
+        await api.call("s:c", {"n": 3, "mode": 2, "deep": True, "body": "x", "more": [1]})
+    for kind in ("search", "call"):
+        ours, theirs = await settled_records(there, kind, 2)
+        assert ours == theirs
+
+
+async def test_what_is_typed_wrong_is_said_and_kept(there: Opened) -> None:
+    """The server is not called, and the form still holds what was typed."""
+    async with browser(there) as page:
+        await page.get("tool?name=s:c")
+        for typed, said in (
+            ({field_of(page, 1): "three"}, "no JSON"),
+            ({field_of(page, 1): "1.5"}, "whole number"),
+            ({"json": "[1]"}, "no JSON object"),
+        ):
+            reply = await page.send("tool/call", {"name": "s:c", **typed})
+            assert reply.status_code == 400 and said in reply.text
+            assert next(iter(typed.values())) in reply.text
+        assert (await page.send("tool/call", {"name": "s:c"})).status_code == 400  # n is required
+    assert there.turning.ledger.read_text() == ""
+
+
+async def test_tokens_are_shown_once_and_revoked(there: Opened) -> None:
+    """In the answer to the form, at no address that could be opened again."""
+    async with browser(there) as page:
+        await page.get("clients")
+        reply = await page.send("tokens", name="ci", access="write", days="7", server="s")
+        assert reply.status_code == 200 and "mcpp_" in reply.text
+        assert "mcpp_" not in (await page.get("clients")).text
+        (made,) = await there.gateway.agent_tokens.tokens()
+        assert (made.name, made.servers, made.access) == ("ci", ("s",), "write")
+        assert made.expires_s is not None and round(made.expires_s - made.created_s) == 7 * 86_400
+        again = await page.send("tokens", name="ci", access="read", days="")
+        assert again.status_code == 409 and "already" in again.text and 'value="ci"' in again.text
+        assert "Revoked" in (await page.send("tokens/revoke", name="ci")).text
+        assert (await there.gateway.agent_tokens.tokens())[0].revoked_s is not None
+
+
+async def test_servers_are_added_edited_and_removed(there: Opened) -> None:
+    """With the records that the command line leaves; text that is no entry stays in the form."""
+    async with browser(there) as page:
+        await page.get("servers/new")
+        entry = '{"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "a-secret-of-ours"}, "disabled": true}'
+        assert (await page.send("servers/add", name="two", entry="{")).status_code == 400
+        assert (await page.send("servers/add", name="a__b", entry=entry)).status_code == 400 and "a__b" in page.text
+        assert "added" in (await page.send("servers/add", name="two", entry=entry)).text
+        assert "a-secret-of-ours" not in page.text
+        found = await there.gateway.management.server("two", "operator")
+        changed = '{"url": "http://127.0.0.1:9/other", "disabled": true}'
+        old = await page.send("server/edit", name="two", entry=changed, revision="another")
+        assert old.status_code == 409 and "/other" in old.text
+        await page.send("server/edit", name="two", entry=changed, revision=found.revision)
+        assert there.gateway.config.servers()["two"].raw["url"].endswith("/other")
+        await page.send("server/operate", name="two", operation="enable")
+        await page.send("server/remove", name="two")
+        assert "two" not in there.gateway.config.servers()
+        assert (await page.send("server/operate", name="s", operation="explode")).status_code == 400
+        await page.send("server/operate", name="s", operation="restart")
+        by_page = (await settled_records(there, "config", 6))[:6]
+    async with api_of(there.gateway) as api:
+        body = {"name": "two", "config": {"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "x"}, "disabled": True}}
+        await api.manage("POST", "servers", body)
+        await api.manage("PUT", "servers/two", {"config": {"url": "http://127.0.0.1:9/other", "disabled": True}})
+        await api.manage("POST", "servers/two/enable")
+        await api.manage("DELETE", "servers/two")
+        await api.manage("POST", "servers/s/restart")
+    refused = [each for each in by_page if each["outcome"] != "ok"]
+    assert [each["outcome"] for each in refused] == ["revision_conflict"]
+    by_command = (await settled_records(there, "config", 12))[:5]
+    assert by_command == [each for each in by_page if each["outcome"] == "ok"][:5]
+
+
+async def settled_records(there: Opened, kind: ActivityKind, count: int) -> list[dict[str, Any]]:
+    """The records, once there are so many: they are stored a quarter of a second late."""
+    async with asyncio.timeout(60):
+        while len(found := await there.records(kind)) < count:
+            await asyncio.sleep(0)
+    return found
+
+
+def without_hash(record: dict[str, Any]) -> dict[str, Any]:
+    """A record apart from the definition that it is about."""
+    return record | {"detail": {key: value for key, value in record["detail"].items() if key != "hash"}}

@@ -1,0 +1,97 @@
+"""Definitions are hostile text: shown with what they hide, never as markup; and there may be very many."""
+
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from hostile_catalog import HIDDEN, MARKUP, hostile, many
+from page_gateway import Browser, Markup, Opened, browser, field_of, opened, tool
+
+from smart_mcp_proxy.web.collector import collecting
+
+pytestmark = pytest.mark.anyio
+
+PAGE_LIMIT_BYTES = 1_000_000
+PAGE_MS = 200
+
+
+async def test_nothing_that_a_server_says_is_markup(tmp_path: Path) -> None:
+    """Visible or waiting, in lists, definitions, forms, results, records and the titles of pages."""
+    async with opened(tmp_path, hostile()) as there, browser(there) as page:
+        await look_through(there, page)
+        await page.get("tool?name=s:markup")
+        reply = await page.send("tool/call", {"name": "s:markup", field_of(page, 1): MARKUP + HIDDEN})
+        assert "It answered" in reply.text and Markup(reply.text).harm() == []
+        for place in ("search?q=" + quote(MARKUP), "activity?tool=" + quote(MARKUP), "tools?name=" + quote(MARKUP)):
+            assert Markup((await page.get(place)).text).harm() == []
+        assert (await page.get("record?id=" + quote(MARKUP))).status_code == 404
+        await there.turn([each | {"description": MARKUP + HIDDEN} for each in hostile()])
+        await look_through(there, page)
+
+
+async def test_hidden_characters_are_named(tmp_path: Path) -> None:
+    """Direction marks, zero widths, tags with what they say, and control characters; none is left as it is."""
+    async with opened(tmp_path, [tool("a")]) as there, browser(there) as page:
+        await there.turn([tool("a", HIDDEN)])
+        for place in ("", "tool?name=s:a"):
+            text = (await page.get(place)).text
+            assert "U+202E" in text and "U+2066" in text and "U+200B" in text and "U+FEFF" in text and "U+001B" in text
+            assert "hidden characters that say: hide!" in text
+            assert not set(text) & set("\u202e\u2066\u2069\u200b\ufeff\x1b\U000e0068")
+
+
+async def look_through(there: Opened, page: Browser) -> None:
+    """Opens every place that shows what the server says."""
+    names = [str(record.key) for record in there.gateway.visible.records()]
+    names += [str(each.record.key) for each in there.gateway.approvals.withheld()]
+    assert len(names) >= 6
+    places = ["", "tools", "servers", "server?name=s", "search?q=plain+word", "activity", "settings", "clients"]
+    places += [f"tool?name={quote(name)}" for name in names]
+    for place in places:
+        reply = await page.get(place)
+        assert reply.status_code == 200, (place, reply.text[:2_000])
+        assert Markup(reply.text).harm() == [], place
+        assert "49" not in reply.text.partition("template")[2][:200], place
+        assert len(reply.content) < PAGE_LIMIT_BYTES, (place, len(reply.content))
+        assert not set(reply.text) & set("\u202e\u2066\u2069\u200b\ufeff\x1b"), place
+
+
+@pytest.mark.long
+async def test_ten_thousand_tools_take_no_page_longer_than_200_ms(tmp_path: Path) -> None:
+    """The 95th percentile of the best of three rounds, visible and then all waiting; no page is long."""
+    # As a process that serves has it: else every fourth page waits for the collector.
+    async with opened(tmp_path, many(10_000)) as there, browser(there) as page, collecting():
+        await measure(page, there)
+        await there.turn(many(10_000, "Does another thing."))
+        assert len(there.gateway.approvals.withheld()) == 10_000
+        await measure(page, there)
+
+
+async def measure(page: Browser, there: Opened) -> None:
+    """Asserts on each place."""
+    places = ["", "?offset=5000", "servers", "server?name=s", "tools", "tools?offset=9950", "tools?name=tool_09"]
+    places += ["tool?name=s:tool_01000", "tool?name=s:tool_00001", "activity", "clients", "saved", "settings"]
+    places += ["search?q=does+a+thing"]
+    slow = {}
+    for place in places:
+        await page.get(place)  # what is made once for a catalog is made
+        best = await p95_ms(page, place)
+        for _ in range(2):
+            best = best if best <= PAGE_MS else min(best, await p95_ms(page, place))
+        print(f"{place or 'needs you':32} {best:6.1f} ms {len(page.text):8,} characters")
+        assert len(page.text) < PAGE_LIMIT_BYTES
+        if best > PAGE_MS:
+            slow[place] = best
+    assert slow == {}
+
+
+async def p95_ms(page: Browser, place: str) -> float:
+    """Of 20 requests."""
+    taken = []
+    for _ in range(20):
+        begun = time.perf_counter()
+        reply = await page.get(place)
+        taken.append((time.perf_counter() - begun) * 1_000)
+        assert reply.status_code == 200
+    return sorted(taken)[18]

@@ -1,0 +1,86 @@
+"""The page with sign-in at an OpenID Connect provider: who is an operator there comes in without a link."""
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from html import unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import keyring
+import pytest
+from keyring.backends.fail import Keyring as NoKeyring
+from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider
+from page_gateway import Browser, listening, opened, stranger, tool
+from pydantic import SecretStr
+
+from smart_mcp_proxy.web.listening import bind
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
+
+FORM = re.compile(r'<form[^>]*action="([^"]*)"[^>]*>(.*?)</form>', re.DOTALL)
+FIELD = re.compile(r'name="([^"]+)"[^>]*value="([^"]*)"')
+
+
+@asynccontextmanager
+async def world(folder: Path, **settings: Any) -> AsyncIterator[tuple[Browser, OpenIdProvider]]:
+    """A browser that nobody let in, at a gateway whose people sign in at a provider; Ann may use the gateway."""
+    keyring.set_keyring(NoKeyring())
+    provider = OpenIdProvider()
+    listener = bind("127.0.0.1", 0)
+    base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with listening(provider.app) as provider.base:
+        given = {
+            "oidc_url": provider.config_url,
+            "oidc_client_id": CLIENT_ID,
+            "oidc_client_secret": SecretStr(CLIENT_SECRET),
+            "oidc_users": ("ann@example.com=write",),
+            "public_url": base,
+        }
+        gateway = opened(folder, [tool("a")], listener=listener, **(given | settings))
+        async with gateway as there, stranger(there) as browser:
+            yield browser, provider
+
+
+async def signed_in(browser: Browser) -> None:
+    """Goes the whole way and says yes on every page."""
+    page = await browser.client.get("/ui/sign-in", follow_redirects=True)
+    while (form := FORM.search(page.text)) is not None:
+        fields = {name: unescape(value) for name, value in FIELD.findall(form[2])}
+        fields |= {"action": "approve"} if "action" in fields else {"login": "somebody", "password": "something"}
+        address = urljoin(str(page.url), unescape(form[1]))
+        own = {"origin": "{0.scheme}://{0.netloc}".format(urlsplit(address))}
+        page = await browser.client.post(address, data=fields, headers=own, follow_redirects=True)
+    browser.text = page.text
+
+
+async def test_an_operator_signs_in_at_the_provider(tmp_path: Path) -> None:
+    """And has the rights of the network: what they add is quarantined. The provider's tokens are given back."""
+    async with world(tmp_path, oidc_operators=("ann@example.com",)) as (browser, provider):
+        assert 'href="/ui/sign-in"' in (await browser.get()).text
+        await signed_in(browser)
+        assert "You are in" in browser.text
+        assert (await browser.get()).status_code == 200
+        assert provider.revoked
+        await browser.get("servers/new")
+        await browser.send("servers/add", name="new", entry='{"command": "true"}')
+        assert '"quarantined": true' in (tmp_path / "mcp_config.json").read_text()
+
+
+async def test_who_may_use_the_gateway_alone_does_not_see_the_page(tmp_path: Path) -> None:
+    """Nor does a browser that did not begin the sign-in."""
+    async with world(tmp_path, oidc_operators=("bob@example.com",)) as (browser, _):
+        await signed_in(browser)
+        assert "not as somebody who may use this page" in browser.text
+        assert (await browser.get()).status_code == 401
+        reply = await browser.client.get("/ui/signed-in?code=x&state=y")
+        assert reply.status_code == 403 and "not begun in this browser" in reply.text
+
+
+async def test_without_operators_there_is_no_such_way(tmp_path: Path) -> None:
+    """The link of the command line is the only one."""
+    async with world(tmp_path) as (browser, _):
+        assert "/ui/sign-in" not in (await browser.get()).text
+        assert (await browser.client.get("/ui/sign-in")).status_code == 404
+        assert (await browser.client.get("/ui/signed-in")).status_code == 404
