@@ -8,8 +8,10 @@ __all__ = ["TRACE_PARENT", "TRACE_STATE", "TraceParent", "parent_in", "trace_fie
 
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
-_PARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
-"""Source: W3C Trace Context, section 3.2."""
+_PARENT: Final = re.compile(
+    r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]{0,200})?", re.ASCII
+)
+"""What later versions add is printable, and short: it becomes a header. Source: W3C Trace Context, section 3.2."""
 _STATE: Final = re.compile(r"[\x20-\x7e]{1,512}", re.ASCII)
 """Printable, and short: it becomes a header. Source: W3C Trace Context, section 3.3.1."""
 _SAMPLED: Final = 0x01

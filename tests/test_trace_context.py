@@ -35,6 +35,7 @@ def test_a_later_version_may_say_more() -> None:
     [
         *("", "00", GOOD.upper(), f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01"),
         *(f"{GOOD}\r\nx-evil: 1", f" {GOOD}", f"{GOOD}\n", GOOD[:-1], 7, None, [GOOD], {"a": GOOD}),
+        *(f"01-{TRACE}-{SPAN}-01-{more}" for more in ("a\rx-evil: 1", "a\nx-evil: 1", "\u00e9", "a" * 201)),
     ],
 )
 def test_what_is_no_context_is_neither_parent_nor_header(value: object) -> None:
