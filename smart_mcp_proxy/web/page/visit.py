@@ -3,10 +3,12 @@
 import base64
 import hmac
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp
@@ -153,7 +155,8 @@ class Visit:
             "note": note,
             "note_is_bad": is_bad,
         }
-        response = self._renderer.page(template, status, **common | values)
+        # What servers say may be long, and calls are not to wait until it is escaped.
+        response = await to_thread.run_sync(partial(self._renderer.page, template, status, **common | values))
         if note:
             response.delete_cookie(cookie_name(self.request, "note"), path="/ui")
         return response
@@ -187,6 +190,5 @@ class Visit:
 
 def _local(address: str, default: str) -> str:
     """An address of the page itself; the default in place of any other."""
-    found = urlsplit(address)
-    is_ours = not found.scheme and not found.netloc and found.path.startswith("/ui/") and address.isprintable()
-    return address if is_ours and "\\" not in address else default
+    is_ours = address.startswith("/ui/") and address.isprintable() and "\\" not in address
+    return address if is_ours else default

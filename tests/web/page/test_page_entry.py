@@ -92,6 +92,36 @@ async def test_a_form_of_another_site_changes_nothing(there: Opened) -> None:
         assert await there.gateway.catalog.activity_page(ActivityFilter(kind="approval"), 10) == ()
 
 
+async def test_a_page_of_another_port_asks_for_nothing_unseen(there: Opened) -> None:
+    """A browser sends it the cookie and no Origin with an image or a plain fetch; it may lead somebody here."""
+    async with browser(there) as found:
+        for site, dest, status in (
+            ("same-site", "image", 403),
+            ("same-site", "empty", 403),
+            ("cross-site", "iframe", 403),
+            ("same-site", "document", 200),
+            ("same-origin", "empty", 200),
+            ("none", "document", 200),
+        ):
+            headers = {"sec-fetch-site": site, "sec-fetch-dest": dest}
+            assert (await found.client.get("/ui/search?q=a", headers=headers)).status_code == status, (site, dest)
+        async with asyncio.timeout(60):
+            while len(await there.records("search")) < 3:
+                await asyncio.sleep(0)
+        assert len(await there.records("search")) == 3
+
+
+async def test_a_form_leads_back_to_places_of_the_page_only(tmp_path: Path) -> None:
+    """Whatever it names; what is no address at all is no defect."""
+    async with opened(tmp_path, [tool("a")]) as there, browser(there) as found:
+        token = re.search(r'name="csrf" value="(\w+)"', found.text)
+        assert token is not None
+        for back in ("//[", "http://[", "https://evil.example/ui/", "//evil.example/ui/", "/ui/\\evil", "/ui/\r\nx: 1"):
+            fields = {"csrf": token[1], "name": "s", "operation": "refresh", "back": back}
+            reply = await found.client.post("/ui/server/operate", data=fields, headers={"origin": there.base})
+            assert (reply.status_code, reply.headers["location"]) == (303, "/ui/server?name=s"), back
+
+
 async def test_each_page_keeps_to_a_policy_without_inline_scripts_or_styles(there: Opened) -> None:
     """And loads nothing but its own files, of this host."""
     async with browser(there) as found:
