@@ -2,14 +2,15 @@
 
 import hashlib
 import json
-import math
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.visit import Form
 
-__all__ = ["WHOLE", "Field", "arguments_of", "fields_of"]
+__all__ = ["WHOLE", "Field", "arguments_of", "fields_of", "json_of"]
 
 WHOLE: Final = "json"
 """Field of all arguments as JSON, which counts in place of the others where something is in it."""
@@ -83,7 +84,7 @@ def arguments_of(form: Form, fields: tuple[Field, ...]) -> dict[str, Any]:
     """
     whole = form.text(WHOLE).strip()
     if whole:
-        value = _json("The arguments", whole)
+        value = json_of("The arguments", whole, "Put texts into quotation marks.")
         if not isinstance(value, dict):
             raise RequestError("The arguments are no JSON object.", hint='Write them as {"name": value}.')
         return value
@@ -94,8 +95,8 @@ def arguments_of(form: Form, fields: tuple[Field, ...]) -> dict[str, Any]:
 def _value(field: Field, text: str) -> Any:
     if field.kind in ("text", "long"):
         return text
-    value = _json(f"{field.key[:60]!r}", text)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    value = json_of(f"{field.key[:60]!r}", text, "Put texts into quotation marks.")
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if field.kind == "integer" and not (is_number and isinstance(value, int)):
         raise RequestError(f"{field.key[:60]!r} is {text[:40]!r}.", hint="Type a whole number.")
     if field.kind == "number" and not is_number:
@@ -103,8 +104,13 @@ def _value(field: Field, text: str) -> Any:
     return value
 
 
-def _json(what: str, text: str) -> Any:
+def json_of(what: str, text: str, hint: str) -> Any:
+    """The value that somebody typed as JSON; nothing that JSON has not, such as NaN or half a character.
+
+    Raises:
+        RequestError: It is none.
+    """
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise RequestError(f"{what}: {text[:40]!r} is no JSON: {exc}.", hint="Put texts into quotation marks.") from exc
+        return msgspec.json.decode(text.encode())
+    except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
+        raise RequestError(f"{what}: {text[:40]!r} is no JSON: {exc}.", hint=hint) from exc

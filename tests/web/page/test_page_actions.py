@@ -1,6 +1,7 @@
 """What is done on the page is what the command line does: the same operations, the same records."""
 
 import asyncio
+import html
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -29,6 +30,7 @@ SEEN = [
             "required": ["n"],
         },
     ),
+    tool("d", inputSchema={"type": "object", "properties": {"x": {"type": "number", "maximum": 9}}}),
 ]
 
 
@@ -119,11 +121,17 @@ async def test_what_is_typed_wrong_is_said_and_kept(there: Opened) -> None:
             ({field_of(page, 1): "three"}, "no JSON"),
             ({field_of(page, 1): "1.5"}, "whole number"),
             ({"json": "[1]"}, "no JSON object"),
+            ({"json": r'{"n": "\ud800"}'}, "no JSON"),
+            ({"json": '{"n": NaN}'}, "no JSON"),
+            ({"json": '{"n": 1e999}'}, "no JSON"),
         ):
             reply = await page.send("tool/call", {"name": "s:c", **typed})
             assert reply.status_code == 400 and said in reply.text
-            assert next(iter(typed.values())) in reply.text
+            assert next(iter(typed.values())) in html.unescape(reply.text)
         assert (await page.send("tool/call", {"name": "s:c"})).status_code == 400  # n is required
+        await page.get("tool?name=s:d")
+        number = await page.send("tool/call", {"name": "s:d", field_of(page, 1): "1" + "0" * 400})
+        assert number.status_code == 400 and "The gateway itself failed" not in number.text
     assert there.turning.ledger.read_text() == ""
 
 

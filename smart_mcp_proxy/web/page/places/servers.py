@@ -6,6 +6,8 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.web.page.arguments import json_of
+from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.operations import OperationError, part
 from smart_mcp_proxy.web.page.place import Place
 from smart_mcp_proxy.web.page.visit import Visit
@@ -44,7 +46,7 @@ async def _one(
         sign_in=sign_in,
         logs=logs,
         tools=tools,
-        entry=json.dumps(server["config"], indent=2, ensure_ascii=False) if entry is None else entry,
+        entry=_text_of(server["config"]) if entry is None else entry,
         problem=problem,
     )
 
@@ -110,16 +112,19 @@ async def _add(visit: Visit) -> Response:
     return visit.to(f"/ui/server?name={part(done['name'])}", _note(done))
 
 
+def _text_of(config: dict[str, Any]) -> str:
+    """An entry to edit; where it hides something every character beyond ASCII is written out."""
+    text = json.dumps(config, indent=2, ensure_ascii=False)
+    return json.dumps(config, indent=2) if has_hidden(text) else text
+
+
 def _entry(text: str) -> dict[str, Any]:
     """A server's entry.
 
     Raises:
         RequestError: The text is no JSON object.
     """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as exc:
-        raise RequestError(f"The entry is no JSON: {exc}.", hint="Write it as a server file has it.") from exc
+    value = json_of("The entry", text, "Write it as a server file has it.")
     if not isinstance(value, dict):
         raise RequestError("The entry is no object.", hint='Write it as {"url": ...} or {"command": ...}.')
     return value
