@@ -8,7 +8,21 @@ from starlette.types import ASGIApp
 
 from smart_mcp_proxy.web.page.visit import Visit
 
-__all__ = ["Place"]
+__all__ = ["Limits", "Place"]
+
+
+class Limits(NamedTuple):
+    """How much of a definition a place shows; what is more is counted.
+
+    Attributes:
+        fields: Of its fields.
+        path: Characters of a field's path.
+        text: Characters of a run of words.
+    """
+
+    fields: int
+    path: int
+    text: int
 
 
 class Place(NamedTuple):

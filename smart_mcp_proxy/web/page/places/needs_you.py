@@ -1,18 +1,20 @@
 """Needs you: all that waits for a person, each with its one action."""
 
-from typing import Final
+from typing import Any, Final
 
 from starlette.responses import Response
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.web.page.hidden import TEXT_CHARS
 from smart_mcp_proxy.web.page.operations import part
-from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.place import Limits, Place
 from smart_mcp_proxy.web.page.visit import Visit
 
 __all__ = ["PLACES"]
 
 SHOWN: Final = 10
 """Definitions on a page: a person reads them one by one."""
+LIMITS: Final = Limits(fields=40, path=300, text=TEXT_CHARS)
 LOG_LINES: Final = 5
 
 
@@ -20,6 +22,8 @@ async def _show(visit: Visit) -> Response:
     start, server = visit.number("offset"), visit.asked("server") or None
     wanted = {"limit": SHOWN, "offset": start, "changes": "true", "blocked": "false", "server": server}
     waiting = await visit.ask("GET", "approvals", wanted)
+    for tool in waiting["tools"]:
+        tool["is_whole"] = _is_whole(tool["changes"])
     status = await visit.ask("GET", "status")
     facts = {}
     for each in status["servers"]:
@@ -28,7 +32,19 @@ async def _show(visit: Visit) -> Response:
             facts[name] = await visit.ask("GET", f"servers/{part(name)}")
         elif each["state"] == "error":
             facts[name] = await visit.ask("GET", f"servers/{part(name)}/logs", {"lines": LOG_LINES})
-    return await visit.page("needs_you.html", waiting=waiting, facts=facts, start=start, limit=SHOWN, server=server)
+    return await visit.page(
+        "needs_you.html", waiting=waiting, facts=facts, start=start, limit=SHOWN, server=server, limits=LIMITS
+    )
+
+
+def _is_whole(changes: list[dict[str, Any]]) -> bool:
+    """Whether a definition is shown with all that it says: nobody approves here what is not on the page."""
+    is_cut = any(
+        len(change["path"]) > LIMITS.path
+        or any(len(words["text"]) > LIMITS.text for words in change["words"] if words["kind"] == "added")
+        for change in changes
+    )
+    return len(changes) <= LIMITS.fields and not is_cut
 
 
 async def _approve(visit: Visit) -> Response:

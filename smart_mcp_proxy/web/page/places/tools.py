@@ -7,13 +7,15 @@ from starlette.responses import Response
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.web.page.arguments import Field, arguments_of, fields_of
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.place import Limits, Place
 from smart_mcp_proxy.web.page.visit import Form, Visit
 
 __all__ = ["PLACES"]
 
 SHOWN: Final = 50
 HISTORY: Final = 20
+LIMITS: Final = Limits(fields=1_000, path=2_000, text=100_000)
+"""Of a definition on its own page: far more than one that is meant to be read."""
 STATES: Final = ("all", "visible", "withheld")
 
 
@@ -69,6 +71,7 @@ async def _one(
         form=form,
         result=result,
         problem=problem,
+        limits=LIMITS,
     )
 
 
