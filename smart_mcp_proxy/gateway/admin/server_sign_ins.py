@@ -8,6 +8,7 @@ from typing import Final, Literal
 from anyio import to_thread
 
 from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, RequestError
+from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
 from smart_mcp_proxy.servers import ServerConfig, expand, read_oauth, require_named, secrets_of
 from smart_mcp_proxy.telemetry import secrets_hidden, spawn
 from smart_mcp_proxy.upstream import CallbackServer, SignIns
@@ -43,6 +44,12 @@ class _Begun:
         self.is_asked = asyncio.Event()
         self.browser: CallbackServer | None = None
         self.task: asyncio.Task[None] | None = None
+
+    def end(self) -> None:
+        """End it; whoever waits for its address waits no longer."""
+        if self.task is not None:
+            self.task.cancel()
+        self.is_asked.set()  # one that had not even started says nothing any more
 
 
 class ServerSignIns:
@@ -87,6 +94,7 @@ class ServerSignIns:
         Raises:
             ServerNotFoundError: There is no server of that name.
             RequestError: Nobody signs in to it.
+            QuarantinedError: It waits for approval: nothing is asked of it before.
             ConfigError: Its entry cannot be used.
         """
         config = await self._configured(name)
@@ -97,7 +105,7 @@ class ServerSignIns:
             async with asyncio.timeout(ASKED_S):
                 await begun.is_asked.wait()
         except TimeoutError:
-            self._end(name)
+            begun.end()
             begun.shown = ServerSignIn("failed", problem=f"Server {name!r} did not say where to sign in.")
         return begun.shown
 
@@ -126,9 +134,8 @@ class ServerSignIns:
             await asyncio.wait(tasks)
 
     def _end(self, name: str) -> None:
-        begun = self._begun.get(name)
-        if begun is not None and begun.task is not None:
-            begun.task.cancel()
+        if (begun := self._begun.get(name)) is not None:
+            begun.end()
 
     async def _run(self, config: ServerConfig, begun: _Begun) -> None:
         try:
@@ -161,6 +168,8 @@ class ServerSignIns:
         servers = self._servers()
         require_named(name, servers)
         config = servers[name]
+        if config.quarantined:
+            raise server_quarantined(name)
         if config.transport == "stdio":
             raise RequestError(
                 f"Server {name!r} is a program started here; nobody signs in to it.",
