@@ -77,8 +77,10 @@ def with_context(meta: Mapping[str, Any], headers: Mapping[str, str]) -> Mapping
     """
     if TRACE_PARENT not in headers or TRACE_PARENT in meta:
         return meta
-    found = {name: headers[name] for name in (TRACE_PARENT, TRACE_STATE) if name in headers}
-    return {**meta, **found} if parent_in(found) is not None else meta
+    if _parent_in(headers) is None:
+        return meta
+    found, state = {TRACE_PARENT: headers[TRACE_PARENT]}, _state_in(headers)
+    return {**meta, **found, TRACE_STATE: state} if state else {**meta, **found}
 
 
 def _state_in(meta: Mapping[str, Any]) -> str:

@@ -57,4 +57,5 @@ def test_a_header_counts_where_meta_says_nothing() -> None:
     own = {"traceparent": f"00-{TRACE}-{SPAN}-00"}
     assert with_context(own, headers) is own
     assert with_context({}, {"traceparent": "evil"}) == {}
+    assert with_context({}, {"traceparent": GOOD, "tracestate": "a" * 513}) == {"traceparent": GOOD}
     assert with_context({}, {}) == {}

@@ -11,9 +11,10 @@ from smart_mcp_proxy.servers.expand import references
 __all__ = ["reviewed", "warnings_about"]
 
 _STEERING = re.compile(
-    r"NODE_OPTIONS|NODE_PATH|LD_.*|DYLD_.*|PYTHON.*|PERL5.*|RUBY.*|JAVA_TOOL_OPTIONS|PATH|BASH_ENV|ENV"
+    r"NODE_OPTIONS|NODE_PATH|LD_.*|DYLD_.*|PYTHON.*|PERL5.*|RUBY.*|JAVA_TOOL_OPTIONS|PATH|BASH_ENV|ENV|"
+    r"NPM_CONFIG_.*|UV_.*|PIP_.*|DOCKER_.*|CONTAINER_.*|NUGET_.*|DOTNET_.*"
 )
-"""Variables by which a trusted program is made to load or start something else."""
+"""Variables by which a trusted program is made to load or start something else, and package managers to fetch it."""
 
 
 def reviewed(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -94,7 +94,16 @@ def test_what_waits_for_approval_is_shown_in_full(home: Path, run: Run, words: l
 
 def test_an_approval_without_a_question_warns_too(home: Path, run: Run) -> None:
     """Of variables that make a program load something else."""
-    for name in ("NODE_OPTIONS", "LD_PRELOAD", "PYTHONPATH", "PATH", "BASH_ENV"):
+    for name in (
+        "NODE_OPTIONS",
+        "LD_PRELOAD",
+        "PYTHONPATH",
+        "PATH",
+        "BASH_ENV",
+        "npm_config_registry",
+        "UV_DEFAULT_INDEX",
+        "DOCKER_HOST",
+    ):
         entry = {"command": "x", "env": {name: "/tmp"}, "quarantined": True}
         (home / "mcp_config.json").write_text(json.dumps({"mcpServers": {"new": entry}}))
         done = approved_unasked(run, "new")
