@@ -57,6 +57,18 @@ async def test_an_entry_to_edit_hides_nothing(tmp_path: Path) -> None:
         assert "\u00fcber" in (await page.get("server?name=plain")).text
 
 
+async def test_an_entry_that_waits_is_shown_with_the_warnings_of_the_command_line(tmp_path: Path) -> None:
+    """On both pages that have the button: what would be loaded, and whose secret would go where."""
+    entry = {"command": "true", "args": ["${env:HOME}"], "env": {"LD_PRELOAD": "/tmp/x.so"}, "quarantined": True}
+    others = {"q": entry, "fine": {"command": "true", "quarantined": True}}
+    async with opened(tmp_path, [tool("a")], others) as there, browser(there) as page:
+        for place, is_warned in (("", True), ("server?name=q", True), ("server?name=fine", False)):
+            text = (await page.get(place)).text
+            assert "Approve server" in text
+            assert ("The variable LD_PRELOAD can make" in text) == is_warned, place
+            assert ("the environment variable HOME: once you approve" in text) == is_warned, place
+
+
 async def test_nobody_approves_what_is_not_on_the_page(tmp_path: Path) -> None:
     """A long definition, or one with very many fields, is approved on its own page, which shows more of it."""
     many_fields = {"type": "object", "properties": {f"p{number:05}": {"type": "string"} for number in range(20_000)}}

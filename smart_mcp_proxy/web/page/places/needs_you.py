@@ -5,6 +5,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.hidden import TEXT_CHARS
 from smart_mcp_proxy.web.page.operations import part
 from smart_mcp_proxy.web.page.place import Limits, Place
@@ -30,6 +31,7 @@ async def _show(visit: Visit) -> Response:
         name = each["name"]
         if each["state"] == "quarantined":
             facts[name] = await visit.ask("GET", f"servers/{part(name)}")
+            facts[name]["warnings"] = warnings_about(facts[name]["config"])
         elif each["state"] == "error":
             facts[name] = await visit.ask("GET", f"servers/{part(name)}/logs", {"lines": LOG_LINES})
     return await visit.page(

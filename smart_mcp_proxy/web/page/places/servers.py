@@ -6,6 +6,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.arguments import json_of
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.operations import OperationError, part
@@ -43,6 +44,7 @@ async def _one(
         "server.html",
         status,
         server=server,
+        warnings=warnings_about(server["config"]),
         sign_in=sign_in,
         logs=logs,
         tools=tools,
