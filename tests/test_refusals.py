@@ -38,6 +38,7 @@ LIFTED_BY = {
 REFUSALS = {
     "cli/commands/catalog/approve.py:_decide": "caller",
     "cli/commands/servers/connect.py:_connected": "caller",
+    "cli/commands/servers/server_registry.py:_require_standing": "caller",
     "client_files/files.py:_changed_meanwhile": "caller",
     "gateway/sessions/agent.py:_shutting_down": "caller",
     "gateway/admin/agent_tokens.py:create": "caller",

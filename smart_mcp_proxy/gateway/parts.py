@@ -35,7 +35,7 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.models import ServerStatus, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.servers import ServerConfig, ServerEdits
+from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import SERVER, Connector, Fleet, Keeper, SignIns, TlsContext
@@ -168,10 +168,12 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     tool_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
     content_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
     presence = Presence(fleet, tool_lists, clock=base.clock)
-    views = Views(
-        lambda profile: CatalogView(catalog, config.servers(), base.index.nearest_names, profile, presence.absence),
-        config.profiles(),
-    )
+
+    def look(profile: Profile | None) -> CatalogView:
+        nearest, is_hinting = base.index.nearest_names, settings.search_hints
+        return CatalogView(catalog, config.servers(), nearest, profile, presence.absence, is_hinting=is_hinting)
+
+    views = Views(look, config.profiles())
     index_sync = IndexSync(
         *(catalog, base.index, lambda record: _is_searched(views, record), base.changes),
         uses_examples=settings.learn,

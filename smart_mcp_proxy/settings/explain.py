@@ -10,7 +10,8 @@ from typing import Literal, get_args
 from pydantic.fields import FieldInfo
 
 from smart_mcp_proxy.settings.choices import choices_of
-from smart_mcp_proxy.settings.fields import EXCLUSIVE, PREFIX, SECRET_FILES, Settings
+from smart_mcp_proxy.settings.fields import PREFIX, Settings
+from smart_mcp_proxy.settings.pairs import EXCLUSIVE, SECRET_FILES
 
 __all__ = ["Origin", "Setting", "all_settings", "origins", "unknown_variables"]
 

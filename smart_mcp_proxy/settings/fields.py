@@ -28,34 +28,9 @@ from smart_mcp_proxy.settings.values import (
     accepts,
 )
 
-__all__ = ["BEARER", "EXCLUSIVE", "PREFIX", "SECRET_FILES", "Settings"]
+__all__ = ["BEARER", "PREFIX", "Settings"]
 
 PREFIX = "MCPPROXY_"
-EXCLUSIVE = (
-    ("auth_token", "auth_token_file"),
-    ("config_path", "config_json"),
-    ("database_url", "database_url_file"),
-    ("jwt_public_key", "jwt_public_key_file"),
-    ("jwt_jwks_url", "jwt_public_key"),
-    ("jwt_jwks_url", "jwt_public_key_file"),
-    ("oidc_client_secret", "oidc_client_secret_file"),
-    ("operator_token", "operator_token_file"),
-    ("secret_key", "secret_key_file"),
-    ("oidc_url", "jwt_jwks_url"),
-    ("oidc_url", "jwt_public_key"),
-    ("oidc_url", "jwt_public_key_file"),
-)
-"""Settings that answer the same question: of two in the environment neither is obviously meant; a flag wins."""
-
-SECRET_FILES = {
-    "auth_token": "auth_token_file",
-    "database_url": "database_url_file",
-    "oidc_client_secret": "oidc_client_secret_file",
-    "operator_token": "operator_token_file",
-    "secret_key": "secret_key_file",
-}
-"""Secrets, and the settings that name a file which holds them instead."""
-
 _MESSAGE_DEFAULT_BYTES = 16 * 1024 * 1024
 _MESSAGE_MIN_BYTES = 1024
 _MESSAGE_MAX_BYTES = 1024 * 1024 * 1024
@@ -124,6 +99,10 @@ class Settings(BaseSettings):
     always_load: bool = Field(
         default=True,
         description="Whether clients that hide tools behind their own search (Claude Code) are asked to show ours.",
+    )
+    list_check: bool = Field(
+        default=False,
+        description="Whether agents are shown the parameter check of describe_tool, which is understood in any case.",
     )
     instructions: str = Field(
         default="servers",
@@ -259,6 +238,28 @@ class Settings(BaseSettings):
     )
     config_path: File = Field(
         default=None, description="Server list; else ./mcp_config.json, then mcp_config.json in the data directory."
+    )
+    registry_url: Url | None = Field(
+        default=None,
+        description="MCP registry (API v0.1) that `mcpproxy server add --registry` asks.",
+        json_schema_extra=accepts("an http or https URL"),
+    )
+    registry_token: Token | None = Field(
+        default=None,
+        description="Bearer token that this registry asks for, if any.",
+        json_schema_extra=accepts("visible ASCII characters without spaces", is_secret=True),
+    )
+    serve_cards: bool = Field(
+        default=False,
+        description="Whether server cards of /mcp and its profiles, and their catalog, are served behind its token.",
+    )
+    serve_registry: bool = Field(
+        default=False,
+        description="Whether /v0.1/servers lists /mcp and its profiles as a registry does, behind its token.",
+    )
+    search_hints: bool = Field(
+        default=False,
+        description="Whether servers' tools that are listed carry hints for clients with a tool search of their own.",
     )
     config_json: str | None = Field(
         default=None,

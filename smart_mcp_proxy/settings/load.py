@@ -8,7 +8,8 @@ from pydantic import ValidationError
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.settings.explain import Setting, all_settings
-from smart_mcp_proxy.settings.fields import BEARER, EXCLUSIVE, SECRET_FILES, Settings
+from smart_mcp_proxy.settings.fields import BEARER, Settings
+from smart_mcp_proxy.settings.pairs import EXCLUSIVE, SECRET_FILES
 
 __all__ = ["environment", "load_settings"]
 

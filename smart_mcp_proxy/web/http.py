@@ -28,6 +28,7 @@ from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.common.paths import ServedPaths, not_found
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.common.streams import EndingStreams, StopSteps
+from smart_mcp_proxy.web.discovery.app import DiscoveryBeside
 from smart_mcp_proxy.web.fast_path.wire_http import WireHttp
 from smart_mcp_proxy.web.fast_path.wire_protocol import FastPath
 from smart_mcp_proxy.web.workers.session_names import SessionNames
@@ -96,7 +97,9 @@ def build_app(
         behind, streamable.session, MCP_PATH, gateway.agent, keys, streamable.is_askable, partial(_is_known, gateway)
     )
     places = ServedPaths(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
-    outermost = BrokerBeside(places, gateway, keys)
+    outermost: ASGIApp = BrokerBeside(places, gateway, keys)
+    if settings.serve_cards or settings.serve_registry:
+        outermost = DiscoveryBeside(outermost, gateway, keys, metadata_url, scopes)
     return outermost if sign_in is None else sign_in.beside(outermost), FastPath(wire, MCP_PATH, places.address)
 
 

@@ -139,3 +139,19 @@ async def test_a_missing_or_unknown_parameter_names_the_parameters(agent: Agent)
         error = result["structuredContent"]["error"]
         assert complaint in error["message"]
         assert "query (required)" in error["hint"]
+
+
+async def test_a_check_says_whether_tools_can_be_called_and_nothing_of_them(agent: Agent) -> None:
+    """Understood though the list does not show it, which stays byte for byte the same; a wrong digest is a change."""
+    (listed,) = (tool for tool in (await agent.request("tools/list"))["result"]["tools"] if tool["name"] == SIX[1])
+    assert list(listed["inputSchema"]["properties"]) == ["names"]
+    names = ["old:paint", "new__look", "old:piant", "new:look@sha256:0123456789abcdef"]
+    result = await agent.call("describe_tool", names=names, check=True)
+    told = result["structuredContent"]
+    assert json.loads(result["content"][0]["text"]) == told
+    assert (result.get("isError", False), told["ok"], told["tools"], told["errors"]) == (False, False, [], [])
+    assert [each["verdict"] for each in told["checks"]] == ["ok", "ok", "unknown", "changed"]
+    assert "Did you mean" in told["checks"][2]["hint"]
+    pinned = f"{told['checks'][0]['name']}@{told['checks'][0]['digest']}"
+    again = (await agent.call("describe_tool", names=[pinned], check=True))["structuredContent"]
+    assert (again["ok"], again["checks"][0]["call_with"]) == (True, "call_tool_write")

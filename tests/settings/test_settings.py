@@ -79,6 +79,12 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "log_format": "JSON",
         "list_changed_exec": "notify 'two words'",
         "always_load": "false",
+        "list_check": "true",
+        "registry_url": "https://registry.example/mcp",
+        "registry_token": "letmein",
+        "serve_cards": "true",
+        "serve_registry": "1",
+        "search_hints": "yes",
         "instructions": "Search first.",
         "clean_results": "false",
         "fence_results": "true",
@@ -151,6 +157,9 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert (settings.intent_strict, settings.strict, settings.reset_data) == (False, True, True)
     assert settings.instructions == "Search first."
     assert (settings.always_load, settings.clean_results, settings.fence_results) == (False, False, True)
+    assert settings.registry_url == "https://registry.example/mcp"
+    assert settings.registry_token is not None and settings.registry_token.get_secret_value() == "letmein"
+    assert settings.list_check and settings.serve_cards and settings.serve_registry and settings.search_hints
     missing = {setting.name for setting in all_settings()} - given.keys()
     assert missing == {
         "auth_token",

@@ -99,6 +99,11 @@ class Api:
         result: dict[str, Any] = await self._ask("POST", "call", body={"name": name, "arguments": dict(arguments)})
         return result
 
+    async def check(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Whether tools can be called now, one outcome a name."""
+        outcomes: list[dict[str, Any]] = await self._ask("GET", "check", {"tool": list(names)})
+        return outcomes
+
     async def forget_examples(self, name: str | None, question: str | None) -> int:
         """Forgets questions learned from use, of all tools if none is named; returns how many that were."""
         params = {"tool": name, "question": question}

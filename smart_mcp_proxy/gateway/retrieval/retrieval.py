@@ -64,7 +64,7 @@ class Question(msgspec.Struct, frozen=True):
         registry: Where the tools found are registered; None where none are.
         toolset: A toolset to extend.
         types: Kinds to find; others than tools come with all asked kinds in a ranking of their own.
-        is_agents: Whether an agent asks, which is spared the whole catalog; else a person.
+        is_agents: Whether an agent asks, not a person.
     """
 
     query: str
@@ -165,11 +165,8 @@ class Retrieval:
                 outcome="ok" if shown or answer.get("found") else "empty",
                 duration_ms=(time.monotonic() - started) * 1000,
                 at_s=time.time(),
-                detail={
-                    "tools": [tool["name"] for tool in answer["tools"]],
-                    **self._tokens(question, answer["tokens"]),
-                    **_changes(registered),
-                },
+                detail={"tools": [tool["name"] for tool in answer["tools"]]}
+                | (self._tokens(question, answer["tokens"]) | _changes(registered)),
                 session=policy.short_digest(question.session) if question.session else "",
             )
         )
@@ -186,10 +183,10 @@ class Retrieval:
 
     def _tokens(self, question: Question, tokens: Mapping[str, int]) -> dict[str, Any]:
         """Estimated tokens of an answer, and of the catalog that its conversation was not sent whole."""
-        if not question.is_agents:
-            return {}
-        is_first = self._conversations.begins(question.principal, question.session)
-        return {"tokens": {"sent": tokens["sent"], "spared": tokens["catalog"] if is_first else 0}}
+        if question.is_agents:
+            spared = tokens["catalog"] * self._conversations.begins(question.principal, question.session)
+            return {"tokens": {"sent": tokens["sent"], "spared": spared}}
+        return {}
 
     def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
         """Let the calls that follow teach: not from names, nor where several queries found a tool."""

@@ -13,6 +13,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ToolNotFoundError
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller, OwnTools, Registered
+from smart_mcp_proxy.gateway.shared.search_hints import hinted
 from smart_mcp_proxy.gateway.shared.tool_offer import fit_to_handshake
 from smart_mcp_proxy.gateway.visibility.links import relinked_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
@@ -33,9 +34,11 @@ _SHOWN_LIMIT = 2_048
 
 
 @lru_cache(maxsize=_SHOWN_LIMIT)
-def _shown(raw: bytes, name: str, server: str) -> tuple[Mapping[str, Any], bool]:
+def _shown(raw: bytes, name: str, server: str, *, is_hinted: bool) -> tuple[Mapping[str, Any], bool]:
     """A definition under its listed name, and whether it wants some arguments in HTTP headers too."""
     definition = relinked_tool({**msgspec.json.decode(raw), "name": name}, partial(gateway_uri, server))
+    if is_hinted:
+        definition = hinted(definition, server)
     return definition, bool(x_mcp_header_map(definition.get("inputSchema")))
 
 
@@ -54,9 +57,11 @@ class _Listed:
     demanding: frozenset[str]
 
     @classmethod
-    def of(cls, records: Iterable[ToolRecord]) -> "_Listed":
+    def of(cls, records: Iterable[ToolRecord], *, is_hinted: bool = False) -> "_Listed":
         by_name = {record.listed_name: record for record in records}
-        shown = {name: _shown(record.raw, name, record.key.server) for name, record in by_name.items()}
+        shown = {
+            name: _shown(record.raw, name, record.key.server, is_hinted=is_hinted) for name, record in by_name.items()
+        }
         definitions = {name: definition for name, (definition, _) in shown.items()}
         return cls(by_name, definitions, frozenset(name for name, (_, is_demanding) in shown.items() if is_demanding))
 
@@ -157,7 +162,7 @@ class ToolList(ABC):
     def _now(self) -> _Listed:
         records = self.chosen()
         if records != self._records:
-            self._listed, self._records = _Listed.of(records), records
+            self._listed, self._records = _Listed.of(records, is_hinted=self._visible.is_hinting), records
         return self._listed
 
 

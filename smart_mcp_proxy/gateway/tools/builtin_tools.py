@@ -70,6 +70,10 @@ def _retrieve_tools(parts: ToolParts) -> RetrieveTools:
     return RetrieveTools(parts.retrieval, parts.settings.top_k, has_toolsets=has_toolsets)
 
 
+def _describe_tool(parts: ToolParts) -> DescribeTool:
+    return DescribeTool(parts.view, parts.retrieval, parts.calls, is_check_listed=parts.settings.list_check)
+
+
 def _upstream_servers(parts: ToolParts) -> UpstreamServers | None:
     # Not in a part of the catalog: whoever is given a part must not reach beyond it.
     return UpstreamServers(parts.management, parts.settings) if parts.settings.manage and parts.is_whole else None
@@ -92,7 +96,7 @@ def _proxy(parts: ToolParts) -> Proxy | None:
 
 AGENT_TOOLS: Final[tuple[Callable[[ToolParts], AgentTool[Any] | None], ...]] = (
     _retrieve_tools,
-    lambda parts: DescribeTool(parts.view, parts.retrieval, parts.calls),
+    _describe_tool,
     lambda parts: CallToolRead(parts.calls, parts.view),
     lambda parts: CallToolWrite(parts.calls, parts.view),
     lambda parts: CallToolDestructive(parts.calls, parts.view),

@@ -2,11 +2,13 @@
 
 from typing import Annotated, Any
 
+import msgspec
 from pydantic import Field
 
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError, UpstreamError
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.results.results import structured_result
+from smart_mcp_proxy.gateway.retrieval.preflight import Preflight
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
@@ -23,6 +25,7 @@ class DescribeArguments(Arguments):
     names: Annotated[
         list[str], Field(min_length=1, max_length=NAMES_LIMIT, description="Names as retrieve_tools gave them")
     ]
+    check: Annotated[bool, Field(description="Only whether each can be called now; NAME@DIGEST: as it was")] = False
 
 
 class DescribeTool(AgentTool[DescribeArguments]):
@@ -41,13 +44,29 @@ class DescribeTool(AgentTool[DescribeArguments]):
         },
     }
 
-    def __init__(self, visible: CatalogView, retrieval: Retrieval, calls: Calls) -> None:
+    def __init__(
+        self, visible: CatalogView, retrieval: Retrieval, calls: Calls, *, is_check_listed: bool = False
+    ) -> None:
         self._visible = visible
         self._retrieval = retrieval
         self._calls = calls
+        self._is_check_listed = is_check_listed
+        self._preflight = Preflight(visible, calls.shown)
+
+    def definition(self) -> dict[str, Any]:
+        """The tool as listed: with `check` only where the settings ask for it, and understood in any case."""
+        definition = super().definition()
+        if not self._is_check_listed:
+            del definition["inputSchema"]["properties"]["check"]
+        return definition
 
     async def run(self, arguments: DescribeArguments, caller: Caller) -> RawResult:
-        """Describes what it finds and says for the rest why not."""
+        """Describes what it finds and says for the rest why not; or checks."""
+        if arguments.check:
+            checked = await self._preflight.check(arguments.names)
+            outcomes = [msgspec.to_builtins(each) for each in checked]
+            is_ok = all(each.verdict == "ok" for each in checked)
+            return structured_result({"ok": is_ok, "checks": outcomes, "tools": [], "errors": []})
         tools: list[dict[str, Any]] = []
         errors: list[dict[str, Any]] = []
         for name in dict.fromkeys(arguments.names):

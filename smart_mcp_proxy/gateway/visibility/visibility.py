@@ -65,6 +65,7 @@ class CatalogView:
         nearest: Names close to a given one, best first, as ids; of these tools only, if they are given.
         profile: The part of them that is seen; None for all.
         absence: Tells why a server's tools are not known; None where all that is known is in the catalog.
+        is_hinting: Whether tools that are listed carry hints for a client's own tool search.
     """
 
     def __init__(
@@ -74,10 +75,13 @@ class CatalogView:
         nearest: Nearest,
         profile: Profile | None = None,
         absence: Absence | None = None,
+        *,
+        is_hinting: bool = False,
     ) -> None:
         self._catalog = catalog
         self._nearest = nearest
         self._absence = absence
+        self.is_hinting = is_hinting
         self._rules = Rules({}, None)
         self.reconfigure(servers, profile)
         self._seen = _Seen(Snapshot(), self._rules, {}, frozenset(), {})
@@ -257,6 +261,10 @@ class CatalogView:
             f"No tool is named {name[:NAME_LIMIT_CHARS]!r}.", hint=hint, data={"did_you_mean": near} if near else None
         )
 
+    async def absent(self, server: str) -> UpstreamError | None:
+        """Why a server's present tools are not known, after a short wait; None if they are, or if nobody can tell."""
+        return None if self._absence is None else await self._absence(server)
+
     def kept_back(self, name: str) -> str:
         """Explain why a tool of that name is withheld, as a sentence; empty if there is none."""
         if len(name) > NAME_LIMIT_CHARS or not name.strip() or " " in name:  # words, as nearly always
@@ -356,7 +364,7 @@ class NarrowedView(CatalogView):
     """
 
     def __init__(self, whole: CatalogView, reach: Reach, profile_of: Callable[[str], Profile | None]) -> None:
-        super().__init__(whole._catalog, {}, whole._nearest, absence=whole._absence)
+        super().__init__(whole._catalog, {}, whole._nearest, absence=whole._absence, is_hinting=whole.is_hinting)
         self._whole = whole
         self._reach = reach
         self._profile_of = profile_of

@@ -43,6 +43,11 @@ class Keys:
         self._signed = signed
         self._is_open = token is None and signed is None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a request without a token is let in."""
+        return self._is_open
+
     def known(self, authorization: bytes | None) -> Principal | None:
         """Look up the principal of a request; None if that needs a closer look, or has none.
 

@@ -6,9 +6,16 @@ import msgspec
 from starlette.requests import Request
 
 from smart_mcp_proxy.catalog import Example
-from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError, UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.errors import (
+    RequestError,
+    ServerNotFoundError,
+    ToolNotFoundError,
+    UpstreamAuthError,
+    UpstreamError,
+)
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.learning import forget_examples
+from smart_mcp_proxy.gateway.retrieval.preflight import NAMES_LIMIT, Checked, Preflight
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.names import server_of
 from smart_mcp_proxy.web.rest.route import PLACES_MOST, Endpoint, Parameter, choice, integer, one_of, whole_number
@@ -97,6 +104,13 @@ async def _show(gateway: Gateway, request: Request) -> dict[str, Any]:
     return gateway.retrieval.describe(record) | {"examples": [_example(example) for example in examples]}
 
 
+async def _check(gateway: Gateway, request: Request) -> list[Checked]:
+    names = request.query_params.getlist("tool")
+    if not 1 <= len(names) <= NAMES_LIMIT:
+        raise RequestError(f"{len(names)} tools are named.", hint=f"Name 1 to {NAMES_LIMIT}: ?tool=NAME&tool=NAME.")
+    return await Preflight(gateway.visible, gateway.calls.shown).check(names)
+
+
 async def _forget_examples(gateway: Gateway, request: Request) -> dict[str, int]:
     query = request.query_params
     count = await forget_examples(gateway.catalog, query.get("tool"), query.get("question"))
@@ -114,6 +128,21 @@ def _example(example: Example) -> dict[str, Any]:
 
 
 ROUTES = (
+    Endpoint(
+        "GET",
+        "/check",
+        _check,
+        "Whether tools can be called now, as they were approved; none is called.",
+        list[Checked],
+        query={
+            "tool": Parameter(
+                "Canonical or listed name, with @ and a digest behind it where it is held to that definition; "
+                f"may be repeated, at most {NAMES_LIMIT} times.",
+                {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": NAMES_LIMIT},
+                is_required=True,
+            )
+        },
+    ),
     Endpoint(
         "GET",
         "/tools",

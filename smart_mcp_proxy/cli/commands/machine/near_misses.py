@@ -58,7 +58,7 @@ _ALONE = {
     "quarantine": "approve --list",
     "review": "approve --list",
     "trust": "approve --list",
-    "check": "serve --check",
+    "preflight": "check TOOL",
     "validate": "serve --check",
     "test": "serve --check",
     "diagnose": "doctor",

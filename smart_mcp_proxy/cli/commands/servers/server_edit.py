@@ -3,7 +3,7 @@
 import json as json_text
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -12,6 +12,8 @@ from anyio import to_thread
 from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.commands.servers.importing import imported
+from smart_mcp_proxy.cli.commands.servers.server_add import ADD_EXAMPLES, add_server
+from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, report_change
 from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.arguments import parse_json_object, parse_pairs
 from smart_mcp_proxy.cli.support.failure import UsageError
@@ -25,14 +27,13 @@ __all__ = ["add_edits"]
 
 _TEXTS = ("env.", "headers.")
 """What is below these keys is text, also where it looks like a number."""
-_Repeated = Annotated[list[str] | None, Parameter(negative=())]
 
 
 def add_edits(app: App) -> None:
     """Adds the commands that change servers to `mcpproxy server`."""
     for command, name, example in (
         (show_server, "show", "mcpproxy server show github"),
-        (add_server, "add", _ADD_EXAMPLES),
+        (add_server, "add", ADD_EXAMPLES),
         (patch_server, "patch", _PATCH_EXAMPLES),
         (remove_server, "remove", "mcpproxy server remove github"),
         (enable_server, "enable", "mcpproxy server enable github"),
@@ -45,10 +46,6 @@ def add_edits(app: App) -> None:
         app.command(command, name=name, help_epilogue=f"Examples:\n  {example}")
 
 
-_ADD_EXAMPLES = """\
-mcpproxy server add time -- uvx mcp-server-time
-  mcpproxy server add github --env 'TOKEN=${env:GITHUB_TOKEN}' -- npx -y server-github
-  mcpproxy server add docs --url https://example.com/mcp --header 'Authorization: Bearer ${env:DOCS_TOKEN}'"""
 _APPROVE_EXAMPLES = """\
 mcpproxy server approve github
   mcpproxy server show github
@@ -81,43 +78,6 @@ async def show_server(name: str, /, *, json: bool = False) -> None:
         say(f"Approve it as shown: {command}")
 
 
-async def add_server(
-    name: str,
-    /,
-    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
-    url: str | None = None,
-    header: _Repeated = None,
-    env: _Repeated = None,
-    cwd: str | None = None,
-    type_: Annotated[str | None, Parameter(name="--type")] = None,
-    timeout: int | None = None,
-    json: bool = False,
-) -> None:
-    """Add a server: a command to start, after `--`, or the address of one that runs.
-
-    Args:
-        name: Server name.
-        command: Program and its arguments.
-        url: Address of a server that runs elsewhere.
-        header: 'NAME: VALUE' to send with every request; may be repeated.
-        env: NAME=VALUE for the program; may be repeated.
-        cwd: Its working directory.
-        type_: http or sse, where the address does not say it.
-        timeout: Milliseconds until a call is given up.
-        json: Print what was done as one object.
-    """
-    if command and command[0].casefold().startswith(("http://", "https://")):
-        hint = f"Write: mcpproxy server add {shell_word(name)} --url ADDRESS"
-        raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
-    entry: dict[str, Any] = {"command": command[0] if command else None, "args": list(command[1:]) or None}
-    entry |= {"url": url, "type": type_, "cwd": cwd, "timeout": timeout}
-    entry |= {"env": _variables(env) if env else None, "headers": _headers(header) if header else None}
-    entry = {key: value for key, value in entry.items() if value is not None}
-    body = {"name": name, "config": entry}
-    done = await _changed("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
-    _report(done, as_json=json)
-
-
 async def patch_server(
     name: str, /, *fields: str, input_json: str | None = None, revision: str | None = None, json: bool = False
 ) -> None:
@@ -134,10 +94,10 @@ async def patch_server(
         raise UsageError("Say what to change, either as FIELD=VALUE or with --input-json.")
     patch = parse_json_object(input_json) if input_json is not None else _nested(parse_pairs(fields))
     body = {"config": patch, "revision": revision}
-    done = await _changed(
+    done = await change_servers(
         "PATCH", _path(name), body, lambda edits: edits.patch(name, patch, "operator", based_on=revision)
     )
-    _report(done, as_json=json)
+    report_change(done, as_json=json)
 
 
 async def remove_server(name: str, /, *, json: bool = False) -> None:
@@ -147,7 +107,9 @@ async def remove_server(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print what was done as one object.
     """
-    _report(await _changed("DELETE", _path(name), None, lambda edits: edits.remove(name, "operator")), as_json=json)
+    report_change(
+        await change_servers("DELETE", _path(name), None, lambda edits: edits.remove(name, "operator")), as_json=json
+    )
 
 
 async def enable_server(name: str, /, *, json: bool = False) -> None:
@@ -200,8 +162,10 @@ async def approve_server(name: str, /, *, yes: bool = False, revision: str | Non
         )
         revision = revision or shown["revision"] or None  # what is approved is what was shown
     path = f"{_path(name)}/approve" + (f"?revision={quote(revision)}" if revision else "")
-    done = await _changed("POST", path, None, lambda edits: edits.approve_server(name, "operator", based_on=revision))
-    _report(done, as_json=json)
+    done = await change_servers(
+        "POST", path, None, lambda edits: edits.approve_server(name, "operator", based_on=revision)
+    )
+    report_change(done, as_json=json)
 
 
 async def restart_server(name: str, /, *, json: bool = False) -> None:
@@ -211,7 +175,7 @@ async def restart_server(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print what was done as one object.
     """
-    _report(await _changed("POST", f"{_path(name)}/restart", None, _needs_gateway), as_json=json)
+    report_change(await change_servers("POST", f"{_path(name)}/restart", None, _needs_gateway), as_json=json)
 
 
 async def refresh_server(name: str, /, *, json: bool = False) -> None:
@@ -221,7 +185,7 @@ async def refresh_server(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print what was done as one object.
     """
-    _report(await _changed("POST", f"{_path(name)}/refresh", None, _needs_gateway), as_json=json)
+    report_change(await change_servers("POST", f"{_path(name)}/refresh", None, _needs_gateway), as_json=json)
 
 
 async def import_servers(file: Annotated[str, Parameter(allow_leading_hyphen=True)], /, *, json: bool = False) -> None:
@@ -268,41 +232,8 @@ def _written(config: Mapping[str, Any]) -> str:
 
 async def _switch(name: str, *, is_enabled: bool, as_json: bool) -> None:
     path = f"{_path(name)}/{'enable' if is_enabled else 'disable'}"
-    done = await _changed("POST", path, None, lambda edits: edits.switch(name, "operator", is_enabled=is_enabled))
-    _report(done, as_json=as_json)
-
-
-async def _changed(
-    method: str, path: str, body: Mapping[str, Any] | None, on_file: Callable[[ServerEdits], ServerEdit]
-) -> dict[str, Any]:
-    """Apply a change: by the running gateway, in force at once, else in the file."""
-    settings = open_settings()
-    async with open_running(settings) as running:
-        if running is not None:
-            done: dict[str, Any] = await running.manage(method, path, body)
-            return done
-    edit = await to_thread.run_sync(on_file, ServerEdits(settings, Path.cwd()))
-    outcome = "is removed" if edit.entry is None else "is saved" if edit.changed else "is as it was"
-    return {
-        "name": edit.name,
-        "state": "removed" if edit.entry is None else None,
-        "changed": list(edit.changed),
-        "quarantined": edit.is_quarantined,
-        "message": f"Server '{edit.name}' {outcome}.",
-        "revision": edit.revision,
-        "config": edit.entry,
-        "warnings": list(edit.warnings),
-    }
-
-
-def _report(done: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        show_json(done)
-        return
-    for warning in done["warnings"]:
-        warn(warning)
-    changed = f" Fields: {', '.join(done['changed'])}." if done["changed"] and done["config"] is not None else ""
-    say(clean(f"{done['message']}{changed}"))
+    done = await change_servers("POST", path, None, lambda edits: edits.switch(name, "operator", is_enabled=is_enabled))
+    report_change(done, as_json=as_json)
 
 
 def _needs_gateway(edits: ServerEdits) -> ServerEdit:
@@ -324,23 +255,6 @@ def _confirm(question: str, look: str) -> None:
 
 def _path(name: str) -> str:
     return f"servers/{quote(name, safe='')}"
-
-
-def _variables(written: list[str]) -> dict[str, str]:
-    for pair in written:
-        if pair.find("=") < 1:
-            raise UsageError(f"--env is {pair!r}.", hint="Write it as NAME=VALUE.")
-    return parse_pairs(written)
-
-
-def _headers(written: list[str]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for header in written:
-        name, colon, value = header.partition(":")
-        if not colon:
-            raise UsageError(f"{name!r} is not a header.", hint="Write it as 'NAME: VALUE'.")
-        headers[name.strip()] = value.strip()
-    return headers
 
 
 def _nested(pairs: Mapping[str, str]) -> dict[str, Any]:

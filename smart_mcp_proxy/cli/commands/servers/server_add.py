@@ -1,0 +1,146 @@
+"""`mcpproxy server add`: a server by its command or address, or as a registry lists it."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from cyclopts import Parameter
+
+from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, report_change
+from smart_mcp_proxy.cli.support.arguments import parse_pairs
+from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.names import shell_word
+
+__all__ = ["ADD_EXAMPLES", "add_server"]
+
+ADD_EXAMPLES: Final = """\
+mcpproxy server add time -- uvx mcp-server-time
+  mcpproxy server add github --env 'TOKEN=${env:GITHUB_TOKEN}' -- npx -y server-github
+  mcpproxy server add docs --url https://example.com/mcp --header 'Authorization: Bearer ${env:DOCS_TOKEN}'
+  mcpproxy server add --registry io.github.somebody/weather --dry-run
+  mcpproxy server add weather --registry io.github.somebody/weather --version 1.0.2 --env UNITS=celsius --yes"""
+_Repeated = Annotated[list[str] | None, Parameter(negative=())]
+
+
+@dataclass(frozen=True, slots=True)
+class More:
+    """Further keys of a server's entry.
+
+    Attributes:
+        cwd: Its working directory.
+        type_: http or sse, where the address does not say it.
+        timeout: Milliseconds until a call is given up.
+    """
+
+    cwd: str | None = None
+    type_: Annotated[str | None, Parameter(name="--type")] = None
+    timeout: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FromRegistry:
+    """A server that a registry lists; it is added in quarantine.
+
+    Attributes:
+        registry: Full name there, such as io.github.somebody/weather (see MCPPROXY_REGISTRY_URL).
+        version: The version to add; the latest if left out.
+        pick: Number of the package or address to use, as --dry-run shows them.
+        set_: NAME=VALUE for an argument, or for a part of one or of the address; may be repeated.
+        deprecated: Take it though its publisher advises against it.
+        dry_run: Show what would run and what it needs, and change nothing.
+        yes: Do not ask first.
+    """
+
+    registry: str | None = None
+    version: Annotated[str | None, Parameter(name="--version")] = None
+    pick: int | None = None
+    set_: Annotated[list[str] | None, Parameter(name="--set", negative=(), allow_leading_hyphen=True)] = None
+    deprecated: bool = False
+    dry_run: bool = False
+    yes: bool = False
+
+
+_BY_HAND: Final = FromRegistry()
+_NOTHING_MORE: Final = More()
+
+
+async def add_server(
+    name: str | None = None,
+    /,
+    *command: Annotated[str, Parameter(allow_leading_hyphen=True)],
+    url: str | None = None,
+    header: _Repeated = None,
+    env: _Repeated = None,
+    more: Annotated[More, Parameter(name="*")] = _NOTHING_MORE,
+    listed: Annotated[FromRegistry, Parameter(name="*")] = _BY_HAND,
+    json: bool = False,
+) -> None:
+    """Add a server: a command to start, after `--`, the address of one that runs, or one of a registry.
+
+    Args:
+        name: Server name; of one of a registry the end of its full name if left out.
+        command: Program and its arguments.
+        url: Address of a server that runs elsewhere.
+        header: 'NAME: VALUE' to send with every request; may be repeated.
+        env: NAME=VALUE for the program; may be repeated.
+        more: Other keys of its entry.
+        listed: A server that a registry lists.
+        json: Print what was done as one object.
+    """
+    if listed.registry is not None:
+        if command or url or more.type_:
+            raise UsageError("--registry is given, and a command or an address as well.", hint="Use one of them.")
+        # Here and not above: HTTP is of no use to a server that is written down by hand.
+        from smart_mcp_proxy.cli.commands.servers.server_registry import add_listed
+
+        keys = {key: value for key, value in (("cwd", more.cwd), ("timeout", more.timeout)) if value is not None}
+        sets = _pairs("--set", listed.set_)
+        given = {"--env": _pairs("--env", env), "--header": _header_pairs(header), "--set": sets}
+        await add_listed(name, listed, given, keys, as_json=json)
+        return
+    if name is None or listed != _BY_HAND:
+        raise UsageError(
+            "A server needs a name, and a command or an address.",
+            hint="--version, --pick, --set, --deprecated, --dry-run and --yes belong to --registry.",
+        )
+    if command and command[0].casefold().startswith(("http://", "https://")):
+        hint = f"Write: mcpproxy server add {shell_word(name)} --url ADDRESS"
+        raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
+    entry: dict[str, Any] = {"command": command[0] if command else None, "args": list(command[1:]) or None}
+    entry |= {"url": url, "type": more.type_, "cwd": more.cwd, "timeout": more.timeout}
+    entry |= {"env": _variables(env) if env else None, "headers": _headers(header) if header else None}
+    entry = {key: value for key, value in entry.items() if value is not None}
+    body = {"name": name, "config": entry}
+    done = await change_servers("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
+    report_change(done, as_json=json)
+
+
+def _variables(written: list[str]) -> dict[str, str]:
+    for pair in written:
+        if pair.find("=") < 1:
+            raise UsageError(f"--env is {pair!r}.", hint="Write it as NAME=VALUE.")
+    return parse_pairs(written)
+
+
+def _pairs(option: str, written: list[str] | None) -> dict[str, list[str]]:
+    """NAME=VALUE, each name with all its values in their order."""
+    found: dict[str, list[str]] = {}
+    for pair in written or ():
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise UsageError(f"{option} is {pair!r}.", hint="Write it as NAME=VALUE.")
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def _header_pairs(written: list[str] | None) -> dict[str, list[str]]:
+    return {name: [value] for name, value in _headers(written or []).items()}
+
+
+def _headers(written: list[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for header in written:
+        name, colon, value = header.partition(":")
+        if not colon:
+            raise UsageError(f"{name!r} is not a header.", hint="Write it as 'NAME: VALUE'.")
+        headers[name.strip()] = value.strip()
+    return headers

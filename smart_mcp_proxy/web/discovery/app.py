@@ -1,0 +1,170 @@
+"""Server cards and the registry's API over HTTP, behind the same checks and the same token as `/mcp`."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from fastmcp.server.http import HostOriginGuardMiddleware
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.models import WHOLE, Principal
+from smart_mcp_proxy.web.auth.auth import Keys
+from smart_mcp_proxy.web.auth.signed_tokens import resource_url
+from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.messages import JSON_TYPE
+from smart_mcp_proxy.web.common.refusals import Refusals
+from smart_mcp_proxy.web.discovery.cards import CARD_TYPE, Place, card_of, catalog_of
+from smart_mcp_proxy.web.discovery.registry import page_of, versions_of
+
+__all__ = ["DiscoveryBeside"]
+
+CATALOG_PATHS: Final = ("/.well-known/mcp/catalog.json", "/.well-known/ai-catalog.json")
+"""Of MCP, and of the standard that it is to grow into, whose entries have the same form."""
+SERVERS_PATH: Final = "/v0.1/servers"
+_CARD_PATH: Final = re.compile(r"/mcp(?:/p/(?P<profile>[^/]+))?/server-card")
+_KEPT: Final = "private, max-age=300"
+"""A client may keep what it was told for five minutes, and nobody on the way."""
+
+
+class DiscoveryBeside:
+    """Serves cards, catalog and registry at their own paths, as far as the settings ask for them.
+
+    Args:
+        app: Everything else, which gets it untouched.
+        gateway: Open.
+        keys: Says who callers are.
+        metadata_url: Where clients learn who signs tokens for this gateway; None where nobody does.
+        scopes: That such a token can have.
+    """
+
+    def __init__(
+        self, app: ASGIApp, gateway: Gateway, keys: Keys, metadata_url: str | None, scopes: Sequence[str]
+    ) -> None:
+        self._app = app
+        self._has_cards = gateway.settings.serve_cards
+        self._has_registry = gateway.settings.serve_registry
+        guarded = HostOriginGuardMiddleware(
+            _endpoints(_Discovery(gateway, keys)),
+            allowed_hosts=list(allowed_hosts(gateway.settings)) or None,
+            mode="strict",
+        )
+        self._own = Refusals(PlainAddress(guarded), metadata_url, scopes, is_rest=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        path = scope["path"] if scope["type"] == "http" else ""
+        is_card = self._has_cards and (path in CATALOG_PATHS or _CARD_PATH.fullmatch(path) is not None)
+        is_listed = self._has_registry and (path == SERVERS_PATH or path.startswith(SERVERS_PATH + "/"))
+        await (self._own if is_card or is_listed else self._app)(scope, receive, send)
+
+
+class _Discovery:
+    """Answers for callers that are let in, each about the places that it reaches.
+
+    Args:
+        gateway: Open.
+        keys: Says who callers are.
+    """
+
+    def __init__(self, gateway: Gateway, keys: Keys) -> None:
+        self._gateway = gateway
+        self._keys = keys
+        self._address = resource_url(gateway.settings)
+
+    async def card(self, request: Request) -> Response:
+        """A place's card."""
+        profile = request.path_params.get("profile", "")
+
+        def look(places: Sequence[Place]) -> dict[str, Any] | None:
+            return next((card_of(place) for place in places if place.profile == profile), None)
+
+        return await self._answered(request, look, CARD_TYPE)
+
+    async def catalog(self, request: Request) -> Response:
+        """All cards' addresses."""
+        return await self._answered(request, catalog_of)
+
+    async def servers(self, request: Request) -> Response:
+        """A page of the list."""
+        return await self._answered(request, lambda places: page_of(places, request.query_params))
+
+    async def versions(self, request: Request) -> Response:
+        """The one version of a place, as a list."""
+
+        def look(places: Sequence[Place]) -> dict[str, Any] | None:
+            found = versions_of(places, request.path_params["name"])
+            return None if found is None else {"servers": [found], "metadata": {"count": 1}}
+
+        return await self._answered(request, look)
+
+    async def version(self, request: Request) -> Response:
+        """A place in the version that is asked for."""
+        name, version = request.path_params["name"], request.path_params["version"]
+        return await self._answered(request, lambda places: versions_of(places, name, version))
+
+    async def _answered(
+        self, request: Request, look: Callable[[Sequence[Place]], dict[str, Any] | None], kind: str = JSON_TYPE
+    ) -> Response:
+        who = await self._keys.check(request.scope)
+        if who is None:
+            return Response(status_code=401)
+        try:
+            value = look(self._places(request, who))
+        except RequestError as error:
+            return _refused(400, f"{error.message} {error.hint}")
+        if value is None:
+            return _refused(404, "Server not found")
+        return Response(msgspec.json.encode(value), headers={"cache-control": _KEPT}, media_type=kind)
+
+    def _places(self, request: Request, who: Principal) -> list[Place]:
+        """The endpoint, and those of its profiles in which the caller reaches something."""
+        endpoint = self._address or f"{request.url.scheme}://{request.headers.get('host', '')}/mcp"
+        profiles = [""] if self._gateway.config.passthrough is not None else ["", *self._reached(who)]
+        return [Place(profile, endpoint, not self._keys.is_open) for profile in profiles]
+
+    def _reached(self, who: Principal) -> list[str]:
+        views = self._gateway.views
+        named = sorted(profile.name for profile in views.profiles)
+        seen = ((name, views.of(name, who.reach)) for name in named)
+        return [name for name, view in seen if view is not None and (who.reach == WHOLE or view.reached())]
+
+
+def _endpoints(discovery: _Discovery) -> Starlette:
+    app = Starlette(
+        routes=[
+            Route("/mcp/server-card", discovery.card),
+            Route("/mcp/p/{profile}/server-card", discovery.card),
+            *(Route(path, discovery.catalog) for path in CATALOG_PATHS),
+            Route(SERVERS_PATH, discovery.servers),
+            # A name has a slash, written as %2F, which is one again by the time that paths are compared.
+            Route(SERVERS_PATH + "/{name:path}/versions/{version}", discovery.version),
+            Route(SERVERS_PATH + "/{name:path}/versions", discovery.versions),
+        ],
+        exception_handlers={404: _no_such_path, 405: _no_such_path},
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+async def _no_such_path(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, HTTPException)
+    response = _refused(exc.status_code, "Method not allowed" if exc.status_code == 405 else "Not found")
+    response.headers.update(exc.headers or {})
+    return response
+
+
+def _refused(status: int, words: str) -> Response:
+    return Response(
+        msgspec.json.encode({"error": words}),
+        status_code=status,
+        headers={"cache-control": "no-store"},
+        media_type=JSON_TYPE,
+    )

@@ -1,0 +1,203 @@
+"""Entries made of what a registry lists: what would run, what it needs, and what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from smart_mcp_proxy.errors import RequestError, UpstreamError
+from smart_mcp_proxy.registry import Plan, plan_of, read_listing, read_page
+from smart_mcp_proxy.servers.expand import references
+
+STDIO = {"type": "stdio"}
+
+
+def server(**members: Any) -> Any:
+    document = {"name": "io.github.example/thing", "description": "A thing.", "version": "1.0.0", **members}
+    return read_listing(json.dumps({"server": document}).encode()).server
+
+
+def package(kind: str = "npm", identifier: str = "thing", **members: Any) -> dict[str, Any]:
+    return {"registryType": kind, "identifier": identifier, "version": "1.2.3", "transport": STDIO, **members}
+
+
+def planned(*packages: dict[str, Any], pick: int | None = None, **options: dict[str, list[str]]) -> Plan:
+    given = {f"--{name}": values for name, values in options.items()}
+    return plan_of(server(packages=list(packages)), given, pick)
+
+
+def line(plan: Plan) -> str:
+    return " ".join([plan.entry["command"], *plan.entry["args"]])
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (package(identifier="@scope/thing"), "npx -y @scope/thing@1.2.3"),
+        (package(runtimeArguments=[{"type": "named", "name": "-y", "value": ""}]), "npx -y thing@1.2.3"),
+        (package("pypi"), "uvx thing@1.2.3"),
+        (package("oci", "docker.io/me/thing"), "docker run -i --rm docker.io/me/thing:1.2.3"),
+        (package("oci", "ghcr.io/me/thing:9"), "docker run -i --rm ghcr.io/me/thing:9"),
+        (package("oci", "host:5000/thing", runtimeHint="podman"), "podman run -i --rm host:5000/thing:1.2.3"),
+        (package("nuget", "A.Thing"), "dnx --yes A.Thing@1.2.3 --"),
+    ],
+)
+def test_a_package_is_started_by_its_package_manager(made: dict[str, Any], expected: str) -> None:
+    """Pinned to its version, and in quarantine."""
+    plan = planned(made)
+    assert line(plan) == expected
+    assert plan.entry["quarantined"] is True
+
+
+def test_arguments_stand_as_the_schema_says() -> None:
+    """Long flags in one word, short ones in two, positions as they are; repeated ones each; booleans in small letters.
+
+    Source: docs/reference/api/openapi.yaml of modelcontextprotocol/registry, NamedArgument and Input.
+    """
+    arguments = [
+        {"type": "named", "name": "--port", "default": 80, "format": "number"},
+        {"type": "named", "name": "-v", "value": True},
+        {"type": "named", "name": "--quiet", "value": ""},
+        {"type": "named", "name": "--left-out"},
+        {"type": "positional", "valueHint": "dir", "isRequired": True, "isRepeated": True},
+    ]
+    plan = planned(package(packageArguments=arguments), set={"dir": ["/a", "/b"], "--port": ["81"]})
+    assert line(plan) == "npx -y thing@1.2.3 --port=81 -v true --quiet /a /b"
+    assert plan.shown["args"][-2:] == ["***", "***"]
+    assert {need.name: need.source for need in plan.needs} == {
+        "--port": "given",
+        "-v": "publisher",
+        "--quiet": "publisher",
+        "--left-out": "left_out",
+        "dir": "given",
+    }
+
+
+def test_needed_values_are_read_from_variables_at_the_start() -> None:
+    """One of the environment from its own name; others from one that begins with the server's."""
+    env = [{"name": "API_KEY", "isRequired": True, "isSecret": True}, {"name": "MODE", "default": "fast"}]
+    arguments = [{"type": "positional", "valueHint": "file path", "isRequired": True}]
+    plan = planned(package(environmentVariables=env, packageArguments=arguments))
+    assert plan.entry["env"] == {"API_KEY": "${API_KEY}", "MODE": "fast"}
+    assert plan.entry["args"][-1] == "${THING_FILE_PATH}"
+    remote = {"type": "sse", "url": "https://{host}/sse", "variables": {"host": {"isRequired": True}}}
+    assert plan_of(server(remotes=[remote]), {}).entry["url"] == "https://${THING_HOST}/sse"
+
+
+def test_a_container_gets_its_variables_by_name() -> None:
+    """Their values stay in the entry's env and off the command line, which every process may read."""
+    made = package("oci", "me/thing", environmentVariables=[{"name": "KEY", "isRequired": True}])
+    plan = planned(made, env={"KEY": ["hunter2"]})
+    assert line(plan) == "docker run -i --rm -e KEY me/thing:1.2.3"
+    assert (plan.entry["env"], plan.shown["env"]) == ({"KEY": "hunter2"}, {"KEY": "***"})
+    assert "hunter2" not in str(plan.shown) + str(plan.needs)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (package("mcpb", "https://example.com/x.mcpb"), "packages of type 'mcpb' are not supported"),
+        (package("cargo"), "packages of type 'cargo' are not supported"),
+        (package(runtimeHint="bash"), "it wants to be started with 'bash', not with npx"),
+        (package(identifier="--eval=evil"), "is no name of a package"),
+        (package(identifier="thing; rm -rf /"), "is no name of a package"),
+        (package("pypi", "thing @ https://evil.example"), "is no name of a package"),
+        (package("oci", "-v=/:/host"), "is no name of a package"),
+        (package(version="^1.2"), "is no single version"),
+        (package(version="1.x"), "is no single version"),
+        (package(version="--registry=evil"), "is no single version"),
+        (package(fileSha256="a" * 64), "checked against a hash"),
+        (package(transport={"type": "streamable-http", "url": "http://localhost:1/mcp"}), "would listen on an address"),
+        (package(environmentVariables=[{"name": "A=B"}]), "is no name of a variable"),
+    ],
+)
+def test_what_cannot_be_started_is_refused_with_its_reason(made: dict[str, Any], words: str) -> None:
+    """Nothing of a publisher's becomes an option of the package manager, or another program."""
+    for pick in (None, 1):
+        with pytest.raises(RequestError, match=words.replace("'", ".")) as refused:
+            planned(made, pick=pick)
+        assert refused.value.error_code == "unsupported_server"
+
+
+def test_the_first_that_can_be_used_is_chosen_and_others_by_number() -> None:
+    """Packages first, then addresses; those that cannot be used say why."""
+    document = server(
+        packages=[package("mcpb", "https://example.com/x.mcpb"), package("pypi")],
+        remotes=[{"type": "streamable-http", "url": "https://example.com/mcp"}, {"type": "websocket", "url": "ws://x"}],
+    )
+    plan = plan_of(document, {})
+    assert plan.chosen == 2
+    assert [bool(offer.problem) for offer in plan.offers] == [True, False, False, True]
+    assert plan_of(document, {}, 3).entry == {"url": "https://example.com/mcp", "type": "http", "quarantined": True}
+    for pick in (0, 5):
+        with pytest.raises(RequestError, match="There is no choice"):
+            plan_of(document, {}, pick)
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:x", "https://a b/mcp", "{x}", "", "-x"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    """Whatever it is made of."""
+    remote = {"type": "sse", "url": url, "variables": {"x": {"value": "ftp://x"}}}
+    with pytest.raises(RequestError, match="is no http or https address"):
+        plan_of(server(remotes=[remote]), {})
+
+
+@pytest.mark.parametrize(
+    ("option", "values", "words"),
+    [
+        ("env", {"MODE": ["slow"]}, "Use one of: fast, safe"),
+        ("env", {"MOD": ["fast"]}, "Close: MODE"),
+        ("env", {"MODE": ["fast", "safe"]}, "can be given once"),
+        ("env", {"FIXED": ["x"]}, "set by the server's publisher"),
+        ("env", {"COUNT": ["many"]}, "Use a number"),
+        ("env", {"FLAG": ["yes"]}, "Use true or false"),
+        ("header", {"X": ["1"]}, "It takes: none"),
+        ("set", {"MODE": ["fast"]}, "It takes: none"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(option: str, values: dict[str, list[str]], words: str) -> None:
+    """With those that do."""
+    env = [
+        {"name": "MODE", "choices": ["fast", "safe"]},
+        {"name": "FIXED", "value": "1"},
+        {"name": "COUNT", "format": "number"},
+        {"name": "FLAG", "format": "boolean"},
+    ]
+    with pytest.raises(RequestError) as refused:
+        planned(package(environmentVariables=env), **{option: values})
+    assert words in f"{refused.value.message} {refused.value.hint}"
+
+
+TEXTS = st.text(alphabet="${}:abAB_-keyringfile/. ", max_size=24)
+
+
+@drawn(TEXTS, TEXTS, TEXTS)
+def test_a_publisher_s_text_never_reads_a_variable_file_or_secret_of_the_user(one: str, two: str, three: str) -> None:
+    """However it is put together, no text of theirs refers to anything when the server starts."""
+    variables = {"a": {"default": two}, "b": {"value": three}}
+    made = package(
+        environmentVariables=[{"name": "A", "default": one}, {"name": "B", "value": one, "variables": variables}],
+        packageArguments=[{"type": "positional", "value": f"{one}{{a}}{two}{{b}}", "variables": variables}],
+    )
+    entry = planned(made).entry
+    assert [source for text in (*entry["args"], *entry["env"].values()) for source in references(text)] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"[]", b"{}", b"\xff", b'{"server": {}}', b'{"server": {"name": 1}}', b"[" * 100_000, b'{"servers": 1}'],
+)
+def test_answers_of_another_form_are_the_registry_s_fault(body: bytes) -> None:
+    """And say so."""
+    for read in (read_listing, read_page):
+        with pytest.raises(UpstreamError, match=r"not what API v0\.1 says"):
+            read(body)
+
+
+def test_one_publisher_s_slip_leaves_the_rest_of_a_page() -> None:
+    """With the cursor of the next page; members that are null or unknown are no slip."""
+    good = {"server": {"name": "a/b", "version": "1", "packages": None, "icons": [1], "title": None}, "_meta": None}
+    page = read_page(json.dumps({"servers": [{"server": 1}, good], "metadata": {"nextCursor": "x"}}).encode())
+    assert ([each.server.name for each in page.listings], page.following) == (["a/b"], "x")
