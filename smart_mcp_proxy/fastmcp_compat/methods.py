@@ -15,7 +15,9 @@ import mcp_types
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
 from mcp_types import methods as wire_methods
+from mcp_types.jsonrpc import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -201,6 +203,20 @@ def _require_params(params: Mapping[str, Any], wanted: Mapping[str, type]) -> No
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"The params have no '{name}', or it is not {words}.")
 
 
+def _require_name(ctx: ServerRequestContext[Any]) -> None:
+    """Raise `MCPError` where a request over HTTP names another task in its header, or none.
+
+    Source: ext-tasks, schema 2026-07-28, Streamable HTTP: Routing Headers.
+    """
+    task_id = (ctx.params or {}).get("taskId")
+    if task_id is None or ctx.request is None or ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return
+    stated = ctx.request.headers.get(MCP_NAME_HEADER)
+    if stated is None or decode_header_value(stated) != task_id:
+        message = f"The header {MCP_NAME_HEADER} is missing, or differs from params.taskId."
+        raise MCPError(code=HEADER_MISMATCH, message=message)
+
+
 class RawMethods:
     """Innermost SDK middleware: answers for tools, prompts and resources after its checks."""
 
@@ -264,6 +280,7 @@ class RawMethods:
             wire_methods.validate_client_request(method, ctx.protocol_version, ctx.params)
             if wanted is not None:
                 _require_params(ctx.params or {}, wanted)
+                _require_name(ctx)
         except KeyError:
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=ctx.method) from None
         except ValidationError as exc:

@@ -20,7 +20,7 @@ __all__ = [
 
 
 class Client(NamedTuple):
-    """How one client writes its servers down. A file may mix several of them.
+    """Form in which one client writes its servers down. A file may mix several of them.
 
     Attributes:
         name: The client, or the format that several share.

@@ -191,7 +191,8 @@ class HttpAgent(Agent):
             headers |= {"mcp-session-id": self.session_id, "mcp-protocol-version": HANDSHAKE_VERSION}
         if self.era == "modern":
             headers |= {"mcp-protocol-version": MODERN_VERSION, "mcp-method": body["method"]}
-            if (name := body["params"].get("name", body["params"].get("uri"))) is not None:
+            named = (body["params"].get(each) for each in ("name", "uri", "taskId"))
+            if (name := next((each for each in named if each is not None), None)) is not None:
                 headers["mcp-name"] = name
         return headers
 

@@ -660,6 +660,12 @@ FAILURES: list[tuple[str, str, Any, int]] = [
     ("DELETE", "/servers/nobody", None, 404),
     ("DELETE", "/servers/mine?revision=x", None, 409),
     ("POST", "/servers/mine/approve?revision=x", None, 409),
+    *((verb, "/servers/nobody/login", None, 404) for verb in ("GET", "POST")),
+    *(
+        ("POST", f"/servers/{name}/login/address", {"address": "x"}, code)
+        for name, code in (("nobody", 404), ("mine", 409))
+    ),
+    ("GET", "/listing?server=nobody", None, 404),
     ("GET", "/tools?server=nobody", None, 404),
     ("GET", "/tools/nobody:x", None, 404),
     ("DELETE", "/examples?tool=nobody:x", None, 404),

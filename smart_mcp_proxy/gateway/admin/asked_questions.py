@@ -1,4 +1,4 @@
-"""Questions of agents that a waiting definition repeats, as one does that was written to be found for them."""
+"""Questions of agents that a waiting definition repeats, perhaps so as to be found for them."""
 
 import re
 from collections.abc import Iterable, Mapping

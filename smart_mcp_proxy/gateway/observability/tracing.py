@@ -143,7 +143,7 @@ class Tracing:
         return _recorded(span, _Serving(span, parent.state if parent is not None else ""), work)
 
     def calling(self, method: str, name: str, config: ServerConfig) -> ClientSpan | None:
-        """Begin a request to a server, as a part of the request that is being served; None if that is not recorded.
+        """Begin a request to a server as a part of the one being served; None if not recorded.
 
         Args:
             method: Of the protocol.

@@ -64,7 +64,7 @@ class Question(msgspec.Struct, frozen=True):
         registry: Where the tools found are registered; None where none are.
         toolset: A toolset to extend.
         types: Kinds to find; others than tools come with all asked kinds in a ranking of their own.
-        is_agents: Whether an agent asks, which is spared the whole catalog; else a person.
+        is_agents: Whether an agent asks, not a person.
     """
 
     query: str
@@ -165,11 +165,8 @@ class Retrieval:
                 outcome="ok" if shown or answer.get("found") else "empty",
                 duration_ms=(time.monotonic() - started) * 1000,
                 at_s=time.time(),
-                detail={
-                    "tools": [tool["name"] for tool in answer["tools"]],
-                    **self._tokens(question, answer["tokens"]),
-                    **_changes(registered),
-                },
+                detail={"tools": [tool["name"] for tool in answer["tools"]]}
+                | (self._tokens(question, answer["tokens"]) | _changes(registered)),
                 session=policy.short_digest(question.session) if question.session else "",
             )
         )
@@ -186,10 +183,10 @@ class Retrieval:
 
     def _tokens(self, question: Question, tokens: Mapping[str, int]) -> dict[str, Any]:
         """Estimated tokens of an answer, and of the catalog that its conversation was not sent whole."""
-        if not question.is_agents:
-            return {}
-        is_first = self._conversations.begins(question.principal, question.session)
-        return {"tokens": {"sent": tokens["sent"], "spared": tokens["catalog"] if is_first else 0}}
+        if question.is_agents:
+            spared = tokens["catalog"] * self._conversations.begins(question.principal, question.session)
+            return {"tokens": {"sent": tokens["sent"], "spared": spared}}
+        return {}
 
     def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
         """Let the calls that follow teach: not from names, nor where several queries found a tool."""
@@ -344,12 +341,9 @@ class Retrieval:
             named=question.servers,
             kept_back=self._visible.kept_back(question.query),
         )
-        servers = self._visible.servers
-        open_to_people = [row["server"] for row in not_covered if servers[row["server"]].can_sign_in]
-        if others is not None:
-            answer["hint"] += found_hint(others)
-        elif self._kinds is not None:
-            answer["hint"] += self._kinds.skills_hint()
+        open_to_people = [row["server"] for row in not_covered if self._visible.servers[row["server"]].can_sign_in]
+        more = self._kinds.skills_hint() if self._kinds is not None else ""
+        answer["hint"] += found_hint(others) if others is not None else more
         answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, open_to_people)
         # Reasons are for people: an agent is never sent any.
         shown = ("tools", "found") if others is not None else ("tools",)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from smart_mcp_proxy.catalog import ActivityFilter
-from smart_mcp_proxy.errors import CatalogError, RequestError
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.activity.records import activity_page, parse_filter
 from smart_mcp_proxy.web.rest.activity import FURTHEST_PLACE, QUERY
@@ -132,7 +132,6 @@ ROUTES = (
         "/activity, `change` with the catalog's generation.",
         answer=str,
         query=_QUERY,
-        failures=(RequestError,),
         media_type=STREAM_TYPE,
     ),
 )

@@ -3,7 +3,7 @@
 import msgspec
 from starlette.requests import Request
 
-from smart_mcp_proxy.errors import ConfigError, ConflictError, RequestError, ServerNotFoundError
+from smart_mcp_proxy.errors import ConfigError, ConflictError, ServerNotFoundError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIn
 from smart_mcp_proxy.web.rest.route import Endpoint, body_of
@@ -64,7 +64,7 @@ ROUTES = (
         _begin,
         "Begins a sign-in to a server; a person finishes it at the address in the answer.",
         SignInView,
-        failures=(ServerNotFoundError, RequestError, ConfigError),
+        failures=(ServerNotFoundError, ConfigError),
     ),
     Endpoint(
         "GET", _ONE, _show, "How far a sign-in to a server has come.", SignInView, failures=(ServerNotFoundError,)

@@ -1,4 +1,4 @@
-"""Help pages that fit any terminal: prose is wrapped again, an example's remark goes below it where it must."""
+"""Help pages that fit any terminal: wrapped prose, and remarks of examples below their commands."""
 
 import io
 import re

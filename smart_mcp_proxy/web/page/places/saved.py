@@ -1,11 +1,10 @@
 """Saved: the tokens that agents were spared, and what was served, over time."""
 
-from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
-from smart_mcp_proxy.web.page.operations import OperationError
 from smart_mcp_proxy.web.page.place import Place
 from smart_mcp_proxy.web.page.plot import bars_of
 from smart_mcp_proxy.web.page.visit import Visit
@@ -35,18 +34,10 @@ async def _show(visit: Visit) -> Response:
     by = visit.asked("by") if visit.asked("by") in GROUPS else GROUPS[0]
     span = SPANS[name]
     wanted = {"since": span.since, "bucket": span.bucket}
-    found: dict[str, Any] | None = None
-    groups: list[dict[str, Any]] = []
-    try:
-        found = await visit.ask("GET", "stats", wanted)
-        groups = (await visit.ask("GET", "stats", wanted | {"by": by, "limit": SHOWN}))["groups"]
-    except OperationError as error:
-        if error.error_code != "not_found":
-            raise
-    plot = None
-    if found is not None:
-        until = datetime.now(UTC)
-        plot = bars_of(found["buckets"], "tokens_saved", until=until, span_s=span.span_s, count=span.spans)
+    found = await visit.ask("GET", "stats", wanted)
+    groups = (await visit.ask("GET", "stats", wanted | {"by": by, "limit": SHOWN}))["groups"]
+    until = datetime.fromisoformat(found["until"])
+    plot = bars_of(found["buckets"], "tokens_saved", until=until, span_s=span.span_s, count=span.spans)
     return await visit.page(
         "saved.html", spans=SPANS, name=name, by=by, groups=groups, kinds=GROUPS, found=found, plot=plot
     )
