@@ -286,7 +286,10 @@ def _ended(members: Mapping[str, msgspec.Raw], server: str) -> RawResult | None:
         raise rpc_error(server, "tools/call", code, str(message or "no message"), error.get("data"))
     if status == "cancelled":
         raise UpstreamError(
-            f"Server '{server}' cancelled the task of this call.", delivery="unknown", code="task_cancelled"
+            f"Server '{server}' cancelled the task of this call.",
+            hint="Some of it may have been done: look before you call again.",
+            delivery="unknown",
+            code="task_cancelled",
         )
     raise _fault(server, "answered with a task in a state that the protocol does not know")
 

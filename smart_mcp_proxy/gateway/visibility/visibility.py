@@ -262,7 +262,7 @@ class CatalogView:
         )
 
     async def absent(self, server: str) -> UpstreamError | None:
-        """Why a server's present tools are not known, after a short wait; None if they are, or if nobody can tell."""
+        """Why a server's present tools are not known, after a short wait; None if they are."""
         return None if self._absence is None else await self._absence(server)
 
     def kept_back(self, name: str) -> str:
