@@ -3,11 +3,13 @@
     python extended_upstream.py MODE STATE LEDGER
 
 MODE is `handshake` or `modern`. STATE is a JSON file, read anew for each request: `tools`, `resources`, `pages` (the
-parts of a resource by URI), `skills`, `files` (text, or a part, by URI), `directories` (children by URI), `extensions`.
+parts of a resource by URI), `skills`, `files` (text, or a part, by URI), `directories` (children by URI), `extensions`,
+`tasks` (known from the start).
 LEDGER gets a line for each request: its method, its params and the capabilities that they declare.
 
 The tool `work` makes a task of itself where its caller declares tasks: its argument `states` says what each look at the
-task finds, the last one for ever. With `demands` it refuses any other caller. `answer` answers with its argument
+task finds, the last one for ever; `asks` finds another question each time, `broken` an error,
+`deep` a value of that depth. With `demands` it refuses any other caller. `answer` answers with its argument
 `result`.
 """
 
@@ -35,7 +37,8 @@ class Extended:
         self.mode = mode
         self.state = Path(state)
         self.ledger = Path(ledger)
-        self.tasks = {}
+        self.tasks = dict(self.known().get("tasks", {})) if self.state.exists() else {}
+        self.questions = 0
 
     def known(self):
         return json.loads(self.state.read_text("utf-8"))
@@ -106,6 +109,15 @@ class Extended:
 
     def shown(self, own):
         state = self.tasks[own][0]
+        if depth := state.get("deep"):
+            state = {"status": "working", "more": json.loads("[" * depth + "]" * depth)}
+        if state.get("broken"):
+            raise RpcError(-32603, "cannot look")
+        if state.get("asks"):
+            self.questions += 1
+            asked = {"mode": "form", "message": "More?", "requestedSchema": {"type": "object", "properties": {}}}
+            question = {"method": "elicitation/create", "params": asked}
+            state = {"status": "input_required", "inputRequests": {f"q{self.questions}": question}}
         times = {"createdAt": STARTED, "lastUpdatedAt": STARTED, "ttlMs": 60000, "pollIntervalMs": 60}
         return {"taskId": own, **times, **state}
 
@@ -119,7 +131,7 @@ class Extended:
             return self.shown(own)
         if method == "tasks/cancel":
             self.tasks[own] = [{"status": "cancelled"}]
-        else:
+        elif not self.tasks[own][0].get("asks"):
             text = json.dumps(params["inputResponses"])
             result = {"content": [{"type": "text", "text": text}]}
             self.tasks[own] = [{"status": "working"}, {"status": "completed", "result": result}]
