@@ -295,3 +295,13 @@ async def test_a_server_of_the_official_sdk_shows_its_interface(era: Any, tmp_pa
             assert part["text"] == "<html>clock</html>" and part["mimeType"] == PAGE
             assert part["_meta"]["ui"]["csp"] == {"connectDomains": ["https://time.example"]}
             assert await text_of(agent, f"{name}__get_time") == "noon"
+
+
+@pytest.mark.requirement("apps-approved")
+async def test_a_page_for_hosts_alone_is_read_as_by_one(tmp_path: Path) -> None:
+    """When a server is listed, too: else nobody could approve it."""
+    async with (
+        boards(tmp_path, "other", "left", shy=True) as (gateway, _),
+        in_memory(gateway, "modern", extensions=SHOWS_APPS) as agent,
+    ):
+        assert "left" in (await opened(agent, "left"))["text"]

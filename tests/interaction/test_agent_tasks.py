@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import extended_upstream
 import pytest
-from agents import META, Agent, StreamAgent
+from agents import META, Agent, HttpAgent, StreamAgent
 from askable_agents import askable_at, reply_as
 from extended_servers import TASKS, Extended, code_of
 from transports import in_memory, listening, over_http, served, settled
@@ -267,6 +267,9 @@ async def test_a_task_is_answered_by_a_client_that_may_be_asked(tasked: Tasked) 
         assert answer["result"]["resultType"] == "complete"
         text = (await ended(agent, task["taskId"]))["result"]["content"][0]["text"]
         assert json.loads(text) == responses
+        picky = await begin(agent, "web", {"picky": True})
+        refused = await agent.request("tasks/update", taskId=picky["taskId"], inputResponses=responses)
+        assert refused["error"]["code"] == -32602 and "not such answers" in refused["error"]["message"]
         shy = await begin(agent, "pipe", ASKING)
         assert code_of(await look(agent, shy["taskId"])) == "upstream_protocol"
 
@@ -580,3 +583,17 @@ async def test_a_stream_does_not_follow_the_next_process(tasked: Tasked) -> None
         await notices(other, {"taskIds": [theirs["taskId"]]}, 2)
         await ended(other, theirs["taskId"])
         assert "secret" in json.dumps(other.strays) and "secret" not in json.dumps(agent.strays)
+
+
+@pytest.mark.requirement("tasks-declared")
+async def test_a_toolset_has_the_tasks_of_its_calls(tasked: Tasked) -> None:
+    """Promised there, too."""
+    async with tasked.gateway(routing_type="DYNAMIC") as gateway, client_of(gateway, "http") as agent:
+        assert isinstance(agent, HttpAgent)
+        found = (await agent.call("retrieve_tools", query="work"))["structuredContent"]
+        task = await begin(agent, "web", DONE)
+        url = agent._url
+        agent._url = f"{url}/t/{found['toolset']['handle']}"
+        await agent.greet()
+        assert TASKS in agent.greeting["result"]["capabilities"]["extensions"]
+        assert (await ended(agent, task["taskId"]))["status"] == "completed"

@@ -160,6 +160,8 @@ class _TaskExchange(Exchange):
         answer = error.answer if isinstance(error, UpstreamError) else None
         if answer is None or answer.code != INVALID_PARAMS:
             return error
+        if self.method == "tasks/update" and self._ask.ref.task not in answer.message:
+            return error  # it is about the answers, or says no more than we would
         return unknown_task(self.server if self._ask.ref.run else "")
 
     def detail(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from smart_mcp_proxy.gateway.calls.tasks import MISSING_CAPABILITY, TASK_DECLARE
 from smart_mcp_proxy.gateway.results.results import fit_to_era, members_of
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.views import Views
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Era, Principal, ToolRecord
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet
@@ -35,6 +36,7 @@ FOLLOW_S: Final = 1.0
 FOLLOW_FAILED_S: Final = 60.0
 """Between two looks that fail, at most."""
 _MORE: Final[Mapping[str, tuple[str, ...]]] = {"tasks/get": (), "tasks/update": ("inputResponses",), "tasks/cancel": ()}
+_TOOLSET: Final = "t/"
 _CONNECTION_PREFIX: Final = "io.modelcontextprotocol/"
 _OVER: Final = frozenset({"completed", "failed", "cancelled"})
 
@@ -66,7 +68,7 @@ class TaskHandlers:
         """The extension, where a server that is seen at the path of the present request makes tasks."""
         if era == "handshake":
             return {}
-        view = self._views.at(served_path(), principal().reach)
+        view = self._view(served_path(), principal())
         seen = () if view is None else (self._fleet.upstreams.get(name) for name in view.servers)
         makes = any(each is not None and extension_of(each.capabilities, TASKS) is not None for each in seen)
         return {"extensions": {TASKS: {}}} if makes else {}
@@ -116,12 +118,16 @@ class TaskHandlers:
         return TaskRequest(method, sealed, ref, record, more or {}, caller, keeps_uris=keeps_uris)
 
     def _tool(self, path: str, who: Principal, ref: TaskRef) -> ToolRecord:
-        """The tool of a task, if it may still be seen; at the address of a toolset, by what is seen at `/mcp`."""
-        view = self._views.at(path, who.reach) or self._views.of("", who.reach)
+        """The tool of a task, if it may still be seen."""
+        view = self._view(path, who)
         record = None if view is None else view.find(f"{ref.server}:{ref.tool}")
         if record is None or record.key != (ref.server, ref.tool):
             raise unknown_task()
         return record
+
+    def _view(self, path: str, who: Principal) -> CatalogView | None:
+        """What is seen at a path; at the address of a toolset, which is no view, what is seen at `/mcp`."""
+        return self._views.at("" if path.startswith(_TOOLSET) else path, who.reach)
 
     @asynccontextmanager
     async def following(
