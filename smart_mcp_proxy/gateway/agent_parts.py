@@ -92,7 +92,7 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     upstreams.resource_updated.subscribe(subscriptions.updated)
     upstreams.status_changed.subscribe(subscriptions.connection_changed)
     contents = ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions, links)
-    apps = AppCalls(views, calls, links, config.passthrough)
+    apps = AppCalls(views, calls, links, lookup)
     of_tasks = TaskRequests(path, calls, tasks, inputs, lists.tool_lists)
     task_handlers = TaskHandlers(views, fleet, of_tasks, config.passthrough)
     index = SearchIndex(lexical_engine(base.usable))
