@@ -42,8 +42,8 @@ NOTES = "RUN_WIRE_NOTES"
 """The variable that names the file to servers in processes of their own; one that is not told it notes nothing."""
 LEAST_CHARS = 8
 """A shorter value may be anybody's word."""
-HARMLESS = frozenset({"accept", "accept-encoding", "connection", "content-type", "host", "user-agent"})
-"""Headers of an agent whose values another client sends as well."""
+HARMLESS = frozenset({"accept", "accept-encoding", "connection", "content-type", "host", "mcp-name", "user-agent"})
+"""Headers of an agent whose values another client sends as well: a tool's own name is the same for all."""
 
 configured: set[tuple[str, str]] = set()
 """Names and values of headers that an entry of this run is configured with."""

@@ -28,6 +28,7 @@ LIFTED_BY = {
     "user": re.compile(r"\b(?:[Tt]he|[Ii]ts) user\b|_ONLY_THE_USER"),
     "operator": re.compile(r"\boperator\b|MCPPROXY_[A-Z]|runs the gateway|data directory"),
     "caller": re.compile(
+        r"\b(?:Make|Begin|Reload)\b|"
         r"\b(?:Use|Read|Look|Send|Split|Run|Unsubscribe|Leave|Add|Call|Try|Wait|Ask by url|Ask again|Change|Enable)\b|"
         r"decision\.hint|error\.hint|^hint$"
     ),
@@ -67,6 +68,12 @@ REFUSALS = {
     "gateway/sandbox/sandbox.py:_take_slot": "operator",
     "gateway/sessions/subscriptions.py:_too_many": "caller",
     "gateway/tools/code_execution.py:_request": "caller",
+    "gateway/admin/page_sessions.py:enter": "caller",
+    "gateway/admin/server_sign_ins.py:take": "caller",
+    "gateway/calls/content_checks.py:_hiding": "user",
+    "gateway/sessions/app_calls.py:_of_page": "caller",
+    "gateway/sessions/app_calls.py:_permitted": "nobody",
+    "gateway/shared/refusals.py:skill_file_unlisted": "user",
     "gateway/visibility/visibility.py:_refuse_access": "operator",
     "proxying/perform.py:_perform_batch": "caller",
     "servers/edit_file.py:change_entries": "caller",
@@ -81,6 +88,9 @@ REFUSALS = {
     "web/common/messages.py:read_body": "caller",
     "web/common/messages.py:require_json": "caller",
     "web/common/refusals.py:refusal_of": "operator",
+    "web/page/app.py:_answered": "caller",
+    "web/page/provider_sign_in.py:finish": "operator",
+    "web/page/visit.py:form": "caller",
     "web/rest/authorization.py:admit": "operator",
     "web/auth/sign_in_bounds.py:take": "caller",
 }

@@ -1,7 +1,7 @@
 """The `proxy` tool's view of the gateway: one caller's, through the paths that all calls go."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,8 +40,8 @@ class FakeContents:
         assert name == "alpha__greet"
         return SimpleNamespace(server="alpha", name="greet", record=None)
 
-    def uri_of(self, server: str, uri: str) -> str:
-        return uri.replace("own://", f"gate://{server}/")
+    def naming(self, target: Any) -> Callable[[str, str], str]:
+        return lambda server, uri: uri.replace("own://", f"gate://{server}/")
 
 
 class FakeAsks:

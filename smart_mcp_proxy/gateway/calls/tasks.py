@@ -350,7 +350,10 @@ def _outcome(members: Mapping[str, msgspec.Raw], server: str) -> RawResult:
         raise failure_of(members, server)
     if status == "cancelled":
         raise UpstreamError(
-            f"Server '{server}' cancelled the task of this call.", delivery="unknown", code="task_cancelled"
+            f"Server '{server}' cancelled the task of this call.",
+            hint="Some of it may have been done: look before you call again.",
+            delivery="unknown",
+            code="task_cancelled",
         )
     raise _fault(server, "answered with a task in a state that the protocol does not know")
 

@@ -152,7 +152,7 @@ class AppCalls:
         if not is_for_apps(record.raw):
             raise RefusedError(
                 f"'{record.key}' is for models, not for an interface.",
-                hint="The server says so in the tool's _meta.ui.visibility.",
+                hint="Nothing lifts this: the server says so in the tool's _meta.ui.visibility.",
                 code="model_only",
             )
         return AppTool(record, view, self._calls)

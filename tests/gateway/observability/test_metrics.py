@@ -18,21 +18,35 @@ NOT_OF_CALLS = frozenset(
         "batch_full",
         "batch_unsupported",
         "config_read_only",
+        "form_expired",
         "host_not_allowed",
         "http_method_not_allowed",
         "invalid_entry",
         "invalid_id",
+        "link_used",
         "not_json",
+        "not_operator",
         "operator_only",
         "origin_not_allowed",
+        "page_not_served",
+        "registry_failed",
+        "registry_server_not_found",
+        "registry_unauthorized",
+        "registry_unreachable",
         "revision_conflict",
+        "server_deleted",
+        "server_deprecated",
         "server_exists",
-        "too_many_connections",
+        "sign_in_unknown",
         "token_exists",
         "token_not_found",
+        "too_many_connections",
         "unauthorized",
+        "unavailable",
         "unsupported_media_type",
+        "unsupported_server",
         "usage",
+        "version_not_found",
     }
 )
 """Codes of REST, of the transports and of the command line: no call or search ends with them."""
@@ -112,7 +126,7 @@ def codes() -> set[str]:
                 and any(isinstance(one, ast.Name) and one.id == "code" for one in node.targets)
             ):
                 value = node.value
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value:
                 found.add(value.value)
     return found
 
