@@ -111,11 +111,8 @@ class Notes:
 
 def came_from_agent(headers: Iterable[tuple[str, str]]) -> None:
     """Remembers what an agent sends in headers of its own."""
-    sent_by_agents.update(
-        value.removeprefix("Bearer ")
-        for name, value in headers
-        if name.lower() not in HARMLESS and len(value) >= LEAST_CHARS
-    )
+    sent = (value.removeprefix("Bearer ") for name, value in headers if name.lower() not in HARMLESS)
+    sent_by_agents.update(value for value in sent if len(value) >= LEAST_CHARS)
 
 
 class Watched:

@@ -79,8 +79,8 @@ class ContentHandlers(Protocol):
     def methods(self) -> frozenset[str]:
         """The methods that come here."""
 
-    def capabilities(self) -> dict[str, Any]:
-        """Capabilities of prompts and resources for the greeting, at the path of the request."""
+    def capabilities(self, era: Era) -> dict[str, Any]:
+        """Capabilities of prompts and resources for the greeting of an era, at the path of the request."""
 
     async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
         """The result of one request, whole."""

@@ -239,7 +239,8 @@ class RawMethods:
             if ctx.method == "initialize":
                 self._open_session(ctx.session._connection, ctx.params or {})
             self._handlers.first_answered()
-            more = self._contents.capabilities() if self._contents is not None else {}
+            era: Era = "handshake" if ctx.method == "initialize" else "modern"
+            more = self._contents.capabilities(era) if self._contents is not None else {}
             capabilities = {**answer["capabilities"], **more}
             return {**answer, "capabilities": capabilities, "instructions": self._handlers.instructions()}
         if ctx.request_id is None or ctx.method not in self._methods:

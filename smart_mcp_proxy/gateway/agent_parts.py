@@ -1,7 +1,5 @@
 """Parts of a gateway that agents meet: the paths of requests, and what answers over MCP."""
 
-import os
-import secrets
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -74,7 +72,7 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     base.configured.subscribe(inputs.configure)
     clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
-    tasks = Tasks(states, _runs(base, fleet), is_cleaned=limits.is_cleaned, wall=base.catalog.now_s)
+    tasks = Tasks(states, partial(_run_of, fleet), limits, wall=base.catalog.now_s)
     path = RequestPath(
         *(fleet, recorder, limits, clock),
         admission=admission,
@@ -94,7 +92,7 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     upstreams.resource_updated.subscribe(subscriptions.updated)
     upstreams.status_changed.subscribe(subscriptions.connection_changed)
     contents = ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions, links)
-    apps = AppCalls(views, calls, links, config.passthrough)
+    apps = AppCalls(views, calls, links, lookup)
     of_tasks = TaskRequests(path, calls, tasks, inputs, lists.tool_lists)
     task_handlers = TaskHandlers(views, fleet, of_tasks, config.passthrough)
     index = SearchIndex(lexical_engine(base.usable))
@@ -102,20 +100,10 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     return Requests(outputs, inputs, clients, calls, asks, lookup, kinds, contents, subscriptions, apps, task_handlers)
 
 
-def _runs(base: Base, fleet: Fleet) -> Callable[[str], str]:
-    """Return the present process of a server on stdio, by name; empty for one over HTTP.
-
-    Workers share such a server, and each counts its own connections to it.
-    """
-    gateway = secrets.token_hex(8) if base.worker.is_alone else str(os.getppid())
-
-    def run_of(server: str) -> str:
-        upstream = fleet.upstreams.get(server)
-        if upstream is None or upstream.config.transport != "stdio":
-            return ""
-        return f"{gateway}:{upstream.status.restarts if base.worker.is_alone else ''}"
-
-    return run_of
+def _run_of(fleet: Fleet, server: str) -> str | None:
+    """The present process of a server on stdio; empty for one over HTTP, None where it has not been connected yet."""
+    upstream = fleet.upstreams.get(server)
+    return "" if upstream is None or upstream.config.transport != "stdio" else upstream.run or None
 
 
 def _is_trusted(config: Configuration, settings: Settings, server: str) -> bool:

@@ -126,6 +126,7 @@ async def _head_of(name: str, upstream: Upstream | None) -> Head:
         capabilities=dict(upstream.capabilities),
         server_info=status.server_info,
         failure_code=-secrets.randbits(48),
+        run=upstream.run,
     )
 
 

@@ -142,15 +142,17 @@ async def fetch_contents(
     return await _fetch(_CONTENTS[kind], server, ask, timeout_s, era)
 
 
-async def fetch_page(request: PageRequest, uri: str, *, timeout_s: float) -> RawResult:
+async def fetch_page(request: PageRequest, uri: str, *, timeout_s: float, era: Era = "handshake") -> RawResult:
     """Fetch the content of a listed resource that is approved with its content; errors as of `fetch_tools`.
 
     Args:
         request: Sends one request.
         uri: Of the resource.
         timeout_s: How long it may take.
+        era: Of the session.
     """
-    return await request("resources/read", {"uri": uri}, timeout_s=timeout_s)
+    declared = _DECLARED if era == "modern" else {}
+    return await request("resources/read", {**declared, "uri": uri}, timeout_s=timeout_s)
 
 
 async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float, era: Era) -> ToolListing:

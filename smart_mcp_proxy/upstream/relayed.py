@@ -51,6 +51,7 @@ class Head(msgspec.Struct):
         capabilities: What the server declared.
         server_info: Its name and version.
         failure_code: Error code of replies that are failures of the session; no server knows it.
+        run: Names the server's process.
         refusal: Why there is no session; None if there is one.
     """
 
@@ -59,6 +60,7 @@ class Head(msgspec.Struct):
     capabilities: dict[str, Any] = {}
     server_info: str = ""
     failure_code: int = 0
+    run: str = ""
     refusal: Failure | None = None
 
 
@@ -110,6 +112,7 @@ class RelayedSession(StreamSession):
         self.protocol_version = head.protocol_version
         self.capabilities = head.capabilities
         self.server_info = head.server_info
+        self.run = head.run
         self._failure_code = head.failure_code
         self._writer = writer
         self._reading = spawn(self._read_all(reader), f"upstream-read-{self._server}")

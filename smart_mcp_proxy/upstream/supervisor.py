@@ -71,6 +71,7 @@ class Upstream:
 
     Attributes:
         name: Of the server, as configured.
+        run: Names the present connection, of a server on stdio its process; the last one's while there is none.
         own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
     """
 
@@ -106,7 +107,7 @@ class Upstream:
         self._retry_now = asyncio.Event()
         self._session: UpstreamSession | None = None
         self._task: asyncio.Task[None] | None = None
-        self._connections = 0
+        self._connections, self.run = 0, ""
         self._failures = 0
         self._pause_s = _HEALTHY_S
         self._told = ""
@@ -333,6 +334,7 @@ class Upstream:
         """Serves over an open session until it ends."""
         ready_at = self._clock()
         self._connections += 1
+        self.run = session.run or f"{self._rng.getrandbits(64):016x}"
         self._status = replace(
             self._status,
             era=session.era,
@@ -375,8 +377,7 @@ class Upstream:
     def _move(self, state: ServerState, error: str = "", hint: str = "") -> None:
         check_transition(self.name, self._status.state, state)
         self._status = replace(self._status, state=state, error=redact(error), hint=redact(hint))
-        settle = self._settled.clear if state is ServerState.CONNECTING else self._settled.set
-        settle()
+        (self._settled.clear if state is ServerState.CONNECTING else self._settled.set)()
         self._tell(self._on_change, self._status)
 
     def _heard(self, event: SessionEvent) -> None:

@@ -3,11 +3,13 @@
     python extended_upstream.py MODE STATE LEDGER
 
 MODE is `handshake` or `modern`. STATE is a JSON file, read anew for each request: `tools`, `resources`, `pages` (the
-parts of a resource by URI), `skills`, `files` (text, or a part, by URI), `directories` (children by URI), `extensions`.
+parts of a resource by URI), `skills`, `files` (text, or a part, by URI), `directories` (children by URI), `extensions`,
+`tasks` (known from the start), `shy` (gives resources to hosts alone).
 LEDGER gets a line for each request: its method, its params and the capabilities that they declare.
 
 The tool `work` makes a task of itself where its caller declares tasks: its argument `states` says what each look at the
-task finds, the last one for ever. With `demands` it refuses any other caller. `answer` answers with its argument
+task finds, the last one for ever; `asks` finds another question each time, `broken` an error,
+`deep` a value of that depth. With `demands` it refuses any other caller. `answer` answers with its argument
 `result`.
 """
 
@@ -16,6 +18,7 @@ import sys
 from pathlib import Path
 
 META = "io.modelcontextprotocol/"
+APPS = META + "ui"
 TASKS = META + "tasks"
 STARTED = "2026-11-25T10:30:00Z"
 WORK = {"name": "work", "inputSchema": {"type": "object"}}
@@ -35,7 +38,8 @@ class Extended:
         self.mode = mode
         self.state = Path(state)
         self.ledger = Path(ledger)
-        self.tasks = {}
+        self.tasks = dict(self.known().get("tasks", {})) if self.state.exists() else {}
+        self.questions = 0
 
     def known(self):
         return json.loads(self.state.read_text("utf-8"))
@@ -75,7 +79,7 @@ class Extended:
                 raise RpcError(-32602, "No such skill")
             return {"skill": found[0], **kept}
         if method == "resources/read":
-            return {"contents": [self.part(known, params["uri"])], **kept}
+            return {"contents": [self.part(known, params["uri"], declared)], **kept}
         if method == "resources/directory/read":
             return {"resources": known["directories"][params["uri"]]}
         if method == "tools/call":
@@ -84,7 +88,9 @@ class Extended:
             return self.of_task(method, params)
         raise RpcError(-32601, "Method not found")
 
-    def part(self, known, uri):
+    def part(self, known, uri, declared):
+        if known.get("shy") and APPS not in (declared.get("extensions") or {}):
+            raise RpcError(-32602, "for hosts that show interfaces")
         part = known.get("pages", {}).get(uri) or known.get("files", {}).get(uri)
         if part is None:
             raise RpcError(-32002 if self.mode == "handshake" else -32602, "not found")
@@ -106,6 +112,15 @@ class Extended:
 
     def shown(self, own):
         state = self.tasks[own][0]
+        if depth := state.get("deep"):
+            state = {"status": "working", "more": json.loads("[" * depth + "]" * depth)}
+        if state.get("broken"):
+            raise RpcError(-32603, "cannot look")
+        if state.get("asks"):
+            self.questions += 1
+            asked = {"mode": "form", "message": "More?", "requestedSchema": {"type": "object", "properties": {}}}
+            question = {"method": "elicitation/create", "params": asked}
+            state = {"status": "input_required", "inputRequests": {f"q{self.questions}": question}}
         times = {"createdAt": STARTED, "lastUpdatedAt": STARTED, "ttlMs": 60000, "pollIntervalMs": 60}
         return {"taskId": own, **times, **state}
 
@@ -119,7 +134,9 @@ class Extended:
             return self.shown(own)
         if method == "tasks/cancel":
             self.tasks[own] = [{"status": "cancelled"}]
-        else:
+        elif self.tasks[own][0].get("picky") or self.tasks[own][-1].get("picky"):
+            raise RpcError(-32602, "not such answers")
+        elif not self.tasks[own][0].get("asks"):
             text = json.dumps(params["inputResponses"])
             result = {"content": [{"type": "text", "text": text}]}
             self.tasks[own] = [{"status": "working"}, {"status": "completed", "result": result}]

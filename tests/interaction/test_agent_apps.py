@@ -295,3 +295,35 @@ async def test_a_server_of_the_official_sdk_shows_its_interface(era: Any, tmp_pa
             assert part["text"] == "<html>clock</html>" and part["mimeType"] == PAGE
             assert part["_meta"]["ui"]["csp"] == {"connectDomains": ["https://time.example"]}
             assert await text_of(agent, f"{name}__get_time") == "noon"
+
+
+@pytest.mark.requirement("apps-approved")
+async def test_a_page_for_hosts_alone_is_read_as_by_one(tmp_path: Path) -> None:
+    """When a server is listed, too: else nobody could approve it."""
+    async with (
+        boards(tmp_path, "other", "left", shy=True) as (gateway, _),
+        in_memory(gateway, "modern", extensions=SHOWS_APPS) as agent,
+    ):
+        assert "left" in (await opened(agent, "left"))["text"]
+
+
+@pytest.mark.requirement("apps-call-back")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_host_learns_that_the_gateways_own_tools_are_for_its_model(era: Any, tmp_path: Path) -> None:
+    """With them a page would reach every server. Nobody else's list has another byte."""
+    shows = {"extensions": SHOWS_APPS}
+    async with (
+        boards(tmp_path, "left") as (gateway, _),
+        in_memory(gateway, era, **shows) as host,
+        in_memory(gateway, era) as other,
+    ):
+        shown = {each["name"]: each for each in (await host.request("tools/list"))["result"]["tools"]}
+        plain = {each["name"]: each for each in (await other.request("tools/list"))["result"]["tools"]}
+    own = {name for name in plain if "__" not in name}
+    assert "call_tool_destructive" in own
+    for name, each in plain.items():
+        more = {"_meta": {**each.get("_meta", {}), "ui": {"visibility": ["model"]}}} if name in own else {}
+        assert shown[name] == {**each, **more}
+    bare = Extended(tmp_path, "bare")
+    async with settled(tmp_path / "other", {"bare": bare.entry}) as gateway, in_memory(gateway, era, **shows) as agent:
+        assert '"ui"' not in json.dumps(await agent.request("tools/list"))

@@ -371,3 +371,28 @@ async def test_skills_of_a_fastmcp_server_come_through(era: Any, tmp_path: Path)
         await withheld(gateway, "one", "skills", "skill://refunds/SKILL.md")
         assert list(await listed(agent)) == ["skill://two/refunds/SKILL.md"]
         shutil.rmtree(roots["one"])
+
+
+@pytest.mark.requirement("skills-approved")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_file_comes_in_one_form_alone(era: Any, tmp_path: Path) -> None:
+    """Beside the approved text another content could stand, and hosts differ in which they read."""
+    async with shelves(tmp_path, "left") as (gateway, servers), in_memory(gateway, era) as agent:
+        uri = "skill://left/acme/refunds/SKILL.md"
+        assert await read(agent, uri) == FILES["SKILL.md"].encode()
+        files = servers["left"].state["files"]
+        both = {"text": FILES["SKILL.md"], "blob": base64.b64encode(b"evil").decode()}
+        servers["left"].store(files={**files, f"{ROOT}/SKILL.md": both})
+        assert await read(agent, uri) == "quarantined"
+        servers["left"].store(files={**files, f"{ROOT}/SKILL.md": {"text": FILES["SKILL.md"], "blob": None}})
+        assert await read(agent, uri) == FILES["SKILL.md"].encode()
+
+
+@pytest.mark.requirement("skills-approved")
+async def test_a_skill_that_nobody_could_approve_is_given_to_nobody(tmp_path: Path) -> None:
+    """Whatever it is called, and whether the server has others."""
+    hidden = {"skill://hidden/SKILL.md": main_file("hidden"), "repo://h/skill.md": "x", "repo://h/notes.md": "notes"}
+    async with shelves(tmp_path, "left", files=hidden) as (gateway, _), in_memory(gateway, "modern") as agent:
+        assert await read(agent, "skill://left/hidden/SKILL.md") == "quarantined"
+        assert await read(agent, "mcpproxy://left/repo%3A%2F%2Fh%2Fskill.md") == "quarantined"
+        assert await read(agent, "mcpproxy://left/repo%3A%2F%2Fh%2Fnotes.md") == b"notes"

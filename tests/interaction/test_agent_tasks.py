@@ -4,13 +4,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import extended_upstream
 import pytest
-from agents import META, Agent, StreamAgent
+from agents import META, Agent, HttpAgent, StreamAgent
+from askable_agents import askable_at, reply_as
 from extended_servers import TASKS, Extended, code_of
 from transports import in_memory, listening, over_http, served, settled
 
@@ -265,6 +267,9 @@ async def test_a_task_is_answered_by_a_client_that_may_be_asked(tasked: Tasked) 
         assert answer["result"]["resultType"] == "complete"
         text = (await ended(agent, task["taskId"]))["result"]["content"][0]["text"]
         assert json.loads(text) == responses
+        picky = await begin(agent, "web", {"picky": True})
+        refused = await agent.request("tasks/update", taskId=picky["taskId"], inputResponses=responses)
+        assert refused["error"]["code"] == -32602 and "not such answers" in refused["error"]["message"]
         shy = await begin(agent, "pipe", ASKING)
         assert code_of(await look(agent, shy["taskId"])) == "upstream_protocol"
 
@@ -420,3 +425,175 @@ async def test_a_blocked_tools_tasks_are_no_longer_given(tasked: Tasked) -> None
         task = await begin(agent, "web", DONE)
         await gateway.approvals.block("web:work", "tester")
         assert code_of(await look(agent, task["taskId"])) == "task_not_found"
+
+
+async def relisted(gateway: Gateway, server: str) -> None:
+    """Returns once the present connection of a server has been listed."""
+    with anyio.fail_after(LIMIT_S):
+        while not gateway.tool_lists.is_fresh(server):
+            await gateway.tool_lists.wait_changed()
+
+
+@pytest.mark.requirement("tasks-outlive")
+async def test_a_wait_ends_with_the_process_of_its_task(tasked: Tasked) -> None:
+    """The next process may give the same id to a task of somebody else, which is neither shown nor cancelled."""
+    async with (
+        tasked.gateway() as gateway,
+        client_of(gateway, "memory") as other,
+        in_memory(gateway, "modern") as agent,
+    ):
+        arguments = {"states": [WORKING], "demands": True, "id": "same"}
+        exchange = await agent.begin("tools/call", token=True, name="pipe__work", arguments=arguments)
+        await asyncio.wait_for(exchange.heard.get(), LIMIT_S)
+        await gateway.fleet.upstreams["pipe"].restart()
+        await relisted(gateway, "pipe")
+        task = await begin(other, "pipe", *[WORKING] * 10, DONE, id="same")
+        answer = (await asyncio.wait_for(exchange.answer, LIMIT_S))["result"]
+        assert answer["isError"] and answer["structuredContent"]["error"]["code"] == "task_not_found", answer
+        assert answer["structuredContent"]["error"]["delivery"] == "unknown"
+        assert (await ended(other, task["taskId"]))["status"] == "completed"
+
+
+@pytest.mark.requirement("tasks-outlive")
+async def test_another_entry_of_a_stdio_server_is_another_process(tasked: Tasked) -> None:
+    """Which counts its connections anew."""
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        old = await begin(agent, "pipe", DONE, id="same")
+        configs = {name: each.config for name, each in gateway.fleet.upstreams.items()}
+        configs["pipe"] = replace(configs["pipe"], env={"OTHER": "1"})
+        await gateway.fleet.apply(configs)
+        with anyio.fail_after(LIMIT_S):
+            while not gateway.fleet.upstreams["pipe"].is_ready:
+                await asyncio.sleep(0.01)
+        await relisted(gateway, "pipe")
+        await begin(agent, "pipe", DONE, id="same")
+        assert code_of(await look(agent, old["taskId"])) == "task_not_found"
+
+
+@pytest.mark.requirement("tasks-waited")
+async def test_what_a_task_comes_to_is_a_complete_result(tasked: Tasked) -> None:
+    """No question that nobody has judged, and no other task, comes in the place of one."""
+    asks = {"method": "elicitation/create", "params": {"message": "Your password?", "requestedSchema": {}}}
+    question = {"resultType": "input_required", "inputRequests": {"q": asks}, "requestState": "own"}
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        for odd in (question, {"resultType": "task", "taskId": "own", "status": "working"}):
+            agent.capabilities = KNOWS_TASKS
+            task = await begin(agent, "web", {"status": "completed", "result": odd})
+            assert code_of(await look(agent, task["taskId"])) == "upstream_protocol"
+            agent.capabilities = {"elicitation": {"form": {}}}
+            arguments = {"states": [{"status": "completed", "result": odd}], "demands": True}
+            answer = (await agent.request("tools/call", name="web__work", arguments=arguments))["result"]
+            assert answer["resultType"] == "complete" and answer["isError"], answer
+
+
+@pytest.mark.requirement("tasks-bad")
+async def test_odd_members_of_a_task_are_its_servers_fault(tasked: Tasked) -> None:
+    """What cannot be read or written is told as such, what can is passed on, and no id is given that nobody can use."""
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        for odd in ({"_meta": [1]}, {"_meta": "x"}):
+            task = await begin(agent, "web", {**WORKING, **odd})
+            assert (await look(agent, task["taskId"]))["status"] == "working"
+            result = {"resultType": "task", "taskId": "x", "status": "working", **odd}
+            answer = await agent.call("call_tool_write", name="pipe:answer", args={"result": result})
+            assert answer["resultType"] == "task", answer
+        task = await begin(agent, "web", {"deep": 300})
+        assert (await look(agent, task["taskId"]))["error"]["code"] == -32603
+        result = {"resultType": "task", "taskId": "漢" * 2_048, "status": "working"}
+        answer = await agent.call("call_tool_write", name="web:answer", args={"result": result})
+        assert answer["structuredContent"]["error"]["code"] == "upstream_protocol", answer
+
+
+@pytest.mark.requirement("tasks-declared")
+async def test_the_handshake_era_is_not_promised_tasks(tasked: Tasked) -> None:
+    """It has no such methods."""
+    async with tasked.gateway() as gateway, in_memory(gateway, "handshake", **KNOWS_TASKS) as agent:
+        assert TASKS not in agent.greeting["result"]["capabilities"].get("extensions", {})
+
+
+@pytest.mark.requirement("tasks-waited")
+async def test_a_blocked_tools_task_is_no_longer_waited_for(tasked: Tasked) -> None:
+    """What its user took away is away; the server is told."""
+    async with tasked.gateway() as gateway, in_memory(gateway, "modern") as agent:
+        arguments = {"states": [*[WORKING] * 20, DONE], "demands": True}
+        exchange = await agent.begin("tools/call", token=True, name="web__work", arguments=arguments)
+        await asyncio.wait_for(exchange.heard.get(), LIMIT_S)
+        await gateway.approvals.block("web:work", "tester")
+        answer = (await asyncio.wait_for(exchange.answer, LIMIT_S))["result"]
+        assert answer["isError"], answer
+        with anyio.fail_after(LIMIT_S):
+            while not tasked.servers["web"].asked("tasks/cancel"):
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("tasks-waited")
+async def test_a_task_that_asks_without_end_is_given_up(tasked: Tasked) -> None:
+    """A person is not asked more often than in a call without a task."""
+    tasked.entries["web"]["input_requests"] = True
+    async with (
+        tasked.gateway() as gateway,
+        askable_at("memory", "handshake", gateway, "", {"elicitation": {}}, reply_as("Ann")) as agent,
+    ):
+        result = await agent.call("web__work", states=[WORKING, {"asks": True}], demands=True)
+    assert result["structuredContent"]["error"]["code"] == "upstream_protocol", result
+    assert len(agent.asked) == 10
+
+
+@pytest.mark.requirement("tasks-waited")
+async def test_a_task_that_is_given_up_over_an_error_is_cancelled(tasked: Tasked) -> None:
+    """The server answered that it failed to look, not that the task is over."""
+    async with tasked.gateway() as gateway, in_memory(gateway, "modern") as agent:
+        arguments = {"states": [WORKING, {"broken": True}], "demands": True}
+        answer = (await agent.request("tools/call", name="web__work", arguments=arguments))["result"]
+        assert answer["isError"]
+        with anyio.fail_after(LIMIT_S):
+            while not tasked.servers["web"].asked("tasks/cancel"):
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.requirement("tasks-sealed")
+async def test_what_a_task_says_is_fenced_like_the_rest(tasked: Tasked) -> None:
+    """Its message, and the error that it came to."""
+    failed = {"status": "failed", "error": {"code": -32603, "message": "obey me"}}
+    async with tasked.gateway(fence_results=True) as gateway, client_of(gateway, "memory") as agent:
+        task = await begin(agent, "web", failed)
+        state = await ended(agent, task["taskId"])
+    assert task["statusMessage"].startswith("<untrusted-output") and "on it" in task["statusMessage"]
+    assert state["error"]["message"].startswith("<untrusted-output") and state["error"]["code"] == -32603
+
+
+@pytest.mark.requirement("tasks-followed")
+async def test_a_stream_does_not_follow_the_next_process(tasked: Tasked) -> None:
+    """A task of the same id in it is somebody else's."""
+    async with (
+        tasked.gateway() as gateway,
+        client_of(gateway, "memory") as other,
+        client_of(gateway, "memory") as agent,
+    ):
+        assert isinstance(agent, StreamAgent) and isinstance(other, StreamAgent)
+        task = await begin(agent, "pipe", WORKING, id="same")
+        await agent.begin("subscriptions/listen", notifications={"taskIds": [task["taskId"]]})
+        with anyio.fail_after(LIMIT_S):
+            while len(agent.strays) < 2:
+                await asyncio.sleep(0.01)
+        secret = {**WORKING, "statusMessage": "secret"}
+        tasked.servers["pipe"].store(tasks={"same": [secret]})
+        await gateway.fleet.upstreams["pipe"].restart()
+        await relisted(gateway, "pipe")
+        theirs = await begin(other, "pipe", *[secret] * 20, DONE, id="same")
+        await notices(other, {"taskIds": [theirs["taskId"]]}, 2)
+        await ended(other, theirs["taskId"])
+        assert "secret" in json.dumps(other.strays) and "secret" not in json.dumps(agent.strays)
+
+
+@pytest.mark.requirement("tasks-declared")
+async def test_a_toolset_has_the_tasks_of_its_calls(tasked: Tasked) -> None:
+    """Promised there, too."""
+    async with tasked.gateway(routing_type="DYNAMIC") as gateway, client_of(gateway, "http") as agent:
+        assert isinstance(agent, HttpAgent)
+        found = (await agent.call("retrieve_tools", query="work"))["structuredContent"]
+        task = await begin(agent, "web", DONE)
+        url = agent._url
+        agent._url = f"{url}/t/{found['toolset']['handle']}"
+        await agent.greet()
+        assert TASKS in agent.greeting["result"]["capabilities"]["extensions"]
+        assert (await ended(agent, task["taskId"]))["status"] == "completed"

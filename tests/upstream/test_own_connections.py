@@ -85,7 +85,7 @@ class FakeSide:
 class FakeSession:
     """A session that is asked by its test."""
 
-    protocol_version, server_info = "2025-11-25", "fake"
+    protocol_version, server_info, run = "2025-11-25", "fake", ""
 
     def __init__(self, era: Era = "handshake") -> None:
         self.era: Era = era

@@ -79,7 +79,7 @@ class Brief:
     era: Era = "modern"
     protocol_version = "2026-07-28"
     capabilities: Mapping[str, Any] = {}
-    server_info = ""
+    server_info = run = ""
 
     async def wait_closed(self) -> UpstreamError:
         return UpstreamError("Server 'brief' ended.")

@@ -232,7 +232,7 @@ class SigningOut:
 
     era = "modern"
     protocol_version = "2026-07-28"
-    server_info = ""
+    server_info = run = ""
     capabilities: Mapping[str, Any] = {"tools": {}}
 
     def __init__(self) -> None:

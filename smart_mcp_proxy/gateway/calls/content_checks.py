@@ -16,6 +16,7 @@ from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES
 from smart_mcp_proxy.gateway.shared.app_pages import is_page, page_digest, pinned_digest
 from smart_mcp_proxy.gateway.shared.refusals import content_withheld
 from smart_mcp_proxy.gateway.visibility.contents import Target
+from smart_mcp_proxy.gateway.visibility.links import is_instruction
 from smart_mcp_proxy.gateway.visibility.skill_lookup import manifest_of
 from smart_mcp_proxy.models import ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import shelf
@@ -52,12 +53,14 @@ class ContentChecks:
         return method == READ and (is_page(target.name) or _file_of(target) is not None)
 
     def require_known(self, method: str, target: Target) -> None:
-        """Pass unless a page is asked for that nobody could approve.
+        """Pass unless a page or a skill is asked for that nobody could approve.
 
         Raises:
             QuarantinedError: The server neither lists it nor names it in a tool.
         """
-        if method == READ and target.record is None and is_page(target.name) and not self._is_trusted(target.server):
+        if method != READ or target.record is not None or self._is_trusted(target.server):
+            return
+        if is_page(target.name) or is_instruction(target.name):
             self._list_again(target.server)
             raise content_withheld(ToolKey(shelf(target.server, "resources"), target.name), WithheldState.PENDING)
 
@@ -93,7 +96,7 @@ class ContentChecks:
             # Of a template nobody knows the pages beforehand.
             is_open = self._is_trusted(target.server) or record.key.server == shelf(target.server, "templates")
             return is_open or page_digest(result["contents"]) == pinned_digest(record)
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, RecursionError):
+        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
             return False
 
 
@@ -109,7 +112,9 @@ def _is_file(contents: Any, file: SkillFile) -> bool:
     """Whether the one part of a result has these bytes."""
     (part,) = contents
     text, blob = part.get("text"), part.get("blob")
-    data = text.encode() if isinstance(text, str) else b64decode(blob, validate=True)
+    if text is not None and blob is not None:  # a host may read either
+        return False
+    data = text.encode() if text is not None else b64decode(blob, validate=True)
     return len(data) == file.size and f"sha256:{sha256(data).hexdigest()}" == file.digest
 
 

@@ -24,7 +24,7 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import has_secret, redact
 
-__all__ = ["Inputs", "Round", "incomplete"]
+__all__ = ["MAX_ROUNDS", "Inputs", "Round", "incomplete"]
 
 MAX_ROUNDS: Final = 10
 """How often a server may ask in one request. Source: the same as the SDK's client, `max_rounds`."""

@@ -157,11 +157,17 @@ class RequestPath:
         caller, server, tasks = exchange.caller, exchange.server, self._tasks
         if tasks is not None and exchange.extensions is None and TASKS in (caller.extensions or {}):
             return await tasks.started(raw, server, exchange.name, caller.principal), TASK_RESULT
-        upstream = self._fleet.upstreams.get(server)
-        if tasks is None or exchange.extensions is None or upstream is None:
+        if tasks is None or exchange.extensions is None:
             raise incomplete(server, exchange.method)
 
+        run = tasks.run_of(server)
+
         async def ask(method: str, params: Mapping[str, Any]) -> RawResult:
+            upstream, _ = await connected(self._fleet, server, None, self._clock, exchange.lists)
+            if method != "tasks/cancel":
+                await self._confirm(exchange)
+            require_connected(upstream)
+            tasks.require_run(server, run)  # from here on nothing waits until it is sent
             return await upstream.request(method, declaring(params, TASK_DECLARED))
 
         inputs, answer, on_progress = self._inputs, None, caller.on_progress

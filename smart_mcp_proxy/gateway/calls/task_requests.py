@@ -1,6 +1,5 @@
 """Requests about tasks: what of the one request path is theirs alone."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -12,9 +11,8 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.exchange import Exchange
 from smart_mcp_proxy.gateway.calls.inputs import Inputs
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
-from smart_mcp_proxy.gateway.calls.tasks import TaskRef, Tasks, unknown_task
-from smart_mcp_proxy.gateway.results.cleaning import said_beside
-from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, ResultFacts, fit_to_era, members_of
+from smart_mcp_proxy.gateway.calls.tasks import TaskRef, Tasks, complete_result, failure_of, unknown_task
+from smart_mcp_proxy.gateway.results.results import ResultFacts, fit_to_era, members_of
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.readiness import Lists
 from smart_mcp_proxy.models import CallRequest, ToolRecord
@@ -67,10 +65,13 @@ class TaskRequests:
         self.lists = lists
         self._path = path
 
-    @property
-    def is_cleaned(self) -> bool:
-        """Whether what servers say is cleaned."""
-        return self._path.limits.is_cleaned
+    async def failure(self, members: Mapping[str, msgspec.Raw], server: str) -> dict[str, Any]:
+        """The JSON-RPC error that a task came to, treated like that of any call."""
+        shown = await self._path.shown(failure_of(members, server))
+        answer = shown.answer if isinstance(shown, UpstreamError) else None
+        assert answer is not None  # it was made of one
+        more = {} if answer.data is None else {"data": answer.data}
+        return {"code": answer.code, "message": answer.message, **more}
 
     async def ask(self, ask: TaskRequest) -> RawResult:
         """The server's result as the client gets it.
@@ -111,7 +112,12 @@ class _TaskExchange(Exchange):
         return params | {"_meta": self._ask.caller.meta} if self._ask.caller.meta else params
 
     async def confirm(self) -> None:
-        """Pass: what was approved is looked at by the gates."""
+        """Pass if the server's process is still that of the task; what was approved is looked at by the gates.
+
+        Raises:
+            RequestError: It is not.
+        """
+        self._requests.tasks.require_run(self.server, self._ask.ref.run)
 
     def completed(self, facts: ResultFacts) -> str:
         """Nothing is learned of it."""
@@ -134,18 +140,16 @@ class _TaskExchange(Exchange):
     async def _shown(self, raw: RawResult) -> RawResult:
         ask, requests = self._ask, self._requests
         members = members_of(raw.text)
-        is_long = len(raw.text) > OFF_LOOP_BYTES
-        said = await asyncio.to_thread(requests.tasks.said, members) if is_long else requests.tasks.said(members)
+        said = await requests.tasks.said(members, raw.size_bytes)
         shown: dict[str, Any] = {**said, "resultType": "complete", "taskId": ask.sealed}
         if "result" in members:
             request = CallRequest(
                 str(ask.record.key), {}, None, principal=ask.caller.principal, keeps_uris=ask.keeps_uris
             )
-            members_of(members["result"])  # or it is none
-            result = await requests.calls.shaped(RawResult(bytes(members["result"])), self.server, request)
+            result = await requests.calls.shaped(complete_result(members, self.server), self.server, request)
             shown["result"] = msgspec.Raw(fit_to_era(result, "modern").text)
         if "error" in members:
-            shown["error"] = said_beside(msgspec.json.decode(members["error"]), is_cleaned=requests.is_cleaned)
+            shown["error"] = await requests.failure(members, self.server)
         if "inputRequests" in members:
             declared = ask.caller.input.capabilities if ask.caller.input is not None else {}
             shown["inputRequests"] = await requests.inputs.shown(bytes(members["inputRequests"]), self.server, declared)
@@ -156,6 +160,8 @@ class _TaskExchange(Exchange):
         answer = error.answer if isinstance(error, UpstreamError) else None
         if answer is None or answer.code != INVALID_PARAMS:
             return error
+        if self.method == "tasks/update" and self._ask.ref.task not in answer.message:
+            return error  # it is about the answers, or says no more than we would
         return unknown_task(self.server if self._ask.ref.run else "")
 
     def detail(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -18,9 +19,11 @@ import msgspec
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.extensions import TASKS, Extensions
 from smart_mcp_proxy.gateway.calls.admission import Admission
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
+from smart_mcp_proxy.gateway.calls.inputs import MAX_ROUNDS
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
-from smart_mcp_proxy.gateway.results.cleaning import said_beside
-from smart_mcp_proxy.gateway.results.results import members_of
+from smart_mcp_proxy.gateway.results.cleaning import fenced, said_beside
+from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, facts_of, members_of
 from smart_mcp_proxy.models import OnProgress, Progress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -34,7 +37,9 @@ __all__ = [
     "TaskRef",
     "Tasks",
     "Waiting",
+    "complete_result",
     "demands_task",
+    "failure_of",
     "pause_s",
     "unknown_task",
 ]
@@ -55,6 +60,9 @@ _PAUSE_S: Final = (0.05, 1.0, 30.0)
 _FAILURES: Final = 10
 """Looks that fail one after the other, for want of a connection, before a task is given up."""
 MISSING_CAPABILITY: Final = -32021
+_UNDER_WAY: Final = ("working", "input_required")
+_NOT_SAID: Final = ("taskId", "resultType", "result", "error", "inputRequests")
+"""Members of a task that are treated each in their own way."""
 
 Ask = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
 """Sends the server a request about the task."""
@@ -88,7 +96,7 @@ class Waiting:
 
     Attributes:
         server: Configured name.
-        ask: Asks it.
+        ask: Asks it, as long as it is the process that made the task and its tool may be called.
         place: Held meanwhile: the task counts as a call under way.
         on_progress: Where progress goes; None if nobody asked for it.
         answer: Has the client answer what the task asks; None where it cannot be asked.
@@ -109,8 +117,8 @@ class Tasks:
 
     Args:
         states: Has the key of all gateways.
-        run_of: The present process of a server on stdio; empty for others.
-        is_cleaned: Whether what servers say is cleaned.
+        run_of: The present process of a server on stdio; empty for others, None where that is not known yet.
+        limits: Say whether what servers say is cleaned and fenced.
         wall: Seconds since the epoch; another gateway may have sealed what is opened here.
         pause: Waits.
     """
@@ -118,15 +126,15 @@ class Tasks:
     def __init__(
         self,
         states: RequestStates,
-        run_of: Callable[[str], str],
+        run_of: Callable[[str], str | None],
+        limits: CallLimits,
         *,
-        is_cleaned: bool,
         wall: Callable[[], float] = time.time,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._states = states
         self._run_of = run_of
-        self._is_cleaned = is_cleaned
+        self._limits = limits
         self._wall = wall
         self._pause = pause
 
@@ -137,21 +145,45 @@ class Tasks:
             UpstreamError: The server says that there is a task, and not which.
         """
         members = _members(raw, server)
-        run = self._run_of(server)
+        run = self.run_of(server)
         ref = TaskRef(_id_in(members, server), server, tool, principal, run, self._wall() + SEAL_S)
-        shown = self.said(members)
+        sealed = await self._states.seal_text(msgspec.json.encode(ref))
+        if len(sealed) > SEALED_CHARS:
+            raise _fault(server, "answered with a task whose id is too long")
+        try:
+            shown = await self.said(members, raw.size_bytes)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
+            raise _fault(server, "answered with a task that cannot be read") from exc
         if run:
             note = "This server runs on stdio: its tasks end with its process, at the latest with the gateway."
-            shown["_meta"] = {**(shown.get("_meta") or {}), ENDS_KEY: note}
-        sealed = await self._states.seal_text(msgspec.json.encode(ref))
+            shown["_meta"] = {**shown.get("_meta", {}), ENDS_KEY: note}
         return RawResult(msgspec.json.encode({**shown, "resultType": TASK_RESULT, "taskId": sealed}))
 
-    def said(self, members: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
-        """Clean what a task's members say for themselves; its id and its result are left out."""
-        left_out = ("taskId", "resultType", "result", "error", "inputRequests")
-        said = {name: msgspec.json.decode(value) for name, value in members.items() if name not in left_out}
-        shown: dict[str, Any] = said_beside(said, is_cleaned=self._is_cleaned)
-        return shown
+    async def said(self, members: Mapping[str, msgspec.Raw], size_bytes: int) -> dict[str, Any]:
+        """Clean what a task's members say for themselves; its id and its result are left out.
+
+        Args:
+            members: Of the task.
+            size_bytes: Of its text; a long one is cleaned in a thread.
+
+        Raises:
+            msgspec.MsgspecError: They cannot be read.
+        """
+        show = partial(_said, members, self._limits)
+        return await asyncio.to_thread(show) if size_bytes > OFF_LOOP_BYTES else show()
+
+    def run_of(self, server: str) -> str:
+        """The process that a task begins in which a server has just answered with."""
+        return self._run_of(server) or ""
+
+    def require_run(self, server: str, run: str) -> None:
+        """Pass if a task's process is the one that a request is about to be sent to.
+
+        Raises:
+            RequestError: Another one has taken its place, whose tasks may have the same ids.
+        """
+        if self.run_of(server) != run:
+            raise unknown_task(server)
 
     async def open(self, sealed: str, principal: str) -> TaskRef:
         """Open the id of a task.
@@ -166,7 +198,7 @@ class Tasks:
             ref = None
         if ref is None or ref.principal != principal or not self._wall() < ref.until_s:
             raise unknown_task()
-        if ref.run != self._run_of(ref.server):
+        if self._run_of(ref.server) not in (ref.run, None):  # not connected yet: looked at again before it is sent
             raise unknown_task(ref.server)
         return ref
 
@@ -174,8 +206,9 @@ class Tasks:
         """The result that a task comes to, as if there were none.
 
         Raises:
-            UpstreamError: It failed, was cancelled, or asks what its client cannot be asked.
+            UpstreamError: It failed, was cancelled, or asks what its client cannot be asked, or too often.
             UpstreamTimeoutError: It takes longer than `WAIT_S`.
+            ProxyError: Its tool may no longer be called, or its process has ended.
         """
         own, is_over = _id_in(_members(raw, waiting.server), waiting.server), False
         try:
@@ -183,10 +216,11 @@ class Tasks:
                 if place.is_waiting:
                     await place.turn()
                 async with asyncio.timeout(WAIT_S):
-                    result = await self._followed(own, raw, waiting)
+                    members = await self._followed(own, raw, waiting)
             is_over = True
-        except UpstreamError as error:
-            is_over = error.was_answered
+        except ProxyError as error:
+            if error.delivery == "not_sent":  # what was refused came after the call
+                error.delivery = "unknown"
             raise
         except TimeoutError:
             raise UpstreamTimeoutError(
@@ -197,16 +231,20 @@ class Tasks:
         finally:
             if not is_over:
                 spawn(_cancel(waiting, own), f"cancel a task of {waiting.server}")
-        return result
+        return _outcome(members, waiting.server)
 
-    async def _followed(self, own: str, raw: RawResult, waiting: Waiting) -> RawResult:
-        looks, asked = 0, set[str]()
+    async def _followed(self, own: str, raw: RawResult, waiting: Waiting) -> Mapping[str, msgspec.Raw]:
+        """The last state of a task."""
+        looks, rounds, asked = 0, 0, set[str]()
         while True:
             members = _members(raw, waiting.server)
-            if (result := _ended(members, waiting.server)) is not None:
-                return result
+            if _text(members.get("status")) not in _UNDER_WAY:
+                return members
             if (open_ := _questions(members, asked)) and waiting.answer is not None:
                 asked |= open_.keys()
+                rounds += 1
+                if rounds > MAX_ROUNDS:
+                    raise _fault(waiting.server, f"asks for input for the {rounds}th time in one task")
                 answers = await waiting.answer(msgspec.json.encode(open_))
                 await waiting.ask("tasks/update", {"taskId": own, "inputResponses": answers})
             elif open_:
@@ -272,18 +310,44 @@ def _id_in(members: Mapping[str, msgspec.Raw], server: str) -> str:
     return own
 
 
-def _ended(members: Mapping[str, msgspec.Raw], server: str) -> RawResult | None:
-    """The result of a task; None while it goes on. Raises `UpstreamError` where it came to nothing."""
+def failure_of(members: Mapping[str, msgspec.Raw], server: str) -> UpstreamError:
+    """The error that a task came to, as if its call had been answered with it."""
+    error = _object(members.get("error"))
+    code, message = error.get("code"), error.get("message")
+    code = code if isinstance(code, int) else -32603
+    return rpc_error(server, "tools/call", code, str(message or "no message"), error.get("data"))
+
+
+def complete_result(members: Mapping[str, msgspec.Raw], server: str) -> RawResult:
+    """The result that a task came to.
+
+    Raises:
+        UpstreamError: It is none: a question or another task in its place would pass unjudged.
+    """
+    result = RawResult(bytes(members.get("result", b"{}")))
+    facts = facts_of(result)
+    if facts is None or facts.resultType != "complete":
+        raise _fault(server, "answered with a task whose result is none")
+    return result
+
+
+def _said(members: Mapping[str, msgspec.Raw], limits: CallLimits) -> dict[str, Any]:
+    said = {name: msgspec.json.decode(value) for name, value in members.items() if name not in _NOT_SAID}
+    if not isinstance(said.get("_meta"), dict):
+        said.pop("_meta", None)
+    shown: dict[str, Any] = said_beside(said, is_cleaned=limits.is_cleaned)
+    if limits.is_fenced and isinstance(message := shown.get("statusMessage"), str):
+        shown["statusMessage"] = fenced(message)
+    return shown
+
+
+def _outcome(members: Mapping[str, msgspec.Raw], server: str) -> RawResult:
+    """The result of a task that is over. Raises `UpstreamError` where it came to nothing."""
     status = _text(members.get("status"))
-    if status in ("working", "input_required"):
-        return None
     if status == "completed":
-        return RawResult(bytes(members.get("result", b"{}")))
+        return complete_result(members, server)
     if status == "failed":
-        error = _object(members.get("error"))
-        code, message = error.get("code"), error.get("message")
-        code = code if isinstance(code, int) else -32603
-        raise rpc_error(server, "tools/call", code, str(message or "no message"), error.get("data"))
+        raise failure_of(members, server)
     if status == "cancelled":
         raise UpstreamError(
             f"Server '{server}' cancelled the task of this call.",
@@ -314,7 +378,7 @@ def _object(raw: msgspec.Raw | None) -> dict[str, Any]:
 
 
 async def _cancel(waiting: Waiting, own: str) -> None:
-    with suppress(UpstreamError):
+    with suppress(ProxyError):
         await waiting.ask("tasks/cancel", {"taskId": own})
 
 

@@ -124,7 +124,8 @@ async def _pinned(upstream: Upstream, pages: Iterable[Mapping[str, Any]]) -> dic
 
 async def _digest(upstream: Upstream, uri: str) -> str:
     try:
-        raw = await fetch_page(upstream.request, uri, timeout_s=upstream.config.limits.list_s)
+        limit_s, era = upstream.config.limits.list_s, upstream.status.era or "handshake"
+        raw = await fetch_page(upstream.request, uri, timeout_s=limit_s, era=era)
         return await asyncio.to_thread(_digest_of, raw)
     except (UpstreamError, msgspec.MsgspecError, ValueError, RecursionError) as exc:
         log.warning("page %s of '%s' could not be read, so nobody gets it: %s", uri[:200], upstream.name, exc)

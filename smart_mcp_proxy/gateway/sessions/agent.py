@@ -181,7 +181,8 @@ class Agent:
             raise request_error(error.jsonrpc_code, str(error), error.to_dict())
         offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
         await offer.wait_listed()
-        listing: dict[str, Any] = {"tools": offer.definitions(inbound.era)}
+        tools = offer.definitions(inbound.era)
+        listing: dict[str, Any] = {"tools": tools if self._apps is None else self._apps.listed(tools, inbound)}
         if isinstance(inbound.session, Session):
             inbound.session.note_listed()
         if inbound.era == "handshake":

@@ -5,17 +5,18 @@ among the servers whose page the caller has opened, and nowhere else. A host may
 the request's `_meta.ui.resourceUri`: then that server alone is asked, whatever the name.
 """
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
-from smart_mcp_proxy.extensions import APP_META
+from smart_mcp_proxy.extensions import APP_META, APPS
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.server import request_error
 from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps
+from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps, is_page
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.uri_templates import split_gateway_uri
 from smart_mcp_proxy.gateway.visibility.views import Views
@@ -66,14 +67,28 @@ class AppCalls:
         views: What may be seen.
         calls: The one call path.
         links: Know whose pages a caller has opened.
-        passed: The one server that is passed through; its tools have their own names already.
+        lookup: Knows where there are pages.
     """
 
-    def __init__(self, views: Views, calls: Calls, links: Links, passed: str | None) -> None:
+    def __init__(self, views: Views, calls: Calls, links: Links, lookup: ContentLookup) -> None:
         self._views = views
+        self._lookup = lookup
         self._calls = calls
         self._links = links
-        self._passed = passed
+        self._passed = lookup.passed  # its tools have their own names already
+
+    def listed(self, definitions: Sequence[Mapping[str, Any]], inbound: Inbound) -> Sequence[Mapping[str, Any]]:
+        """A client's list; where it shows pages, the gateway's own tools are for its model alone.
+
+        With them a page would reach every server: which one a call comes from few hosts say. A host lets no page call
+        what is for models.
+        """
+        view = self._views.at("" if inbound.path.startswith("t/") else inbound.path, inbound.principal.reach)
+        if self._passed is not None or view is None or APPS not in (inbound.extensions or {}):
+            return definitions
+        if not any(is_page(item.name) for item in self._lookup.on(view).of("resources").values()):
+            return definitions
+        return [each if view.find(each["name"]) is not None else _for_models(each) for each in definitions]
 
     async def way(self, inbound: Inbound, *, is_listed: bool) -> AppTool | None:
         """The tool that a page means; None for a call that no page makes, as far as anybody says.
@@ -141,6 +156,11 @@ class AppCalls:
                 code="model_only",
             )
         return AppTool(record, view, self._calls)
+
+
+def _for_models(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = {**(definition.get("_meta") or {}), APP_META: {"visibility": ["model"]}}
+    return {**definition, "_meta": meta}
 
 
 def _own(view: CatalogView, server: str, name: str) -> ToolRecord | None:

@@ -105,7 +105,7 @@ class ContentHandlers:
         """Methods handled here."""
         return frozenset(self._answers)
 
-    def capabilities(self) -> dict[str, Any]:
+    def capabilities(self, era: Era) -> dict[str, Any]:
         """Capabilities of a server besides tools, at the path of the present request."""
         contents = self._lookup.at(served_path(), principal())
         if contents is None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from smart_mcp_proxy.fastmcp_compat.handlers import ContentHandlers, Inbound
+from smart_mcp_proxy.models import Era
 
 __all__ = ["MethodHandlers"]
 
@@ -26,12 +27,12 @@ class MethodHandlers:
         """Methods handled here."""
         return frozenset(self._by_method)
 
-    def capabilities(self) -> dict[str, Any]:
-        """Capabilities of all, their extensions together."""
+    def capabilities(self, era: Era) -> dict[str, Any]:
+        """Capabilities of all for a client of an era, their extensions together."""
         found: dict[str, Any] = {}
         extensions: dict[str, Any] = {}
         for handler in self._handlers:
-            declared = handler.capabilities()
+            declared = handler.capabilities(era)
             extensions |= declared.pop("extensions", {})
             found |= declared
         return found | ({"extensions": extensions} if extensions else {})

@@ -42,10 +42,10 @@ class SkillHandlers:
         """The entry of one skill, which its server still gives as it was approved."""
         uri = inbound.params["uri"]
         target = contents.skill(uri)
+        shown = contents.of("skills")[contents.skill_uri(target.server, target.name)].definition
         ask = ContentRequest("skills/get", target, {"uri": target.name}, {}, self._caller_of(inbound), uri=uri)
         await self._asks.ask(ask)
-        shown = contents.of("skills")[contents.skill_uri(target.server, target.name)]
-        return _result({"skill": shown.definition}, inbound)
+        return _result({"skill": shown}, inbound)
 
     async def read_directory(self, contents: Contents, inbound: Inbound) -> RawResult:
         """Children of a directory: of what was approved, or as the server says where a skill is generated.

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
+import msgspec
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
@@ -18,17 +20,23 @@ from smart_mcp_proxy.gateway.calls.tasks import MISSING_CAPABILITY, TASK_DECLARE
 from smart_mcp_proxy.gateway.results.results import fit_to_era, members_of
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.views import Views
-from smart_mcp_proxy.models import Principal, ToolRecord
-from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
+from smart_mcp_proxy.models import Era, Principal, ToolRecord
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["TaskHandlers"]
 
 METHOD_NOT_FOUND: Final = -32601
+INTERNAL_ERROR: Final = -32603
 FOLLOWED: Final = 64
 """Tasks of one stream; each is looked at as often as its server says."""
+FOLLOW_S: Final = 1.0
+"""Between two looks at least: each is a request on record, and nobody waits for one of them."""
+FOLLOW_FAILED_S: Final = 60.0
+"""Between two looks that fail, at most."""
 _MORE: Final[Mapping[str, tuple[str, ...]]] = {"tasks/get": (), "tasks/update": ("inputResponses",), "tasks/cancel": ()}
+_TOOLSET: Final = "t/"
 _CONNECTION_PREFIX: Final = "io.modelcontextprotocol/"
 _OVER: Final = frozenset({"completed", "failed", "cancelled"})
 
@@ -56,9 +64,11 @@ class TaskHandlers:
         """Methods handled here."""
         return frozenset(_MORE)
 
-    def capabilities(self) -> dict[str, Any]:
+    def capabilities(self, era: Era) -> dict[str, Any]:
         """The extension, where a server that is seen at the path of the present request makes tasks."""
-        view = self._views.at(served_path(), principal().reach)
+        if era == "handshake":
+            return {}
+        view = self._view(served_path(), principal())
         seen = () if view is None else (self._fleet.upstreams.get(name) for name in view.servers)
         makes = any(each is not None and extension_of(each.capabilities, TASKS) is not None for each in seen)
         return {"extensions": {TASKS: {}}} if makes else {}
@@ -82,7 +92,10 @@ class TaskHandlers:
             if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
                 raise request_error(answer.code, answer.message, answer.data) from error
             raise request_error(error.jsonrpc_code, str(error), error.to_dict()) from error
-        result: dict[str, Any] = read_writable(fit_to_era(raw, "modern").text)
+        try:
+            result: dict[str, Any] = read_writable(fit_to_era(raw, "modern").text)
+        except (msgspec.DecodeError, RecursionError) as exc:
+            raise request_error(INTERNAL_ERROR, f"The answer to {method} cannot be passed on: {exc}.") from exc
         return result
 
     async def _found(
@@ -105,12 +118,16 @@ class TaskHandlers:
         return TaskRequest(method, sealed, ref, record, more or {}, caller, keeps_uris=keeps_uris)
 
     def _tool(self, path: str, who: Principal, ref: TaskRef) -> ToolRecord:
-        """The tool of a task, if it may still be seen; at the address of a toolset, by what is seen at `/mcp`."""
-        view = self._views.at(path, who.reach) or self._views.of("", who.reach)
+        """The tool of a task, if it may still be seen."""
+        view = self._view(path, who)
         record = None if view is None else view.find(f"{ref.server}:{ref.tool}")
         if record is None or record.key != (ref.server, ref.tool):
             raise unknown_task()
         return record
+
+    def _view(self, path: str, who: Principal) -> CatalogView | None:
+        """What is seen at a path; at the address of a toolset, which is no view, what is seen at `/mcp`."""
+        return self._views.at("" if path.startswith(_TOOLSET) else path, who.reach)
 
     @asynccontextmanager
     async def following(
@@ -124,42 +141,51 @@ class TaskHandlers:
             sealed: Ids as the client has them.
             tell: Takes the state of a task whenever it is another one.
         """
-        asks: dict[str, TaskRequest] = {}
+        caller = Caller(who.id, {}, None, extensions=TASK_DECLARED)
+        finds: dict[str, Callable[[], Awaitable[TaskRequest]]] = {}
         for each in dict.fromkeys(sealed[:FOLLOWED]):
+            find = partial(self._found, path, who, each, caller)
             try:
-                asks[each] = await self._found(path, who, each, Caller(who.id, {}, None, extensions=TASK_DECLARED))
+                await find()
             except RequestError as error:
                 log.debug("a task is not followed: %s", error)
-        followers = [spawn(self._follow(ask, tell), f"follow a task of {ask.ref.server}") for ask in asks.values()]
+            else:
+                finds[each] = find
+        followers = [spawn(self._follow(find, tell), "follow a task") for find in finds.values()]
         try:
-            yield [*asks]
+            yield [*finds]
         finally:
             for follower in followers:
                 follower.cancel()
             if followers:
                 await asyncio.wait(followers)
 
-    async def _follow(self, ask: TaskRequest, tell: Callable[[Mapping[str, Any]], Awaitable[None]]) -> None:
+    async def _follow(
+        self, find: Callable[[], Awaitable[TaskRequest]], tell: Callable[[Mapping[str, Any]], Awaitable[None]]
+    ) -> None:
+        """Tell each state of a task until it is over, or may no longer be seen."""
         told: object = None
+        wait_s = FOLLOW_S
         while True:
             try:
-                raw = await self._requests.ask(ask)
-            except RequestError as error:
+                raw = await self._requests.ask(await find())  # anew: what may be seen changes, and its process may end
+                state: dict[str, Any] = read_writable(raw.text)
+            except (RequestError, msgspec.DecodeError, RecursionError) as error:
                 log.debug("a task is no longer followed: %s", error)
                 return
             except ProxyError as error:
                 log.debug("a task could not be looked at: %s", error)
-                raw = RawResult(b"{}")
-            members = members_of(raw.text)
-            state: dict[str, Any] = read_writable(raw.text)
-            state.pop("resultType", None)
-            _drop_connection_meta(state)
-            if state and state != told:
-                told = state
-                await tell(state)
-            if state.get("status") in _OVER:
-                return
-            await asyncio.sleep(pause_s(members))
+                wait_s = min(2 * wait_s, FOLLOW_FAILED_S)
+            else:
+                wait_s = max(FOLLOW_S, pause_s(members_of(raw.text)))
+                state.pop("resultType", None)
+                _drop_connection_meta(state)
+                if state != told:
+                    told = state
+                    await tell(state)
+                if state.get("status") in _OVER:
+                    return
+            await asyncio.sleep(wait_s)
 
 
 def _drop_connection_meta(state: dict[str, Any]) -> None:

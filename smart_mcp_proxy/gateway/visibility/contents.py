@@ -197,8 +197,8 @@ class Contents:
         Raises:
             QuarantinedError: The skill waits for the user, or was approved without the file.
         """
-        snapshot, records = self._catalog.snapshot, self.skills_of(server)
-        has_skills = bool(records) or any(key.server == shelf(server, "skills") for key in snapshot.withheld)
+        snapshot, records, place = self._catalog.snapshot, self.skills_of(server), shelf(server, "skills")
+        has_skills = bool(records) or any(key.server == place for key in snapshot.withheld)
         if not has_skills or not self._visible.sees_content(server, uri):
             return None
         return holding_skill(snapshot, server, uri, records)

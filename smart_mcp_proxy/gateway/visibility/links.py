@@ -20,7 +20,15 @@ from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import fields, get_logger
 
-__all__ = ["LINKS_PER_RESULT", "Links", "opens_by_link", "relinked", "relinked_prompt", "relinked_tool"]
+__all__ = [
+    "LINKS_PER_RESULT",
+    "Links",
+    "is_instruction",
+    "opens_by_link",
+    "relinked",
+    "relinked_prompt",
+    "relinked_tool",
+]
 
 LINKS_PER_RESULT: Final = 256
 """So many of a result are remembered; all are rewritten. Source: contract.md, Results and errors."""
@@ -43,10 +51,14 @@ log = get_logger("links")
 
 def opens_by_link(uri: str) -> bool:
     """Whether a link can open a resource of this URI; never an interface, nor a skill's file."""
+    is_of_hosts = any(_NEVER_BY_LINK.match(spelled) for spelled in (uri, unquote(uri)))
+    return len(uri) <= URI_CHARS and not is_of_hosts and not is_instruction(uri)
+
+
+def is_instruction(uri: str) -> bool:
+    """Whether a URI is that of a skill's main file, whatever lists it."""
     # Servers decode what they are asked for: an escaped spelling leads to the same file.
-    return len(uri) <= URI_CHARS and not any(
-        _NEVER_BY_LINK.match(spelled) or _SKILL_FILE.search(spelled) for spelled in (uri, unquote(uri))
-    )
+    return any(_SKILL_FILE.search(spelled) for spelled in (uri, unquote(uri)))
 
 
 def relinked(raw: bytes, uri_of: UriOf, found: Found = lambda uri: None) -> bytes:

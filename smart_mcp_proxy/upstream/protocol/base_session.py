@@ -49,6 +49,7 @@ class BaseSession:
         self.protocol_version = ""
         self.capabilities: Mapping[str, Any] = {}
         self.server_info = ""
+        self.run = ""
         self._server = config.name
         self._init_s = config.limits.init_s
         self._on_event = on_event

@@ -173,12 +173,14 @@ class UpstreamSession(Protocol):
         protocol_version: The version agreed on.
         capabilities: What the server declared.
         server_info: Name and version as the server gives them, for display only.
+        run: Names the server's process, where another worker runs it; else empty.
     """
 
     era: Era
     protocol_version: str
     capabilities: Mapping[str, Any]
     server_info: str
+    run: str
 
     async def request(
         self,

@@ -51,7 +51,7 @@ class Lister:
     """A session whose server lists one tool when it is let, and says how long a call may take."""
 
     era: Era = "handshake"
-    protocol_version, server_info = "2025-11-25", "fake"
+    protocol_version, server_info, run = "2025-11-25", "fake", ""
     capabilities: Mapping[str, Any] = {"tools": {}}
 
     def __init__(self) -> None:

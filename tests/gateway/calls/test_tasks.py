@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
 from smart_mcp_proxy.gateway.calls.tasks import SEAL_S, Tasks, demands_task, pause_s
 from smart_mcp_proxy.raw_result import RawResult
@@ -30,7 +31,7 @@ class Clock:
 
 def tasks_in(directory: Path, clock: Clock, run: str = "") -> Tasks:
     """The tasks of a gateway on this data directory."""
-    return Tasks(RequestStates(directory), lambda server: run, is_cleaned=True, wall=clock)
+    return Tasks(RequestStates(directory), lambda server: run, CallLimits(is_cleaned=True), wall=clock)
 
 
 def started(tasks: Tasks, task: str, server: str, tool: str, principal: str) -> str:
@@ -96,7 +97,7 @@ def test_an_id_is_not_taken_for_ever(tmp_path: Path) -> None:
 def test_a_request_state_is_no_id(tmp_path: Path) -> None:
     """Both are sealed with one key."""
     states = RequestStates(tmp_path)
-    tasks = Tasks(states, lambda server: "", is_cleaned=True)
+    tasks = Tasks(states, lambda server: "", CallLimits(is_cleaned=True))
     state = asyncio.run(states.seal_text(b'{"binding":"x","until_s":9e9,"round":1,"state":null}'))
     refused(tasks, state, "a")
 
