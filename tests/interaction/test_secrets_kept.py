@@ -6,7 +6,7 @@ import json
 import socket
 import sys
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, quote_plus
@@ -107,11 +107,19 @@ class Life:
 
     @asynccontextmanager
     async def client(self, **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
-        """Every answer to it is kept, head and body."""
+        """Every answer to it is kept, head and body; of one without an end, what comes within a second."""
         came_from_agent(options.get("headers", {}).items())
 
         async def keep(reply: httpx2.Response) -> None:
-            body = await reply.aread()
+            if reply.headers.get("content-type", "").startswith("text/event-stream") and reply.request.method == "GET":
+                parts = []
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(1):
+                        async for part in reply.aiter_bytes():
+                            parts.append(part)
+                body = b"".join(parts)
+            else:
+                body = await reply.aread()
             head = "".join(f"{name}: {value}\n" for name, value in reply.headers.items())
             self.told.append((f"{reply.request.method} {reply.request.url}", head.encode() + body))
 
@@ -193,7 +201,10 @@ async def act_as_operator(life: Life) -> None:
         for endpoint in ROUTES:
             for name in ("tells", "web", "dies"):
                 path = endpoint.path.replace("{name:path}", name).replace("{id}", "1")
-                if endpoint.method == "GET":
+                if path == "/events":
+                    async with client.stream("GET", "/api/v1/events?after=0"):
+                        pass
+                elif endpoint.method == "GET":
                     await client.get(f"/api/v1{path}")
                 elif path.endswith(("/restart", "/refresh", "/call")):
                     await client.post(f"/api/v1{path}", json={"name": f"{name}:fail", "args": {"any": ARGUMENT}})
