@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,8 +17,9 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
 from smart_mcp_proxy.web.auth.token_files import kept_token
+from smart_mcp_proxy.web.common.hosts import is_loopback
 
-__all__ = ["Admission", "Keys", "OwnToken", "is_loopback", "own_token"]
+__all__ = ["Admission", "Keys", "OwnToken", "own_token"]
 
 log = get_logger("auth")
 
@@ -157,13 +157,3 @@ _SAME_TOKEN: Final = (
     "set MCPPROXY_AUTH_TOKEN or MCPPROXY_SECRET_KEY (or _FILE) to the same on all that share a database"
 )
 _OTHER_WAYS: Final = "Or set MCPPROXY_AUTH_TOKEN or MCPPROXY_AUTH_TOKEN_FILE, or use MCPPROXY_HOST=127.0.0.1."
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False

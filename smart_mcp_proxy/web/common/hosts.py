@@ -1,6 +1,7 @@
 """Under which names the gateway may be reached: one answer for `/mcp`, the broker and REST."""
 
 import re
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
@@ -8,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["PlainAddress", "allowed_hosts"]
+__all__ = ["PlainAddress", "allowed_hosts", "is_loopback"]
 
 _HOST = re.compile(rb"(?:[^\[\]@/\s]*|\[[0-9A-Fa-f:.]+\](?::\d+)?)")
 """A name or an IPv4 address, or an IPv6 address and nothing behind it but a port. Source: RFC 3986, section 3.2.2."""
@@ -18,6 +19,16 @@ def allowed_hosts(settings: Settings) -> tuple[str, ...]:
     """Host names accepted besides loopback: the settings' own and the public address's."""
     public = urlsplit(settings.public_url).hostname if settings.public_url is not None else None
     return (*settings.allowed_hosts, public) if public else settings.allowed_hosts
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class PlainAddress:

@@ -13,8 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.web.auth.auth import is_loopback
-from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts, is_loopback
 from smart_mcp_proxy.web.common.messages import json_response
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.listening import bind
