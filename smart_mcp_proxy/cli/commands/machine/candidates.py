@@ -17,6 +17,7 @@ __all__ = ["candidates"]
 _SERVERS, _TOOLS = "servers", "tools"
 _NAMES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("call",): (_TOOLS,),
+    ("check",): (_TOOLS,),
     ("block",): (_TOOLS,),
     ("approve",): (_SERVERS, _TOOLS),
     ("scan",): (_SERVERS,),
