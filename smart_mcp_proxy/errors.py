@@ -22,7 +22,7 @@ ProxyError                        code             HTTP  JSON-RPC  whose fault
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 __all__ = [
     "CatalogError",
@@ -105,6 +105,27 @@ class ProxyError(Exception):
         if self.data is not None:
             error["data"] = self.data
         return error
+
+    @classmethod
+    def from_dict(cls, error: Mapping[str, Any], **own: Any) -> Self:
+        """The error that `to_dict` described, with its code.
+
+        Args:
+            error: The `error` object.
+            own: Arguments that the class adds to these.
+
+        Raises:
+            KeyError: A member is missing.
+        """
+        return cls(
+            error["message"],
+            hint=error["hint"],
+            delivery=error["delivery"],
+            data=error.get("data"),
+            code=error["code"],
+            retry_after_s=error.get("retry_after_s"),
+            **own,
+        )
 
 
 class ConfigError(ProxyError):

@@ -1,14 +1,13 @@
 """Real coding agents that `mcpproxy connect` has pointed at the gateway, and `disconnect` takes it away from again."""
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from front import Front
 from node_tools import node_environment, npm_program
+from own_command import mcpproxy_in
 from programs import IN_CI, PROGRAMS, QUIET, Program
 from scripted_model import DONE, Step, serving_model
 
@@ -52,17 +51,7 @@ def without_servers(arguments: list[str]) -> list[str]:
 
 
 def mcpproxy(home: Path, front: Front, *words: str) -> list[dict[str, object]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "smart_mcp_proxy", *words, "--json"],
-        env={**os.environ, **front.env, "HOME": str(home), "XDG_CONFIG_HOME": ""},
-        cwd=home,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found: list[dict[str, object]] = json.loads(done.stdout)
-    return found
+    return mcpproxy_in(home, home, front.env, *words)
 
 
 @pytest.mark.parametrize(

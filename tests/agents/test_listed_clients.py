@@ -1,15 +1,15 @@
 """Agents that run after a login only: `mcpproxy connect` writes their file, and their own list shows the gateway."""
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from node_tools import node_environment, npm_program
+from own_command import mcpproxy_in
 from programs import QUIET
 
 pytestmark = pytest.mark.clients
@@ -83,21 +83,7 @@ def in_home(home: Path, *command: str | Path) -> str:
 def mcpproxy(tmp_path: Path) -> Callable[..., list[dict[str, object]]]:
     """Runs one of our commands for the user whose home is `tmp_path / "home"`."""
 
-    def run(*words: str) -> list[dict[str, object]]:
-        settings = {"HOME": str(tmp_path / "home"), "MCPPROXY_DATA_DIR": str(tmp_path / "data"), "XDG_CONFIG_HOME": ""}
-        done = subprocess.run(
-            [sys.executable, "-m", "smart_mcp_proxy", *words, "--json"],
-            env={**os.environ, **settings},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        found: list[dict[str, object]] = json.loads(done.stdout)
-        return found
-
-    return run
+    return partial(mcpproxy_in, tmp_path / "home", tmp_path, {"MCPPROXY_DATA_DIR": str(tmp_path / "data")})
 
 
 @pytest.mark.parametrize("way", [(), ("--url", URL)], ids=["stdio", "http"])

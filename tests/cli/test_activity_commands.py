@@ -1,6 +1,5 @@
 """The activity log by commands: in the database, through a running gateway, followed while another process writes."""
 
-import asyncio
 import csv
 import io
 import json
@@ -11,8 +10,8 @@ from typing import Any
 
 import pytest
 from cli_runs import PROGRAM, Run, environment, served
+from stored_activity import write
 
-from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal
 from smart_mcp_proxy.telemetry import Activity
 
@@ -28,16 +27,6 @@ def call(tool: str, outcome: str = "ok", at_s: float = AT_S, **fields: Any) -> A
 
 def search(query: str) -> Activity:
     return Activity("search", "local", query, "ok", 2.5, AT_S + 100, {"tools": ["todo:add_task"]})
-
-
-def write(data_dir: Path, *records: Activity) -> None:
-    """Stores records as a gateway does, in another process or before."""
-
-    async def work() -> None:
-        async with Catalog.open(data_dir, name_limit=60) as catalog:
-            await catalog.append_activity(records)
-
-    asyncio.run(work())
 
 
 @pytest.fixture

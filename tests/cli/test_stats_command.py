@@ -1,27 +1,16 @@
 """Statistics by command: from the database, through a running gateway, as a table, a plot or JSON."""
 
-import asyncio
 import time
 from pathlib import Path
 
 import pytest
 from cli_runs import Run, served
+from stored_activity import write
 
-from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.cli.commands.figures.plot import columns
 from smart_mcp_proxy.telemetry import Activity
 
 NOW_S = time.time()
-
-
-def write(data_dir: Path, *records: Activity) -> None:
-    """Stores records as a gateway does, in another process or before."""
-
-    async def work() -> None:
-        async with Catalog.open(data_dir, name_limit=60) as catalog:
-            await catalog.append_activity(records)
-
-    asyncio.run(work())
 
 
 @pytest.fixture

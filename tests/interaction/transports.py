@@ -4,15 +4,14 @@ import asyncio
 import contextlib
 import json
 import os
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import asgi_server
 import httpx2
-import uvicorn
 from agents import Agent, Era, HttpAgent, StreamAgent, events_of
 from described import assert_described
 from plain_http import TRUSTS_NOBODY, plain_client
@@ -190,15 +189,8 @@ async def served(gateway: Gateway, *, token: str | None = None) -> AsyncIterator
 @asynccontextmanager
 async def listening(app: Any, *, is_upstream: bool = True) -> AsyncIterator[str]:
     """The base address of an ASGI app that is served on loopback: an upstream over HTTP, or what browsers see, too."""
-    served_app = Watched(app) if is_upstream else app
-    server = uvicorn.Server(uvicorn.Config(served_app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await task
+    async with asgi_server.listening(Watched(app) if is_upstream else app) as base:
+        yield base
 
 
 @asynccontextmanager

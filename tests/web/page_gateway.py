@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import uvicorn
 from plain_http import plain_client
 
 from smart_mcp_proxy.catalog import ActivityFilter
@@ -136,19 +135,6 @@ async def opened(
         gateway.start_upstreams()
         assert await gateway.wait_settled(LIMIT_S)
         yield Opened(gateway, base, turning)
-
-
-@asynccontextmanager
-async def listening(app: Any) -> AsyncIterator[str]:
-    """The base address of an ASGI app on loopback."""
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", timeout_graceful_shutdown=0))
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await task
 
 
 class Browser:

@@ -194,17 +194,9 @@ class Api:
 def _error_in(reply: httpx2.Response) -> ProxyError:
     """The error as the gateway raised it."""
     try:
-        error = reply.json()["error"]
+        return ProxyError.from_dict(reply.json()["error"])
     except (ValueError, KeyError):
         return ProxyError(f"The gateway answered with HTTP {reply.status_code}.")
-    return ProxyError(
-        error["message"],
-        hint=error["hint"],
-        delivery=error["delivery"],
-        data=error.get("data"),
-        code=error["code"],
-        retry_after_s=error.get("retry_after_s"),
-    )
 
 
 @asynccontextmanager

@@ -25,19 +25,13 @@ class OperationError(ProxyError):
     """An operation was refused or failed, as REST says it.
 
     Args:
-        error: The error's JSON.
+        message: As of the error.
         status: Its HTTP status.
+        facts: The rest of the error.
     """
 
-    def __init__(self, error: Mapping[str, Any], status: int) -> None:
-        super().__init__(
-            error["message"],
-            hint=error["hint"],
-            delivery=error["delivery"],
-            data=error.get("data"),
-            code=error["code"],
-            retry_after_s=error.get("retry_after_s"),
-        )
+    def __init__(self, message: str, *, status: int, **facts: Any) -> None:
+        super().__init__(message, **facts)
         self.status = status
 
 
@@ -84,7 +78,7 @@ class Operations:
         status, answer = await asked(self._app, _scope(author, method, path, words, text), text)
         value = msgspec.json.decode(answer)
         if status >= 400:
-            raise OperationError(value["error"], status)
+            raise OperationError.from_dict(value["error"], status=status)
         return value
 
     async def stream(self, author: Author, request: Request, path: str, query: Mapping[str, Any]) -> ASGIApp:

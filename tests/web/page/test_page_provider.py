@@ -10,9 +10,10 @@ from urllib.parse import urljoin, urlsplit
 
 import keyring
 import pytest
+from asgi_server import listening
 from keyring.backends.fail import Keyring as NoKeyring
 from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider
-from page_gateway import Browser, listening, opened, stranger, tool
+from page_gateway import Browser, opened, stranger, tool
 from pydantic import SecretStr
 
 from smart_mcp_proxy.web.listening import bind
