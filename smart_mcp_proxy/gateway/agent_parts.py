@@ -101,7 +101,7 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
 
 
 def _run_of(fleet: Fleet, server: str) -> str | None:
-    """The present process of a server on stdio; empty for one over HTTP, None where it has not been connected yet."""
+    """The process of a server on stdio; empty for one over HTTP, None before its first connection."""
     upstream = fleet.upstreams.get(server)
     return "" if upstream is None or upstream.config.transport != "stdio" else upstream.run or None
 

@@ -143,7 +143,7 @@ async def fetch_contents(
 
 
 async def fetch_page(request: PageRequest, uri: str, *, timeout_s: float, era: Era = "handshake") -> RawResult:
-    """Fetch the content of a listed resource that is approved with its content; errors as of `fetch_tools`.
+    """Fetch a listed resource that is approved with its content; errors as of `fetch_tools`.
 
     Args:
         request: Sends one request.

@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long]
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 NAMES = ("alpha", "beta")
 """Of servers that different workers run, of two."""
+KILLS = 4
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 
 
@@ -188,6 +189,28 @@ async def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
                     break
                 await asyncio.sleep(0.2)
         assert result["content"][0]["text"] == "said again"
+
+
+async def test_a_server_that_is_killed_is_lost_and_found_at_both(tmp_path: Path) -> None:
+    """Requests under way at either worker end with an error, and later ones reach the process that takes its place."""
+    async with served(tmp_path) as gateway:
+        sessions, server = await sessions_of_both(gateway.url), gateway.servers["alpha"]
+        for turn in range(KILLS):
+            texts = [f"{turn}-{session.worker}" for session in sessions]
+            waiting = [
+                asyncio.create_task(
+                    session.call("call_tool_destructive", {"name": "alpha:wait", "args": {"text": text}})
+                )
+                for session, text in zip(sessions, texts, strict=True)
+            ]
+            await until(lambda texts=texts: set(texts) <= set(server.waiting()))
+            os.kill(server.pids()[-1], signal.SIGKILL)
+            for result in await asyncio.gather(*waiting):
+                assert result["isError"], result
+            for session in sessions:
+                async with asyncio.timeout(DEADLINE_S):
+                    while (await session.echo("alpha", f"{turn}")) != f"said {turn}":
+                        await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -307,7 +307,7 @@ async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
 
 
 def headers_of(fields: Fields) -> Headers | None:
-    """The headers the fast path looks at; None if one comes twice or is of a kind that only the SDK can judge.
+    """The headers that the fast path reads; None if one comes twice, or only the SDK can judge it.
 
     Args:
         fields: Of the head, names in lower case.
