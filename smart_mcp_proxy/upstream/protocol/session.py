@@ -31,6 +31,7 @@ __all__ = [
     "OpenSession",
     "Peer",
     "ResourceUpdated",
+    "Retry",
     "Revived",
     "SessionEvent",
     "ToolsChanged",
@@ -103,7 +104,14 @@ class Revived:
     """The server says something again, after a silence in which calls had timed out."""
 
 
-SessionEvent = ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged | Revived
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What refused or ended the last connection has changed: a new try is due."""
+
+
+SessionEvent = (
+    ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged | Revived | Retry
+)
 _CHANGES: Final[Mapping[str, SessionEvent]] = {
     "notifications/tools/list_changed": ToolsChanged(),
     "notifications/prompts/list_changed": ContentsChanged(),
@@ -213,6 +221,10 @@ class UpstreamSession(Protocol):
 
     async def close(self) -> None:
         """Ends the session within seconds, and with it all that it started. Calls under way fail."""
+        ...
+
+    def timed_out(self, began_s: float) -> None:
+        """Notes that a request, begun at this time of the event loop, had no answer in time."""
         ...
 
     async def wait_closed(self) -> UpstreamError:
