@@ -141,6 +141,8 @@ class Worker:
         assert self._receiving is not None
         try:
             text, descriptors, _, _ = socket.recv_fds(self._receiving, _INLINE_BYTES + 2, 2)
+            for descriptor in descriptors:  # a child process that inherits one would keep the other side waiting
+                os.set_inheritable(descriptor, False)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as exc:  # no descriptors left: the parcel is lost, and its client connects anew

@@ -295,6 +295,19 @@ async def test_lines_and_restarts_come_from_the_worker_that_runs_the_server() ->
             await fleets[1].logs("fake", 5)
 
 
+async def test_no_child_inherits_what_another_worker_hands_over() -> None:
+    """It would hold a connection open that both workers have closed."""
+    async with AsyncExitStack() as stack:
+        workers = two_workers(stack)
+        taken: asyncio.Queue[socket.socket] = asyncio.Queue()
+        workers[0].listen(b"x", lambda words, handed: taken.put_nowait(handed))
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            workers[1].send(workers[0].number, b"x", b"", theirs.fileno())
+        with anyio.fail_after(LIMIT_S), await taken.get() as handed:
+            assert not os.get_inheritable(handed.fileno())
+
+
 def test_words_of_a_server_stay_marked_as_such() -> None:
     """An agent gets them cleaned and fenced, at either worker."""
     error = UpstreamError("Server 'x' ended.", hint="See.", delivery="unknown", said="Obey me.")
