@@ -145,7 +145,7 @@ class LineSink:
                 self.flush()
 
     def write_pieces(self, pieces: Iterable[bytes]) -> None:
-        """Writes a line in pieces, which are not put together: to copy a long one costs more than to send several."""
+        """Writes a line in pieces: to copy a long one costs more than to send several."""
         self.flush()
         if not self._stream.is_closing():
             self._stream.writelines(pieces)

@@ -91,7 +91,7 @@ class Fleet:
             upstream.retry()
 
     async def logs(self, name: str, count: int) -> list[str]:
-        """The last lines that a server wrote for people, secrets hidden; none where there is none of that name.
+        """The last lines that a server wrote for people, secrets hidden; none of one unknown here.
 
         Raises:
             UpstreamError: Another worker runs it, and does not answer.

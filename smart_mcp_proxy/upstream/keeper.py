@@ -88,7 +88,7 @@ class Keeper:
     # --- what is heard of the servers
 
     def status_changed(self, status: ServerStatus) -> None:
-        """A server is in another state: with its connection ends that of its users, and whoever was refused retries."""
+        """Ends the connections of those who use a server that is lost, or were refused in its state before."""
         for sink in self._refused.pop(status.name, ()):
             sink.close()
         if status.state is not ServerState.READY:
@@ -133,7 +133,7 @@ class Keeper:
 
 
 async def _end_of(reader: OfferingReader) -> None:
-    """Returns when the other worker has closed its end, or this one its own; whatever it sends is taken meanwhile."""
+    """Returns when either end of a connection is closed; what the other worker sends is taken meanwhile."""
     with suppress(ConnectionError):
         while chunk := await reader.read(_CHUNK_BYTES):
             reader.take(chunk)

@@ -65,7 +65,7 @@ class Failure(msgspec.Struct):
 
     @classmethod
     def of(cls, error: ProxyError) -> Self:
-        """What is told of an error."""
+        """The facts of an error that another worker needs."""
         return cls(error.message.removesuffix(error.said).rstrip(), error.hint, error.delivery, error.said)
 
     def error(self) -> UpstreamError:

@@ -106,7 +106,7 @@ class Revived:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """What refused or ended the last connection has changed: a new try is due."""
+    """A new try to connect is due: what refused or ended the last one has changed."""
 
 
 SessionEvent = (
