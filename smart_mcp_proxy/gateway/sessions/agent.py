@@ -182,7 +182,7 @@ class Agent:
         offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
         await offer.wait_listed()
         tools = offer.definitions(inbound.era)
-        listing: dict[str, Any] = {"tools": tools if self._apps is None else self._apps.listed(tools, inbound)}
+        listing = {"tools": tools} if self._apps is None else self._apps.listing(tools, inbound)
         if isinstance(inbound.session, Session):
             inbound.session.note_listed()
         if inbound.era == "handshake":
