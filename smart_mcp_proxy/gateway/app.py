@@ -212,7 +212,12 @@ def _background(gateway: Gateway, upstreams: Upstreams, announcer: ContentsChang
             gateway.embedding.start()
         await gateway.fleet.start()
 
-    tellers = (announcer.announce, gateway.agent.announce_changes, gateway.unmatched.tell)
+    tellers = (
+        announcer.announce,
+        gateway.subscriptions.announce,
+        gateway.agent.announce_changes,
+        gateway.unmatched.tell,
+    )
     return [
         gateway.upstream_start.run(start, gateway.reconfiguration.forget_unused),
         _beat(gateway),
