@@ -1,4 +1,4 @@
-"""Entries of skills as servers list them: whether they can be used, their files, and their frontmatter.
+"""Entries of skills as servers list them: their use, their files, their frontmatter.
 
 Source: modelcontextprotocol/ext-skills, specification/stable; SEP-2640.
 """

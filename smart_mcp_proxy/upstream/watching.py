@@ -1,4 +1,4 @@
-"""Resources and tasks of one server that we hear of when they change, on whichever connection there is.
+"""Resources and tasks of one server that we hear of when they change, on its connection.
 
 In the handshake era each is subscribed to by itself. In the modern era one long request names them all, beside the one
 that tells of changed lists, and one all tasks, which that era alone has.
@@ -132,7 +132,7 @@ class ResourceWatch:
 
 
 class TaskWatch:
-    """Tasks that one server tells of on its present connection. It need not: whoever follows one looks at it, too."""
+    """Tasks that one server tells of on its connection; it need not, so they are looked at, too."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()

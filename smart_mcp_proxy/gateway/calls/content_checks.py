@@ -126,7 +126,7 @@ def _is_file(contents: Any, file: SkillFile) -> bool:
 
 
 def _is_main_file(target: Target) -> bool:
-    """Whether the file is the one that a skill is told by; the main file of a skill inside it is a file like others."""
+    """Whether a file is the one that its skill is told by, and not that of a skill inside."""
     record = target.record
     return record is not None and record.key == (shelf(target.server, "skills"), target.name)
 
