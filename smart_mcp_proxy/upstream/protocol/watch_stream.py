@@ -1,6 +1,7 @@
 """One long request for all the resources, or tasks, of a server that we hear of.
 
-The modern era's way. With another set it is opened anew, the old one ended once the new one is open, so that nothing is missed in between.
+The modern era's way. With another set it is opened anew, the old one ended once the new one is open, so that nothing is
+missed in between.
 """
 
 import asyncio
