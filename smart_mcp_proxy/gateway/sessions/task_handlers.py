@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -170,14 +170,10 @@ class TaskHandlers:
         """Tell each state of a task until it is over, or may no longer be seen."""
         try:
             ref = (await find()).ref
-            upstream = self._fleet.upstreams.get(ref.server)
-            with (
-                nullcontext(asyncio.Queue[bytes]())
-                if upstream is None
-                else upstream.watch.tasks.heard(ref.task) as heard
-            ):
-                await self._follow_heard(heard, find, tell)
-        except (RequestError, msgspec.DecodeError, RecursionError) as error:
+            if (upstream := self._fleet.upstreams.get(ref.server)) is not None:
+                with upstream.watch.tasks.heard(ref.task) as heard:
+                    await self._follow_heard(heard, find, tell)
+        except (ProxyError, msgspec.DecodeError, RecursionError) as error:
             log.debug("a task is no longer followed: %s", error)
 
     async def _follow_heard(
@@ -188,10 +184,11 @@ class TaskHandlers:
     ) -> None:
         """The same, by what its server tells of it, and by looking: servers need not tell."""
         told: object = None
-        wait_s, ask = FOLLOW_S, await find()
+        wait_s, news = FOLLOW_S, None
         while True:
             try:
-                raw = await self._requests.ask(ask)
+                # Found anew: what may be seen changes, and its process may end.
+                raw = await self._requests.ask(replace(await find(), told=news))
             except RequestError:
                 raise
             except ProxyError as error:
@@ -207,8 +204,7 @@ class TaskHandlers:
                     await tell(state)
                 if state.get("status") in _OVER:
                     return
-            state_told = await _next_told(heard, wait_s)
-            ask = replace(await find(), told=state_told)  # found anew: what may be seen changes, its process may end
+            news = await _next_told(heard, wait_s)
 
 
 async def _next_told(heard: "asyncio.Queue[bytes]", wait_s: float) -> RawResult | None:
