@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -73,7 +74,10 @@ class Visitor(HttpAgent):
     def __init__(self, era: Era, url: str, client: Any) -> None:
         super().__init__(era, url, client)
         self.lines: list[str] = []
-        self.tasks: list[str] = []
+        self.begun: Counter[str] = Counter()
+        """How many tasks, by server."""
+        self.tasks: dict[str, str] = {}
+        """What each comes to, by the gateway's id."""
         self.capabilities = {"extensions": {**SHOWS_APPS, TASKS: {}}}
 
     def _take(self, exchange: Exchange, data: str) -> None:
@@ -137,17 +141,21 @@ async def call(visitor: Visitor, name: str, named: str | None) -> None:
 async def handle_tasks(visitor: Visitor, name: str, act: Act, server: str, stolen: Sequence[str]) -> None:
     """Begin a task, look at all that are the client's own, or reach for those of others."""
     if act == "task":
-        state = {
-            "status": "completed",
-            "result": {"content": [{"type": "text", "text": f"{secret(server)} of {name}"}]},
-        }
-        arguments = {"id": "own", "states": [{"status": "working"}, state]}
+        visitor.begun[server] += 1
+        number = visitor.begun[server]
+        text = f"{secret(server)} of {name}, number {number}"
+        states = [
+            {"status": "working"},
+            {"status": "completed", "result": {"content": [{"type": "text", "text": text}]}},
+        ]
+        arguments = {"id": f"{name}-{number}", "states": states}  # equal at both servers
         answer = await visitor.request("tools/call", name=f"{server}__work", arguments=arguments)
         if answer.get("result", {}).get("resultType") == "task":
-            visitor.tasks.append(answer["result"]["taskId"])
+            visitor.tasks[answer["result"]["taskId"]] = text
     elif act == "looks":
-        for task in visitor.tasks:
-            assert "result" in await visitor.request("tasks/get", taskId=task)
+        for task, text in [*visitor.tasks.items()]:
+            state = (await visitor.request("tasks/get", taskId=task))["result"]
+            assert state["status"] == "completed" and state["result"]["content"][0]["text"] == text
     elif act == "steals":
         for task in stolen:
             for method, more in {"tasks/get": {}, "tasks/update": {"inputResponses": {}}, "tasks/cancel": {}}.items():
@@ -158,7 +166,7 @@ steps = st.tuples(st.sampled_from([*REACHES]), st.sampled_from(ACTS), st.sampled
 
 
 @pytest.mark.requirement("apps-apart")
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     eras=st.tuples(*(st.sampled_from(ERAS) for _ in REACHES)),
     script=st.lists(steps, min_size=4, max_size=16),
@@ -181,14 +189,16 @@ async def test_of_pages_skills_and_tasks_in_any_order_not_one_byte_crosses(
                 stolen = [task for other, each in visitors.items() if other != name for task in each.tasks]
                 await do(visitors[name], name, act, server, stolen)
 
+            for name, reach in REACHES.items():
+                await step(name, "task", reach[0])
             if is_at_once:
                 await asyncio.gather(*(step(*each) for each in script))
             else:
                 for each in script:
                     await step(*each)
-            for visitor in visitors.values():
-                for task in visitor.tasks:
-                    assert "result" in await visitor.request("tasks/get", taskId=task)
+            for name, visitor in visitors.items():
+                await step(name, "steals", "left")
+                await step(name, "looks", "left")
                 for method in ("tools/list", "resources/list", "skills/list"):
                     await visitor.request(method)
     for name, visitor in visitors.items():
