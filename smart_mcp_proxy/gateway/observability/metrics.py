@@ -164,7 +164,7 @@ class Metrics:
     """Counts activity records.
 
     It grows with the number of configured servers and known outcomes alone. Records are noted while calls are under way
-    and counted a few hundred at a time, which takes a fraction of what counting each by itself did.
+    and counted a few hundred at a time, so that no call waits for it.
 
     Args:
         servers: The configured servers' names; a look-up.
