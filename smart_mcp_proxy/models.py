@@ -320,6 +320,7 @@ class CallRequest(msgspec.Struct, frozen=True):
         line: The way back to the caller, for what the server asks it meanwhile; None where there is none.
         input: How its client can be asked for more; None where nobody can be.
         extensions: What its client declares of extensions; None where nothing.
+        is_root: Whether it is all that was asked for, and no part of an agent's call, which has a span already.
     """
 
     name: str
@@ -338,6 +339,7 @@ class CallRequest(msgspec.Struct, frozen=True):
     line: ClientLine | None = None
     input: ClientInput | None = None
     extensions: Mapping[str, Mapping[str, Any]] | None = None
+    is_root: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class TaskHandlers:
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
         require_declared(inbound.extensions)
         sender = (inbound.principal.id, inbound.meta, None, None)
-        caller = Caller(*sender, input=inbound.input, extensions=inbound.extensions)
+        caller = Caller(*sender, input=inbound.input, extensions=inbound.extensions, is_root=True)
         more = {name: inbound.params[name] for name in _MORE[method]}
         try:
             ask = await self._found(inbound.path, inbound.principal, inbound.params["taskId"], caller, method, more)
@@ -145,7 +145,7 @@ class TaskHandlers:
             sealed: Ids as the client has them.
             tell: Takes the state of a task whenever it is another one.
         """
-        caller = Caller(who.id, {}, None, extensions=TASK_DECLARED)
+        caller = Caller(who.id, {}, None, extensions=TASK_DECLARED, is_root=True)
         finds: dict[str, Callable[[], Awaitable[TaskRequest]]] = {}
         for each in dict.fromkeys(sealed[:FOLLOWED]):
             find = partial(self._found, path, who, each, caller)
