@@ -70,6 +70,11 @@ class Replica(NamedTuple):
         answer = await self.ask("retrieve_tools", {"query": "does echo"})
         return "\n".join(answer["structuredContent"]["degraded"])
 
+    async def finds(self, tool: str) -> bool:
+        """Whether a search for the tool by its name finds it."""
+        answer = await self.ask("retrieve_tools", {"query": f"up:{tool}"})
+        return any(found["name"] == f"up:{tool}" for found in answer["structuredContent"]["tools"])
+
     async def lost_since(self) -> str | None:
         """Since when the store is lost, as `/readyz` says; None while it is not."""
         answer = await self.client.get(f"{self.base}/readyz")

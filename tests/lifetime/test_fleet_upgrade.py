@@ -46,10 +46,13 @@ async def test_gateways_of_two_versions_serve_side_by_side(postgres: PostgresSer
         for each in (old, new):
             assert not await each.is_executed(TOOLS[0])
         await agree(old, new, TOOLS[1])
-        for lister, tool in ((old, "of_the_old"), (new, "of_the_new")):
-            lister.list_tools(*TOOLS, "of_the_old", tool)
-            for each in (old, new, stays):
-                await until_so(lambda each=each, tool=tool: each.is_executed(tool))
+        for lister, others, tool in ((old, (new, stays), "of_the_old"), (new, (old, stays), "of_the_new")):
+            lister.list_tools(*TOOLS, tool)
+            stored = f"SELECT count(*) FROM tools WHERE name = '{tool}'"
+            await until(lambda stored=stored: postgres.value(stored, database) == 1)
+            await until_so(lambda lister=lister, tool=tool: lister.is_executed(tool))
+            for each in others:
+                await until_so(lambda each=each, tool=tool: each.finds(tool))
         # One of the older version that dies and is started once more meanwhile.
         old.process.kill()
         await old.process.wait()
