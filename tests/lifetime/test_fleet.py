@@ -12,7 +12,7 @@ import pytest
 from pooler import pooled
 from postgres_server import PostgresServer
 from replicas import TOOLS, Replica, fleet
-from worlds import DEADLINE_S, until_so
+from worlds import until_so
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

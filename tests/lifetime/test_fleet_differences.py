@@ -1,15 +1,13 @@
 """Gateways on one database that differ in their server files or clocks, and databases that no gateway starts on."""
 
 import asyncio
-import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from postgres_server import PASSWORD, PostgresServer, standby_of
 from replicas import KEY, TOOLS, Replica, Story, replica
@@ -31,7 +29,9 @@ async def rest(each: Replica, method: str, path: str, body: dict[str, Any] | Non
     return found
 
 
-async def test_gateways_with_different_server_files_serve_each_its_own(postgres: PostgresServer, tmp_path: Path) -> None:
+async def test_gateways_with_different_server_files_serve_each_its_own(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
     """Neither forgets what the other has, and a call of what a gateway has not is refused and not sent."""
     url = postgres.url(postgres.new_database())
     mine = SmallServer(tmp_path / "mine")
@@ -98,7 +98,9 @@ async def test_gateways_whose_clocks_are_an_hour_apart_agree(postgres: PostgresS
 async def _is_let_in(each: Replica, token: str) -> bool:
     """Whether the gateway takes an agent's token."""
     headers = {"authorization": f"Bearer {token}", "accept": "application/json"}
-    answer = await each.client.post(f"{each.base}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=headers)
+    answer = await each.client.post(
+        f"{each.base}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "ping"}, headers=headers
+    )
     return answer.status_code != 401
 
 

@@ -85,7 +85,9 @@ async def test_a_change_costs_each_gateway_little(
             assert spare_bytes() > SPARE_BYTES, f"{number + 1} gateways are as many as this machine takes"
         first, *others = replicas
         sizes = [memory_bytes(each) / 1e6 for each in replicas]
-        print(f"\n{count} gateways, {tools:,} tools: started in {took_s[0]:.1f} s, later ones {median(took_s[1:]):.1f} s")
+        print(
+            f"\n{count} gateways, {tools:,} tools: started in {took_s[0]:.1f} s, later ones {median(took_s[1:]):.1f} s"
+        )
         print(f"memory {min(sizes):.0f} to {max(sizes):.0f} MB each, {sum(sizes) / 1e3:.2f} GB in all")
         await asyncio.sleep(REST_S)
         idle_ms = [ms / REST_S for ms in await ms_of(others, REST_S)]
@@ -109,9 +111,7 @@ async def test_a_change_costs_each_gateway_little(
             await asyncio.sleep(REST_S)
             passed_s = time.monotonic() - began_s
             used_ms = [(cpu_s(each) - was) * 1e3 for each, was in zip(others, before, strict=True)]
-            each_ms = sorted(
-                (used - idle * passed_s) / CHANGES for used, idle in zip(used_ms, idle_ms, strict=True)
-            )
+            each_ms = sorted((used - idle * passed_s) / CHANGES for used, idle in zip(used_ms, idle_ms, strict=True))
             print(
                 f"{what}: CPU of a gateway that did not make the change p50 {median(each_ms):.2f} ms, "
                 f"most {each_ms[-1]:.2f} ms; at rest {median(idle_ms):.2f} ms a second; {passed_s:.0f} s"

@@ -14,7 +14,10 @@ from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
-NEXT = ("-c", f"import runpy; runpy.run_path({str(Path(__file__).with_name('next_version.py'))!r}, run_name='__main__')")
+NEXT = (
+    "-c",
+    f"import runpy; runpy.run_path({str(Path(__file__).with_name('next_version.py'))!r}, run_name='__main__')",
+)
 VERSION = "SELECT version FROM mcpproxy_schema"
 
 
@@ -61,14 +64,14 @@ async def test_gateways_of_two_versions_serve_side_by_side(postgres: PostgresSer
         await agree(again, new, TOOLS[2])
         is_over.set()
         calls = await load
+        stored = "SELECT count(*) FROM activity WHERE subject = 'up:echo' AND outcome = 'ok'"
+        await until(lambda: postgres.value(stored, database) == calls)
+        print(f"{calls:,} calls at the older version while the newer one came, each stored once")
         for each in (again, stays, new):
             assert await each.is_back() and await each.degraded() == "", each.log.read_text()
     for name in ("old", "stays", "new"):
         log = (tmp_path / name / "log").read_text()
         assert "ERROR" not in log and "Traceback" not in log, log
-    stored = "SELECT count(*) FROM activity WHERE subject = 'up:echo' AND outcome = 'ok'"
-    await until(lambda: postgres.value(stored, database) == calls)
-    print(f"{calls:,} calls at the older version while the newer one came, each stored once")
 
 
 async def _calls(each: Replica, is_over: asyncio.Event) -> int:
