@@ -176,6 +176,7 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     views = Views(look, config.profiles())
     index_sync = IndexSync(
         *(catalog, base.index, lambda record: _is_searched(views, record), base.changes),
+        rules=lambda: views.whole.rules,
         uses_examples=settings.learn,
         data_dir=settings.data_dir,
         clock=base.clock,
