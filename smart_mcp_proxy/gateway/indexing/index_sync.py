@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from anyio import to_thread
 
@@ -17,7 +18,7 @@ from smart_mcp_proxy.models import Document, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["FOLLOW_S", "IndexSync"]
+__all__ = ["FOLLOW_S", "IndexSync", "Sight"]
 
 FOLLOW_S = 1.0
 """How often other processes' writes are looked for where nobody tells of them; they must be seen within 2 s."""
@@ -27,14 +28,25 @@ SETTLE_S = 5.0
 log = get_logger("index")
 
 
+class Sight(NamedTuple):
+    """Which tools are visible.
+
+    Attributes:
+        sees: Whether a tool is.
+        rules: The same object as long as `sees` judges a tool as before; by default never.
+    """
+
+    sees: Callable[[ToolRecord], bool]
+    rules: Callable[[], object] = object
+
+
 class IndexSync:
     """Brings what changed in the catalog to the index.
 
     Args:
         catalog: The truth.
         index: Follows it, as far as tools are visible.
-        sees: Whether a tool is visible.
-        rules: The same object as long as `sees` judges a tool as before; by default never.
+        sight: Which tools are visible.
         changes: Told when the index has changed.
         follow_s: How often other processes' writes are looked for.
         uses_examples: Whether questions learned from use are searched with.
@@ -46,10 +58,9 @@ class IndexSync:
         self,
         catalog: Catalog,
         index: SearchIndex,
-        sees: Callable[[ToolRecord], bool],
+        sight: Sight,
         changes: Changes,
         *,
-        rules: Callable[[], object] = object,
         follow_s: float = FOLLOW_S,
         uses_examples: bool = False,
         data_dir: Path | None = None,
@@ -58,8 +69,7 @@ class IndexSync:
         self._catalog = catalog
         self.index = index
         self.changes = changes
-        self._sees = sees
-        self._rules = rules
+        self._sight = sight
         self._follow_s = follow_s
         self._uses_examples = uses_examples
         self._indexed: Layered[int, ToolRecord] = Layered()
@@ -138,9 +148,9 @@ class IndexSync:
     def _bring_up(self) -> None:
         # Done to its end under the lock even if the task that asked for it was cancelled: its server was removed.
         with self._indexing:
-            snapshot, rules = self._catalog.snapshot, self._rules()
+            snapshot, rules = self._catalog.snapshot, self._sight.rules()
             if self._brought is None or rules is not self._ruled:
-                wanted = {id_: record for id_, record in snapshot.by_id.items() if self._sees(record)}
+                wanted = {id_: record for id_, record in snapshot.by_id.items() if self._sight.sees(record)}
                 changed = [record for id_, record in wanted.items() if self._indexed.get(id_) is not record]
                 removed = {id_ for id_ in self._indexed if id_ not in wanted}
                 indexed = Layered(wanted)
@@ -159,7 +169,7 @@ class IndexSync:
     def _differences(self, diff: Diff) -> tuple[list[ToolRecord], set[int]]:
         """Visible tools among those that came or changed, and indexed ones that left or are visible no more."""
         entered = (*diff.added, *diff.changed)
-        changed = [record for record in entered if self._sees(record)]
+        changed = [record for record in entered if self._sight.sees(record)]
         gone = {*diff.removed, *(record.id for record in entered)} - {record.id for record in changed}
         return changed, {id_ for id_ in gone if id_ in self._indexed}
 
