@@ -60,7 +60,7 @@ class Snapshot:
     """
 
     generation: int = 0
-    by_id: Mapping[int, ToolRecord] = field(default_factory=Layered)
+    by_id: Layered[int, ToolRecord] = field(default_factory=Layered)
     by_key: Mapping[ToolKey, ToolRecord] = field(default_factory=Layered)
     by_listed: Mapping[str, ToolRecord] = field(default_factory=Layered)
     by_server: Mapping[str, tuple[ToolRecord, ...]] = field(default_factory=Layered)

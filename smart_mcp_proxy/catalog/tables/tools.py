@@ -227,7 +227,8 @@ def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
         )
         .join(approvals, is_same, isouter=True)
         .where(is_newer)
-        .execution_options(yield_per=_ROWS)
+        # By a cursor at the server where there may be many.
+        .execution_options(**({} if snapshot.generation else {"yield_per": _ROWS}))
     )
     learned = by_tool_id(connection, select(tools.c.id).where(is_newer))
     records, withheld = [], []

@@ -15,7 +15,7 @@ from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, fit_of
 from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
 from smart_mcp_proxy.search.engines.fields import terms_by_field
-from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, packed, place, unpacked
+from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, packed, place, unpacked, without
 from smart_mcp_proxy.search.engines.top import top_rows
 from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, joined
 from smart_mcp_proxy.search.text import split_literals, terms
@@ -255,8 +255,7 @@ class Bm25fEngine:
         with self._writing:
             old = self._state
             gone = {id for id in (*removed, *new) if id in old.documents}
-            documents = {id: document for id, document in old.documents.items() if id not in gone} | new
-            row_of = {id: row for id, row in old.row_of.items() if id not in gone}
+            documents, row_of = without(old.documents, gone) | new, without(old.row_of, gone)
             ids = place(old.ids, row_of, [old.row_of[id] for id in gone], list(new))
             postings = dict(old.postings)
             drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
