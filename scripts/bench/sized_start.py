@@ -6,8 +6,9 @@ import os
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Start = dict[str, float]
 """Seconds (`ready_s`), processor seconds (`ready_cpu_s`) and resident megabytes (`ready_mb`) when `/readyz` says yes,
-the same when all servers are listed, and when nothing has happened for a while after that."""
+the same when all servers are listed, when nothing has happened for a while after that, and after the searches."""
 
 
 class Catalog:
@@ -50,11 +51,12 @@ class Catalog:
             servers[name] = {"command": sys.executable, "args": ["-S", str(upstream), str(folder / f"{name}.jsonl")]}
         self._config.write_text(json.dumps({"mcpServers": servers}))
 
-    def start(self, embedder: str = "BM25") -> Start:
-        """Start once, the first time cold; the servers' own processor time does not count."""
+    def start(self, embedder: str = "BM25", queries: Sequence[str] = ()) -> Start:
+        """Start once, the first time cold, and search; the servers' own processor time does not count."""
         port = free_port()
-        command = [sys.executable, "-m", "bench.serve_gateway", "http", str(self._config), str(self.data_dir)]
-        command += ["--port", str(port), "--embedder", embedder]
+        settings = {"MCPPROXY_DATA_DIR": self.data_dir, "MCPPROXY_EMBEDDER": embedder, "MCPPROXY_LOG_LEVEL": "WARNING"}
+        command = ["env", *(f"{name}={value}" for name, value in settings.items()), sys.executable]
+        command += ["-m", "smart_mcp_proxy", "serve", "--http", "--port", str(port), "--config", str(self._config)]
         began = time.perf_counter()
         with (
             spawn(command, self._folder / "gateway.log") as process,
@@ -69,7 +71,10 @@ class Catalog:
             time.sleep(_SETTLED_S)
             while not (self.data_dir / INDEX_NAME).exists():
                 time.sleep(10 * _PAUSE_S)
-            return found | _named("settled", process.pid)
+            found |= _named("settled", process.pid)
+            for query in queries:
+                _answer(port, f"/api/v1/search?q={urllib.parse.quote(query)}")
+            return found | _named("searched", process.pid)
 
 
 def _answer(port: int, path: str) -> Any:

@@ -366,8 +366,7 @@ def _answer(chosen: Selection, rankings: Sequence[_Ranking], tools: Tools, total
 def _is_met(state: _State, ranking: _Ranking) -> bool:
     """Whether one of the first tools found holds a word of the query; mostly the very first does."""
     near = [hit.id for hit in (*ranking.fitting, *ranking.others)[:_NAMED_ALIKE]]
-    found = (state.engine.explain(ranking.wanted, some) for some in (near[:1], near[1:]) if some)
-    return any(why["matched"] for whys in found for why in whys.values())
+    return any(state.engine.meets(ranking.wanted, some) for some in (near[:1], near[1:]) if some)
 
 
 def _explained(

@@ -108,18 +108,17 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
         )
     if plan.added:
         names = _names_for(connection, server, [tool.key.tool for tool in plan.added], name_limit)
-        connection.execute(
-            insert(tools),
-            [
+        for some in parts(plan.added):  # as rows they take several times as much memory
+            rows = [
                 {
                     "server_name": server,
                     "name": tool.key.tool,
                     "listed_name": names[tool.key.tool],
                     **_columns(tool, generation),
                 }
-                for tool in plan.added
-            ],
-        )
+                for tool in some
+            ]
+            connection.execute(insert(tools), rows)
         connection.execute(update(tools).where(tools.c.faiss_vector_id.is_(None)).values(faiss_vector_id=tools.c.id))
     return frozenset(tool.key.tool for tool in (*plan.added, *(tool for _, tool in plan.changed)))
 

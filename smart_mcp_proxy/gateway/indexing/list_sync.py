@@ -15,6 +15,7 @@ from anyio import move_on_after
 
 from smart_mcp_proxy.catalog import Catalog, Diff
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
+from smart_mcp_proxy.gateway.indexing.list_places import ListPlaces
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.models import ContentKind, Review, ServerState, ServerStatus
 from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
@@ -130,6 +131,7 @@ class ListSync:
         self._loaded = loaded
         self._dirty: dict[str, asyncio.Event] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
+        self._places = ListPlaces()
         self._missed: set[str] = set()
         """Places whose first list did not arrive while nothing of their servers was known."""
         self.problems: dict[str, tuple[str, ...]] = {}
@@ -189,8 +191,10 @@ class ListSync:
         connection, before, problems = upstream.status.restarts, self._catalog.snapshot, list[str]()
         failures: dict[str, ProxyError] = {}
         for kind in self._kinds:
+            known = self._catalog.snapshot.by_server.get(kind.place(server), ())
             try:
-                problems += await self._list_kind(upstream, kind)
+                async with self._places.place(len(known)):
+                    problems += await self._list_kind(upstream, kind)
             except ProxyError as exc:
                 failures[kind.name] = exc
         if self._catalog.snapshot is not before:

@@ -194,6 +194,10 @@ class FusedEngine:
         """Whether words alone judge a hit: the first vectors may have come since it was looked for any."""
         return found.vectors is None or not len(found.cosines) or id not in self._vectors
 
+    def meets(self, query: str, ids: Collection[int]) -> bool:
+        """Whether one of these documents holds a word of the query, or what may stand for one."""
+        return self._lexical.meets(query, ids)
+
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
