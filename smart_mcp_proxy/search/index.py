@@ -187,6 +187,7 @@ class SearchIndex:
         marks = dict(zip(arrays["ids"].tolist(), arrays["marks"].tolist(), strict=True))
         known = {id: documents[id] for id, mark in marks.items() if id in documents and documents[id].mark == mark}
         numbered = np.array([id if id in known else -1 for id in marks], np.int64)
+        del marks  # before more is read
         with self._writing:
             engine = self._state.engine
             if known and isinstance(engine, Storable):

@@ -302,13 +302,15 @@ def _regrouped(
 ) -> dict[str, frozenset[int]]:
     """Ids by server after a change; a server without a tool is not in it."""
     changed: dict[str, set[int]] = {}
-    for document in gone:
-        changed.setdefault(document.server, set(ids_of.get(document.server, ()))).discard(document.id)
-    for document in new:
-        changed.setdefault(document.server, set(ids_of.get(document.server, ()))).add(document.id)
+    for documents, change in ((gone, set.discard), (new, set.add)):
+        for document in documents:
+            server = document.server
+            if (ids := changed.get(server)) is None:
+                ids = changed[server] = set(ids_of.get(server, ()))
+            change(ids, document.id)
     regrouped = {**ids_of, **{server: frozenset(ids) for server, ids in changed.items()}}
-    for server, ids in changed.items():
-        if not ids:
+    for server, left in changed.items():
+        if not left:
             del regrouped[server]
     return regrouped
 

@@ -230,8 +230,8 @@ def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
     )
     learned = by_tool_id(connection, select(tools.c.id).where(is_newer))
     records, withheld = [], []
-    for *tool, state, approved_hash, approved in rows:
-        record = _record(tool, learned)
+    for row in rows:
+        record, (state, approved_hash, approved) = _record(row, learned), row[8:]
         if state == "approved" and approved_hash == record.change_hash:
             records.append(record)
         else:
@@ -272,7 +272,7 @@ def _withheld(record: ToolRecord, state: str | None, approved_hash: str | None, 
 
 
 def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
-    id_, server, name, listed, definition, hash_, digest, annotations = row
+    id_, server, name, listed, definition, hash_, digest, annotations = row[:8]
     return ToolRecord(
         id=id_,
         key=ToolKey(sys.intern(server), name),
