@@ -308,8 +308,7 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
     named = state.names.exact(query, state.documents, allowed)
     likenesses = state.likenesses
     wanted, forbids_destruction = read_request(query)
-    ranked = [hit for hit in state.engine.rank(wanted, depth, allowed) if hit.id in likenesses]
-    ranked.sort(key=tools.order)
+    ranked = tools.ordered([hit for hit in state.engine.rank(wanted, depth, allowed) if hit.id in likenesses])
     if forbids_destruction:
         ranked = harmless_first(ranked, tools)
     fit = state.engine.fit(wanted, ranked[0].id, allowed) if ranked else Fit.NO

@@ -17,6 +17,9 @@ _FRESH = 512
 _FRESH_SHARE = 1 / 4
 """So many keys, or this share of all, wait in a dictionary before they are sorted in."""
 
+_ASKED = 256
+"""Keys whose ids are remembered until the next change."""
+
 _END = b"\n"
 """Below every character of a key, which is made of letters and digits: so texts sort as keys do."""
 
@@ -32,6 +35,7 @@ class NameKeys:
         starts: Where each begins, and the end, int64.
         ids: Whose, int64.
         fresh: Ids by key, of what was added since.
+        asked: Ids by key that was looked up: each query is several times; a cache.
         shapes: Of the keys in `text`.
     """
 
@@ -39,6 +43,7 @@ class NameKeys:
     starts: memoryview = field(default_factory=lambda: np.zeros(1, np.int64).data)
     ids: memoryview = field(default_factory=lambda: np.empty(0, np.int64).data)
     fresh: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    asked: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
     shapes: KeyShapes = field(default_factory=lambda: KeyShapes(b"", np.zeros(1, np.int64)), repr=False, compare=False)
 
     def changed(self, new: Iterable[tuple[str, int]], known: NDArray[np.int64]) -> "NameKeys":
@@ -46,7 +51,7 @@ class NameKeys:
         fresh = dict(self.fresh)
         for key, id in new:
             fresh[key] = (*fresh.get(key, ()), id)
-        following = NameKeys(self.text, self.starts, self.ids, fresh, self.shapes)
+        following = NameKeys(self.text, self.starts, self.ids, fresh, shapes=self.shapes)
         return following._sorted(known) if len(fresh) > max(_FRESH, _FRESH_SHARE * len(self.ids)) else following
 
     def _sorted(self, known: NDArray[np.int64]) -> "NameKeys":
@@ -71,6 +76,15 @@ class NameKeys:
 
     def ids_of(self, key: str) -> list[int]:
         """The ids of a key, rising, each once; some may have other names by now."""
+        if len(key) > self.shapes.longest:  # as most queries are
+            return sorted(set(self.fresh.get(key, ())))
+        if (known := self.asked.get(key)) is None:
+            if len(self.asked) >= _ASKED:
+                self.asked.clear()
+            known = self.asked[key] = self._look_up(key)
+        return known
+
+    def _look_up(self, key: str) -> list[int]:
         wanted = _encoded(key) + _END
         place = bisect_left(range(len(self.ids)), wanted, key=self._key)
         found = set(self.fresh.get(key, ()))
@@ -88,9 +102,15 @@ class NameKeys:
         start = bisect_left(range(len(self.ids)), _encoded(prefix), key=self._key)
         end = bisect_left(range(len(self.ids)), _encoded(f"{prefix}\U0010ffff"), start, key=self._key)
         text = self.text[self.starts[start] : self.starts[end]].decode("utf-8", "surrogatepass")
-        found = set(zip(text.split(_END.decode())[:-1], self.ids[start:end], strict=True))
-        found |= {(key, id) for key, ids in self.fresh.items() if key.startswith(prefix) for id in ids}
-        yield from sorted(found, key=lambda pair: (len(pair[0]), pair))
+        fresh = {(key, id) for key, ids in self.fresh.items() if key.startswith(prefix) for id in ids}
+        if fresh or not text.isascii():
+            found = fresh.union(zip(text.split(_END.decode())[:-1], self.ids[start:end], strict=True))
+            yield from sorted(found, key=lambda pair: (len(pair[0]), pair))
+            return
+        # As they lie they are in order, each once, and few of the shortest are asked for.
+        ends = np.asarray(self.starts)[start : end + 1] - self.starts[start]
+        for at in np.argsort(np.diff(ends), kind="stable").tolist():
+            yield text[ends[at] : ends[at + 1] - 1], self.ids[start + at]
 
     def one_slip_from(self, key: str) -> set[int]:
         """The ids of the keys that one slip turns into `key`; some may have other names by now."""

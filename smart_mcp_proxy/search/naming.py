@@ -84,7 +84,10 @@ class _Letters:
 
     def most_alike(self, name: str, some: Collection[int]) -> list[int]:
         """These of the ids, most letter pairs in common with `name` first; equal ones by id."""
-        at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
+        if len(some) <= _CANDIDATES:  # as nearly always: sorting all takes longer
+            at = np.concatenate([np.flatnonzero(self.ids == id) for id in some])
+        else:
+            at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
         ids = self.ids[at]
         shares = _Letters(ids, self.pairs[:, :, at], self.sizes[:, at]).shares(name)
         ordered: list[int] = ids[np.lexsort((ids, -shares))].tolist()

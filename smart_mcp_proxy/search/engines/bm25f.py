@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, fit_of
 from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
-from smart_mcp_proxy.search.engines.fields import terms_by_field
+from smart_mcp_proxy.search.engines.fields import matched_by_field
 from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, packed, place, unpacked
 from smart_mcp_proxy.search.engines.top import top_rows
 from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, compounds_in
@@ -103,6 +103,7 @@ class _State:
         server_of: The number of the row's server, int32; of free rows, whatever it was.
         servers: How many there are.
         matches: By whether synonyms count and query term, what it was found to match; a cache.
+        naming: By the term of a literal, whether it names a tool or server; another one.
     """
 
     documents: Mapping[int, Document]
@@ -113,6 +114,7 @@ class _State:
     server_of: NDArray[np.int32]
     servers: int
     matches: dict[tuple[bool | str, ...], _Match] = field(default_factory=dict)
+    naming: dict[str, bool] = field(default_factory=dict)
 
     def rarity(self, term: str) -> float:
         """The idf of a term, > 0, in the catalog together with the usual tools: small catalogs know few words."""
@@ -160,8 +162,13 @@ class _State:
         """Whether one of the first tools that hold a term has it in its name or its server's."""
         if (postings := self.postings.get(term)) is None:
             return False
-        documents = (self.documents.get(id) for id in self.ids[postings.rows[:_LOOKED_AT]].tolist())
-        return any(term in terms(f"{each.name} {each.server}") for each in documents if each is not None)
+        if (known := self.naming.get(term)) is None:
+            documents = (self.documents.get(id) for id in self.ids[postings.rows[:_LOOKED_AT]].tolist())
+            known = any(term in terms(f"{each.name} {each.server}") for each in documents if each is not None)
+            if len(self.naming) >= _MATCHES_LIMIT:
+                self.naming.clear()
+            self.naming[term] = known
+        return known
 
     def _match(self, term: str, has_synonyms: bool, compounds: Sequence[str] = ()) -> _Match:
         """Match a term, its variants, and compounds with its neighbours; once until the next change."""
@@ -352,15 +359,10 @@ class Bm25fEngine:
         wanted = list(dict.fromkeys((*words, *names, *compounds, *chain.from_iterable(each.terms for each in others))))
         scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
         return {
-            id: {"matched": _matched(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
+            id: {"matched": matched_by_field(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
             for id in ids
             if id in state.documents
         }
-
-
-def _matched(wanted: Sequence[str], document: Document) -> Mapping[str, Sequence[str]]:
-    matched = {name: [term for term in wanted if term in found] for name, found in terms_by_field(document).items()}
-    return {name: found for name, found in matched.items() if found}
 
 
 def _best(state: _State, sums: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> NDArray[np.int64]:
