@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.load import time_limit
 from bench.search_data import write_rows
-from bench.targets import free_port, spawn
+from bench.targets import TargetError, free_port, spawn
 from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME
 
 __all__ = ["Catalog", "Start"]
@@ -25,6 +25,8 @@ _LIMIT_S = 600.0
 _PAUSE_S = 0.02
 _SETTLED_S = 8.0
 """The side-car is written 5 s after the last change, and freed memory given back after 2 s without work."""
+_IDLE_S = 4.0
+"""Freed memory is given back once nothing was done for 2 s."""
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -72,15 +74,19 @@ class Catalog:
             while not (self.data_dir / INDEX_NAME).exists():
                 time.sleep(10 * _PAUSE_S)
             found |= _named("settled", process.pid)
+            token = (self.data_dir / "operator.token").read_text().strip()
             for query in queries:
-                _answer(port, f"/api/v1/search?q={urllib.parse.quote(query)}")
+                if _answer(port, f"/api/v1/search?q={urllib.parse.quote(query)}", token) is None:
+                    raise TargetError(f"no answer to {query!r}")
+            time.sleep(_IDLE_S if queries else 0)
             return found | _named("searched", process.pid)
 
 
-def _answer(port: int, path: str) -> Any:
+def _answer(port: int, path: str, token: str = "") -> Any:
     """The JSON of a good answer; None for any other, and where nobody listens yet."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_LIMIT_S) as response:
+        with urllib.request.urlopen(request if token else request.full_url, timeout=_LIMIT_S) as response:
             return json.load(response)
     except (urllib.error.URLError, ConnectionError):
         return None

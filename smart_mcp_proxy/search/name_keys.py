@@ -104,7 +104,7 @@ class NameKeys:
         return sorted(found)
 
     def _between(self, key: bytes, lowest: bytes, highest: bytes) -> tuple[int, int]:
-        """Where the keys lie that begin as this one, whose head is filled up with one byte and the other."""
+        """The range of keys that begin like this one, its head filled up with one byte and the other."""
         low, high = (key[:_HEAD_BYTES].ljust(_HEAD_BYTES, filling) for filling in (lowest, highest))
         start = bisect_left(self.heads, int.from_bytes(low))
         return start, bisect_right(self.heads, int.from_bytes(high), start)

@@ -85,7 +85,7 @@ class Tools(msgspec.Struct, frozen=True):
         return -round(hit.score, _TIE_DIGITS), document.name, document.server
 
     def ordered(self, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits by `order`; of those that stand by falling score only such as are equal are looked at by name."""
+        """The hits by `order`; those that stand by falling score are compared by name where equal only."""
         found = list(hits)
         start = 0
         for at, (hit, following) in enumerate(pairwise(hits), 1):

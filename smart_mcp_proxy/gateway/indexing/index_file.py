@@ -6,8 +6,9 @@ SHA-256 of everything behind it | JSON of format and arrays, a line | the arrays
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -38,7 +39,7 @@ class _Header(msgspec.Struct):
 
 
 class _StoredArrays(Mapping[str, NDArray[Any]]):
-    """Arrays of an open file, read when they are asked for: together they take as much memory as half of the index.
+    """Arrays of an open file, read when they are asked for: all at once take half of the index's memory.
 
     Args:
         file: Open.
@@ -46,7 +47,7 @@ class _StoredArrays(Mapping[str, NDArray[Any]]):
         start: Where the arrays begin.
     """
 
-    def __init__(self, file: BinaryIO, header: _Header, start: int) -> None:
+    def __init__(self, file: BufferedReader, header: _Header, start: int) -> None:
         self._file = file
         self._places: dict[str, tuple[int, np.dtype[Any], int]] = {}
         for name, code, length in header.arrays:
@@ -68,7 +69,7 @@ class _StoredArrays(Mapping[str, NDArray[Any]]):
 
 @contextmanager
 def opened(path: Path) -> Iterator[Arrays | None]:
-    """The arrays of the side-car if it is whole and of this format, else None; to be read while it is open."""
+    """The arrays of the side-car while it is open; None if it is not whole, or of another format."""
     with ExitStack() as stack:
         arrays = None
         try:
@@ -78,7 +79,7 @@ def opened(path: Path) -> Iterator[Arrays | None]:
         yield arrays
 
 
-def _read(file: BinaryIO) -> _StoredArrays:
+def _read(file: BufferedReader) -> _StoredArrays:
     digest = file.read(_DIGEST_BYTES)
     if hashlib.file_digest(file, "sha256").digest() != digest:
         raise ValueError("its checksum does not fit")

@@ -1,4 +1,4 @@
-"""Places for lists that are read and stored at the same time, so that many large ones are not in memory at once."""
+"""Places for lists that are read at the same time, so that few large ones are in memory at once."""
 
 import asyncio
 from collections.abc import AsyncIterator
