@@ -127,6 +127,7 @@ def check(text: str, language: TextFormat, section: str, load: Any) -> None:
         assert comment in after and comment in gone
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(jsonc_files())
 def test_a_random_json_file_keeps_comments_order_and_foreign_entries(text: str) -> None:
@@ -134,6 +135,7 @@ def test_a_random_json_file_keeps_comments_order_and_foreign_entries(text: str) 
     check(text, "json", "mcpServers", lambda found: parse_jsonc(found.encode(), "f"))
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(toml_files())
 def test_a_random_toml_file_keeps_comments_order_and_foreign_entries(text: str) -> None:
@@ -141,6 +143,7 @@ def test_a_random_toml_file_keeps_comments_order_and_foreign_entries(text: str) 
     check(text, "toml", "mcp_servers", tomllib.loads)
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(yaml_files())
 def test_a_random_yaml_file_keeps_comments_order_and_foreign_entries(text: str) -> None:
