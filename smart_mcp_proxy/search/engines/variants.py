@@ -1,7 +1,8 @@
 """Variants of query words in a catalog: synonyms, compounds, slips of the pen."""
 
-from collections.abc import Container, Iterable, Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from copy import copy
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.search.engines.thesaurus import same_in_meaning
 from smart_mcp_proxy.search.text import is_one_slip
 
-__all__ = ["COMPOUND", "SYNONYM_TERMS", "Variant", "Vocabulary", "joined"]
+__all__ = ["COMPOUND", "SYNONYM_TERMS", "Variant", "Vocabulary", "compounds_in", "joined"]
 
 _SYNONYM = 0.5
 """What a match by synonym counts: half, so that the tool that says the very word comes first."""
@@ -87,6 +88,17 @@ class Vocabulary:
         is_near = np.abs(near.lengths - len(term)) <= 1
         is_near &= np.bitwise_count(near.sets ^ _letter_set(term)) <= 2
         return [near.terms[at] for at in np.flatnonzero(is_near) if is_one_slip(term, near.terms[at])]
+
+
+def compounds_in(words: Sequence[str], known: Container[str]) -> dict[str, list[str]]:
+    """The words of a query that make a known compound with their neighbour, with these compounds."""
+    found: dict[str, list[str]] = {}
+    for pair in pairwise(words):
+        for compound in joined(*pair):
+            if compound in known:
+                for term in pair:
+                    found.setdefault(term, []).append(compound)
+    return found
 
 
 def joined(first: str, second: str) -> tuple[str, ...]:
