@@ -155,7 +155,10 @@ def test_the_token_is_sent_with_every_request(home: Path, gateway: str) -> None:
     ("words", "said"),
     [
         (["ftp://x"], "is not an address"),
-        (["http://h/mcp", "--header", "x"], "is not a header"),
+        (["http://[h/mcp"], "is not an address"),
+        (["h.example/mcp?key=s3cret"], "is not an address"),
+        (["http://me:s3cret@h/mcp"], "password"),
+        (["http://h/mcp", "--header", "Bearer s3cret"], "is not a header"),
         (["http://h/mcp"], "terminal"),
     ],
 )
@@ -163,6 +166,7 @@ def test_mistakes_of_the_command_line(run: Run, words: list[str], said: str) -> 
     """Exit status 2, before anything is sent."""
     done = run("attach", *words, at_terminal=said == "terminal")
     assert done.status == 2 and said in done.err
+    assert "s3cret" not in done.err
 
 
 @pytest.mark.long  # starts a gateway
