@@ -140,8 +140,9 @@ def test_what_goes_wrong_is_an_answer(home: Path, gateway: str) -> None:
         "id": None,
         "error": {"code": -32700, "message": "The message is not a JSON object."},
     }
-    (nobody,) = attach(home, "http://127.0.0.1:1/mcp", request(7, "ping"))
+    (nobody,) = attach(home, "http://127.0.0.1:1/mcp?key=s3cret", request(7, "ping"))
     assert nobody["id"] == 7 and "mcpproxy serve --http" in nobody["error"]["message"]
+    assert "s3cret" not in nobody["error"]["message"]
 
 
 def test_the_token_is_sent_with_every_request(home: Path, gateway: str) -> None:

@@ -97,11 +97,12 @@ async def add_server(
         given = {"--env": _pairs("--env", env), "--header": _header_pairs(header), "--set": sets}
         await add_listed(name, listed, given, keys, as_json=json)
         return
-    if name is None or listed != _BY_HAND:
-        raise UsageError(
-            "A server needs a name, and a command or an address.",
-            hint="--version, --pick, --set, --deprecated, --dry-run and --yes belong to --registry.",
-        )
+    if listed != _BY_HAND:
+        options = "--version, --pick, --set, --deprecated, --dry-run and --yes"
+        raise UsageError(f"{options} belong to --registry.", hint="Name a server of a registry, or leave them out.")
+    if name is None or not (command or url):
+        hint = f"Write: mcpproxy server add {shell_word(name or 'NAME')} -- COMMAND, or --url ADDRESS instead."
+        raise UsageError("A server needs a name, and a command or an address.", hint=hint)
     if command and command[0].casefold().startswith(("http://", "https://")):
         hint = f"Write: mcpproxy server add {shell_word(name)} --url ADDRESS"
         raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
