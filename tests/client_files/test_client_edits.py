@@ -151,6 +151,7 @@ def check(text: str, language: TextFormat, section: str, load: Any) -> None:
         assert comment in after and comment in gone
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(jsonc_files())
 def test_a_random_json_file_keeps_comments_order_and_foreign_entries(text: str) -> None:
@@ -158,6 +159,7 @@ def test_a_random_json_file_keeps_comments_order_and_foreign_entries(text: str) 
     check(text, "json", "mcpServers", lambda found: parse_jsonc(found.encode(), "f"))
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(toml_files())
 def test_a_random_toml_file_keeps_comments_order_and_foreign_entries(text: str) -> None:
@@ -165,6 +167,7 @@ def test_a_random_toml_file_keeps_comments_order_and_foreign_entries(text: str) 
     check(text, "toml", "mcp_servers", tomllib.loads)
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(yaml_files())
 def test_a_random_yaml_file_keeps_comments_order_and_foreign_entries(text: str) -> None:
