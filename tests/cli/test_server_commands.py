@@ -232,7 +232,7 @@ def test_an_address_is_not_taken_for_a_program(home: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["add", "x", "--env", "TOKEN", "--", "y"], "--env is 'TOKEN'."),
+        (["add", "x", "--env", "TOKEN", "--", "y"], "--env number 1 has no name and value."),
         (["patch", "w", "a.b=1", "a=2"], "'a' is given, and a field inside it as well."),
         (["patch", "w", "a=2", "a.b=1"], "'a.b' is inside a field that is given as well."),
         (["import", "~nobody-of-that-name/x"], "~nobody-of-that-name/x cannot be read: No such file or directory."),
