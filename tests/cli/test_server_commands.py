@@ -166,7 +166,7 @@ def test_what_is_approved_is_what_was_shown(home: Path, run: Run) -> None:
     ("words", "status", "said", "settings"),
     [
         (["add", "a:b", "--", "x"], 1, "cannot be the name", {}),
-        (["add", "n"], 1, "neither 'command' nor 'url'", {}),
+        (["add", "n"], 2, "a command or an address", {}),
         (["add", "n", "--url", "https://u:p4ss@h"], 1, "user name or password", {}),
         (["add", "n", "--url", "http://h", "--header", "secretvalue"], 2, "is not a header", {}),
         (["patch", "none", "timeout=5"], 1, "'none' is not configured", {}),
