@@ -91,7 +91,7 @@ def _without(text: str, path: tuple[str, ...]) -> tuple[str, int | None]:
 
 
 def _statements(lines: list[str]) -> Iterator[tuple[str, tuple[str, ...] | None, bool]]:
-    """Every line, with the whole path of the table or key that it begins, if any, and whether it is a heading."""
+    """Lines with the path of the table or key that each begins, and whether it is a heading."""
     closing = ""
     depth = 0
     table: tuple[str, ...] = ()
