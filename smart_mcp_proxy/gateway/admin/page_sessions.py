@@ -53,7 +53,7 @@ class PageSession(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What the store has of a link or a session."""
+    """A link or a session as the store has it."""
 
     author: Author
     is_by_token: bool
