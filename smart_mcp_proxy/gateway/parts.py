@@ -38,7 +38,7 @@ from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import SERVER, Connector, Fleet, Keeper, SignIns, TlsContext
+from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, SignIns, TlsContext
 
 __all__ = [
     "Admin",
@@ -129,16 +129,16 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
         on_resource_updated=resource_updated,
         start_parallel=settings.start_parallel,
         open_session=dialer,
+        worker=base.worker,
     )
     stack.push_async_callback(fleet.close)
     if not base.worker.is_alone:
-        keeper = Keeper(fleet.upstreams, settings.max_message_bytes)
+        keeper = Keeper(fleet.upstreams, base.worker)
         status_changed.subscribe(keeper.status_changed)
         tools_changed.subscribe(keeper.tools_changed)
         contents_changed.subscribe(keeper.contents_changed)
         resource_updated.subscribe(keeper.resource_updated)
-        base.worker.listen(SERVER, keeper.take)
-        stack.callback(keeper.close)
+        stack.push_async_callback(keeper.close)
     told = (status_changed, tools_changed, contents_changed, resource_updated)
     return Upstreams(dialer, sign_ins, sandbox, fleet, *told)
 

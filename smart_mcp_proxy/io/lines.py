@@ -1,13 +1,14 @@
 """Lines on pipes, split in linear time and bounded memory, with few turns of the event loop."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, SupportsIndex
 
 from smart_mcp_proxy.io.busy_poll import Side, busy_poll_of
 
-__all__ = ["LineSink", "LineSplitter", "OfferingReader", "OverlongLine"]
+__all__ = ["LineSink", "LineSplitter", "OfferingReader", "OverlongLine", "open_lines"]
 
 _KEPT_EDGE_BYTES = 256
 """Of a line over the limit this much of each end is kept: enough to read a JSON-RPC id from."""
@@ -143,6 +144,12 @@ class LineSink:
             if self._held_bytes > _JOINED_BYTES:
                 self.flush()
 
+    def write_pieces(self, pieces: Iterable[bytes]) -> None:
+        """Writes a line in pieces, which are not put together: to copy a long one costs more than to send several."""
+        self.flush()
+        if not self._stream.is_closing():
+            self._stream.writelines(pieces)
+
     def flush(self) -> None:
         """Writes what is held back until the end of the turn."""
         if self._held:
@@ -216,6 +223,18 @@ class OfferingReader(asyncio.StreamReader):
             return await super().read(n)
         finally:
             self._is_awaited = False
+
+
+async def open_lines(connected: socket.socket, limit_bytes: int) -> tuple[OfferingReader, LineSink]:
+    """The two ways of a socket that is connected already.
+
+    Args:
+        connected: Closed with the sink.
+        limit_bytes: Of the reader.
+    """
+    loop, reader = asyncio.get_running_loop(), OfferingReader(limit_bytes)
+    transport, protocol = await loop.create_connection(lambda: asyncio.StreamReaderProtocol(reader), sock=connected)
+    return reader, LineSink(asyncio.StreamWriter(transport, protocol, reader, loop))
 
 
 def _takes_nothing(_: bytes) -> bool:

@@ -6,10 +6,11 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Final
 from zlib import crc32
 
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import get_logger, spawn
 
 __all__ = ["ALONE", "OnParcel", "Worker"]
 
@@ -18,6 +19,11 @@ _INLINE_BYTES: Final = 1_024 if sys.platform == "darwin" else 65_536
 _RETRY_S: Final = 0.005
 _GIVE_UP_S: Final = 5.0
 """A worker that takes nothing for so long hangs, or is not replaced."""
+_ANSWER_S: Final = 2.0
+"""How long another worker may take to answer a question."""
+_ANSWER_END: Final = b"\0"
+"""A worker may be killed in the middle of an answer."""
+_CHUNK_BYTES: Final = 65_536
 _INLINE, _IN_FILE = b"i", b"f"
 
 OnParcel = Callable[[bytes, socket.socket], None]
@@ -72,12 +78,30 @@ class Worker:
                 self._early.append((parcel, words, handed))
 
     def close(self) -> None:
-        """Takes no more parcels."""
+        """Takes no more parcels: they wait for whoever takes this one's place."""
         if self._handlers and self._receiving is not None:
             asyncio.get_running_loop().remove_reader(self._receiving)
         self._handlers.clear()
-        for _, _, handed in self._early:
-            handed.close()
+
+    def answer(self, kind: bytes, answer: Callable[[bytes], bytes]) -> None:
+        """Answer questions of a kind, one byte, with `answer` from now on; see `ask`."""
+        self.listen(kind, lambda words, asker: _answer_soon(asker, answer(words)))
+
+    async def ask(self, number: int, kind: bytes, words: bytes = b"") -> bytes | None:
+        """The answer of another worker to a question; None where there is none in time."""
+        own, theirs = socket.socketpair()
+        answer = b""
+        with own:
+            with theirs:
+                self.send(number, kind, words, theirs.fileno())
+            own.setblocking(False)
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_ANSWER_S):
+                    answer = await _read(own)
+        if answer.endswith(_ANSWER_END):
+            return answer[: -len(_ANSWER_END)]
+        log.warning("worker %d does not answer", number)
+        return None
 
     def send(self, number: int, kind: bytes, words: bytes, descriptor: int) -> None:
         """Send a parcel as soon as the other worker's letter box takes it.
@@ -135,6 +159,23 @@ class Worker:
             handler(words, handed)
         else:
             self._early.append((text[:1], words, handed))
+
+
+def _answer_soon(asker: socket.socket, text: bytes) -> None:
+    spawn(_send(asker, text + _ANSWER_END), "answer to another worker")
+
+
+async def _send(asker: socket.socket, text: bytes) -> None:
+    with asker, suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_ANSWER_S):
+            await asyncio.get_running_loop().sock_sendall(asker, text)
+
+
+async def _read(source: socket.socket) -> bytes:
+    loop, parts = asyncio.get_running_loop(), list[bytes]()
+    while part := await loop.sock_recv(source, _CHUNK_BYTES):
+        parts.append(part)
+    return b"".join(parts)
 
 
 ALONE: Final = Worker(0, (), None)

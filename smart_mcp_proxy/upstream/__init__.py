@@ -11,12 +11,10 @@ from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
 from smart_mcp_proxy.upstream.per_client import OwnConnection
 from smart_mcp_proxy.upstream.protocol.loop_detection import marked
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, UpstreamSession
-from smart_mcp_proxy.upstream.relayed import SERVER
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = [
     "LOGIN_TIMEOUT_S",
-    "SERVER",
     "CallbackServer",
     "Connector",
     "Fleet",

@@ -17,7 +17,7 @@ from smart_mcp_proxy.upstream.oauth.auth import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, Opening
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
-from smart_mcp_proxy.upstream.relayed import open_relayed
+from smart_mcp_proxy.upstream.relayed import open_relayed, runs_elsewhere
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
 __all__ = ["TRANSPORTS", "Connector"]
@@ -116,7 +116,7 @@ class Connector:
             self.watchdog,
         )
         try:
-            if peer is None and config.transport == "stdio" and self._is_elsewhere(config):
+            if peer is None and runs_elsewhere(config, self._worker):
                 return await open_relayed(opening, self._worker)
             return await TRANSPORTS[config.transport](opening)
         except BaseException as exc:
@@ -125,9 +125,6 @@ class Connector:
             elif isinstance(exc, UpstreamAuthError) and config.can_sign_in and self._sign_ins is not None:
                 self._sign_ins.expect(config)
             raise
-
-    def _is_elsewhere(self, config: ServerConfig) -> bool:
-        return config.shared and self._worker.keeper_of(config.name) != self._worker.number
 
     async def _bearer(self, config: ServerConfig) -> Bearer | None:
         """The sign-in to send: the configured one, or one that a person made although none is configured."""

@@ -6,11 +6,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import msgspec
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
 from smart_mcp_proxy.upstream.protocol.session import OpenSession
+from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, runs_elsewhere
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated
 
@@ -35,6 +40,7 @@ class Fleet:
         open_session: Opens sessions.
         on_contents_changed: Told the name of a server whose prompts or resources may be other ones.
         on_resource_updated: Told server and URI of a resource that may be another one.
+        worker: This process; a stdio server that all workers share may be another one's.
 
     Attributes:
         upstreams: The servers; only `apply` adds and removes any.
@@ -50,8 +56,10 @@ class Fleet:
         open_session: OpenSession | None = None,
         on_contents_changed: OnToolsChanged = lambda name: None,
         on_resource_updated: OnResourceUpdated = lambda name, uri: None,
+        worker: Worker = ALONE,
     ) -> None:
         self._environ = environ
+        self._worker = worker
         self._on_change = on_change
         self._on_tools_changed = on_tools_changed
         self._on_contents_changed = on_contents_changed
@@ -81,6 +89,36 @@ class Fleet:
         """Brings the next try at a server forward to now; does nothing where there is none of that name."""
         if (upstream := self.upstreams.get(name)) is not None:
             upstream.retry()
+
+    async def logs(self, name: str, count: int) -> list[str]:
+        """The last lines that a server wrote for people, secrets hidden; none where there is none of that name.
+
+        Raises:
+            UpstreamError: Another worker runs it, and does not answer.
+        """
+        if (upstream := self.upstreams.get(name)) is None:
+            return []
+        if not runs_elsewhere(upstream.config, self._worker):
+            return upstream.logs(count)
+        return msgspec.json.decode(await self._ask(LOGS, name, f"{count} {name}"), type=list[str])
+
+    async def restart(self, name: str) -> None:
+        """Ends a server's connection and makes a new one, wherever it runs; raises what `logs` does."""
+        if (upstream := self.upstreams.get(name)) is None:
+            return
+        if runs_elsewhere(upstream.config, self._worker):
+            await self._ask(RESTART, name, name)
+        else:
+            await upstream.restart()
+
+    async def _ask(self, kind: bytes, name: str, words: str) -> bytes:
+        answer = await self._worker.ask(self._worker.keeper_of(name), kind, words.encode())
+        if answer is None:
+            raise UpstreamError(
+                f"The worker that runs server '{name}' does not answer.",
+                hint="Ask again in a moment: one that has ended is replaced.",
+            )
+        return answer
 
     async def apply(self, configs: Mapping[str, ServerConfig]) -> None:
         """Makes the servers those of `configs`: only what is new, gone or changed starts, stops or restarts.

@@ -3,41 +3,47 @@
 import asyncio
 import secrets
 import socket
+import sys
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.io.lines import LineSplitter
-from smart_mcp_proxy.models import Progress, ServerState, ServerStatus
+from smart_mcp_proxy.errors import ProxyError, UpstreamError
+from smart_mcp_proxy.io.lines import LineSink, LineSplitter, OfferingReader, open_lines
+from smart_mcp_proxy.io.worker import Worker
+from smart_mcp_proxy.models import OnProgress, Progress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
-from smart_mcp_proxy.upstream.relayed import Failure, Head
+from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, SERVER, TIMED_OUT, Failure, Head
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = ["Keeper"]
 
 _DAY_S: Final = 86_400.0
 """The other worker has its own limits, and says when it gives up."""
+_DRAIN_S: Final = 10.0
+"""As long as the other workers wait for their calls when all are told to end."""
 _CHUNK_BYTES: Final = 65_536
+_JOINED_BYTES: Final = 16_384
+"""A longer result is sent in its pieces."""
 _TOKEN: Final = "progressToken"
-
-log = get_logger("upstream")
 
 
 class _Asked(msgspec.Struct):
-    """A request or notification of another worker's."""
+    """A request or notification of another worker's; what the server is to get stays as it came."""
 
     method: str
-    params: dict[str, Any] = {}
+    params: msgspec.Raw = msgspec.Raw(b"{}")
     id: int | None = None
 
 
 _asked = msgspec.json.Decoder(_Asked)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Keeper:
@@ -45,28 +51,46 @@ class Keeper:
 
     Args:
         upstreams: The servers by name.
-        max_message_bytes: No line is longer.
+        worker: This process.
     """
 
-    def __init__(self, upstreams: Mapping[str, Upstream], max_message_bytes: int) -> None:
+    def __init__(self, upstreams: Mapping[str, Upstream], worker: Worker) -> None:
         self._upstreams = upstreams
-        self._max_message_bytes = max_message_bytes
         self._users: defaultdict[str, set[_User]] = defaultdict(set)
+        self._refused: defaultdict[str, set[LineSink]] = defaultdict(set)
+        worker.listen(SERVER, self._take)
+        worker.answer(LOGS, self._logs)
+        worker.answer(RESTART, self._restart)
 
-    def take(self, words: bytes, handed: socket.socket) -> None:
-        """Serves another worker on a socket."""
-        spawn(self._serve(words.decode(), handed), "relay")
-
-    def close(self) -> None:
-        """Ends what other workers have under way."""
+    async def close(self) -> None:
+        """Ends what other workers have under way, after a while in which it may end by itself."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                while running := [task for users in self._users.values() for user in users for task in user.awaited()]:
+                    await asyncio.wait(running)
         for users in self._users.values():
             for user in tuple(users):
                 user.close()
 
+    def _take(self, words: bytes, handed: socket.socket) -> None:
+        spawn(self._serve(words.decode(), handed), "relay")
+
+    def _logs(self, words: bytes) -> bytes:
+        count, _, name = words.decode().partition(" ")
+        upstream = self._upstreams.get(name)
+        return msgspec.json.encode(upstream.logs(int(count)) if upstream is not None else [])
+
+    def _restart(self, words: bytes) -> bytes:
+        if (upstream := self._upstreams.get(words.decode())) is not None:
+            spawn(upstream.restart(), f"upstream-restart-{upstream.name}")
+        return b""
+
     # --- what is heard of the servers
 
     def status_changed(self, status: ServerStatus) -> None:
-        """A server is in another state: with its connection ends that of its users."""
+        """A server is in another state: with its connection ends that of its users, and whoever was refused retries."""
+        for sink in self._refused.pop(status.name, ()):
+            sink.close()
         if status.state is not ServerState.READY:
             for user in tuple(self._users.get(status.name, ())):
                 user.close()
@@ -90,32 +114,35 @@ class Keeper:
     # --- one user
 
     async def _serve(self, name: str, handed: socket.socket) -> None:
-        reader, writer = await asyncio.open_connection(sock=handed)
+        reader, sink = await open_lines(handed, _CHUNK_BYTES)
         upstream = self._upstreams.get(name)
         head = await _head_of(name, upstream)
-        writer.write(msgspec.json.encode(head) + b"\n")
+        sink.write(msgspec.json.encode(head) + b"\n")
         if head.refusal is not None or upstream is None:
-            writer.close()
+            self._refused[name].add(sink)
+            await _end_of(reader)
+            self._refused[name].discard(sink)
+            sink.close()
             return
-        user = _User(upstream, head.failure_code, writer)
+        user = _User(upstream, head.failure_code, sink)
         self._users[name].add(user)
-        lines = LineSplitter(self._max_message_bytes)
-        try:
-            while chunk := await reader.read(_CHUNK_BYTES):
-                for line in lines.feed(chunk):
-                    if isinstance(line, bytes):
-                        user.take(_asked.decode(line))
-        except (ConnectionError, msgspec.DecodeError) as exc:
-            log.debug("a worker's connection to server %s ended: %s", name, exc)
-        finally:
-            self._users[name].discard(user)
-            await user.leave()
+        reader.take = user.take
+        await _end_of(reader)
+        self._users[name].discard(user)
+        await user.leave()
+
+
+async def _end_of(reader: OfferingReader) -> None:
+    """Returns when the other worker has closed its end, or this one its own; whatever it sends is taken meanwhile."""
+    with suppress(ConnectionError):
+        while chunk := await reader.read(_CHUNK_BYTES):
+            reader.take(chunk)
 
 
 async def _head_of(name: str, upstream: Upstream | None) -> Head:
     """The first line that a user gets, once the server is ready or is not going to be."""
     if upstream is None:
-        return Head(refusal=Failure(f"Server '{name}' is not configured in the worker that runs it.", ""))
+        return Head(refusal=Failure(f"Server '{name}' is not configured in the worker that runs it."))
     if not await upstream.ready(upstream.config.limits.init_s):
         status, error = upstream.status, upstream.not_ready()
         return Head(refusal=Failure(status.error or error.message, error.hint))
@@ -136,26 +163,24 @@ class _User:
     Args:
         upstream: The server.
         failure_code: See `Head`.
-        writer: To the other worker.
+        sink: To the other worker.
     """
 
-    def __init__(self, upstream: Upstream, failure_code: int, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, upstream: Upstream, failure_code: int, sink: LineSink) -> None:
         self._upstream = upstream
         self._failure_code = failure_code
-        self._writer = writer
-        self._running: dict[int, asyncio.Task[None]] = {}
+        self._sink = sink
+        self._lines = LineSplitter(sys.maxsize)  # of a process of ours, which has its own limits
+        self._running: dict[int, tuple[str, asyncio.Task[None]]] = {}
         self._watched: set[str] = set()
 
-    def take(self, asked: _Asked) -> None:
-        """Begins with a request, or stops one."""
-        if asked.id is None:
-            running = self._running.get(asked.params.get("requestId", 0))
-            if asked.method == "notifications/cancelled" and running is not None:
-                running.cancel()
-            return
-        task = spawn(self._answer(asked.id, asked), "relayed request")
-        self._running[asked.id] = task
-        task.add_done_callback(lambda _: self._running.pop(asked.id or 0, None))
+    def take(self, chunk: bytes) -> bool:
+        """Deals with what has just arrived; see `OfferingReader`."""
+        alone = self._lines.whole(chunk)
+        for line in self._lines.feed(chunk) if alone is None else (alone,):
+            assert isinstance(line, bytes)
+            self._take_message(_asked.decode(line))
+        return True
 
     def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Sends a notification."""
@@ -163,52 +188,76 @@ class _User:
 
     def close(self) -> None:
         """Ends the connection."""
-        self._writer.close()
+        self._sink.close()
+
+    def awaited(self) -> list[asyncio.Task[None]]:
+        """What is under way and ends by itself."""
+        return [task for method, task in self._running.values() if method != SUBSCRIBE]
 
     async def leave(self) -> None:
         """Stops what is under way: nobody waits for it."""
-        for task in tuple(self._running.values()):
+        for _, task in tuple(self._running.values()):
             task.cancel()
-        self._writer.close()
+        self._sink.close()
         if self._watched:
             await self._unwatch(frozenset(self._watched))
+
+    def _take_message(self, asked: _Asked) -> None:
+        """Begins with a request, or stops one."""
+        if asked.id is not None:
+            task = spawn(self._answer(asked.id, asked), "relayed request")
+            self._running[asked.id] = asked.method, task
+            task.add_done_callback(partial(self._forget, asked.id))
+        elif asked.method == TIMED_OUT:
+            self._upstream.timed_out(msgspec.json.decode(asked.params)["began_s"])
+        elif asked.method == "notifications/cancelled":
+            running = self._running.get(msgspec.json.decode(asked.params)["requestId"])
+            if running is not None:
+                running[1].cancel()
+
+    def _forget(self, request_id: int, _: asyncio.Task[None]) -> None:
+        del self._running[request_id]
 
     async def _answer(self, request_id: int, asked: _Asked) -> None:
         try:
             result = await self._result(request_id, asked)
-        except UpstreamError as exc:
-            answer = exc.answer
+        except ProxyError as exc:
+            answer = exc.answer if isinstance(exc, UpstreamError) else None
             if answer is not None:
                 error: dict[str, Any] = {"code": answer.code, "message": answer.message, "data": answer.data}
             else:
-                failure = Failure(exc.message, exc.hint, exc.delivery)
-                error = {"code": self._failure_code, "message": "", "data": failure}
+                error = {"code": self._failure_code, "message": "", "data": Failure.of(exc)}
             self._put({"jsonrpc": "2.0", "id": request_id, "error": error})
             return
-        if self._writer.is_closing():
-            return
-        self._writer.writelines((b'{"jsonrpc":"2.0","id":%d,"result":' % request_id, *result.pieces, b"}\n"))
-        with suppress(ConnectionError):  # the user has gone
-            await self._writer.drain()
+        pieces = (b'{"jsonrpc":"2.0","id":%d,"result":' % request_id, *result.pieces, b"}\n")
+        if result.size_bytes <= _JOINED_BYTES:
+            self._sink.write(b"".join(pieces))
+        else:
+            self._sink.write_pieces(pieces)
+        if self._sink.waiting_bytes:
+            with suppress(ConnectionError):  # the user has gone
+                await self._sink.drain()
 
     def _result(self, request_id: int, asked: _Asked) -> Awaitable[RawResult]:
-        params = asked.params
+        params: dict[str, Any] = dict(_members.decode(asked.params))
         match asked.method:
             case "resources/subscribe":
-                return self._watch([params["uri"]])
+                return self._watch([msgspec.json.decode(params["uri"])])
             case "resources/unsubscribe":
-                return self._unwatch(frozenset([params["uri"]]))
+                return self._unwatch(frozenset([msgspec.json.decode(params["uri"])]))
             case method if method == SUBSCRIBE:
-                return self._listen(params)
-        on_progress: Callable[[Progress], Awaitable[None]] | None = None
-        meta = params.get("_meta")
-        if meta is not None and _TOKEN in meta:
-            meta = {name: value for name, value in meta.items() if name != _TOKEN}
-            params = {**params, "_meta": meta} if meta else {k: v for k, v in params.items() if k != "_meta"}
+                return self._listen(msgspec.json.decode(params["notifications"]))
+        on_progress: OnProgress | None = None
+        meta = params.pop("_meta", None)
+        if meta is not None:
+            meta = msgspec.json.decode(meta)
+            if meta.pop(_TOKEN, None) is not None:
 
-            async def on_progress(report: Progress) -> None:
-                self.tell("notifications/progress", {_TOKEN: request_id, **_told(report)})
+                async def on_progress(report: Progress) -> None:
+                    self.tell("notifications/progress", {_TOKEN: request_id, **_told(report)})
 
+            if meta:
+                params["_meta"] = meta
         return self._upstream.request(asked.method, params, timeout_s=_DAY_S, on_progress=on_progress)
 
     # --- single resources: the server tells this worker, and this worker its users
@@ -227,9 +276,9 @@ class _User:
         self._upstream.watch.others.subtract(gone)
         return RawResult(b"{}")
 
-    async def _listen(self, params: Mapping[str, Any]) -> RawResult:
+    async def _listen(self, wanted: Mapping[str, Any]) -> RawResult:
         """Watch what a stream names until it is cancelled."""
-        uris = params.get("notifications", {}).get("resourceSubscriptions") or []
+        uris = wanted.get("resourceSubscriptions") or []
         added = [uri for uri in uris if uri not in self._watched]
         failures: dict[str, UpstreamError] = {}
         for uri in added:
@@ -246,8 +295,7 @@ class _User:
         return RawResult(b"{}")
 
     def _put(self, message: Mapping[str, Any]) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(msgspec.json.encode(message) + b"\n")
+        self._sink.write(msgspec.json.encode(message) + b"\n")
 
 
 def _told(report: Progress) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Sessions with a stdio server that another worker process runs, over a socket to that worker.
 
 The first line is the worker's: what it agreed on with the server, or why there is no server. After it come requests,
-replies and notifications, a line each, as between client and server; `keeper.py` is the other end.
+replies and notifications, a line each, as between client and server; `keeper.py` is the other end. The connection of a
+refusal stays open until the server's state is another one: its end says that a new try is due.
 """
 
 import asyncio
@@ -9,37 +10,67 @@ import socket
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
-from smart_mcp_proxy.errors import Delivery, UpstreamError
+from smart_mcp_proxy.errors import Delivery, ProxyError, UpstreamError
+from smart_mcp_proxy.io.lines import LineSink, OfferingReader, open_lines
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
-from smart_mcp_proxy.upstream.protocol.session import lost_error, timeout_error
+from smart_mcp_proxy.upstream.protocol.codec import encode_message
+from smart_mcp_proxy.upstream.protocol.session import Retry, lost_error, timeout_error
 
-__all__ = ["HEAD_LIMIT_BYTES", "SERVER", "Failure", "Head", "open_relayed"]
+__all__ = ["LOGS", "RESTART", "SERVER", "TIMED_OUT", "Failure", "Head", "open_relayed", "runs_elsewhere"]
 
 SERVER: Final = b"s"
 """Kind of parcel: its words are a server's name."""
-HEAD_LIMIT_BYTES: Final = 1 << 20
+LOGS: Final = b"l"
+"""Kind of question: the last lines of a server, by their number and its name; answered with a list."""
+RESTART: Final = b"r"
+"""Kind of question: restarts the server of that name."""
+TIMED_OUT: Final = "timed out"
+"""Notification that a request had no answer in time; `began_s` is on the clock of all processes of a machine."""
+_HEAD_LIMIT_BYTES: Final = 1 << 20
 _PATIENCE_S: Final = 2.0
 """The worker waits for the server as long as this one would."""
+_REDIAL_S: Final = 0.1
+"""Before a worker that ended without a word is addressed again: another one takes its place."""
+_LONGEST_REFUSAL_S: Final = 60.0
+"""By then there has been another try."""
 _CHUNK_BYTES: Final = 65_536
 _UNSENT_BYTES: Final = 65_536
 """Beyond it a line waits."""
 
 
 class Failure(msgspec.Struct):
-    """A failure of the session with the server, in the worker's words."""
+    """A failure of the session with the server, in the worker's words.
+
+    Attributes:
+        message: Without `said`; these are as in `ProxyError`.
+        hint: What to do.
+        delivery: Whether the server may have executed the request.
+        said: Words of the server.
+    """
 
     message: str
-    hint: str
+    hint: str = ""
     delivery: Delivery = "not_sent"
+    said: str = ""
+
+    @classmethod
+    def of(cls, error: ProxyError) -> Self:
+        """What is told of an error."""
+        return cls(error.message.removesuffix(error.said).rstrip(), error.hint, error.delivery, error.said)
+
+    def error(self) -> UpstreamError:
+        """The same as an error here."""
+        return UpstreamError(self.message, hint=self.hint, delivery=self.delivery, said=self.said)
 
 
 class Head(msgspec.Struct):
@@ -67,31 +98,62 @@ class Head(msgspec.Struct):
 _heads = msgspec.json.Decoder(Head)
 
 
+def runs_elsewhere(config: ServerConfig, worker: Worker) -> bool:
+    """Whether another worker than this one runs a server for all."""
+    return config.transport == "stdio" and config.shared and worker.keeper_of(config.name) != worker.number
+
+
 async def open_relayed(opening: Opening, worker: Worker) -> "RelayedSession":
     """Open a session with a server that another worker runs, once it is ready there.
 
     Raises:
-        UpstreamError: It is not ready there.
+        UpstreamError: It is not ready there; `Retry` is reported when it may be.
         UpstreamTimeoutError: The worker says nothing within `limits.init_s`.
     """
     config = opening.config
-    ours, theirs = socket.socketpair()
-    with theirs:
-        worker.send(worker.keeper_of(config.name), SERVER, config.name.encode(), theirs.fileno())
-    reader, writer = await asyncio.open_connection(sock=ours, limit=HEAD_LIMIT_BYTES)
     try:
         async with asyncio.timeout(config.limits.init_s + _PATIENCE_S):
-            head = _heads.decode(await reader.readline())
+            head, reader, sink = await _met(config, worker)
     except TimeoutError:
-        writer.close()
         raise timeout_error(config.name, "initialize", config.limits.init_s, was_sent=False) from None
-    except (msgspec.DecodeError, ValueError, OSError) as exc:
-        writer.close()
-        raise lost_error(config.name, "is run by a worker that has just ended", was_sent=False) from exc
     if (refusal := head.refusal) is not None:
-        writer.close()
-        raise UpstreamError(refusal.message, hint=refusal.hint)
-    return RelayedSession(opening, head, reader, writer)
+        spawn(_await_change(opening, reader, sink), f"upstream-refused-{config.name}")
+        raise refusal.error()
+    return RelayedSession(opening, head, reader, sink)
+
+
+async def _met(config: ServerConfig, worker: Worker) -> tuple[Head, OfferingReader, LineSink]:
+    """First line and socket of the worker that runs a server, or of the one that takes its place."""
+    while True:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            worker.send(worker.keeper_of(config.name), SERVER, config.name.encode(), theirs.fileno())
+        reader, sink = await open_lines(ours, _HEAD_LIMIT_BYTES)
+        line = b""
+        try:
+            with suppress(ConnectionError):
+                line = await reader.readline()
+            if line.endswith(b"\n"):
+                return _heads.decode(line), reader, sink
+        except ValueError as exc:
+            sink.close()
+            raise lost_error(config.name, "declares too much to be used by several workers", was_sent=False) from exc
+        except BaseException:
+            sink.close()
+            raise
+        sink.close()
+        await asyncio.sleep(_REDIAL_S)
+
+
+async def _await_change(opening: Opening, reader: OfferingReader, sink: LineSink) -> None:
+    """Reports when a refusal no longer holds."""
+    try:
+        with suppress(TimeoutError, ConnectionError):
+            async with asyncio.timeout(_LONGEST_REFUSAL_S):
+                await reader.read()
+                opening.on_event(Retry())
+    finally:
+        sink.close()
 
 
 class RelayedSession(StreamSession):
@@ -101,12 +163,10 @@ class RelayedSession(StreamSession):
         opening: What it is opened from.
         head: The worker's first line.
         reader: Of the socket.
-        writer: Of the socket.
+        sink: Of the socket.
     """
 
-    def __init__(
-        self, opening: Opening, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    def __init__(self, opening: Opening, head: Head, reader: OfferingReader, sink: LineSink) -> None:
         super().__init__(opening.config, opening.on_event, opening.max_message_bytes, None, self._put_at_once)
         self.era = head.era
         self.protocol_version = head.protocol_version
@@ -114,7 +174,8 @@ class RelayedSession(StreamSession):
         self.server_info = head.server_info
         self.run = head.run
         self._failure_code = head.failure_code
-        self._writer = writer
+        self._sink = sink
+        reader.take = self._inbox.take
         self._reading = spawn(self._read_all(reader), f"upstream-read-{self._server}")
 
     def request(
@@ -133,7 +194,11 @@ class RelayedSession(StreamSession):
         """Ends the session; the server goes on."""
         self._lose("was stopped")
         self._reading.cancel()
-        self._writer.close()
+        self._sink.close()
+
+    def timed_out(self, began_s: float) -> None:
+        """Tells the worker, which can find out whether the server still works at all."""
+        self._write_soon(encode_message({"method": TIMED_OUT, "params": {"began_s": began_s}}))
 
     async def _told(self, exchange: Coroutine[Any, Any, RawResult]) -> RawResult:
         """The same, with failures at the worker as if they had been here."""
@@ -143,30 +208,30 @@ class RelayedSession(StreamSession):
             if exc.answer is None or exc.answer.code != self._failure_code:
                 raise
             failure = msgspec.convert(exc.answer.data, Failure)
-        raise UpstreamError(failure.message, hint=failure.hint, delivery=failure.delivery)
+        raise failure.error()
 
     def _put_at_once(self, line: bytes) -> bool:
-        transport = self._writer.transport
-        if transport.is_closing() or transport.get_write_buffer_size() > _UNSENT_BYTES:
+        if self._sink.is_closing or self._sink.waiting_bytes > _UNSENT_BYTES:
             return False
-        self._writer.write(line)
+        self._sink.write(line)
         return True
 
     async def _write(self, line: bytes, deadline_s: float | None = None) -> None:
         try:
             async with asyncio.timeout_at(deadline_s):
-                await self._writer.drain()  # before it: what was begun must be written whole
-                self._writer.write(line)
+                await self._sink.drain()  # before it: what was begun must be written whole
+                self._sink.write(line)
         except ConnectionError as exc:
             self._lose(_ENDED)
             raise self._lost_error(was_sent=False) from exc
 
     def _write_soon(self, line: bytes) -> None:
-        self._put_at_once(line)
+        self._sink.write(line)  # small, and nobody else could do what it asks for
 
-    async def _read_all(self, reader: asyncio.StreamReader) -> None:
+    async def _read_all(self, reader: OfferingReader) -> None:
         with suppress(ConnectionError):
             await self._inbox.read(partial(reader.read, _CHUNK_BYTES))
+        self._on_event(Retry())
         self._lose(_ENDED)
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
@@ -26,6 +26,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
     OnEvent,
     OpenSession,
     Peer,
+    Retry,
     Revived,
     SessionEvent,
     ToolsChanged,
@@ -50,7 +51,6 @@ _AUTH_PAUSE_S: Final = 60.0
 _NUDGE_S: Final = 2.0
 """A call for a failed server brings its next try forward, but not sooner than this after the last."""
 
-T = TypeVar("T")
 _log = get_logger("upstream")
 
 
@@ -108,9 +108,7 @@ class Upstream:
         self._session: UpstreamSession | None = None
         self._task: asyncio.Task[None] | None = None
         self._connections, self.run = 0, ""
-        self._failures = 0
-        self._pause_s = _HEALTHY_S
-        self._told = ""
+        self._failures, self._pause_s, self._told = 0, _HEALTHY_S, ""
         self._last_try = clock()
         self._written = ServerLog()
         self._ending: Ending | None = None
@@ -139,6 +137,11 @@ class Upstream:
     def logs(self, count: int) -> list[str]:
         """The last lines the server wrote for people, oldest first, secrets hidden."""
         return self._written.last(count)
+
+    def timed_out(self, began_s: float) -> None:
+        """Notes that a request of another worker's had no answer in time; see `UpstreamSession`."""
+        if self._session is not None:
+            self._session.timed_out(began_s)
 
     # --- lifetime
 
@@ -183,11 +186,9 @@ class Upstream:
 
     async def ready(self, timeout_s: float) -> bool:
         """Whether the server is ready, after waiting up to `timeout_s` for a connection that is being made."""
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
-        except TimeoutError:
-            return False
         return self._session is not None
 
     def request(
@@ -220,8 +221,7 @@ class Upstream:
     async def _asked_later(self, method: str, params: Mapping[str, Any], limit_s: float, *heard: Any) -> RawResult:
         """The same as `_asked`, once there is a session."""
         began = self._clock()
-        await self.ready(min(limit_s, self.config.limits.init_s))
-        if self._session is None:
+        if not await self.ready(min(limit_s, self.config.limits.init_s)) or self._session is None:
             raise self.not_ready()
         return await self._asked(self._session, method, params, max(0.0, limit_s - (self._clock() - began)), *heard)
 
@@ -268,8 +268,7 @@ class Upstream:
             UpstreamTimeoutError: It takes longer than `limits.list_s`.
         """
         limit_s = self.config.limits.list_s
-        await self.ready(min(limit_s, self.config.limits.init_s))
-        if (session := self._session) is None:
+        if not await self.ready(min(limit_s, self.config.limits.init_s)) or (session := self._session) is None:
             raise self.not_ready()
         if session.capabilities.get("tools") is None:
             return ToolListing()
@@ -294,10 +293,10 @@ class Upstream:
     async def _run(self) -> None:
         """Connects again and again until it is stopped, or until only the user can help."""
         while (pause_s := await self._connect_once()) is not None:
-            self._retry_now.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause_s):
                     await self._retry_now.wait()
+            self._retry_now.clear()
             self._move(ServerState.CONNECTING)
 
     async def _connect_once(self) -> float | None:
@@ -381,8 +380,7 @@ class Upstream:
         self._tell(self._on_change, self._status)
 
     def _heard(self, event: SessionEvent) -> None:
-        if isinstance(event, LogLine):
-            # Over other transports it is no word about the connection.
+        if isinstance(event, LogLine):  # over other transports than stdio it is no word about the connection
             self._written.add(event.text, is_said=self.config.transport == "stdio")
         elif isinstance(event, ToolsChanged):
             self._tell(self._on_tools_changed, self.name)
@@ -390,10 +388,12 @@ class Upstream:
             self._tell(self._on_contents_changed, self.name)
         elif isinstance(event, Revived):
             self._tell(self._on_change, self._status)
+        elif isinstance(event, Retry):
+            self.retry()
         else:
             self.watch.hear(event)
 
-    def _tell(self, listener: Callable[[T], None], news: T) -> None:
+    def _tell(self, listener: Callable[[Any], None], news: object) -> None:
         try:
             listener(news)
         except Exception:  # noqa: BLE001  # boundary: callback fan-out; a listener must stop neither task nor reader

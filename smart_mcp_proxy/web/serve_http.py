@@ -58,6 +58,7 @@ async def serve_http(
         await gateway.agent.drain()
         await asyncio.sleep(LAST_ANSWERS_S)
         stop.is_over.set()
+        worker.close()
 
 
 def _address(settings: Settings, listener: socket.socket) -> str:

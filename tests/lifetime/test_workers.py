@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -227,6 +228,111 @@ async def test_a_server_that_is_killed_is_lost_and_found_at_both(tmp_path: Path)
                 async with asyncio.timeout(DEADLINE_S):
                     while (await session.echo("alpha", f"{turn}")) != f"said {turn}":
                         await asyncio.sleep(0.1)
+
+
+async def test_an_answer_that_a_client_has_yet_to_take_is_not_lost(tmp_path: Path) -> None:
+    """Though its next request, for a session of the other worker, is there already."""
+    async with served(tmp_path) as gateway:
+        first, second = await sessions_of_both(gateway.url)
+        text = "x" * 8_000_000
+        address = httpx2.URL(gateway.url)
+        reader, writer = await asyncio.open_connection(address.host, address.port, limit=2 * len(text))
+        long = {"name": "call_tool_destructive", "arguments": {"name": "alpha:echo", "args": {"text": text}}}
+        writer.write(wire(first, message("tools/call", long, 7)) + wire(second, message("ping", {}, 8)))
+        async with asyncio.timeout(DEADLINE_S):
+            assert text in await body_of(reader)
+            assert json.loads(await body_of(reader))["id"] == 8
+        writer.close()
+
+
+def wire(session: Session, body: dict[str, Any]) -> bytes:
+    """A request as bytes."""
+    text = json.dumps(body).encode()
+    fields = {**HEADERS, "host": "127.0.0.1", "mcp-session-id": session.id, "content-length": str(len(text))}
+    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+    return f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + text
+
+
+async def body_of(reader: asyncio.StreamReader) -> str:
+    """The body of the next answer."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = head.partition("content-length: ")[2].partition("\r\n")[0]
+    return (await reader.readexactly(int(length))).decode()
+
+
+async def test_what_a_server_wrote_is_shown_by_both(tmp_path: Path) -> None:
+    """Only one of them has it; a restart reaches that one, too."""
+    async with served(tmp_path, MANAGE="true") as gateway:
+        sessions, server = await sessions_of_both(gateway.url), gateway.servers["alpha"]
+        for session in sessions:
+            arguments = {"operation": "tail_log", "name": "alpha"}
+            result = await session.call("upstream_servers", arguments)
+            assert "alpha is here" in json.dumps(result), result
+        for count, session in enumerate(sessions, 2):
+            await session.call("upstream_servers", {"operation": "restart", "name": "alpha"})
+            await until(lambda count=count: len(server.pids()) == count)
+
+
+async def test_a_stop_waits_for_calls_of_both_at_either_server(tmp_path: Path) -> None:
+    """A worker with no call of its own left goes on with its servers for as long as the other one needs them."""
+    async with served(tmp_path) as gateway:
+        sessions = await sessions_of_both(gateway.url)
+        waiting = {}
+        for session in sessions:
+            for name in NAMES:
+                text = f"{name}-{session.worker}"
+                call = session.call("call_tool_destructive", {"name": f"{name}:wait", "args": {"text": text}})
+                waiting[text] = name, asyncio.create_task(call)
+        for server in gateway.servers.values():
+            await until(lambda server=server: len(server.waiting()) == 2)
+        gateway.process.send_signal(signal.SIGTERM)
+        # The calls of worker 0 end first: then it has nothing to do but for the other one.
+        for text in sorted(waiting, key=lambda text: text[-1]):
+            name, task = waiting[text]
+            gateway.servers[name].let_go(text)
+            result = await asyncio.wait_for(task, DEADLINE_S)
+            assert result["content"][0]["text"] == f"said {text}", result
+            await asyncio.sleep(0.5)
+        assert await asyncio.wait_for(gateway.process.wait(), 15) == 0
+
+
+async def test_a_delayed_stop_under_load_loses_no_call(tmp_path: Path) -> None:
+    """Until the delay is over everything is served, wherever it comes in; afterwards calls are refused, not lost."""
+    async with served(tmp_path, STOP_DELAY_S="2") as gateway:
+        sessions = await sessions_of_both(gateway.url)
+        pids = [*gateway.workers(), *(pid for server in gateway.servers.values() for pid in server.pids())]
+        callers = [asyncio.create_task(_call_on(session, name)) for session in sessions for name in NAMES for _ in "ab"]
+        await asyncio.sleep(0.5)
+        told_s = time.monotonic()
+        gateway.process.send_signal(signal.SIGTERM)
+        async with plain_client(timeout=DEADLINE_S) as client:
+            for _ in range(10):
+                answer = await client.get(httpx2.URL(gateway.url).copy_with(path="/readyz"))
+                assert answer.status_code == 503 or time.monotonic() - told_s < 1
+        assert await asyncio.wait_for(gateway.process.wait(), DEADLINE_S) == 0
+        for caller in callers:
+            good, at_s, why = await asyncio.wait_for(caller, DEADLINE_S)
+            assert at_s - told_s >= 2, why
+            assert good > 2
+            assert "shutting_down" in why or "Error" in why or "ReadTimeout" in why, why
+            assert "upstream_failed" not in why
+        await until(lambda: not any(map(is_alive, pids)))
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+async def _call_on(session: Session, name: str) -> tuple[int, float, str]:
+    """Calls until that fails; how many were good, when the bad one began, and what became of it."""
+    good = 0
+    while True:
+        began_s = time.monotonic()
+        try:
+            result = await session.call("call_tool_destructive", {"name": f"{name}:echo", "args": {"text": "on"}})
+        except (httpx2.HTTPError, AssertionError) as exc:
+            return good, time.monotonic(), repr(exc)
+        if result.get("isError"):
+            return good, began_s, json.dumps(result)
+        assert result["content"][0]["text"] == "said on"
+        good += 1
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -145,6 +145,8 @@ if __name__ == "__main__":
     largest = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
     note("pids", str(os.getpid()))
+    sys.stderr.write(f"{WORLD.name} is here\n")
+    sys.stderr.flush()
     if MODE.isdigit():
         with Server(("127.0.0.1", int(MODE)), Handler) as server:
             (WORLD / "port.new").write_text(str(server.server_address[1]))

@@ -167,15 +167,15 @@ class Management:
             return "", ""
         return str(found.path), found.revision
 
-    def logs(self, name: str, count: int) -> list[str]:
+    async def logs(self, name: str, count: int) -> list[str]:
         """The last lines that a server wrote for people, secrets hidden.
 
         Raises:
             ServerNotFoundError: There is none of that name.
+            UpstreamError: Another worker runs it, and does not answer.
         """
         require_named(name, self._visible.servers)
-        upstream = self._fleet.upstreams.get(name)
-        return upstream.logs(count) if upstream is not None else []
+        return await self._fleet.logs(name, count)
 
     # --- changing
 
@@ -238,11 +238,10 @@ class Management:
             ServerNotFoundError: There is none of that name.
             QuarantinedError: It waits for its user's approval.
             ConflictError: It is disabled.
+            UpstreamError: Another worker runs it, and does not answer.
         """
         view = self._startable("restarted", name, by, principal)
-        upstream = self._fleet.upstreams.get(name)
-        if upstream is not None:
-            await upstream.restart()
+        await self._fleet.restart(name)
         return self._operated(view, "is restarting.")
 
     async def refresh(self, name: str, by: Author, *, principal: str = "") -> ServerChange:

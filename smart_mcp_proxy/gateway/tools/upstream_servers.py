@@ -118,11 +118,11 @@ class UpstreamServers(AgentTool[ServersArguments]):
             case "refresh":
                 return await management.refresh(name, "agent", principal=principal)
             case _:
-                return {"name": name, "lines": self._logs(name, arguments.lines)}
+                return {"name": name, "lines": await self._logs(name, arguments.lines)}
 
-    def _logs(self, name: str, count: int) -> Sequence[str]:
+    async def _logs(self, name: str, count: int) -> Sequence[str]:
         """The last lines that a server wrote, between fences where the settings ask for it."""
-        lines = self._management.logs(name, count)
+        lines = await self._management.logs(name, count)
         return fenced("\n".join(lines)).split("\n") if self._settings.fence_results else lines
 
 

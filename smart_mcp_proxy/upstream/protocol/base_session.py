@@ -71,6 +71,9 @@ class BaseSession:
         """Whether the session ended."""
         return self._reason is not None
 
+    def timed_out(self, began_s: float) -> None:
+        """Note that a request, begun at this time of the event loop, had no answer in time."""
+
     async def wait_closed(self) -> UpstreamError:
         """Waits for the end, and says why it came."""
         await self._lost.wait()
@@ -153,9 +156,6 @@ class StreamSession(BaseSession, ABC):
     @abstractmethod
     async def close(self) -> None:
         """End the session; see `UpstreamSession.close`."""
-
-    def _timed_out(self, began_s: float) -> None:
-        """Note that a request, begun at this time of the event loop, had no answer in time."""
 
     async def _agreed(self, post: Post, known: Era | None) -> Agreement:
         return await negotiate(self._server, post, known, self._declared)
@@ -241,7 +241,7 @@ class StreamSession(BaseSession, ABC):
             is_sent = True
             return await reply
         except TimeoutError:
-            self._timed_out(began_s)
+            self.timed_out(began_s)
             raise timeout_error(self._server, method, timeout_s, was_sent=is_sent) from None
         finally:
             timer.cancel()

@@ -31,6 +31,7 @@ __all__ = [
     "OpenSession",
     "Peer",
     "ResourceUpdated",
+    "Retry",
     "Revived",
     "SessionEvent",
     "TaskTold",
@@ -119,8 +120,21 @@ class Revived:
     """The server says something again, after a silence in which calls had timed out."""
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What refused or ended the last connection has changed: a new try is due."""
+
+
 SessionEvent = (
-    ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged | TaskTold | Revived
+    ToolsChanged
+    | ContentsChanged
+    | LogLine
+    | ResourceUpdated
+    | UpdatesMissed
+    | Acknowledged
+    | TaskTold
+    | Revived
+    | Retry
 )
 _CHANGES: Final[Mapping[str, SessionEvent]] = {
     "notifications/tools/list_changed": ToolsChanged(),
@@ -239,6 +253,10 @@ class UpstreamSession(Protocol):
 
     async def close(self) -> None:
         """Ends the session within seconds, and with it all that it started. Calls under way fail."""
+        ...
+
+    def timed_out(self, began_s: float) -> None:
+        """Notes that a request, begun at this time of the event loop, had no answer in time."""
         ...
 
     async def wait_closed(self) -> UpstreamError:

@@ -104,7 +104,8 @@ class StdioSession(StreamSession):
         code = await self._child.wait(_EXIT_NOTICE_S)
         self._lose(words if code is None else f"ended with {_exit_words(code)}")
 
-    def _timed_out(self, began_s: float) -> None:
+    def timed_out(self, began_s: float) -> None:
+        """Looks whether the server works at all, if it has said nothing since."""
         if self._inbox.heard_s < began_s and (self._doubter is None or self._doubter.done()):
             self._doubter = spawn(self._doubt(), f"upstream-doubt-{self._server}")
 

@@ -150,7 +150,7 @@ async def _import(gateway: Gateway, request: Request) -> ServerImported:
 
 async def _logs(gateway: Gateway, request: Request) -> ServerLogs:
     lines = integer(request, "lines", LOG_LINES, 1, LOG_LINES_MOST)
-    return ServerLogs(_name(request), gateway.management.logs(_name(request), lines))
+    return ServerLogs(_name(request), await gateway.management.logs(_name(request), lines))
 
 
 def _name(request: Request) -> str:

@@ -14,9 +14,12 @@ from smart_mcp_proxy.web.workers.session_names import worker_of
 __all__ = ["CONNECTION", "RoutedProtocol", "adopt_connections"]
 
 CONNECTION: Final = b"c"
-_HEAD_END: Final = b"\r\n\r\n"
+_LINE_END: Final = b"\r\n"
+_HEAD_END: Final = 2 * _LINE_END
 _LONGEST_HEAD_BYTES: Final = 64 * 1024
 """A longer one is refused anyway."""
+_UNSENT_S: Final = 0.005
+"""How often a connection is looked at whose client has yet to take the answer before."""
 
 log = get_logger("http")
 
@@ -52,19 +55,33 @@ class RoutedProtocol(WireProtocol):
             return
         data = self._head + data
         self._head = b""
-        if _HEAD_END not in data and len(data) < _LONGEST_HEAD_BYTES:
-            self._head = data
-            self._unset_keepalive_if_required()
-            if self._limit is None:
-                self._start_limit()
+        head_bytes = data.find(_HEAD_END)
+        if head_bytes < 0 and len(data) < _LONGEST_HEAD_BYTES:
+            self._hold(data)
             return
-        keeper = None if self._is_handed else worker_of(data)
+        keeper = None if self._is_handed else worker_of(data, head_bytes + len(_LINE_END))
         self._is_handed = False
         if keeper is None or keeper == self._worker.number or keeper >= self._worker.count:
             super().data_received(data)
-            return
-        self._worker.send(keeper, CONNECTION, data, self.transport.get_extra_info("socket").fileno())
-        self.transport.abort()  # of this process's descriptor alone
+        elif self.transport.get_write_buffer_size():  # of the answer before, which would be lost with this end
+            self._hold(data)
+            self.transport.pause_reading()
+            self.loop.call_later(_UNSENT_S, self._go_on)
+        else:
+            self._worker.send(keeper, CONNECTION, data, self.transport.get_extra_info("socket").fileno())
+            self.transport.abort()  # of this process's descriptor alone
+
+    def _hold(self, begun: bytes) -> None:
+        """Keeps what there is of a request until it can be dealt with."""
+        self._head = begun
+        self._unset_keepalive_if_required()
+        if self._limit is None:
+            self._start_limit()
+
+    def _go_on(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+            self.data_received(b"")
 
 
 def adopt_connections(worker: Worker, make: Callable[..., asyncio.Protocol]) -> None:

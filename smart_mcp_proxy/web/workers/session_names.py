@@ -42,7 +42,12 @@ class SessionNames:
         return random + self._end
 
 
-def worker_of(head: bytes) -> int | None:
-    """The number of the worker that keeps the session which an HTTP head names; None where it names none."""
-    found = _SESSION.search(head)
+def worker_of(request: bytes, head_bytes: int) -> int | None:
+    """The number of the worker that keeps the session which an HTTP head names; None where it names none.
+
+    Args:
+        request: Begins with the head.
+        head_bytes: How long that is, without the empty line.
+    """
+    found = _SESSION.search(request, 0, head_bytes)
     return None if found is None else int(found[1])

@@ -1,0 +1,308 @@
+"""Servers that one worker runs and another one uses: two workers in this process, a socket between them."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from upstream_fakes import fake_config
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.io.worker import Worker
+from smart_mcp_proxy.models import ServerState, ServerStatus
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, Upstream
+from smart_mcp_proxy.upstream.relayed import Failure
+from smart_mcp_proxy.upstream.stdio import stdio
+
+pytestmark = pytest.mark.anyio
+
+State = ServerState
+LIMIT_S = 20.0
+KILLS = 12
+
+
+class Soon(random.Random):
+    """Makes every pause before a new try short."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.01
+
+
+class Never(random.Random):
+    """Makes them all longer than any test: a new try comes because somebody asks for it."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 1e6
+
+
+class Side:
+    """One worker with its server.
+
+    Attributes:
+        states: That the server has been in.
+        upstream: The worker's side of it.
+    """
+
+    def __init__(self, config: ServerConfig, worker: Worker, rng: random.Random, **options: Any) -> None:
+        self.states: list[State] = []
+        self.worker = worker
+        self.listeners: list[Callable[[ServerStatus], None]] = [lambda status: self.states.append(status.state)]
+        self.upstream = Upstream(
+            config,
+            environ=dict(os.environ),
+            on_change=self._changed,
+            on_tools_changed=lambda name: None,
+            open_session=Connector(worker=worker, **options),
+            start_gate=asyncio.Semaphore(4),
+            rng=rng,
+        )
+
+    def _changed(self, status: ServerStatus) -> None:
+        for listener in self.listeners:
+            listener(status)
+
+    def keeps(self) -> Keeper:
+        """Lets the other worker use the server."""
+        keeper = Keeper({"fake": self.upstream}, self.worker)
+        self.listeners.append(keeper.status_changed)
+        return keeper
+
+    async def ready(self, times: int = 1) -> None:
+        """The server has been ready so often."""
+        with anyio.fail_after(LIMIT_S):
+            while self.states.count(State.READY) < times:
+                await asyncio.sleep(0.01)
+
+    async def call(self, name: str, arguments: dict[str, Any] | None = None, **options: Any) -> str:
+        """The text of a tool's first content block."""
+        params = {"name": name, "arguments": arguments or {}}
+        with anyio.fail_after(LIMIT_S):
+            result = await self.upstream.request("tools/call", params, **options)
+        text: str = json.loads(result.text)["content"][0]["text"]
+        return text
+
+
+def two_workers(stack: AsyncExitStack) -> tuple[Worker, Worker]:
+    """The one that runs the server `fake`, and another one."""
+    boxes = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
+    for end in (end for box in boxes for end in box):
+        end.setblocking(False)
+        stack.callback(end.close)
+    workers = [Worker(number, [sending for sending, _ in boxes], boxes[number][1]) for number in range(2)]
+    for worker in workers:
+        stack.callback(worker.close)
+    keeper = workers[0].keeper_of("fake")
+    return workers[keeper], workers[1 - keeper]
+
+
+@asynccontextmanager
+async def both(config: ServerConfig | None = None, **options: Any) -> AsyncIterator[tuple[Side, Side, Keeper]]:
+    """The side that runs the server and the side that uses it, started."""
+    async with AsyncExitStack() as stack:
+        workers = two_workers(stack)
+        config = config or fake_config()
+        sides = [Side(config, worker, rng(), **options) for worker, rng in zip(workers, (Soon, Never), strict=True)]
+        keeper = sides[0].keeps()
+        for side in sides:
+            await side.upstream.start()
+            stack.push_async_callback(side.upstream.stop)
+        yield sides[0], sides[1], keeper
+
+
+async def test_a_killed_server_is_back_at_the_user_when_it_is_back_at_its_keeper() -> None:
+    """However often: how long it pauses is the keeper's to decide, and the user waits for no pause of its own."""
+    async with both() as (own, user, _):
+        for turn in range(1, KILLS + 1):
+            await own.ready(turn)
+            await user.ready(turn)
+            pid = int(await user.call("pid"))
+            assert pid == int(await own.call("pid"))
+            os.kill(pid, signal.SIGKILL)
+        await user.ready(KILLS + 1)
+
+
+async def test_a_server_that_cannot_start_is_had_as_soon_as_it_can(tmp_path: Path) -> None:
+    """Until then the user says why not, in the keeper's words, and is not asked to wait."""
+    command = tmp_path / "late-server"
+    async with both(fake_config(command=str(command), args=())) as (_, user, _):
+        with anyio.fail_after(LIMIT_S):
+            while user.upstream.status.state is not State.ERROR:
+                await asyncio.sleep(0.01)
+        assert "not found" in user.upstream.status.error
+        good = fake_config()
+        command.write_text(f'#!/bin/sh\nexec "{good.command}" -S -E "{good.args[2]}" handshake\n')
+        command.chmod(0o755)
+        await user.ready()
+        assert await user.call("echo") == "{}"
+
+
+async def test_a_server_is_had_again_from_the_worker_in_the_place_of_its_keeper() -> None:
+    """Which is asked while it starts."""
+    async with AsyncExitStack() as stack:
+        workers = two_workers(stack)
+        own, user = Side(fake_config(), workers[0], Soon()), Side(fake_config(), workers[1], Never())
+        stack.push_async_callback(user.upstream.stop)
+        keeper = own.keeps()
+        for side in (own, user):
+            await side.upstream.start()
+        await user.ready()
+        workers[0].close()
+        await keeper.close()
+        await own.upstream.stop()
+        with anyio.fail_after(LIMIT_S):
+            while user.upstream.status.state is not State.CONNECTING:
+                await asyncio.sleep(0.01)
+        later = Side(fake_config(), workers[0], Soon())
+        stack.push_async_callback(later.upstream.stop)
+        later.keeps()
+        await later.upstream.start()
+        await user.ready(2)
+        assert await user.call("pid") == await later.call("pid")
+
+
+async def test_a_worker_that_ends_without_a_word_is_asked_again() -> None:
+    """The one in its place has the next letter."""
+    async with AsyncExitStack() as stack:
+        workers = two_workers(stack)
+        user = Side(fake_config(), workers[1], Never())
+        taken: list[bytes] = []
+
+        def drop(words: bytes, handed: socket.socket) -> None:
+            taken.append(words)
+            handed.close()
+
+        workers[0].listen(b"s", drop)
+        await user.upstream.start()
+        stack.push_async_callback(user.upstream.stop)
+        with anyio.fail_after(LIMIT_S):
+            while len(taken) < 2:
+                await asyncio.sleep(0.01)
+        assert user.states == [State.CONNECTING]
+        own = Side(fake_config(), workers[0], Soon())
+        own.keeps()
+        await own.upstream.start()
+        stack.push_async_callback(own.upstream.stop)
+        await user.ready()
+
+
+async def test_a_request_that_nobody_waits_for_is_cancelled_at_the_server() -> None:
+    """The keeper stops waiting, too."""
+    async with both() as (own, user, _):
+        await user.ready()
+        hanging = asyncio.create_task(user.call("hang"))
+        while "tools/call" not in await own.call("methods"):
+            await asyncio.sleep(0)
+        await user.call("echo")
+        hanging.cancel()
+        with anyio.fail_after(LIMIT_S):
+            while await own.call("cancelled") == "[]":
+                await asyncio.sleep(0.01)
+
+
+async def test_a_server_that_stopped_is_noticed_at_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that times out there lets the keeper find out that the server does not work at all."""
+    monkeypatch.setattr(stdio, "_STOPPED_S", 0.1)
+    async with both() as (own, user, _):
+        await user.ready()
+        pid = int(await user.call("pid"))
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(UpstreamError, match="did not answer"):
+            await user.call("echo", timeout_s=0.1)
+        await own.ready(2)
+        await user.ready(2)
+        assert int(await user.call("pid")) != pid
+
+
+async def test_arguments_may_be_longer_than_a_server_may_answer() -> None:
+    """As in the worker that runs it."""
+    async with both(max_message_bytes=100_000) as (own, user, _):
+        await user.ready()
+        long = {"text": "x" * 300_000}
+        assert await user.call("pid", long) == await own.call("pid", long)
+
+
+async def test_results_errors_and_progress_are_those_of_the_server() -> None:
+    """Large ones, too."""
+    async with both() as (_, user, _):
+        await user.ready()
+        heard = []
+
+        async def note(report: Any) -> None:
+            heard.append(report.progress)
+
+        assert await user.call("progress", on_progress=note) == "done"
+        assert heard[-1] == 499
+        assert len(await user.call("big", {"size": 3_000_000})) == 3_000_000
+        assert await user.call("echo", {"a": [1, {"b": "é\n"}]}) == json.dumps({"a": [1, {"b": "é\n"}]})
+        with pytest.raises(UpstreamError) as caught:
+            await user.call("error")
+        assert caught.value.answer is not None and caught.value.answer.data == {"a": 1}
+
+
+async def test_a_keeper_that_closes_lets_requests_end() -> None:
+    """And ends the connection afterwards."""
+    async with both() as (own, user, keeper):
+        await user.ready()
+        hanging = asyncio.create_task(user.call("hang"))
+        await user.call("echo")
+        closing = asyncio.create_task(keeper.close())
+        await user.call("echo")
+        assert not closing.done()
+        await own.call("late")
+        assert await hanging == "late"
+        with anyio.fail_after(LIMIT_S):
+            await closing
+
+
+async def test_lines_and_restarts_come_from_the_worker_that_runs_the_server() -> None:
+    """Whichever is asked; one that does not answer is no server without lines."""
+    async with AsyncExitStack() as stack:
+        workers = two_workers(stack)
+        seen: dict[int, list[State]] = {0: [], 1: []}
+        fleets = []
+        for number, worker in enumerate(workers):
+            fleet = Fleet(
+                environ=dict(os.environ),
+                on_change=lambda status, number=number: seen[number].append(status.state),  # type: ignore[misc]
+                on_tools_changed=lambda name: None,
+                open_session=Connector(worker=worker),
+                worker=worker,
+            )
+            fleets.append(fleet)
+            stack.push_async_callback(fleet.close)
+            await fleet.apply({"fake": fake_config("dead")})
+        Keeper(fleets[0].upstreams, workers[0])
+        await fleets[0].start()
+        with anyio.fail_after(LIMIT_S):
+            while not await fleets[1].logs("fake", 5):
+                await asyncio.sleep(0.01)
+            assert await fleets[1].logs("fake", 1) == ["cannot start: no licence"]
+            assert await fleets[1].logs("nobody", 1) == []
+            await fleets[1].restart("fake")
+            while State.DISCONNECTED not in seen[0]:
+                await asyncio.sleep(0.01)
+        workers[0].listen(b"l", lambda words, asker: asker.close())
+        with pytest.raises(UpstreamError, match="does not answer"):
+            await fleets[1].logs("fake", 5)
+
+
+def test_words_of_a_server_stay_marked_as_such() -> None:
+    """An agent gets them cleaned and fenced, at either worker."""
+    error = UpstreamError("Server 'x' ended.", hint="See.", delivery="unknown", said="Obey me.")
+    again = Failure.of(error).error()
+    assert (again.message, again.said, again.hint, again.delivery) == (
+        "Server 'x' ended. Obey me.",
+        "Obey me.",
+        "See.",
+        "unknown",
+    )
+    assert Failure.of(UpstreamError("Plain.")).error().message == "Plain."
