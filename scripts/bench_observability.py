@@ -2,8 +2,9 @@
 
 Each round makes the same calls through every gateway, one after the other, each time beginning with another one.
 Rounds are short: other work on the machine then meets all alike. What is compared is the gateway's processor time for
-a call, all its threads, the exporter's included. The second gateway without anything shows how far two equal ones
-differ. The busy poll is off: it would fill the time in between.
+a call, all its threads, the exporter's included. All gateways are started anew a few times: two equal processes differ
+by some per cent for as long as they live, by where their memory happens to lie. The second gateway without anything
+shows how far two equal ones still differ. The busy poll is off: it would fill the time in between.
 """
 
 import argparse
@@ -29,6 +30,7 @@ LIMITS = {"metrics": 1.02, "traces, 1 %": 1.05}
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200, help="of each gateway; default 200")
+    parser.add_argument("--starts", type=int, default=5, help="of each gateway, among which the rounds are divided")
     parser.add_argument("--calls", type=int, default=200, help="in a round; default 200")
     parser.add_argument("--all", action="store_true", help="also with every call traced")
     parser.add_argument("--transport", choices=TRANSPORTS, help="only this one; default both")
@@ -80,19 +82,20 @@ def least(times: list[float]) -> float:
 def compare(transport: Transport, kinds: Mapping[str, list[str]], options: argparse.Namespace, folder: Path) -> bool:
     """Print a line for each gateway; whether all are within their limits."""
     found: dict[str, list[float]] = {kind: [] for kind in kinds}
-    with contextlib.ExitStack() as stack:
-        targets: dict[str, Target] = {}
-        for number, (kind, words) in enumerate(kinds.items()):
-            place = folder / str(number)
-            place.mkdir(parents=True)
-            bench = Bench(transport, "modern", place, ["ours"], options=["--no-poll", *words])
-            [targets[kind]] = stack.enter_context(bench)
-            round_us(targets[kind], WARM_UP_CALLS)
-        order = list(kinds)
-        for _ in range(options.rounds):
-            for kind in order:
-                found[kind].append(round_us(targets[kind], options.calls))
-            order.append(order.pop(0))
+    for start in range(options.starts):
+        with contextlib.ExitStack() as stack:
+            targets: dict[str, Target] = {}
+            for number, (kind, words) in enumerate(kinds.items()):
+                place = folder / str(start) / str(number)
+                place.mkdir(parents=True)
+                bench = Bench(transport, "modern", place, ["ours"], options=["--no-poll", *words])
+                [targets[kind]] = stack.enter_context(bench)
+                round_us(targets[kind], WARM_UP_CALLS)
+            order = list(kinds)
+            for _ in range(max(1, options.rounds // options.starts)):
+                for kind in order:
+                    found[kind].append(round_us(targets[kind], options.calls))
+                order.append(order.pop(0))
     is_within = True
     for kind, times in found.items():
         ratios = [one / base for one, base in zip(times, found["off"], strict=True)]

@@ -1,8 +1,9 @@
 """Measures what a catalog's size costs: starts, memory and kinds of queries at 1,000, 10,000 and 100,000 tools.
 
 Starts are from a stored catalog, over HTTP; processor time and resident memory are the gateway's alone, at `/readyz`,
-when all servers are listed again, and when freed memory has been given back. Queries are asked of the index, and what
-they took is their thread's processor time; with --beside the package of another checkout answers them in turn.
+when all servers are listed again, when freed memory has been given back, and after searches. Queries are asked of the
+index, and what they took is their thread's processor time; with --beside the package of another checkout answers them
+in turn.
 
     python scripts/bench_sizes.py --beside ../before --hybrid
 """
@@ -21,7 +22,7 @@ from typing import Any
 
 from bench.query_kinds import KINDS
 from bench.report import aligned
-from bench.search_data import grow, read_rows, write_rows
+from bench.search_data import grow, read_queries, read_rows, write_rows
 from bench.sized_start import Catalog, Start
 from bench.sized_vectors import store_vectors
 
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden_search"
 SIZES = (1_000, 10_000, 100_000)
 HYBRID_SIZE = 10_000
-MOMENTS = ("ready", "listed", "settled")
+MOMENTS = ("ready", "listed", "settled", "searched")
 
 
 def parsed() -> argparse.Namespace:
@@ -55,6 +56,11 @@ def asked(root: Path, tools: Path, options: argparse.Namespace) -> dict[str, dic
     return times
 
 
+def searches(options: argparse.Namespace) -> list[str]:
+    """Labelled queries that a gateway is asked, so many as of each kind."""
+    return [row["query"] for row in read_queries(options.queries)][: options.count]
+
+
 def measured(size: int, options: argparse.Namespace, folder: Path) -> tuple[list[Start], dict[str, list[Any]]]:
     """Warm starts, and by checkout the times of the queries; turn by turn."""
     tools = folder / "tools.jsonl"
@@ -65,7 +71,7 @@ def measured(size: int, options: argparse.Namespace, folder: Path) -> tuple[list
     starts: list[Start] = []
     times: dict[str, list[Any]] = {name: [] for name in roots}
     for _ in range(options.rounds):
-        starts.append(catalog.start())
+        starts.append(catalog.start(queries=searches(options)))
         for name, root in roots.items():
             times[name].append(asked(root, tools, options))
     return starts, times
@@ -102,7 +108,7 @@ def main() -> None:
             catalog = Catalog(grow(list(read_rows(options.tools)), HYBRID_SIZE), folder)
             catalog.start()
             asyncio.run(store_vectors(catalog.data_dir))
-            found = [catalog.start("HYBRID") for _ in range(options.rounds + 1)][1:]
+            found = [catalog.start("HYBRID", searches(options)) for _ in range(options.rounds + 1)][1:]
             starts.append([f"{HYBRID_SIZE:,} HYBRID", *started(found)])
     print(f"starts from a stored catalog, medians of {options.rounds}; load {os.getloadavg()[0]:.1f}")
     print(aligned(starts))

@@ -21,16 +21,26 @@ VERSIONS = ("2025-03-26", "2025-11-25", "2026-07-28", "extension")
 AT_ONCE = 2
 CLIENT_S = 90
 """For one scenario; a start of the gateway and up to three sign-ins on a busy machine."""
+OF_SKILLS = "sep-2640-"
+"""Scenarios that the same agent plays without the gateway, too."""
 EXITED = "exit"
 """In the place of a check's id: the suite counts a client that ends with an error as failed."""
 
 
 class Outcome(NamedTuple):
-    """What the suite found in one scenario at one protocol version."""
+    """What the suite found in one scenario at one protocol version.
+
+    Attributes:
+        version: Of the protocol.
+        scenario: Its name.
+        checks: What it says of the gateway.
+        direct: What it says of the agent without the gateway; None where it was not asked.
+    """
 
     version: str
     scenario: str
     checks: Checks
+    direct: Checks | None = None
 
     @property
     def failed(self) -> list[str]:
@@ -40,8 +50,13 @@ class Outcome(NamedTuple):
     @property
     def row(self) -> str:
         """A line of the table."""
-        passed = sum(self.checks.values())
-        return f"  {self.version:<12}{self.scenario:<46}{passed:>4}/{len(self.checks) - passed}"
+        direct = "" if self.direct is None else f"{_counts(self.direct):>7} without"
+        return f"  {self.version:<12}{self.scenario:<46}{_counts(self.checks):>7}{direct}"
+
+
+def _counts(checks: Checks) -> str:
+    passed = sum(checks.values())
+    return f"{passed}/{len(checks) - passed}"
 
 
 def pairs_of(suite: str) -> Iterator[tuple[str, str]]:
@@ -53,8 +68,17 @@ def pairs_of(suite: str) -> Iterator[tuple[str, str]]:
 
 def visit(suite: str, folder: Path, version: str, scenario: str) -> Outcome:
     """One scenario at one version."""
-    reports = folder / version
-    command = ["node", suite, "client", "--command", f"{sys.executable} {CLIENT}", "--scenario", scenario]
+    checks = played(suite, folder / version, version, scenario)
+    direct = None
+    if scenario.startswith(OF_SKILLS):
+        direct = played(suite, folder / "direct" / version, version, scenario, "--direct")
+    return Outcome(version, scenario, checks, direct)
+
+
+def played(suite: str, reports: Path, version: str, scenario: str, *options: str) -> Checks:
+    """What the suite says of one scenario, with these options for our program."""
+    client = " ".join((sys.executable, str(CLIENT), *options))
+    command = ["node", suite, "client", "--command", client, "--scenario", scenario]
     command += ["-o", str(reports), "--timeout", str(CLIENT_S * 1000)]
     command += [] if version == "extension" else ["--spec-version", version]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_S + 30, check=False)
@@ -67,13 +91,15 @@ def visit(suite: str, folder: Path, version: str, scenario: str) -> Outcome:
             checks[check["id"]] = checks.get(check["id"], True) and check["status"] == "SUCCESS"
     if all(checks.values()) and done.returncode:
         checks[EXITED] = False
-    return Outcome(version, scenario, checks)
+    return checks
 
 
 def judge(outcomes: list[Outcome], baseline: Mapping[str, str]) -> list[str]:
     """What must not be: failures that nothing explains, and explanations of what does not fail."""
     problems, used = [], set()
     for outcome in outcomes:
+        own = [id_ for id_, is_ok in (outcome.direct or {}).items() if not is_ok]
+        problems += [f"{outcome.version}: the agent itself fails {outcome.scenario}:{id_}" for id_ in own]
         for failed in outcome.failed:
             names = {failed, outcome.scenario} & baseline.keys()
             used |= names

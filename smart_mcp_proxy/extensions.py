@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from smart_mcp_proxy.models import Era
 
-__all__ = ["APPS", "APP_META", "SKILLS", "TASKS", "Extensions", "declared_extensions", "extension_of"]
+__all__ = ["APPS", "APP_META", "SHOWS_APPS", "SKILLS", "TASKS", "Extensions", "declared_extensions", "extension_of"]
 
 APPS: Final = "io.modelcontextprotocol/ui"
 """Interfaces of tools. Source: modelcontextprotocol/ext-apps, specification 2026-01-26."""
@@ -19,6 +19,8 @@ APP_META: Final = "ui"
 
 Extensions = Mapping[str, Mapping[str, Any]]
 """Settings by identifier."""
+SHOWS_APPS: Final[Extensions] = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}}
+"""As a client declares it that shows interfaces."""
 
 _OF_CLIENTS: Final[Mapping[Era, tuple[str, ...]]] = {"handshake": (APPS,), "modern": (APPS, TASKS)}
 """What a client declares for its calls; before 2026-07-28 there is no such extension for tasks."""

@@ -1,7 +1,7 @@
 """The nouns that every room of the house shares. Values only: no I/O, no clock."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, Protocol
@@ -67,9 +67,8 @@ class ToolKey(NamedTuple):
         return f"{self.server}:{self.tool}"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolRecord:
-    """One tool as the catalog holds it.
+class ToolRecord(msgspec.Struct, frozen=True, gc=False):
+    """One tool as the catalog holds it; of many a start makes all.
 
     Attributes:
         id: Links catalog row, search document and vector; never reused.
@@ -88,7 +87,7 @@ class ToolRecord:
     raw: bytes
     change_hash: str
     digest: str
-    annotations: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, Any] = msgspec.field(default_factory=dict)
     examples: tuple[str, ...] = ()
 
 
@@ -320,6 +319,7 @@ class CallRequest(msgspec.Struct, frozen=True):
         line: The way back to the caller, for what the server asks it meanwhile; None where there is none.
         input: How its client can be asked for more; None where nobody can be.
         extensions: What its client declares of extensions; None where nothing.
+        is_root: Whether it is all that was asked for, and no part of an agent's call, which has a span already.
     """
 
     name: str
@@ -338,6 +338,7 @@ class CallRequest(msgspec.Struct, frozen=True):
     line: ClientLine | None = None
     input: ClientInput | None = None
     extensions: Mapping[str, Mapping[str, Any]] | None = None
+    is_root: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Entries of skills as servers list them: whether they can be used, and which files they hold.
+"""Entries of skills as servers list them: their use, their files, their frontmatter.
 
 Source: modelcontextprotocol/ext-skills, specification/stable; SEP-2640.
 """
@@ -8,7 +8,18 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["DYNAMIC", "MAIN_FILE", "SkillFile", "files_of", "is_inside", "root_of", "skill_problem"]
+import yaml
+
+__all__ = [
+    "DYNAMIC",
+    "MAIN_FILE",
+    "SkillFile",
+    "files_of",
+    "frontmatter_problem",
+    "is_inside",
+    "root_of",
+    "skill_problem",
+]
 
 MAIN_FILE: Final = "SKILL.md"
 DYNAMIC: Final = "dynamic"
@@ -18,6 +29,19 @@ MOST_BYTES: Final = 16 << 20
 """Source: the specification, Limits."""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _SHOWN_CHARS: Final = 80
+_FENCED: Final = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
+_FRONTMATTER_CHARS: Final = 16_384
+"""A description has 1,024 at most; reading more than this takes long. Source: the Agent Skills specification."""
+_NAMED_FIELDS: Final = 3
+_MIDNIGHT: Final = re.compile(r"T00:00:00(?:\.0+)?(?:Z|\+00:00)")
+_BOOLEANS: Final[Mapping[str, bool]] = {
+    "true": True,
+    "yes": True,
+    "on": True,
+    "false": False,
+    "no": False,
+    "off": False,
+}
 
 
 class SkillFile(NamedTuple):
@@ -98,3 +122,66 @@ def _file_problem(root: str, file: Any) -> str | None:
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         return f"its file {shown} has no size"
     return None
+
+
+def frontmatter_problem(text: str, stated: Mapping[str, Any]) -> str | None:
+    """Why the frontmatter in a main file is not the one of its skill's entry; None if it is.
+
+    Args:
+        text: Of the file.
+        stated: The frontmatter in the entry.
+
+    Source: the specification, Frontmatter Verification.
+    """
+    fenced = _FENCED.match(text[:_FRONTMATTER_CHARS])
+    if fenced is None:
+        return "does not begin with frontmatter"
+    try:
+        found = yaml.compose(fenced[1], yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return "begins with frontmatter that is not YAML"
+    fields = found.value if isinstance(found, yaml.MappingNode) else []
+    own = {key.value: value for key, value in fields if isinstance(key, yaml.ScalarNode)}
+    if len(own) != len(fields):
+        return "begins with frontmatter that says something twice"
+    differing = [
+        name
+        for name in dict.fromkeys((*stated, *own))
+        if not (name in own and name in stated) or not _is_same(own[name], stated[name])
+    ]
+    if not differing:
+        return None
+    return "says something else about " + ", ".join(repr(name[:_SHOWN_CHARS]) for name in differing[:_NAMED_FIELDS])
+
+
+def _is_same(node: yaml.Node, stated: Any) -> bool:
+    """Whether YAML says what JSON says, whichever of its versions it was turned into JSON by."""
+    if isinstance(node, yaml.MappingNode):
+        inner = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+        if not isinstance(stated, Mapping) or not len(inner) == len(node.value) == len(stated):
+            return False
+        return all(name in stated and _is_same(value, stated[name]) for name, value in inner.items())
+    if isinstance(node, yaml.SequenceNode):
+        if not isinstance(stated, list) or len(node.value) != len(stated):
+            return False
+        return all(map(_is_same, node.value, stated))
+    text, kind = str(node.value), node.tag.rpartition(":")[2]
+    if isinstance(stated, str):
+        is_date = kind == "timestamp" and stated.startswith(text)
+        return text == stated or (is_date and _MIDNIGHT.fullmatch(stated.removeprefix(text)) is not None)
+    if stated is None or isinstance(stated, bool):
+        return kind == "null" if stated is None else kind == "bool" and _BOOLEANS.get(text.lower()) is stated
+    return isinstance(stated, int | float) and kind in ("int", "float") and stated in _numbers(text)
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers that a plain scalar may be: 010 is eight in YAML 1.1, and ten in 1.2."""
+    found: list[float] = []
+    for read in (yaml.safe_load, float):
+        try:
+            value = read(text)
+        except (yaml.YAMLError, ValueError, OverflowError):
+            continue
+        if isinstance(value, int | float):
+            found.append(value)
+    return found

@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-__all__ = ["ABSENT", "PASSWORD", "USER", "PostgresServer", "free_port", "programs", "running_server"]
+__all__ = ["ABSENT", "PASSWORD", "USER", "PostgresServer", "free_port", "programs", "running_server", "standby_of"]
 
 USER, PASSWORD = "mcpproxy", "s3cret-of-the-tests"
 ABSENT = "PostgreSQL's server programs are absent: apt-get install postgresql"
@@ -52,6 +52,17 @@ class PostgresServer:
     def execute(self, sql: str, database: str = "postgres") -> None:
         with psycopg.connect(self.url(database), autocommit=True) as connection:
             connection.execute(sql)
+
+    def value(self, sql: str, database: str = "postgres") -> Any:
+        """The one value that a query gives."""
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            row = connection.execute(sql).fetchone()  # type: ignore[call-overload]  # no user's text
+        return None if row is None else row[0]
+
+    def kill(self) -> None:
+        """Ends it at once, as a machine that loses its power."""
+        self.process.send_signal(signal.SIGQUIT)
+        self.process.wait()
 
     def new_database(self, options: str = "") -> str:
         name = f"test_{next(self._numbers)}"
@@ -106,28 +117,52 @@ def running_server(port: int | None = None) -> Iterator[PostgresServer]:
     Args:
         port: On 127.0.0.1; None for a free one.
     """
+    with _scratch() as (folder, scratch, account):
+        secret = scratch / "password"
+        secret.write_text(PASSWORD)
+        secret.chmod(0o644)
+        data = scratch / "data"
+        create = [folder / "initdb", "-D", data, "-U", USER, f"--pwfile={secret}", "-A", "scram-sha-256"]
+        options = ["-E", "UTF8", "--locale=C", "--no-sync"]
+        subprocess.run([*create, *options], check=True, capture_output=True, cwd=scratch, **account)
+        with _serving(folder, data, account, port or free_port()) as server:
+            yield server
+
+
+@contextmanager
+def standby_of(primary: PostgresServer) -> Iterator[PostgresServer]:
+    """A server that follows another one, as long as it is open."""
+    with _scratch() as (folder, scratch, account):
+        data = scratch / "data"
+        copy = [folder / "pg_basebackup", "-D", data, "-d", primary.url("postgres"), "-R", "-X", "stream"]
+        fast = ["--checkpoint=fast", "--no-sync"]
+        subprocess.run([*copy, *fast], check=True, capture_output=True, cwd=scratch, **account)
+        with _serving(folder, data, account, free_port()) as server:
+            yield server
+
+
+Account = dict[str, Any]
+
+
+@contextmanager
+def _scratch() -> Iterator[tuple[Path, Path, Account]]:
+    """The folder of the programs, an empty one, and the account to run them as: they refuse to run as root."""
     folder = programs()
     if folder is None:
         pytest.skip(ABSENT)
     scratch = Path(tempfile.mkdtemp(prefix="postgres-"))
-    # It refuses to run as root.
-    account: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
+    account: Account = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
     try:
         if account:
             shutil.chown(scratch, "postgres", "postgres")
-        yield from _run(folder, scratch, account, port or free_port())
+        yield folder, scratch, account
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run(folder: Path, scratch: Path, account: dict[str, Any], port: int) -> Iterator[PostgresServer]:
-    secret = scratch / "password"
-    secret.write_text(PASSWORD)
-    secret.chmod(0o644)
-    data = scratch / "data"
-    create = [folder / "initdb", "-D", data, "-U", USER, f"--pwfile={secret}", "-A", "scram-sha-256"]
-    options = ["-E", "UTF8", "--locale=C", "--no-sync"]
-    subprocess.run([*create, *options], check=True, capture_output=True, cwd=scratch, **account)
+@contextmanager
+def _serving(folder: Path, data: Path, account: Account, port: int) -> Iterator[PostgresServer]:
+    scratch = data.parent
     settings = {**_FAST, "port": str(port), "listen_addresses": "127.0.0.1", "unix_socket_directories": str(scratch)}
     arguments = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     with (scratch / "log").open("wb") as log:
@@ -139,14 +174,14 @@ def _run(folder: Path, scratch: Path, account: dict[str, Any], port: int) -> Ite
             process_group=0,
             **account,
         )
+    server = PostgresServer(port, process)
     try:
         wait = [folder / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(port)]
         while subprocess.run(wait, check=False).returncode:
             assert process.poll() is None, (scratch / "log").read_text()
-        yield PostgresServer(port, process)
+        yield server
     finally:
-        process.send_signal(signal.SIGQUIT)  # at once: nothing is kept
-        process.wait()
+        server.kill()  # nothing is kept
 
 
 def free_port() -> int:

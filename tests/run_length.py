@@ -10,7 +10,7 @@ import pytest
 
 __all__ = ["EVERYDAY", "RunLength", "length_line"]
 
-EVERYDAY = "not soak and not clients and not long"
+EVERYDAY = "not soak and not clients and not image and not long"
 """The selection of `make test`, of which the order of length is known before it ran anywhere."""
 _KEY = "smart-mcp-proxy/run-length"
 

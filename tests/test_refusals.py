@@ -71,6 +71,7 @@ REFUSALS = {
     "gateway/admin/page_sessions.py:enter": "caller",
     "gateway/admin/server_sign_ins.py:take": "caller",
     "gateway/calls/content_checks.py:_hiding": "user",
+    "gateway/calls/content_checks.py:_require_frontmatter": "caller",
     "gateway/sessions/app_calls.py:_of_page": "caller",
     "gateway/sessions/app_calls.py:_permitted": "nobody",
     "gateway/shared/refusals.py:skill_file_unlisted": "user",

@@ -1,13 +1,14 @@
-"""Entries of skills, and the URIs that skills have at the gateway."""
+"""Entries of skills, their frontmatter, and the URIs that skills have at the gateway."""
 
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_skill_uri, gateway_uri, split_gateway_uri
-from smart_mcp_proxy.skills import files_of, is_inside, root_of, skill_problem
+from smart_mcp_proxy.skills import files_of, frontmatter_problem, is_inside, root_of, skill_problem
 
 DIGEST = "sha256:" + "0" * 64
 segments = st.text("abc%3A./:~ü", min_size=1, max_size=8)
@@ -55,3 +56,73 @@ def test_a_skills_uri_leads_back_to_its_server(server: str, scheme: str, path: s
     assert shown.startswith("skill://") and shown.endswith(f"/{path}")
     if scheme == "skill":
         assert gateway_uri(server, own) == shown
+
+
+ABOUT = {"name": "b", "description": "does b"}
+WRITTEN = "---\nname: b\ndescription: does b\n---\n# b\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        (WRITTEN, ABOUT),
+        (WRITTEN.replace("\n", "\r\n"), ABOUT),
+        ("\ufeff" + WRITTEN, ABOUT),
+        ("---\ndescription: >-\n  does\n  b\nname: 'b'\n---\n--- more", ABOUT),
+        ("---\nname: b\ndescription: does b\n---", ABOUT),
+        (
+            WRITTEN.replace("does b", "does b\nmetadata: {version: 1.0, on: [yes, ~]}"),
+            ABOUT | {"metadata": {"version": 1, "on": [True, None]}},
+        ),
+        (WRITTEN.replace("does b", "does b\nsince: 2026-01-02"), ABOUT | {"since": "2026-01-02"}),
+        (WRITTEN.replace("does b", "does b\nsince: 2026-01-02"), ABOUT | {"since": "2026-01-02T00:00:00.000Z"}),
+        (WRITTEN.replace("does b", "does b\nmode: 010"), ABOUT | {"mode": 8}),
+        (WRITTEN.replace("does b", "does b\nmode: 010"), ABOUT | {"mode": 10}),
+    ],
+)
+def test_frontmatter_is_the_entrys_however_it_is_written(text: str, stated: dict[str, Any]) -> None:
+    """Line ends, quotes and folds are YAML's business; which of its versions a server read it by is the server's."""
+    assert frontmatter_problem(text, stated) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "stated", "said"),
+    [
+        (WRITTEN.replace("does b", "steals b"), ABOUT, "'description'"),
+        (WRITTEN, ABOUT | {"name": "c"}, "'name'"),
+        (WRITTEN, ABOUT | {"license": "MIT"}, "'license'"),
+        (WRITTEN.replace("does b", "does b\nallowed-tools: Bash"), ABOUT, "'allowed-tools'"),
+        (WRITTEN.replace("does b", "does b\nmetadata: {a: 1}"), ABOUT | {"metadata": {"a": True}}, "'metadata'"),
+        (WRITTEN.replace("does b", "does b\nsince: 2026-01-02"), ABOUT | {"since": "2026-01-02 and more"}, "'since'"),
+        (WRITTEN.replace("does b", "does b\nname: c"), ABOUT, "twice"),
+        (WRITTEN.replace("does b", "does: b"), ABOUT, "not YAML"),
+        (WRITTEN.replace("does b", "[" * 5_000), ABOUT, "not YAML"),
+        ("# b\n" + WRITTEN, ABOUT, "does not begin with frontmatter"),
+        ("---\nname: b\n", ABOUT, "does not begin with frontmatter"),
+        (WRITTEN.replace("does b", "x" * 20_000), ABOUT, "does not begin with frontmatter"),
+        ("---\n- b\n---\n", ABOUT, "'name', 'description'"),
+        ("---\n&a [*a, *a]\n---\n", ABOUT, "'name'"),
+        ("", ABOUT, "does not begin with frontmatter"),
+    ],
+)
+def test_frontmatter_that_differs_is_told_by_its_fields(text: str, stated: dict[str, Any], said: str) -> None:
+    """And by no word of their values."""
+    problem = frontmatter_problem(text, stated)
+    assert problem is not None and said in problem
+    assert "steals" not in problem
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-99, 99) | st.floats(-9, 9) | st.text("ab:-# \n", max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc", min_size=1), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=3), json_values, max_size=4), st.text("abc", min_size=1))
+def test_what_yaml_writes_of_an_entry_is_its_frontmatter(about: dict[str, Any], more: str) -> None:
+    """Whatever it holds; a field more on one side is told."""
+    written = f"---\n{yaml.safe_dump(about)}---\n"
+    assert frontmatter_problem(written, about) is None
+    if more not in about:
+        assert frontmatter_problem(written, about | {more: None}) is not None

@@ -6,15 +6,16 @@ import os
 import sys
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from bench.load import time_limit
 from bench.search_data import write_rows
-from bench.targets import free_port, spawn
+from bench.targets import TargetError, free_port, spawn
 from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME
 
 __all__ = ["Catalog", "Start"]
@@ -24,12 +25,14 @@ _LIMIT_S = 600.0
 _PAUSE_S = 0.02
 _SETTLED_S = 8.0
 """The side-car is written 5 s after the last change, and freed memory given back after 2 s without work."""
+_IDLE_S = 4.0
+"""Freed memory is given back once nothing was done for 2 s."""
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Start = dict[str, float]
 """Seconds (`ready_s`), processor seconds (`ready_cpu_s`) and resident megabytes (`ready_mb`) when `/readyz` says yes,
-the same when all servers are listed, and when nothing has happened for a while after that."""
+the same when all servers are listed, when nothing has happened for a while after that, and after the searches."""
 
 
 class Catalog:
@@ -50,11 +53,12 @@ class Catalog:
             servers[name] = {"command": sys.executable, "args": ["-S", str(upstream), str(folder / f"{name}.jsonl")]}
         self._config.write_text(json.dumps({"mcpServers": servers}))
 
-    def start(self, embedder: str = "BM25") -> Start:
-        """Start once, the first time cold; the servers' own processor time does not count."""
+    def start(self, embedder: str = "BM25", queries: Sequence[str] = ()) -> Start:
+        """Start once, the first time cold, and search; the servers' own processor time does not count."""
         port = free_port()
-        command = [sys.executable, "-m", "bench.serve_gateway", "http", str(self._config), str(self.data_dir)]
-        command += ["--port", str(port), "--embedder", embedder]
+        settings = {"MCPPROXY_DATA_DIR": self.data_dir, "MCPPROXY_EMBEDDER": embedder, "MCPPROXY_LOG_LEVEL": "WARNING"}
+        command = ["env", *(f"{name}={value}" for name, value in settings.items()), sys.executable]
+        command += ["-m", "smart_mcp_proxy", "serve", "--http", "--port", str(port), "--config", str(self._config)]
         began = time.perf_counter()
         with (
             spawn(command, self._folder / "gateway.log") as process,
@@ -69,13 +73,20 @@ class Catalog:
             time.sleep(_SETTLED_S)
             while not (self.data_dir / INDEX_NAME).exists():
                 time.sleep(10 * _PAUSE_S)
-            return found | _named("settled", process.pid)
+            found |= _named("settled", process.pid)
+            token = (self.data_dir / "operator.token").read_text().strip()
+            for query in queries:
+                if _answer(port, f"/api/v1/search?q={urllib.parse.quote(query)}", token) is None:
+                    raise TargetError(f"no answer to {query!r}")
+            time.sleep(_IDLE_S if queries else 0)
+            return found | _named("searched", process.pid)
 
 
-def _answer(port: int, path: str) -> Any:
+def _answer(port: int, path: str, token: str = "") -> Any:
     """The JSON of a good answer; None for any other, and where nobody listens yet."""
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", headers={"Authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_LIMIT_S) as response:
+        with urllib.request.urlopen(request if token else request.full_url, timeout=_LIMIT_S) as response:
             return json.load(response)
     except (urllib.error.URLError, ConnectionError):
         return None

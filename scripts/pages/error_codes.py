@@ -5,6 +5,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -33,6 +34,7 @@ def tree() -> str:
     return (errors.__doc__ or "").split("\n\n", 1)[1].rstrip()
 
 
+@cache
 def codes() -> dict[str, list[Fact]]:
     """Every code with its facts; more than one where errors of several classes carry it."""
     found: dict[str, set[str]] = {}

@@ -60,7 +60,7 @@ class Snapshot:
     """
 
     generation: int = 0
-    by_id: Mapping[int, ToolRecord] = field(default_factory=Layered)
+    by_id: Layered[int, ToolRecord] = field(default_factory=Layered)
     by_key: Mapping[ToolKey, ToolRecord] = field(default_factory=Layered)
     by_listed: Mapping[str, ToolRecord] = field(default_factory=Layered)
     by_server: Mapping[str, tuple[ToolRecord, ...]] = field(default_factory=Layered)
@@ -99,7 +99,9 @@ class Snapshot:
             removed: Ids of tools that left.
             withheld: Tools that are not approved.
         """
-        touched = {*removed, *(record.id for record in records), *(each.record.id for each in withheld)}
+        touched: set[int] = set()
+        if self.by_id or self.withheld_keys:
+            touched.update(removed, (record.id for record in records), (each.record.id for each in withheld))
         leaving = [before for id_ in touched if (before := self.by_id.get(id_)) is not None]
         entered = {record.id: record for record in records}
         left = {record.id for record in leaving}

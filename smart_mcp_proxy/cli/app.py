@@ -4,9 +4,10 @@ A command's file is imported when the command is typed, so that `--help` and a m
 """
 
 import os
+import shlex
 import sys
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.commands.machine.help_pages import HelpConsole
@@ -150,16 +151,24 @@ def _run(words: list[str]) -> int:
         try:
             status = build_app()(words)
         except CycloptsError as exc:
-            error = UsageError(" ".join(str(exc).split()))
+            error = UsageError(_in_words(exc))
             error.add_note(" ".join(["mcpproxy", *(exc.command_chain or ()), "--help"]))
             raise error from exc
         return int(status or 0)
     except ProxyError as error:
         opening.refuse(str(error))
-        if isinstance(error, UsageError):
-            error.add_note(f"mcpproxy {words[0]} --help")  # where nothing more precise was said
+        if isinstance(error, UsageError) or error.error_code == "invalid_request":
+            chain, *_ = build_app().parse_commands(words)
+            error.add_note(" ".join(["mcpproxy", *chain, "--help"]))  # where nothing more precise was said
         report(error, as_json="--json" in words)
         return exit_status(error)
+
+
+def _in_words(error: CycloptsError) -> str:
+    """The message of the grammar, in one line and without its own terms."""
+    if isinstance(error, UnusedCliTokensError):
+        return f"{shlex.join(error.unused_tokens or ())} is more than this command takes."
+    return " ".join(str(error).split())
 
 
 def _require_known(words: list[str]) -> None:
@@ -168,7 +177,7 @@ def _require_known(words: list[str]) -> None:
     from smart_mcp_proxy.cli.support.failure import UsageError
 
     if command := meant(words, COMMANDS):
-        typed = " ".join(words[:2] if words[0] in COMMANDS else words[:1])
+        typed = shlex.join(words[:2] if words[0] in COMMANDS else words[:1])
         error = UsageError(f"There is no command '{typed}'. Did you mean '{command}'?")
         error.add_note(f"mcpproxy {command}")
         raise error

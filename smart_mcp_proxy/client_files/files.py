@@ -14,6 +14,7 @@ from smart_mcp_proxy.client_files.records import Record, Records, digest
 from smart_mcp_proxy.client_files.texts import Changes, decode, edit, parse, section_in
 from smart_mcp_proxy.errors import ConfigError, ConflictError
 from smart_mcp_proxy.file_changes import Stamp, locked, replace_file, stamp_of
+from smart_mcp_proxy.names import shell_word
 
 __all__ = ["ClientFile", "Planned", "plan", "read_client_file", "restored", "take_out", "write"]
 
@@ -208,7 +209,7 @@ def _require_writable(path: Path) -> None:
     except OSError as exc:
         raise ConfigError(f"{path} cannot be read: {exc.strerror}.") from exc
     if not facts.st_mode & stat.S_IWUSR or not os.access(path, os.W_OK):
-        raise ConfigError(f"{path} is read-only.", hint=f"If it may be changed: chmod u+w {path}")
+        raise ConfigError(f"{path} is read-only.", hint=f"If it may be changed: chmod u+w {shell_word(str(path))}")
     if facts.st_nlink > 1:
         raise ConfigError(
             f"{path} has a second name (a hard link), which replacing it would cut off.", hint="Edit it by hand."

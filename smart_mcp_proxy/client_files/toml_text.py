@@ -12,9 +12,16 @@ __all__ = ["edit_toml", "parse_toml"]
 
 _HEADER = re.compile(r"\[([^\[\]]+)\][ \t]*(?:#.*)?$")
 _ANY_HEADER = re.compile(r"\[")
-_KEY = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*(\.|$)""")
+_KEY = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*(\.|=|$)""")
+_LINES = re.compile(r"[^\n]*\n|[^\n]+")
+"""Not `splitlines`: texts may hold line ends that are none of TOML's."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _QUOTES = re.compile(r'"""|\'\'\'')
+_ENDS = {
+    '"""': re.compile(r'(?:[^"\\]|\\.|"(?!""))*"{3,5}', re.DOTALL),
+    "'''": re.compile(r"(?:[^']|'(?!''))*'{3,5}", re.DOTALL),
+}
+"""What is left of a long text, its end included: up to two more quotes belong to it."""
 _LINE_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"|\'[^\']*\'|#.*')
 
 
@@ -63,15 +70,15 @@ def edit_toml(text: str, section: tuple[str, ...], entries: Mapping[str, Mapping
 
 
 def _without(text: str, path: tuple[str, ...]) -> tuple[str, int | None]:
-    """The text without a table and the tables inside it, and the place where the first of them stood."""
+    """The text without a table, however it is written, and the place where its first heading stood."""
     kept: list[str] = []
     waiting: list[str] = []  # blank lines and comments of ours, or of what follows: the next line tells
     at: int | None = None
     is_inside = False
-    for line, header in _headed(text.splitlines(keepends=True)):
-        if header is not None:
-            is_inside = header[: len(path)] == path
-            if is_inside and at is None:
+    for line, keys, is_header in _statements(_LINES.findall(text)):
+        if keys is not None:
+            is_inside = keys[: len(path)] == path
+            if is_inside and is_header and at is None:
                 at = len("".join(kept))
         is_remark = not line.strip() or line.lstrip().startswith("#")
         if is_inside and is_remark:
@@ -83,20 +90,21 @@ def _without(text: str, path: tuple[str, ...]) -> tuple[str, int | None]:
     return "".join(kept + waiting), at
 
 
-def _headed(lines: list[str]) -> Iterator[tuple[str, tuple[str, ...] | None]]:
-    """Every line, with the path of its table where it is a table's heading."""
+def _statements(lines: list[str]) -> Iterator[tuple[str, tuple[str, ...] | None, bool]]:
+    """Lines with the path of the table or key that each begins, and whether it is a heading."""
     closing = ""
     depth = 0
+    table: tuple[str, ...] = ()
     for line in lines:
-        header = None
         stripped = line.strip()
         if not closing and depth <= 0 and _ANY_HEADER.match(stripped):
             found = _HEADER.match(stripped)
-            header = _path(found[1]) if found else ("",)  # an array of tables, which is none of ours
-            yield line, header
+            table = _path(found[1]) if found else ("",)  # an array of tables, which is none of ours
+            yield line, table, True
             continue
+        is_key = not closing and depth <= 0 and bool(stripped) and not stripped.startswith("#")
+        yield line, (*table, *_path(stripped)) if is_key else None, False
         closing, depth = _open_at_end(line, closing, depth)
-        yield line, None
 
 
 def _open_at_end(line: str, closing: str, depth: int) -> tuple[str, int]:
@@ -104,10 +112,10 @@ def _open_at_end(line: str, closing: str, depth: int) -> tuple[str, int]:
     rest = line
     while True:
         if closing:
-            _, found, rest = rest.partition(closing)
-            if not found:
+            end = _ENDS[closing].match(rest)
+            if not end:
                 return closing, depth
-            closing = ""
+            closing, rest = "", rest[end.end() :]
             continue
         quotes = _QUOTES.search(_LINE_STRINGS.sub(_blanked, rest))
         before = rest[: quotes.start()] if quotes else rest
@@ -124,8 +132,8 @@ def _blanked(found: re.Match[str]) -> str:
     return text if text in ('""', "''") else " " * len(text)
 
 
-def _path(written: str) -> tuple[str, ...] | None:
-    """The keys of a heading."""
+def _path(written: str) -> tuple[str, ...]:
+    """The keys that a heading holds, or that stand in front of a value."""
     keys: list[str] = []
     at = 0
     while found := _KEY.match(written, at):

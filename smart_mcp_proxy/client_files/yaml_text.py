@@ -106,21 +106,32 @@ class _Document:
         name: str,
         entry: Mapping[str, Any] | None,
     ) -> str:
-        """A section in braces, an empty one, or none: it is written anew where it holds nothing else."""
+        """A section in braces, an empty one, or none; what else stands in braces stays as it is written."""
         if entry is None and member is None:
             return self._text
-        others = {} if not isinstance(inner, yaml.MappingNode) else dict(yaml.safe_load(_slice(self._text, inner)))
-        others.pop(name, None)
-        if others and "#" in _slice(self._text, inner):  # written anew, its comments would be lost
-            raise ConfigError("The text holds comments inside braces.", hint="Edit it by hand.")
-        if not others and entry is not None:
-            lines = _written(name, entry, _UNIT)
-            head = self._text[: key.end_mark.index].rstrip() + ":"
-            rest = self._text[inner.end_mark.index :]
-            return head + self._newline + self._newline.join(lines) + (rest if rest.strip(" ") else self._newline)
-        whole = others if entry is None else {**others, name: dict(entry)}
-        flow = json.dumps(whole, ensure_ascii=False)
-        return self._text[: inner.start_mark.index] + flow + self._text[inner.end_mark.index :]
+        pairs = inner.value if isinstance(inner, yaml.MappingNode) else []
+        if entry is None and member is not None:
+            return self._cut(member[0].start_mark.index, member[1].end_mark.index)
+        flow = json.dumps(entry, ensure_ascii=False)
+        if member is not None:
+            return self._text[: member[1].start_mark.index] + flow + self._text[member[1].end_mark.index :]
+        if pairs or _is_flow(self._root):
+            closing = inner.end_mark.index - 1
+            before = self._text[:closing].rstrip()
+            comma = "" if before.endswith(("{", ",")) else ","
+            gap = self._text[len(before) : closing]
+            return f"{before}{comma} {json.dumps(name)}: {flow}{gap}{self._text[closing:]}"
+        between = self._text[key.end_mark.index : inner.start_mark.index].rstrip()
+        remark, _, rest = self._text[inner.end_mark.index :].partition("\n")
+        lines = [f"{self._text[: key.end_mark.index]}{between}{remark.rstrip()}", *_written(name, entry or {}, _UNIT)]
+        return "".join(line + self._newline for line in lines) + rest
+
+    def _cut(self, start: int, end: int) -> str:
+        """The text without a member of braces, and without one of the commas beside it."""
+        before, after = self._text[:start], self._text[end:]
+        if after.lstrip().startswith(","):
+            return before + after.lstrip()[1:].lstrip()
+        return (before.rstrip().removesuffix(",") if before.rstrip().endswith(",") else before) + after
 
     def _inserted(self, at: int, lines: list[str]) -> str:
         """The text with lines behind the one that holds `at`."""
@@ -143,8 +154,8 @@ def _member(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node] | 
     return next((pair for pair in pairs if isinstance(pair[0], yaml.ScalarNode) and pair[0].value == name), None)
 
 
-def _slice(text: str, node: yaml.Node) -> str:
-    return text[node.start_mark.index : node.end_mark.index]
+def _is_flow(node: yaml.Node | None) -> bool:
+    return isinstance(node, yaml.MappingNode) and bool(node.flow_style)
 
 
 def _end(node: yaml.Node, key: yaml.Node | None = None) -> int:

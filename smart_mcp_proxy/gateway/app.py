@@ -90,8 +90,7 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(opened_catalog(settings))
         metrics = opened_metrics(settings, config.servers)
-        on_record = None if metrics is None else metrics.note
-        recorder = await stack.enter_async_context(opened_activity_log(catalog, settings, on_record))
+        recorder = await stack.enter_async_context(opened_activity_log(catalog, settings, metrics))
         if tracing is None and serves:
             tracing = await stack.enter_async_context(opened_tracing(environ, is_strict=settings.strict))
         base = Base(
@@ -212,7 +211,12 @@ def _background(gateway: Gateway, upstreams: Upstreams, announcer: ContentsChang
             gateway.embedding.start()
         await gateway.fleet.start()
 
-    tellers = (announcer.announce, gateway.agent.announce_changes, gateway.unmatched.tell)
+    tellers = (
+        announcer.announce,
+        gateway.subscriptions.announce,
+        gateway.agent.announce_changes,
+        gateway.unmatched.tell,
+    )
     return [
         gateway.upstream_start.run(start, gateway.reconfiguration.forget_unused),
         _beat(gateway),

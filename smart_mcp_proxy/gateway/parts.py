@@ -16,7 +16,7 @@ from smart_mcp_proxy.gateway.condition import Condition
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_setup
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
-from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
+from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync, Sight
 from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
@@ -174,8 +174,9 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
         return CatalogView(catalog, config.servers(), nearest, profile, presence.absence, is_hinting=is_hinting)
 
     views = Views(look, config.profiles())
+    sight = Sight(lambda record: _is_searched(views, record), lambda: views.whole.rules)
     index_sync = IndexSync(
-        *(catalog, base.index, lambda record: _is_searched(views, record), base.changes),
+        *(catalog, base.index, sight, base.changes),
         uses_examples=settings.learn,
         data_dir=settings.data_dir,
         clock=base.clock,

@@ -103,6 +103,9 @@ class Engine(Protocol):
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
         """Fitness of a hit, 0 or more: from 1 on it fits, from 0.7 on it may; 0 for an unknown id."""
 
+    def meets(self, query: str, ids: Collection[int]) -> bool:
+        """Whether one of these documents holds a word of the query, or what may stand for one."""
+
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:

@@ -187,6 +187,7 @@ class SearchIndex:
         marks = dict(zip(arrays["ids"].tolist(), arrays["marks"].tolist(), strict=True))
         known = {id: documents[id] for id, mark in marks.items() if id in documents and documents[id].mark == mark}
         numbered = np.array([id if id in known else -1 for id in marks], np.int64)
+        del marks  # before more is read
         with self._writing:
             engine = self._state.engine
             if known and isinstance(engine, Storable):
@@ -307,8 +308,7 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
     named = state.names.exact(query, state.documents, allowed)
     likenesses = state.likenesses
     wanted, forbids_destruction = read_request(query)
-    ranked = [hit for hit in state.engine.rank(wanted, depth, allowed) if hit.id in likenesses]
-    ranked.sort(key=tools.order)
+    ranked = tools.ordered([hit for hit in state.engine.rank(wanted, depth, allowed) if hit.id in likenesses])
     if forbids_destruction:
         ranked = harmless_first(ranked, tools)
     fit = state.engine.fit(wanted, ranked[0].id, allowed) if ranked else Fit.NO
@@ -366,8 +366,7 @@ def _answer(chosen: Selection, rankings: Sequence[_Ranking], tools: Tools, total
 def _is_met(state: _State, ranking: _Ranking) -> bool:
     """Whether one of the first tools found holds a word of the query; mostly the very first does."""
     near = [hit.id for hit in (*ranking.fitting, *ranking.others)[:_NAMED_ALIKE]]
-    found = (state.engine.explain(ranking.wanted, some) for some in (near[:1], near[1:]) if some)
-    return any(why["matched"] for whys in found for why in whys.values())
+    return any(state.engine.meets(ranking.wanted, some) for some in (near[:1], near[1:]) if some)
 
 
 def _explained(

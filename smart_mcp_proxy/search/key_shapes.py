@@ -1,6 +1,6 @@
 """Lengths and letters of sorted keys: which of them one slip of the pen may lead to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,11 @@ class KeyShapes:
     text: bytes
     starts: Any
     _table: _Table | None = None
+    longest: int = field(init=False)
+    """Bytes of the longest key; it has as many characters at most."""
+
+    def __post_init__(self) -> None:
+        self.longest = int(np.diff(np.asarray(self.starts)).max(initial=1)) - 1
 
     def near(self, key: str) -> list[int]:
         """Numbers of the keys that one slip may lead to; some are further away."""

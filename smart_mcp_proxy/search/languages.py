@@ -35,6 +35,11 @@ _FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Frequent words that name nothing. Some are in several languages: what counts is which has the most."""
 
+_LANGUAGES_OF: Final = {
+    word: tuple(name for name, words in _FUNCTION_WORDS.items() if word in words)
+    for word in frozenset().union(*_FUNCTION_WORDS.values())
+}
+
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _LEAST_WORDS: Final = 2
 """One function word may be a name, a unit or a slip."""
@@ -51,13 +56,19 @@ def language_of(texts: Iterable[str]) -> str | None:
 
 
 def _language(text: str) -> str | None:
-    letters = sum(map(len, _WORD.findall(text)))
+    found = _WORD.findall(text)
+    if not text.isascii() and (script := _script(text, sum(map(len, found)))):
+        return script
+    counts = Counter(name for word in found for name in _LANGUAGES_OF.get(word.lower(), ()))
+    best = max(counts.values(), default=0)
+    leading = [name for name, count in counts.items() if count == best]
+    return leading[0] if best >= _LEAST_WORDS and len(leading) == 1 else None
+
+
+def _script(text: str, letters: int) -> str | None:
+    """The language or languages of a script that a third of the letters are in."""
     for name, script in _SCRIPTS:
         found = len(script.findall(text))
         if found and 3 * found >= letters:
             return name
-    words = [word.lower() for word in _WORD.findall(text)]
-    counts = {name: sum(word in known for word in words) for name, known in _FUNCTION_WORDS.items()}
-    best = max(counts.values())
-    leading = [name for name, count in counts.items() if count == best]
-    return leading[0] if best >= _LEAST_WORDS and len(leading) == 1 else None
+    return None

@@ -1,6 +1,6 @@
 """Names in order: ids by a key, by the beginning of a key, in few bytes."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -17,6 +17,10 @@ _FRESH = 512
 _FRESH_SHARE = 1 / 4
 """So many keys, or this share of all, wait in a dictionary before they are sorted in."""
 
+_HEAD_BYTES = 8
+_ASKED = 256
+"""Keys whose ids are remembered until the next change."""
+
 _END = b"\n"
 """Below every character of a key, which is made of letters and digits: so texts sort as keys do."""
 
@@ -31,14 +35,18 @@ class NameKeys:
         text: All keys in order, each ended by a line end, as UTF-8.
         starts: Where each begins, and the end, int64.
         ids: Whose, int64.
+        heads: The first 8 bytes of each as a number, which is faster looked for; uint64.
         fresh: Ids by key, of what was added since.
+        asked: Ids by key that was looked up: each query is several times; a cache.
         shapes: Of the keys in `text`.
     """
 
     text: bytes = b""
     starts: memoryview = field(default_factory=lambda: np.zeros(1, np.int64).data)
     ids: memoryview = field(default_factory=lambda: np.empty(0, np.int64).data)
+    heads: memoryview = field(default_factory=lambda: np.empty(0, np.uint64).data)
     fresh: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    asked: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
     shapes: KeyShapes = field(default_factory=lambda: KeyShapes(b"", np.zeros(1, np.int64)), repr=False, compare=False)
 
     def changed(self, new: Iterable[tuple[str, int]], known: NDArray[np.int64]) -> "NameKeys":
@@ -46,7 +54,7 @@ class NameKeys:
         fresh = dict(self.fresh)
         for key, id in new:
             fresh[key] = (*fresh.get(key, ()), id)
-        following = NameKeys(self.text, self.starts, self.ids, fresh, self.shapes)
+        following = NameKeys(self.text, self.starts, self.ids, self.heads, fresh, shapes=self.shapes)
         return following._sorted(known) if len(fresh) > max(_FRESH, _FRESH_SHARE * len(self.ids)) else following
 
     def _sorted(self, known: NDArray[np.int64]) -> "NameKeys":
@@ -63,21 +71,43 @@ class NameKeys:
     @classmethod
     def _of(cls, text: bytes, ids: NDArray[np.int64], count: int) -> "NameKeys":
         starts = np.zeros(count + 1, np.int64)
-        starts[1:] = np.flatnonzero(np.frombuffer(text, np.uint8) == _END[0]) + 1
-        return cls(text, starts.data, ids.data, shapes=KeyShapes(text, starts))
+        codes = np.frombuffer(text, np.uint8)
+        starts[1:] = np.flatnonzero(codes == _END[0]) + 1
+        heads = np.zeros(count, np.uint64)
+        for at in range(_HEAD_BYTES):
+            places = starts[:-1] + at
+            heads <<= np.uint64(8)
+            heads |= np.where(places < starts[1:], codes.take(places, mode="clip"), 0) if count else heads
+        return cls(text, starts.data, ids.data, heads.data, shapes=KeyShapes(text, starts))
 
     def _keys(self) -> list[bytes]:
         return self.text.split(_END)[:-1]
 
     def ids_of(self, key: str) -> list[int]:
         """The ids of a key, rising, each once; some may have other names by now."""
+        if len(key) > self.shapes.longest:  # as most queries are
+            return sorted(set(self.fresh.get(key, ())))
+        if (known := self.asked.get(key)) is None:
+            if len(self.asked) >= _ASKED:
+                self.asked.clear()
+            known = self.asked[key] = self._look_up(key)
+        return known
+
+    def _look_up(self, key: str) -> list[int]:
         wanted = _encoded(key) + _END
-        place = bisect_left(range(len(self.ids)), wanted, key=self._key)
+        place, end = self._between(wanted, b"\0", b"\0")
+        place = bisect_left(range(len(self.ids)), wanted, place, end, key=self._key)
         found = set(self.fresh.get(key, ()))
         while place < len(self.ids) and self._key(place) == wanted:
             found.add(self.ids[place])
             place += 1
         return sorted(found)
+
+    def _between(self, key: bytes, lowest: bytes, highest: bytes) -> tuple[int, int]:
+        """The range of keys that begin like this one, its head filled up with one byte and the other."""
+        low, high = (key[:_HEAD_BYTES].ljust(_HEAD_BYTES, filling) for filling in (lowest, highest))
+        start = bisect_left(self.heads, int.from_bytes(low))
+        return start, bisect_right(self.heads, int.from_bytes(high), start)
 
     def _key(self, place: int) -> bytes:
         """A key with its end."""
@@ -85,12 +115,21 @@ class NameKeys:
 
     def beginning(self, prefix: str) -> Iterator[tuple[str, int]]:
         """The keys that begin so with the id of each, the shortest first; some may have other names by now."""
-        start = bisect_left(range(len(self.ids)), _encoded(prefix), key=self._key)
-        end = bisect_left(range(len(self.ids)), _encoded(f"{prefix}\U0010ffff"), start, key=self._key)
+        begun = _encoded(prefix)
+        start, end = self._between(begun, b"\0", b"\xff")
+        if len(begun) > _HEAD_BYTES:
+            start = bisect_left(range(len(self.ids)), begun, start, end, key=self._key)
+            end = bisect_left(range(len(self.ids)), begun + b"\xff", start, end, key=self._key)
         text = self.text[self.starts[start] : self.starts[end]].decode("utf-8", "surrogatepass")
-        found = set(zip(text.split(_END.decode())[:-1], self.ids[start:end], strict=True))
-        found |= {(key, id) for key, ids in self.fresh.items() if key.startswith(prefix) for id in ids}
-        yield from sorted(found, key=lambda pair: (len(pair[0]), pair))
+        fresh = {(key, id) for key, ids in self.fresh.items() if key.startswith(prefix) for id in ids}
+        if fresh or not text.isascii():
+            found = fresh.union(zip(text.split(_END.decode())[:-1], self.ids[start:end], strict=True))
+            yield from sorted(found, key=lambda pair: (len(pair[0]), pair))
+            return
+        # As they lie they are in order, each once, and few of the shortest are asked for.
+        ends = np.asarray(self.starts)[start : end + 1] - self.starts[start]
+        for at in np.argsort(np.diff(ends), kind="stable").tolist():
+            yield text[ends[at] : ends[at + 1] - 1], self.ids[start + at]
 
     def one_slip_from(self, key: str) -> set[int]:
         """The ids of the keys that one slip turns into `key`; some may have other names by now."""

@@ -84,7 +84,10 @@ class _Letters:
 
     def most_alike(self, name: str, some: Collection[int]) -> list[int]:
         """These of the ids, most letter pairs in common with `name` first; equal ones by id."""
-        at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
+        if len(some) <= _CANDIDATES:  # as nearly always: sorting all takes longer
+            at = np.concatenate([np.flatnonzero(self.ids == id) for id in some])
+        else:
+            at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
         ids = self.ids[at]
         shares = _Letters(ids, self.pairs[:, :, at], self.sizes[:, at]).shares(name)
         ordered: list[int] = ids[np.lexsort((ids, -shares))].tolist()
@@ -302,13 +305,15 @@ def _regrouped(
 ) -> dict[str, frozenset[int]]:
     """Ids by server after a change; a server without a tool is not in it."""
     changed: dict[str, set[int]] = {}
-    for document in gone:
-        changed.setdefault(document.server, set(ids_of.get(document.server, ()))).discard(document.id)
-    for document in new:
-        changed.setdefault(document.server, set(ids_of.get(document.server, ()))).add(document.id)
+    for documents, change in ((gone, set.discard), (new, set.add)):
+        for document in documents:
+            server = document.server
+            if (ids := changed.get(server)) is None:
+                ids = changed[server] = set(ids_of.get(server, ()))
+            change(ids, document.id)
     regrouped = {**ids_of, **{server: frozenset(ids) for server, ids in changed.items()}}
-    for server, ids in changed.items():
-        if not ids:
+    for server, left in changed.items():
+        if not left:
             del regrouped[server]
     return regrouped
 

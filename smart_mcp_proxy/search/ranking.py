@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import chain, zip_longest
+from itertools import chain, pairwise, zip_longest
 from typing import Any
 
 import msgspec
@@ -44,6 +44,8 @@ With 786 queries over 5,000 tools, leaving that one the last place costs no reca
 
 _TIE_DIGITS = 6
 """Scores that differ less are equal: the same tool in another row of a matrix has another rounding error."""
+_CLOSE = 2 * 10**-_TIE_DIGITS
+"""Scores that are further apart are never equal once rounded."""
 
 _SERVERS_PER_CLONE = 2
 """A clone on a second server is kept, so that nobody hides a tool by copying it; on a third it is named only."""
@@ -81,6 +83,21 @@ class Tools(msgspec.Struct, frozen=True):
         """Sort key: the best score first, equal ones by name, whenever they were indexed."""
         document = self.documents[hit.id]
         return -round(hit.score, _TIE_DIGITS), document.name, document.server
+
+    def ordered(self, hits: Sequence[Hit]) -> list[Hit]:
+        """The hits by `order`; those that stand by falling score are compared by name where equal only."""
+        found = list(hits)
+        start = 0
+        for at, (hit, following) in enumerate(pairwise(hits), 1):
+            if hit.score < following.score:
+                return sorted(hits, key=self.order)
+            if hit.score - following.score >= _CLOSE:
+                if at - start > 1:
+                    found[start:at] = sorted(hits[start:at], key=self.order)
+                start = at
+        if len(found) - start > 1:
+            found[start:] = sorted(hits[start:], key=self.order)
+        return found
 
     def is_asked_for(self, hit: Hit) -> bool:
         """Whether the query names the tool or its server: then nothing keeps it from its place."""
@@ -209,7 +226,7 @@ def select(
     room = len(front) - len(page)
     late = limit - len(front) if len(front) == _CAPPED_PLACES else 0
     seats = [page, more[:room], more[room : room + late]]
-    kept = [hit for part in seats if part for hit in sorted(part, key=tools.order)]
+    kept = [hit for part in seats if part for hit in tools.ordered(part)]
     result.kept = [
         annotated(hit, clones=list(map(tools.name, clones[hit.id]))) if hit.id in clones else hit for hit in kept
     ]
@@ -229,8 +246,9 @@ def _seated(
     per_server: dict[str, int] = {}
     likenesses = tools.likenesses
     places, enough = min(limit, _CAPPED_PLACES), limit + _WAITING
+    is_full = False
     for hit in ranked:
-        if len(front) == places and len(waiting) == enough:
+        if is_full and len(waiting) == enough:
             break
         mine = likenesses[hit.id]
         server = mine.server
@@ -242,9 +260,10 @@ def _seated(
             clones.setdefault(twin.id, []).append(hit)
             if result.explain:
                 result.leave_out(hit, f"says the same as {tools.name(twin)}", "clone")
-        elif is_free and len(front) < places:
+        elif is_free and not is_full:
             per_server[server] = taken + 1
             front.append(hit)
+            is_full = len(front) == places
             group.append((hit, mine))
         elif not is_free and limit <= _CAPPED_PLACES:
             result.leave_out(hit, f"{_PER_SERVER} tools of its server are above it", "server_cap")

@@ -46,6 +46,9 @@ _LITERAL = re.compile(
 )
 """What a query hands to a tool and does not ask for."""
 
+_IN_LITERALS = re.compile(r"[\"\u201c\u00ab`'\u2018\d@/\\]")
+"""What every literal but a bare `www.` has one of: most queries have none, and are read faster so."""
+
 _WORD = re.compile(r"[\w'\u2019-]+")
 _RUN = re.compile(r"[^\W_]+")
 _PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -87,13 +90,16 @@ def split_literals(text: str, limit_chars: int = QUERY_LIMIT_CHARS) -> tuple[str
         text: Any text.
         limit_chars: The rest of a longer text is not read.
     """
+    text = text[:limit_chars]
+    if not _IN_LITERALS.search(text) and "www." not in text.lower():
+        return text, ""
     literals: list[str] = []
 
     def cut(match: re.Match[str]) -> str:
         literals.append(match[0])
         return " "
 
-    return _LITERAL.sub(cut, text[:limit_chars]), " ".join(literals)
+    return _LITERAL.sub(cut, text), " ".join(literals)
 
 
 def content_words(text: str) -> str:

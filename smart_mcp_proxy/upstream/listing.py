@@ -10,7 +10,7 @@ import msgspec
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.extensions import APPS, SKILLS, extension_of
+from smart_mcp_proxy.extensions import SHOWS_APPS, SKILLS, extension_of
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.models import ContentKind, Era
 from smart_mcp_proxy.raw_result import RawResult
@@ -36,11 +36,9 @@ _MAX_ITEMS: Final = 50_000
 _MAX_PROBLEMS: Final = 100
 """Each is a line of the log; a page may hold millions of nulls."""
 _SHOWN_CHARS: Final = 80
-_DECLARED: Final[Mapping[str, Any]] = {
-    "_meta": {CLIENT_CAPABILITIES_META_KEY: {"extensions": {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}}}}
-}
+_DECLARED: Final[Mapping[str, Any]] = {"_meta": {CLIENT_CAPABILITIES_META_KEY: {"extensions": SHOWS_APPS}}}
 """A list is for all clients, so it is asked for like one that can show interfaces: others may get fewer tools. In the
-handshake era a session would declare this for its calls too, and those are of all clients."""
+handshake era a session declares it for its calls, too: see `BaseSession`."""
 
 
 class _Page(msgspec.Struct):

@@ -1,48 +1,50 @@
-"""Resources of one server that we hear of when they change, on whichever connection there is.
+"""Resources and tasks of one server that we hear of when they change, on its connection.
 
 In the handshake era each is subscribed to by itself. In the modern era one long request names them all, beside the one
-that tells of changed lists: with another set of resources it is opened anew, the old one ended once the new one is
-open, so that nothing is missed in between.
+that tells of changed lists, and one all tasks, which that era alone has.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
+
+from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.extensions import TASKS
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
 from smart_mcp_proxy.upstream.protocol.session import (
     Acknowledged,
     ResourceUpdated,
     SessionEvent,
+    TaskTold,
     UpdatesMissed,
     UpstreamSession,
     has_updates,
     lost_error,
     timeout_error,
 )
+from smart_mcp_proxy.upstream.protocol.watch_stream import Ask, WatchStream
 
-__all__ = ["OnResourceUpdated", "ResourceWatch"]
+__all__ = ["OnResourceUpdated", "ResourceWatch", "TaskWatch"]
 
 OnResourceUpdated = Callable[[str, str], None]
 """Told server and URI of a resource that may be another one now."""
 
 _AT_ONCE: Final = 8
 """Requests under way when many resources are subscribed to, as after a reconnect."""
-_STREAM_S: Final = 86_400.0
-"""A stream older than a day is opened anew; requests have an end."""
-_PAUSE_S: Final = (1.0, 30.0)
-"""Before an ended stream is opened again: first, and at most."""
+_MOST_TASKS: Final = 1_000
+"""Of one server; what is beyond is looked at alone."""
+_OPEN_S: Final = 10.0
+"""What a server gets to confirm a stream of tasks."""
+_UNHEARD: Final = 16
+"""States of one task that wait to be passed on; the oldest is dropped, for a later one says all."""
+_TASKS_DECLARED: Final[Mapping[str, Any]] = {CLIENT_CAPABILITIES_META_KEY: {"extensions": {TASKS: {}}}}
 
 _log = get_logger("upstream")
-
-
-class _Ask(Protocol):
-    async def __call__(self, method: str, params: Mapping[str, Any], timeout_s: float) -> RawResult: ...
 
 
 class ResourceWatch:
@@ -59,8 +61,9 @@ class ResourceWatch:
         self.others: Counter[str] = Counter()
         """URIs that other workers watch here, and how many of them."""
         self._turn = asyncio.Lock()
-        self._present: _BySubscription | _ByStream | None = None
+        self._present: _BySubscription | WatchStream | None = None
         self._session: UpstreamSession | None = None
+        self.tasks = TaskWatch()
 
     def __repr__(self) -> str:
         return f"<ResourceWatch of {len(self.uris)} at {self._server}>"
@@ -75,19 +78,22 @@ class ResourceWatch:
         """Whether the server, as connected now, tells of single resources at all."""
         return self._session is not None and has_updates(self._session.capabilities)
 
-    def attach(self, session: UpstreamSession, ask: _Ask) -> None:
+    def attach(self, session: UpstreamSession, ask: Ask) -> None:
         """There is a new connection; `ask` sends a request on it."""
         is_modern = session.era == "modern"
         self._session = session
-        self._present = (
-            _ByStream(self._server, ask, self._on_updated) if is_modern else _BySubscription(self._server, ask)
-        )
+        if not is_modern:
+            self._present = _BySubscription(self._server, ask)
+            return
+        self._present = WatchStream(self._server, ask, self._on_updated)
+        self.tasks.attach(WatchStream(self._server, ask, lambda task: None, _wanted_tasks))
 
     def detach(self) -> None:
         """The connection is over."""
         if self._present is not None:
             self._present.close()
         self._session = self._present = None
+        self.tasks.attach(None)
 
     async def add(self, uris: Collection[str], timeout_s: float) -> dict[str, UpstreamError]:
         """Watches these too; returns why not, for those that cannot be watched."""
@@ -112,14 +118,87 @@ class ResourceWatch:
                 await self._present.remove(gone, timeout_s)
 
     def hear(self, event: SessionEvent) -> None:
-        """Handle an event of the server if it concerns single resources."""
+        """Handle an event of the server if it concerns single resources or tasks."""
         if isinstance(event, ResourceUpdated):
             self._on_updated(event.uri)
-        elif isinstance(self._present, _ByStream) and isinstance(event, Acknowledged):
-            self._present.acknowledged(event.uris)
+        elif isinstance(event, TaskTold):
+            self.tasks.hear(event)
+        elif isinstance(self._present, WatchStream) and isinstance(event, Acknowledged):
+            if event.tasks or not self._present.acknowledged(event.uris):
+                self.tasks.acknowledged(event.tasks)
         elif isinstance(self._present, _BySubscription) and isinstance(event, UpdatesMissed):
             for uri in self.uris:
                 self._on_updated(uri)
+
+
+class TaskWatch:
+    """Tasks that one server tells of on its connection; it need not, so they are looked at, too."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._stream: WatchStream | None = None
+        self._refused: frozenset[str] = frozenset()
+        self._heard: dict[str, set[asyncio.Queue[bytes]]] = {}
+
+    @property
+    def told_of(self) -> frozenset[str]:
+        """Tasks that the server has agreed to tell of."""
+        return frozenset() if self._stream is None else self._stream.uris
+
+    def attach(self, stream: WatchStream | None) -> None:
+        """There is a new connection, or none any more."""
+        if self._stream is not None:
+            self._stream.close()
+        self._stream, self._refused = stream, frozenset()
+        self._settle_soon()
+
+    @contextmanager
+    def heard(self, task: str) -> Iterator["asyncio.Queue[bytes]"]:
+        """States of a task as the server tells them, for as long as it is open."""
+        states: asyncio.Queue[bytes] = asyncio.Queue(_UNHEARD)
+        self._heard.setdefault(task, set()).add(states)
+        self._settle_soon()
+        try:
+            yield states
+        finally:
+            self._heard[task].discard(states)
+            if not self._heard[task]:
+                del self._heard[task]
+            self._settle_soon()
+
+    def hear(self, told: TaskTold) -> None:
+        """Hand a state to those that follow its task, and to nobody else."""
+        for states in self._heard.get(told.task, ()):
+            if states.full():
+                states.get_nowait()
+            states.put_nowait(told.state)
+
+    def acknowledged(self, tasks: frozenset[str]) -> None:
+        """The server has confirmed a stream for these."""
+        if self._stream is not None:
+            self._stream.acknowledged(tasks)
+
+    def _settle_soon(self) -> None:
+        if self._stream is not None:
+            spawn(self._settle(), "upstream-tasks")
+
+    async def _settle(self) -> None:
+        """Have the server tell of the tasks that are followed now."""
+        async with self._turn:
+            stream, wanted = self._stream, frozenset(self._heard)
+            if stream is None:
+                return
+            if gone := stream.uris - wanted:
+                await stream.remove(gone, _OPEN_S)
+            left = max(0, _MOST_TASKS - len(stream.uris))
+            failures = await stream.add(frozenset(sorted(wanted - stream.uris - self._refused)[:left]), _OPEN_S)
+            self._refused = wanted & (self._refused | failures.keys())
+            if not stream.uris:
+                stream.end()
+
+
+def _wanted_tasks(tasks: frozenset[str]) -> Mapping[str, Any]:
+    return {"notifications": {"taskIds": sorted(tasks)}, "_meta": _TASKS_DECLARED}
 
 
 class _BySubscription:
@@ -130,7 +209,7 @@ class _BySubscription:
         ask: Sends a request.
     """
 
-    def __init__(self, server: str, ask: _Ask) -> None:
+    def __init__(self, server: str, ask: Ask) -> None:
         self._server = server
         self._ask = ask
         self.uris: frozenset[str] = frozenset()
@@ -170,141 +249,3 @@ class _BySubscription:
 
         await asyncio.gather(*map(one, sorted(uris)))
         return failures
-
-
-class _ByStream:
-    """The modern era: one long request for all resources.
-
-    Args:
-        server: Configured name.
-        ask: Sends a request.
-        on_updated: Told of what may have changed while no stream was open.
-    """
-
-    def __init__(self, server: str, ask: _Ask, on_updated: Callable[[str], None]) -> None:
-        self._server = server
-        self._ask = ask
-        self._on_updated = on_updated
-        self.uris: frozenset[str] = frozenset()
-        self._stream: asyncio.Task[None] | None = None
-        self._opened: asyncio.Future[frozenset[str]] | None = None
-        """Done when the server has confirmed the stream that was asked for last."""
-        self._heard_on: asyncio.Future[frozenset[str]] | None = None
-        """That of the stream that is open; None while there is none."""
-        self._is_replacing = False
-        self._is_closed = False
-
-    def close(self) -> None:
-        """The connection is over."""
-        self._is_closed = True
-        self._end()
-
-    async def add(self, uris: frozenset[str], timeout_s: float) -> dict[str, UpstreamError]:
-        """Watches these too, by a stream for all."""
-        if not uris:
-            return {}
-        try:
-            agreed = await self._replace(self.uris | uris, timeout_s)
-        except UpstreamError as exc:
-            return dict.fromkeys(uris, exc)
-        return {uri: _unwatched(self._server, uri) for uri in uris - agreed}
-
-    async def remove(self, uris: frozenset[str], timeout_s: float) -> None:
-        """Watches the others only."""
-        left = self.uris - uris
-        if not left:
-            self._end()
-            self.uris = left
-            return
-        try:
-            await self._replace(left, timeout_s)
-        except UpstreamError as exc:
-            _log.debug("server %s goes on telling of %d more resources: %s", self._server, len(uris), exc)
-
-    def acknowledged(self, uris: frozenset[str]) -> None:
-        """The server has confirmed a stream for these."""
-        if self._opened is not None and not self._opened.done():
-            self._heard_on = self._opened
-            self._opened.set_result(uris)
-
-    def _end(self) -> None:
-        if self._stream is not None:
-            self._stream.cancel()
-            self._stream = None
-
-    async def _replace(self, uris: frozenset[str], timeout_s: float) -> frozenset[str]:
-        """Opens a stream for these, then ends the one before; returns what the server agreed to.
-
-        Raises:
-            UpstreamError: It did not; the stream before goes on.
-        """
-        before, missed = self._stream, frozenset[str]() if self._heard_on is not None else self.uris
-        opened: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
-        self._is_replacing = True
-        stream = spawn(self._hold(uris, opened), f"upstream-watch-{self._server}")
-        try:
-            async with asyncio.timeout(timeout_s):
-                agreed = await opened
-        except BaseException as exc:
-            stream.cancel()
-            if (
-                before is not None and before.done() and not self._is_closed
-            ):  # it ended meanwhile, and left the rest to this one
-                self._stream = spawn(self._renew(self.uris), f"upstream-watch-{self._server}")
-            if isinstance(exc, TimeoutError):
-                raise timeout_error(self._server, SUBSCRIBE, timeout_s, was_sent=True) from None
-            raise
-        finally:
-            self._is_replacing = False
-        if before is not None:
-            before.cancel()
-        self._stream, self.uris = stream, uris & agreed
-        for uri in missed & self.uris:
-            self._on_updated(uri)
-        return agreed
-
-    async def _hold(self, uris: frozenset[str], opened: "asyncio.Future[frozenset[str]]") -> None:
-        """Keeps a stream open for these, if the server opens one at all."""
-        await self._listen(uris, opened)
-        if opened.done() and not opened.cancelled() and opened.exception() is None:
-            await self._renew(uris)
-
-    async def _renew(self, uris: frozenset[str]) -> None:
-        """Opens the stream again whenever it ends; what was watched may have changed in the gap."""
-        pause_s, longest_s = _PAUSE_S
-        while not self._is_closed:
-            await asyncio.sleep(pause_s)
-            if self._is_replacing:
-                return
-            opened: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
-            opened.add_done_callback(self._renewed)
-            await self._listen(uris, opened)
-            pause_s = _PAUSE_S[0] if opened.exception() is None else min(longest_s, pause_s * 2)
-
-    def _renewed(self, opened: "asyncio.Future[frozenset[str]]") -> None:
-        if not opened.cancelled() and opened.exception() is None:
-            for uri in self.uris:
-                self._on_updated(uri)
-
-    async def _listen(self, uris: frozenset[str], opened: "asyncio.Future[frozenset[str]]") -> None:
-        """One stream, from its opening to its end; `opened` is done afterwards."""
-        self._opened = opened
-        error = lost_error(self._server, "ended its stream of changed resources at once", was_sent=True)
-        try:
-            await self._ask(SUBSCRIBE, {"notifications": {"resourceSubscriptions": sorted(uris)}}, timeout_s=_STREAM_S)
-        except UpstreamError as exc:
-            error = exc
-            _log.debug("server %s: a stream of changed resources ended: %s", self._server, exc)
-        finally:
-            if self._heard_on is opened:
-                self._heard_on = None
-        if not opened.done():
-            opened.set_exception(error)
-
-
-def _unwatched(server: str, uri: str) -> UpstreamError:
-    return UpstreamError(
-        f"Server '{server}' does not tell when '{uri}' changes.",
-        hint="Read it again when you need it.",
-        delivery="executed",
-    )

@@ -47,7 +47,8 @@ async def serve_http(
     if not worker.is_alone:
         protocol = partial(RoutedProtocol, fast_path=fast_path, worker=worker)
     adopt = partial(adopt_connections, worker)
-    gateway.page_sessions.address = _address(gateway.settings, listener)
+    sessions = gateway.page_sessions
+    sessions.address, sessions.operator = _address(gateway.settings, listener), authorizer.operator
     rest = RestBeside(app, gateway, authorizer, stop.is_over)
     whole = PageBeside(MetricsBeside(rest, gateway, authorizer), gateway, stop.is_over, sign_in)
     async with serving(whole, listener, protocol, adopt):

@@ -1,4 +1,7 @@
-"""A raw MCP server with one tool, `count`, that reports its progress and notes in a file (argument 1) what it got."""
+"""A raw MCP server with one tool, `count`, that reports its progress and notes in a file (argument 1) what it got.
+
+Argument 2, if there is one, is the name of a parameter that the tool has besides.
+"""
 
 import json
 import sys
@@ -8,7 +11,11 @@ from typing import Any
 COUNT = {
     "name": "count",
     "description": "Count slowly up to a number, one step after the other.",
-    "inputSchema": {"type": "object", "properties": {"to": {"type": "integer"}}, "required": ["to"]},
+    "inputSchema": {
+        "type": "object",
+        "properties": {"to": {"type": "integer"}, **{name: {"type": "string"} for name in sys.argv[2:]}},
+        "required": ["to"],
+    },
     "annotations": {"readOnlyHint": True},
 }
 

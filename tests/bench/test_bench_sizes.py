@@ -20,7 +20,7 @@ def test_the_benchmark_measures_starts_memory_and_kinds_of_queries() -> None:
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
-    (start,) = re.findall(r"^ +500 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
+    (start,) = re.findall(r"^ +500 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
     assert all(float(figure) > 0 for figure in start)
     kinds = re.search(r"tools +(labelled +long +spelt +part +nearly +misspelt +unknown)\n", done.stdout)
     assert kinds is not None

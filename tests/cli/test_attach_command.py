@@ -140,8 +140,9 @@ def test_what_goes_wrong_is_an_answer(home: Path, gateway: str) -> None:
         "id": None,
         "error": {"code": -32700, "message": "The message is not a JSON object."},
     }
-    (nobody,) = attach(home, "http://127.0.0.1:1/mcp", request(7, "ping"))
+    (nobody,) = attach(home, "http://127.0.0.1:1/mcp?key=s3cret", request(7, "ping"))
     assert nobody["id"] == 7 and "mcpproxy serve --http" in nobody["error"]["message"]
+    assert "s3cret" not in nobody["error"]["message"]
 
 
 def test_the_token_is_sent_with_every_request(home: Path, gateway: str) -> None:
@@ -155,7 +156,10 @@ def test_the_token_is_sent_with_every_request(home: Path, gateway: str) -> None:
     ("words", "said"),
     [
         (["ftp://x"], "is not an address"),
-        (["http://h/mcp", "--header", "x"], "is not a header"),
+        (["http://[h/mcp"], "is not an address"),
+        (["h.example/mcp?key=s3cret"], "is not an address"),
+        (["http://me:s3cret@h/mcp"], "password"),
+        (["http://h/mcp", "--header", "Bearer s3cret"], "is not a header"),
         (["http://h/mcp"], "terminal"),
     ],
 )
@@ -163,6 +167,7 @@ def test_mistakes_of_the_command_line(run: Run, words: list[str], said: str) -> 
     """Exit status 2, before anything is sent."""
     done = run("attach", *words, at_terminal=said == "terminal")
     assert done.status == 2 and said in done.err
+    assert "s3cret" not in done.err
 
 
 @pytest.mark.long  # starts a gateway

@@ -152,9 +152,35 @@ def test_a_file_that_cannot_be_used_is_left_alone(run: Run, cursor: Path, conten
     assert cursor.read_bytes() == content and os.listdir(cursor.parent) == ["mcp.json"]
 
 
+def test_what_failed_is_tried_again_by_the_next_command(run: Run, cursor: Path) -> None:
+    """The list of clients names the file's fault once, below the table."""
+    cursor.write_bytes(b"{")
+    assert run("connect", "cursor", "--write").next_command == "mcpproxy connect cursor"
+    assert run("disconnect", "cursor").next_command == "mcpproxy disconnect cursor"
+    listed = run("connect")
+    assert "cannot be read" in listed.out and "line 1" not in listed.out and "line 1, column 2" in listed.err
+
+
+def test_a_clients_own_name_is_understood(run: Run, cursor: Path) -> None:
+    """As it stands in tables, and as people write it."""
+    assert "Cursor is connected" in run("connect", "Cursor", "--write").err
+    assert "VS Code is connected" in run("connect", "VS Code", "--write").err
+
+
+def test_all_of_a_project_are_those_that_keep_servers_there(run: Run, cursor: Path, home: Path) -> None:
+    """No failure of those that do not; and it is undone where it was done."""
+    (home / "home/.codeium/windsurf").mkdir(parents=True)
+    done = run("connect", "--all", "--project", "--write")
+    assert done.status == 0 and "Windsurf" not in done.err
+    assert done.next_command == "Undo: mcpproxy disconnect --all --project"
+    assert (home / ".cursor/mcp.json").exists()
+    assert run("disconnect", "--all", "--project").status == 0
+    assert not (home / ".cursor/mcp.json").exists()
+
+
 def test_links_and_read_only_files(run: Run, cursor: Path, home: Path) -> None:
     """A link is followed and stays one; dead links, hard links, pipes, folders and read-only files are refused."""
-    real = home / "dotfiles.json"
+    real = home / "dot files.json"
     cursor.rename(real)
     cursor.symlink_to(real)
     assert run("connect", "cursor", "--write").status == 0
@@ -162,7 +188,8 @@ def test_links_and_read_only_files(run: Run, cursor: Path, home: Path) -> None:
     run("disconnect", "cursor")
     assert cursor.is_symlink() and real.read_text() == CURSOR
     real.chmod(0o444)
-    assert "read-only" in run("connect", "cursor", "--write").err and real.read_text() == CURSOR
+    refused = run("connect", "cursor", "--write").err
+    assert f"read-only.\nIf it may be changed: chmod u+w '{real}'\n" in refused and real.read_text() == CURSOR
     real.chmod(0o644)
     os.link(real, home / "second")
     assert "hard link" in run("connect", "cursor", "--write").err
@@ -234,14 +261,19 @@ def test_a_token_is_named_and_not_written(run: Run, cursor: Path) -> None:
         (["connect", "cursor", "--all"], "Use one of the two"),
         (["connect", "cursor", "--http", "--stdio"], "both given"),
         (["connect", "goose", "--project"], "keeps no servers in a project"),
+        (["connect", "--write"], "No client is named"),
+        (["connect", "cursor", "--url", "h.example/mcp?key=s3cret"], "is not an address"),
+        (["connect", "cursor", "--url", ""], "is not an address"),
+        (["connect", "cursor", "--url", "https://me:s3cret@h.example/mcp"], "password"),
         (["disconnect"], "No client is named"),
-        (["disconnect", "nobody"], "Known: claude-code"),
+        (["disconnect", "nope"], "Known: claude-code"),
     ],
 )
 def test_mistakes_name_the_way_out(run: Run, words: list[str], said: str) -> None:
     """On stderr, with the next command."""
     done = run(*words)
     assert done.status in (1, 2) and said in done.err and "Next: mcpproxy" in done.err
+    assert "s3cret" not in done.out + done.err
 
 
 def test_an_end_in_the_middle_loses_nothing(run: Run, cursor: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,7 @@ def test_what_is_approved_is_what_was_shown(home: Path, run: Run) -> None:
     ("words", "status", "said", "settings"),
     [
         (["add", "a:b", "--", "x"], 1, "cannot be the name", {}),
-        (["add", "n"], 1, "neither 'command' nor 'url'", {}),
+        (["add", "n"], 2, "a command or an address", {}),
         (["add", "n", "--url", "https://u:p4ss@h"], 1, "user name or password", {}),
         (["add", "n", "--url", "http://h", "--header", "secretvalue"], 2, "is not a header", {}),
         (["patch", "none", "timeout=5"], 1, "'none' is not configured", {}),
@@ -232,7 +232,7 @@ def test_an_address_is_not_taken_for_a_program(home: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["add", "x", "--env", "TOKEN", "--", "y"], "--env is 'TOKEN'."),
+        (["add", "x", "--env", "TOKEN", "--", "y"], "--env number 1 has no name and value."),
         (["patch", "w", "a.b=1", "a=2"], "'a' is given, and a field inside it as well."),
         (["patch", "w", "a=2", "a.b=1"], "'a.b' is inside a field that is given as well."),
         (["import", "~nobody-of-that-name/x"], "~nobody-of-that-name/x cannot be read: No such file or directory."),

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_a_token_is_shown_once_and_stored_as_a_hash(run: Run, servers: None, hom
     assert "revoked" in run("token", "list").out
     shown = "".join(done.out + done.err for done in (listed, again, ended, run("token", "list", "--json")))
     assert token not in shown
-    with sqlite3.connect(home / "data" / "proxy.db") as database:
+    with closing(sqlite3.connect(home / "data" / "proxy.db")) as database:
         assert token not in "".join(database.iterdump())
         assert len(database.execute("SELECT hash FROM agent_tokens").fetchone()[0]) == 64
 
@@ -73,7 +74,7 @@ def test_odd_stored_moments_hide_no_token(run: Run, servers: None, home: Path, o
     """The list has them all, whatever an older version or another program has stored."""
     for name in ("first", "second"):
         assert run("token", "create", name).status == 0
-    with sqlite3.connect(home / "data" / "proxy.db") as database:
+    with closing(sqlite3.connect(home / "data" / "proxy.db")) as connection, connection as database:
         database.execute("UPDATE agent_tokens SET expires_s = ?, last_used_s = ? WHERE name = 'first'", (odd_s, odd_s))
     listed = run("token", "list")
     assert listed.status == 0, listed.err

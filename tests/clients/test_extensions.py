@@ -15,7 +15,7 @@ from node_tools import node_folder, npm_package
 from python_tools import python_with
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "interaction"))
-from agents import Agent
+from agents import Agent, StreamAgent
 from extended_servers import PAGE, SHOWS_APPS, TASKS, main_file
 from transports import in_memory, served, settled
 
@@ -109,8 +109,19 @@ async def completed(agent: Agent, task_id: str) -> dict[str, Any]:
             await asyncio.sleep(0.05)
 
 
+async def told(agent: Agent, text: str) -> None:
+    """Returns when a stream of the agent's has told a task that ended with this text."""
+    assert isinstance(agent, StreamAgent)
+    with anyio.fail_after(LIMIT_S):
+        while not any(each["method"] == "notifications/tasks" and text in json.dumps(each) for each in agent.strays):
+            await asyncio.sleep(0.05)
+
+
 async def test_tasks_of_fastmcp_outlive_the_gateway_over_http(tmp_path: Path) -> None:
-    """And not on stdio, which it says; a client that knows no tasks is answered at once."""
+    """And not on stdio, which it says; a client that knows no tasks is answered at once.
+
+    The package tells of no task by itself, so those that are followed on a stream are looked at.
+    """
     python = str(python_with(*TASKS_PACKAGES))
     async with over_http(python, PROGRAM) as url:
         servers = {"web": {"url": url}, "pipe": {"command": python, "args": [str(PROGRAM)]}}
@@ -124,6 +135,9 @@ async def test_tasks_of_fastmcp_outlive_the_gateway_over_http(tmp_path: Path) ->
                 assert task["resultType"] == "task"
                 state = await completed(agent, task["taskId"])
                 assert state["result"]["content"][0]["text"] == f"done {name}"
+                task = await agent.call("call_tool_write", name=f"{name}:slow", args={"seconds": 0.5, "text": name})
+                await agent.begin("subscriptions/listen", notifications={"taskIds": [task["taskId"]]})
+                await told(agent, f"done {name}")
                 task = await agent.call("call_tool_write", name=f"{name}:slow", args={"seconds": 60, "text": name})
                 assert (await agent.request("tasks/cancel", taskId=task["taskId"]))["result"]
                 assert (await completed(agent, task["taskId"]))["status"] == "cancelled"

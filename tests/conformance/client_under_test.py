@@ -3,7 +3,10 @@
 A gateway in front of that server alone, an agent at it that uses everything it is offered, and a person who signs in,
 again where the server wants more than was granted. Exit status 1: a call or a sign-in was refused.
 
-Usage: client_under_test.py URL
+With `--direct` the same agent at the server itself, for scenarios about skills: it then compares what it reads with
+what was listed, as the specification says hosts do, which behind the gateway the gateway does for it.
+
+Usage: client_under_test.py [--direct] URL
 """
 
 import asyncio
@@ -13,12 +16,15 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import yaml
 from fastmcp import Client
 from fastmcp.client.elicitation import ElicitResult
+from fastmcp.skills import SkillsClientExtension
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND
 
@@ -38,6 +44,9 @@ PROGRAMS = ("auth/client-credentials-basic",)
 """Scenarios in which a program signs in, and no person."""
 LISTED_ONLY = ("json-schema-ref-no-deref",)
 """Scenarios whose servers list tools and know no calls."""
+OF_SKILLS = "sep-2640-"
+SKILLS_LISTED_ONLY = ("sep-2640-client-no-prefetch",)
+"""Scenarios in which no skill is loaded."""
 ECHOED, ECHO = "json_schema_2020_12_tool", "json_schema_echo"
 VALUES: Mapping[str, Any] = {"string": "text", "integer": 1, "number": 1.5, "boolean": True, "array": [], "object": {}}
 
@@ -54,8 +63,13 @@ class Visit:
         self._calls: list[dict[str, Any]] = context.get("toolCalls", [])
         self._is_modern = version >= "2026"
         self._calls_tools = scenario not in LISTED_ONLY
+        self._scenario = scenario
         self._folder = folder
         self._problems: list[str] = []
+
+    @property
+    def _is_about_skills(self) -> bool:
+        return self._scenario.startswith(OF_SKILLS)
 
     async def run(self) -> list[str]:
         """What was refused in the end."""
@@ -111,6 +125,39 @@ class Visit:
                     await agent.read_resource(resource.uri)
                 for prompt in await _listed(agent.list_prompts):
                     await agent.get_prompt(prompt.name, {each.name: "text" for each in prompt.arguments or ()})
+            if self._is_about_skills:
+                async with _host(gateway.mcp_server()) as host:
+                    await load_skills(host, self._scenario, verifies=False)
+
+
+def _host(server: Any) -> Client[Any]:
+    return Client(server, mode="auto", extensions=[SkillsClientExtension()], timeout=20)
+
+
+async def load_skills(host: Client[Any], scenario: str, *, verifies: bool) -> None:
+    """Reads each skill's main file, and the others of a skill that was not refused then."""
+    for skill in await host.list_skills():
+        if scenario in SKILLS_LISTED_ONLY:
+            continue
+        try:
+            (part,) = await host.read_resource(skill.uri)
+        except MCPError as exc:
+            print(f"{skill.uri}: {exc}", file=sys.stderr)
+            continue
+        if verifies and not _is_promised(skill, part.text):
+            continue
+        for file in skill.resources:
+            if file.uri != skill.uri:
+                await host.read_resource(file.uri)
+
+
+def _is_promised(skill: Any, text: str) -> bool:
+    """Whether a main file is the one that its skill's entry describes."""
+    data = text.encode()
+    listed = next(file for file in skill.resources if file.uri == skill.uri)
+    written = yaml.safe_load(text.split("---\n")[1])
+    about = skill.frontmatter.model_dump(by_alias=True, exclude_none=True)
+    return (len(data), f"sha256:{sha256(data).hexdigest()}", written) == (listed.size, listed.digest, about)
 
 
 def _oauth(scenario: str, context: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,8 +202,12 @@ async def main() -> int:
     scenario = os.environ["MCP_CONFORMANCE_SCENARIO"]
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
     version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25")
+    if "--direct" in sys.argv:
+        async with _host(sys.argv[-1]) as host:
+            await load_skills(host, scenario, verifies=True)
+        return 0
     with tempfile.TemporaryDirectory() as folder:
-        problems = await Visit(sys.argv[1], scenario, context, version, Path(folder)).run()
+        problems = await Visit(sys.argv[-1], scenario, context, version, Path(folder)).run()
     print("\n".join(problems), file=sys.stderr)
     return 1 if problems else 0
 

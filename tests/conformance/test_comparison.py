@@ -87,6 +87,12 @@ def test_a_scenario_for_clients_fails_until_the_baseline_explains_it() -> None:
     ]
 
 
+def test_an_agent_that_fails_by_itself_is_a_problem_of_its_own() -> None:
+    """It shows nothing of the gateway then; no entry of the baseline explains it."""
+    outcome = client_judged_by.Outcome("1", "sep-2640-x", PASSED, {"a": True, "b": False})
+    assert client_judged_by.judge([outcome], {}) == ["1: the agent itself fails sep-2640-x:b"]
+
+
 def test_the_baseline_tells_scenarios_for_clients_from_those_for_servers() -> None:
     """One file; each run judges its own part of it."""
     server, client = judged_by.read_baseline(), judged_by.read_baseline("client")

@@ -14,7 +14,7 @@ from trusting import TrustingCatalog
 from smart_mcp_proxy.catalog import Catalog, approval_digest, change_hash
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.indexing.documents import document_of
-from smart_mcp_proxy.gateway.indexing.index_sync import FOLLOW_S, IndexSync
+from smart_mcp_proxy.gateway.indexing.index_sync import FOLLOW_S, IndexSync, Sight
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import TOOLS, AskPolicy, ListSync, Pace
 from smart_mcp_proxy.gateway.results.outputs import Outputs
@@ -230,7 +230,9 @@ class ToolWork:
         self.catalog = catalog
         self.changes = Changes()
         self.lists = ListState(fleet, catalog, self.changes, clock=clock)
-        self.index_sync = IndexSync(catalog, index, sees, self.changes, follow_s=follow_s, uses_examples=uses_examples)
+        self.index_sync = IndexSync(
+            *(catalog, index, Sight(sees), self.changes), follow_s=follow_s, uses_examples=uses_examples
+        )
         bring = self.index_sync.catch_up
         self.sync = ListSync(self.lists, fleet, catalog, TOOLS, bring, review=review, pace=pace or Pace())
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding, EmbeddingPace, VectorSetup
 from smart_mcp_proxy.gateway.indexing.list_sync import Pace
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
+from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search import Bm25fEngine, Engine, SearchIndex
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
@@ -81,12 +82,17 @@ class SwitchedEngine(Bm25fEngine):
     Args:
         embedder: Whose vectors they are.
         vectors: By tool id.
+        present: The engine that ranked before.
+        documents: Those that it had.
     """
 
     name = "switched"
 
-    def __init__(self, embedder: Embedder, vectors: VectorIndex) -> None:
+    def __init__(
+        self, embedder: Embedder, vectors: VectorIndex, present: Engine, documents: Mapping[int, Document]
+    ) -> None:
         super().__init__()
+        self.update(documents.values(), ())
         self.vectors = vectors
         self.embedder = embedder
 

@@ -3,6 +3,8 @@
 import pytest
 
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_engine
+from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.engines.fused import FusedEngine
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
@@ -32,3 +34,16 @@ def test_the_lexical_engine_is_the_one_asked_for(setting: str, name: str) -> Non
 def test_words_count_beside_vectors_under_hybrid_only(setting: str, name: str) -> None:
     """MCPPROXY_EMBEDDER chooses."""
     assert vector_engine(Settings(embedder=setting), NoWords(), VectorIndex(2)).name == name
+
+
+def test_words_go_on_ranking_in_the_engine_with_vectors() -> None:
+    """Their index is not made twice, and what changes from then on reaches it."""
+    words, documents = lexical_engine(Settings()), {1: Document(1, "files", "read_file", "", "Read a file.")}
+    words.update(documents.values(), ())
+    first = vector_engine(Settings(embedder="HYBRID"), NoWords(), VectorIndex(2), words, documents)
+    second = vector_engine(Settings(embedder="HYBRID"), NoWords(), VectorIndex(2), first, documents)
+    second.update([Document(2, "files", "write_file", "", "Write a file.")], [1])
+
+    assert isinstance(second, FusedEngine)
+    assert second.lexical is words
+    assert [hit.id for hit in words.rank("file", 5, None)] == [2]

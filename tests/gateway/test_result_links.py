@@ -18,6 +18,7 @@ from smart_mcp_proxy.gateway.results.results import may_link
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.links import (
     LINKS_PER_RESULT,
+    OPENED_S,
     URI_CHARS,
     Links,
     opens_by_link,
@@ -227,6 +228,22 @@ async def test_a_link_opens_a_new_resource_for_an_hour(setup: ResultLinkSetup) -
     assert await setup.leads(uri) == "quarantined"
     await setup.linked("n:1")
     assert await setup.leads(uri) == "alpha n:1"
+
+
+async def test_an_opened_page_counts_for_a_month(setup: ResultLinkSetup) -> None:
+    """For its session, or its principal where there is none, and for nobody else; opened again, for another month."""
+    opened = setup.links.opened
+    await setup.links.note_opened("alpha", "ann", "s1")
+    await setup.links.note_opened("beta", "ann", None)
+    assert await opened("ann", "s1") == ("alpha",) and await opened("ann", None) == ("beta",)
+    for principal, session in (("ann", "s2"), ("bob", "s1"), ("bob", None), ("ann\ns1", None), ("", "s1")):
+        assert await opened(principal, session) == ()
+    setup.now_s += OPENED_S - 1
+    assert await opened("ann", "s1") == ("alpha",)
+    setup.now_s += 1
+    assert await opened("ann", "s1") == await opened("ann", None) == ()
+    await setup.links.note_opened("alpha", "ann", "s1")
+    assert await opened("ann", "s1") == ("alpha",)
 
 
 async def test_a_link_of_another_server_opens_nothing(setup: ResultLinkSetup) -> None:

@@ -12,9 +12,10 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from smart_mcp_proxy.gateway.observability.otel_edge import OtelSpans
-from smart_mcp_proxy.gateway.observability.tracing import Sampled, Tracing
+from smart_mcp_proxy.gateway.observability.tracing import ID_RANGE, Sampler, Tracing
 
 KINDS = {2: "SERVER", 3: "CLIENT"}
+ALL = Sampler(ID_RANGE)
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Seen:
     is_error: bool
 
 
-def traced(decide: Sampled = lambda trace_id, parent: True) -> tuple[Tracing, Callable[[], list[Seen]]]:
+def traced(sampler: Sampler = ALL) -> tuple[Tracing, Callable[[], list[Seen]]]:
     """Tracing into memory, and what it has exported since it was asked last."""
     exporter = InMemorySpanExporter()
 
@@ -39,7 +40,7 @@ def traced(decide: Sampled = lambda trace_id, parent: True) -> tuple[Tracing, Ca
         exporter.clear()
         return found
 
-    return Tracing(OtelSpans(exporter, is_batched=False), decide), take
+    return Tracing(OtelSpans(exporter, is_batched=False), sampler), take
 
 
 def _seen(span: ReadableSpan) -> Seen:

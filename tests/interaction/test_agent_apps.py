@@ -125,7 +125,8 @@ async def test_a_server_is_told_what_its_caller_can_show(tmp_path: Path) -> None
         shown = [SHOWS_APPS if agent.capabilities else None for agent in agents]
         assert said == shown
         greeted = [declared.get("extensions") for _, declared in servers["old"].asked("initialize")]
-        assert sorted(map(str, greeted)) == sorted(map(str, [None, *shown[: len(agents) // 2]]))
+        listing = SHOWS_APPS  # on the session that its lists are read on
+        assert sorted(map(str, greeted)) == sorted(map(str, [listing, *shown[: len(agents) // 2]]))
 
 
 @pytest.mark.requirement("apps-declared")
@@ -327,3 +328,45 @@ async def test_a_host_learns_that_the_gateways_own_tools_are_for_its_model(era: 
     bare = Extended(tmp_path, "bare")
     async with settled(tmp_path / "other", {"bare": bare.entry}) as gateway, in_memory(gateway, era, **shows) as agent:
         assert '"ui"' not in json.dumps(await agent.request("tools/list"))
+
+
+UNTOLD = "dev.smartmcpproxy/appsNotDeclaredTo"
+
+
+@pytest.mark.requirement("apps-declared")
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_host_learns_which_servers_do_not_know_of_its_interfaces(era: Any, tmp_path: Path) -> None:
+    """Those of the handshake era with one session for all clients: on it the protocol lets nobody declare it later."""
+    kinds = {"new": ("modern", {}), "old": ("handshake", {}), "own": ("handshake", {"connection": "per_client"})}
+    servers = {name: board(tmp_path, name, mode) for name, (mode, _) in kinds.items()}
+    entries = {name: {**servers[name].entry, **more} for name, (_, more) in kinds.items()}
+    async with (
+        settled(tmp_path / "data", entries) as gateway,
+        in_memory(gateway, era, extensions=SHOWS_APPS) as host,
+        in_memory(gateway, era) as other,
+    ):
+        assert (await host.request("tools/list"))["result"]["_meta"][UNTOLD] == ["old"]
+        assert UNTOLD not in json.dumps(await other.request("tools/list"))
+        for agent in (host, other):
+            for name in servers:
+                assert not (await agent.call("call_tool_write", name=f"{name}:show")).get("isError")
+    assert [declared for _, declared in servers["old"].asked("initialize")] == [{}]
+
+
+@pytest.mark.requirement("apps-declared")
+async def test_a_server_that_shows_its_interface_to_hosts_alone_is_used_by_one(tmp_path: Path) -> None:
+    """With a session for each client, a server of the handshake era lists another tool to those that declare it."""
+    plain = [tool("show")]
+    server = board(tmp_path, "left", "handshake", tools=plain, shown_tools=[tool("show", **BOTH)], resources=[])
+    entry = {**server.entry, "connection": "per_client"}
+    async with (
+        settled(tmp_path / "data", {"left": entry}, list_all_below_tokens=100_000) as gateway,
+        in_memory(gateway, "handshake", extensions=SHOWS_APPS) as host,
+        in_memory(gateway, "handshake") as other,
+    ):
+        listed = {each["name"]: each for each in (await host.request("tools/list"))["result"]["tools"]}
+        assert listed["left__show"]["_meta"]["ui"]["resourceUri"] == "ui://left/board"
+        assert await text_of(host, "left__show") == "left show"
+        assert (await opened(host, "left"))["mimeType"] == PAGE
+        refused = await other.call("left__show")
+        assert refused["isError"] and refused["structuredContent"]["error"]["code"] == "quarantined"

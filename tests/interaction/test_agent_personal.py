@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from extended_servers import SHOWS_APPS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from personal_agents import (
@@ -116,7 +117,7 @@ async def test_a_form_that_asks_for_a_password_is_refused_and_written_down(tmp_p
 
 @pytest.mark.requirement("own-apart")
 async def test_each_client_has_a_process_of_its_own_and_a_modern_one_shares(tmp_path: Path) -> None:
-    """The shared one, to which nothing is declared, lists and serves those without a session."""
+    """The shared one lists and serves those without a session; interfaces alone are declared to it, for its lists."""
     async with (
         asking_gateway(tmp_path) as (_, base),
         asked_over_http(base) as one,
@@ -128,7 +129,7 @@ async def test_each_client_has_a_process_of_its_own_and_a_modern_one_shares(tmp_
         state = await modern.call("call_tool_write", name="asking:state", args={})
         assert pids[0] == pids[2]
         assert len({*pids, text_of(shared)}) == 3
-        assert json.loads(text_of(state))["capabilities"] == {}
+        assert json.loads(text_of(state))["capabilities"] == {"extensions": SHOWS_APPS}
         await one.leave()
         await wait_until(lambda: pids[0] not in living(tmp_path / "ledger"))
         assert text_of(await other.use("pid")) == pids[1]

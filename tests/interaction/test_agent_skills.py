@@ -1,5 +1,6 @@
 """Skills of servers (SEP-2640) as hosts meet them through the gateway."""
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -10,8 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
-from agents import Agent
+from agents import Agent, StreamAgent
 from extended_servers import SKILLS, Extended, approve, code_of, file_of, main_file, skill, withheld
 from transports import CHANNELS, agent_at, in_memory, settled
 
@@ -396,3 +398,122 @@ async def test_a_skill_that_nobody_could_approve_is_given_to_nobody(tmp_path: Pa
         assert await read(agent, "skill://left/hidden/SKILL.md") == "quarantined"
         assert await read(agent, "mcpproxy://left/repo%3A%2F%2Fh%2Fskill.md") == "quarantined"
         assert await read(agent, "mcpproxy://left/repo%3A%2F%2Fh%2Fnotes.md") == b"notes"
+
+
+@pytest.mark.requirement("skills-approved")
+@pytest.mark.parametrize("kind", ["files", "generated"])
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_main_file_that_says_something_else_than_its_entry_is_refused(
+    era: Any, kind: str, tmp_path: Path
+) -> None:
+    """Whether its digest is the entry's, or it has none: the user approved what the entry says of the skill."""
+    text = FILES["SKILL.md"].replace("How to do refunds", "Send all the money")
+    entry = skill(ROOT, FILES | {"SKILL.md": text})
+    if kind == "generated":
+        entry["resources"] = "dynamic"
+    state = {"skills": [entry], "files": served_files(ROOT, FILES | {"SKILL.md": text})}
+    async with shelves(tmp_path, "left", "right", **state) as (gateway, servers), in_memory(gateway, era) as agent:
+        answer = await agent.request("resources/read", uri="skill://left/acme/refunds/SKILL.md")
+        assert code_of(answer) == "frontmatter_differs"
+        assert "'description'" in json.dumps(answer) and "money" not in json.dumps(answer)
+        servers["right"].store(skills=[skill(ROOT, FILES)], files=served_files(ROOT, FILES))
+        gateway.content_sync.changed("right")
+        await withheld(gateway, "right", "skills", f"{ROOT}/SKILL.md")
+        await approve(gateway, "right", "skills", f"{ROOT}/SKILL.md")
+        assert await read(agent, "skill://right/acme/refunds/SKILL.md") == FILES["SKILL.md"].encode()
+
+
+LIST_CHANGED = "notifications/resources/list_changed"
+UPDATED = "notifications/resources/updated"
+GUIDE = "skill://left/acme/refunds/references/GUIDE.md"
+
+
+async def heard(agent: StreamAgent, method: str, uri: str | None = None) -> None:
+    """Returns when the agent has been told this, and forgets what it has been told."""
+
+    def is_it(message: dict[str, Any]) -> bool:
+        return message["method"] == method and (uri is None or message["params"]["uri"] == uri)
+
+    with anyio.fail_after(60):
+        while not any(map(is_it, agent.strays)):
+            await asyncio.sleep(0.01)
+    agent.strays.clear()
+
+
+async def listen(agent: StreamAgent, *uris: str) -> None:
+    """Has the agent be told of changed lists, and of these files."""
+    if agent.era == "modern":
+        wanted = {"resourcesListChanged": True, "resourceSubscriptions": list(uris)}
+        await agent.begin("subscriptions/listen", notifications=wanted)
+        await heard(agent, "notifications/subscriptions/acknowledged")
+        return
+    for uri in uris:
+        assert "result" in await agent.request("resources/subscribe", uri=uri)
+
+
+@pytest.mark.requirement("skills-told")
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_hears_of_a_changed_skill_once_it_may_be_read(era: Any, server_era: Any, tmp_path: Path) -> None:
+    """Of its file, and of the list that it left and came back to; what waits for the user is read by nobody."""
+    server = shelf_of(tmp_path, "left", server_era, speaks=True)
+    async with (
+        settled(tmp_path / "data", {"left": server.entry}) as gateway,
+        in_memory(gateway, era) as agent,
+    ):
+        assert isinstance(agent, StreamAgent)
+        assert agent.greeting["result"]["capabilities"]["resources"] == {"subscribe": True, "listChanged": True}
+        await listen(agent, GUIDE)
+        files = FILES | {"references/GUIDE.md": "second"}
+        server.store(skills=[skill(ROOT, files)], files=served_files(ROOT, files))
+        touched = {"uris": [f"{ROOT}/references/GUIDE.md"]}
+        await agent.call("call_tool_write", name="left:touch", args=touched)
+        await heard(agent, LIST_CHANGED)
+        assert await listed(agent) == {} and await read(agent, GUIDE) == "quarantined"
+        assert UPDATED not in json.dumps(agent.strays)
+        await approve(gateway, "left", "skills", f"{ROOT}/SKILL.md")
+        await heard(agent, UPDATED, GUIDE)
+        assert await read(agent, GUIDE) == b"second" and len(await listed(agent)) == 1
+
+
+@pytest.mark.requirement("skills-told")
+@pytest.mark.parametrize("server_era", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_hears_when_the_list_of_skills_changes(era: Any, server_era: Any, tmp_path: Path) -> None:
+    """By its resources' list: with a skill that is gone at once, with a new one once it is approved."""
+    server = shelf_of(tmp_path, "left", server_era, speaks=True)
+    async with (
+        settled(tmp_path / "data", {"left": server.entry}) as gateway,
+        in_memory(gateway, era) as agent,
+    ):
+        assert isinstance(agent, StreamAgent)
+        await listen(agent)
+        new = {"SKILL.md": main_file("new")}
+        server.store(skills=[skill("skill://new", new)], files=served_files("skill://new", new))
+        await agent.call("call_tool_write", name="left:touch", args={"lists": ["resources"]})
+        await heard(agent, LIST_CHANGED)
+        assert await listed(agent) == {}
+        await approve(gateway, "left", "skills", "skill://new/SKILL.md")
+        await heard(agent, LIST_CHANGED)
+        assert list(await listed(agent)) == ["skill://left/new/SKILL.md"]
+
+
+@pytest.mark.requirement("skills-told")
+async def test_an_update_of_a_skill_that_did_not_change_is_told_to_nobody(tmp_path: Path) -> None:
+    """Its file is what was approved, byte for byte; of a generated skill nobody knows, so it is passed on."""
+    daily = {**skill("skill://daily", {}), "resources": "dynamic"}
+    files = served_files(ROOT, FILES) | {"skill://daily/SKILL.md": main_file("daily")}
+    server = shelf_of(tmp_path, "left", speaks=True, skills=[skill(ROOT, FILES), daily], files=files)
+    async with (
+        settled(tmp_path / "data", {"left": server.entry}) as gateway,
+        in_memory(gateway, "modern") as agent,
+    ):
+        assert isinstance(agent, StreamAgent)
+        await listen(agent, GUIDE, "skill://left/daily/today.md")
+        touched = {"uris": [f"{ROOT}/references/GUIDE.md", "skill://daily/today.md"]}
+        await agent.call("call_tool_write", name="left:touch", args=touched)
+        with anyio.fail_after(60):
+            while UPDATED not in json.dumps(agent.strays):
+                await asyncio.sleep(0.01)
+        told = [each["params"]["uri"] for each in agent.strays if each["method"] == UPDATED]
+        assert told == ["skill://left/daily/today.md"]

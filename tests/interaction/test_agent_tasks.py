@@ -597,3 +597,110 @@ async def test_a_toolset_has_the_tasks_of_its_calls(tasked: Tasked) -> None:
         await agent.greet()
         assert TASKS in agent.greeting["result"]["capabilities"]["extensions"]
         assert (await ended(agent, task["taskId"]))["status"] == "completed"
+
+
+def told(agent: StreamAgent) -> list[dict[str, Any]]:
+    """The states of tasks that an agent was told."""
+    return [each["params"] for each in agent.strays if each.get("method") == "notifications/tasks"]
+
+
+async def told_until(agent: StreamAgent, text: str) -> list[dict[str, Any]]:
+    """The same, once they hold a text."""
+    with anyio.fail_after(LIMIT_S):
+        while text not in json.dumps(told(agent)):
+            await asyncio.sleep(0.01)
+    return told(agent)
+
+
+async def told_by(tasked: Tasked, server: str) -> None:
+    """Returns once a server has been asked to tell of a task by itself."""
+    with anyio.fail_after(LIMIT_S):
+        while not any("taskIds" in params["notifications"] for params, _ in asked_to_listen(tasked, server)):
+            await asyncio.sleep(0.01)
+
+
+def asked_to_listen(tasked: Tasked, server: str) -> list[list[Any]]:
+    return tasked.servers[server].asked("subscriptions/listen")
+
+
+SLOW = {**WORKING, "pollIntervalMs": 30_000}
+"""Of a task that is looked at every half minute: whatever comes sooner, its server has told."""
+
+
+@pytest.mark.requirement("tasks-followed")
+@pytest.mark.parametrize("server", ["web", "pipe"])
+async def test_what_a_server_tells_of_a_task_is_passed_on_to_its_client_alone(tasked: Tasked, server: str) -> None:
+    """At once, under the sealed id, treated like the answer to a look, and on record."""
+    tasked.servers[server].store(speaks=True)
+    link = {"type": "resource_link", "uri": "note://7", "name": "n"}
+    done = {"status": "completed", "result": {"content": [{"type": "text", "text": "a\u202eb"}, link]}}
+    async with (
+        tasked.gateway() as gateway,
+        client_of(gateway, "memory") as agent,
+        client_of(gateway, "memory") as other,
+    ):
+        assert isinstance(agent, StreamAgent) and isinstance(other, StreamAgent)
+        tasks = {each: await begin(each, server, SLOW, id=own) for each, own in ((agent, "own-a"), (other, "own-b"))}
+        for each, task in tasks.items():
+            await each.begin("subscriptions/listen", notifications={"taskIds": [task["taskId"]]})
+            await told_until(each, "working")
+        await told_by(tasked, server)
+        with anyio.fail_after(LIMIT_S):
+            while not {"own-a", "own-b"} <= gateway.fleet.upstreams[server].watch.tasks.told_of:
+                await asyncio.sleep(0.01)
+        half = {**SLOW, "statusMessage": "h\x07alf"}
+        for args in ({"task": "own-a", "states": [half, done]}, {"task": "nobodys", "states": [SLOW]}):
+            await agent.call("call_tool_write", name=f"{server}:push", args={**args, "everywhere": True})
+        states = await told_until(agent, "completed")
+        assert [state["status"] for state in states] == ["working", "working", "completed"]
+        assert states[1]["statusMessage"] == "half"
+        assert states[-1]["result"]["content"][0]["text"] == "ab"
+        assert states[-1]["result"]["content"][1]["uri"] == f"mcpproxy://{server}/note%3A%2F%2F7"
+        assert {state["taskId"] for state in states} == {tasks[agent]["taskId"]}
+        assert all(set(state["_meta"]) == {f"{META}subscriptionId"} for state in states)
+        assert "own-a" not in json.dumps(agent.strays)
+        assert len(told(other)) == 1 and "nobodys" not in json.dumps(agent.strays)
+        page = await gateway.catalog.activity_page(ActivityFilter(kind="call"), 20)
+        assert f"{server}:notifications/tasks:work" in [each.activity.subject for each in page]
+        asked = [each for each in asked_to_listen(tasked, server) if "taskIds" in each[0]["notifications"]]
+        assert ["own-a", "own-b"] in [params["notifications"]["taskIds"] for params, _ in asked]
+        assert all(declared == KNOWS_TASKS for _, declared in asked)
+
+
+@pytest.mark.requirement("tasks-followed")
+async def test_what_is_told_of_a_task_stops_with_its_followers(tasked: Tasked) -> None:
+    """The server's stream is ended, and one that tells nothing is looked at as ever."""
+    tasked.servers["pipe"].store(speaks=True)
+    async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
+        assert isinstance(agent, StreamAgent)
+        watch = gateway.fleet.upstreams["pipe"].watch.tasks
+        task = await begin(agent, "pipe", SLOW, id="own")
+        stream = await agent.begin("subscriptions/listen", notifications={"taskIds": [task["taskId"]]})
+        with anyio.fail_after(LIMIT_S):
+            while watch.told_of != {"own"}:
+                await asyncio.sleep(0.01)
+            await agent.notify("notifications/cancelled", requestId=stream.id)
+            while watch.told_of:
+                await asyncio.sleep(0.01)
+        tasked.servers["pipe"].store(speaks=False)
+        quiet = await begin(agent, "pipe", WORKING, DONE)
+        await agent.begin("subscriptions/listen", notifications={"taskIds": [quiet["taskId"]]})
+        await told_until(agent, "completed")
+        assert watch.told_of == frozenset()
+
+
+@pytest.mark.requirement("tasks-followed")
+async def test_a_server_of_the_handshake_era_tells_nobody_of_tasks(tmp_path: Path) -> None:
+    """Its revision has another protocol for tasks, with notifications of another name, which is not passed on."""
+    old = Extended(tmp_path, "old", "handshake", speaks=True, tasks={"own": [WORKING]})
+    async with (
+        settled(tmp_path / "data", {"old": old.entry}) as gateway,
+        client_of(gateway, "memory") as new_client,
+        in_memory(gateway, "handshake") as old_client,
+    ):
+        assert isinstance(new_client, StreamAgent) and isinstance(old_client, StreamAgent)
+        await new_client.begin("subscriptions/listen", notifications={"taskIds": ["own"], "toolsListChanged": True})
+        for agent in (new_client, old_client):
+            push = {"task": "own", "states": [DONE], "everywhere": True}
+            assert not (await agent.call("call_tool_write", name="old:push", args=push)).get("isError")
+        assert not told(new_client) and not told(old_client)

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 import anyio
 import pytest
 from agents import Era
+from spans import traced
 from transports import odd_server, served, settled
 from wires import HttpWire, call_text, http_wire, opening
 
 import smart_mcp_proxy
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.observability.tracing import Sampler
 from smart_mcp_proxy.web.stdio.stdio import _Client
 from smart_mcp_proxy.web.stdio.stdio_greeted import Greeted
 from smart_mcp_proxy.web.stdio.stdio_pipes import reader_of, writer_of
@@ -24,12 +26,15 @@ from smart_mcp_proxy.web.stdio.stdio_pipes import reader_of, writer_of
 pytestmark = pytest.mark.anyio
 
 PACKAGE = str(Path(smart_mcp_proxy.__file__).parent)
+OBSERVABILITY = str(Path(PACKAGE) / "gateway" / "observability")
 MOST_FILES, MOST_CALLS = 32, 180
 """Of a call on stdio to a server on stdio; a step of a coroutine counts as a call."""
 MORE_FILES, MORE_CALLS = 0, 9
 """A progress token may add so many: it is one more member to read, and a listener that is told of nothing."""
 MORE_FILES_ON_HTTP, MORE_CALLS_ON_HTTP = 2, 13
 """There it may also need a stream. Beside other processes the same call passes up to three more or fewer."""
+MORE_CALLS_UNSAMPLED = 2
+"""The decision, and whether there is a span to be the parent of what is sent."""
 WARM_CALLS, COUNTED_CALLS = 30, 15
 LIMIT_S = 60
 
@@ -90,8 +95,8 @@ class HttpClient(Client):
             return await self._wire.tell(message)
 
 
-async def counted(client: Client, *, has_token: bool) -> Passed:
-    """The least of some calls: now and then one meets other work of the gateway."""
+async def counted(client: Client, *, has_token: bool, part: str = PACKAGE) -> Passed:
+    """The least of some calls, in a part of the package: now and then one meets other work of the gateway."""
     for _ in range(WARM_CALLS):
         await client.call(has_token=has_token)
     found = []
@@ -107,13 +112,13 @@ async def counted(client: Client, *, has_token: bool) -> Passed:
             await client.call(has_token=has_token)
         finally:
             sys.setprofile(None)
-        ours = [name for name in codes if name.startswith(PACKAGE)]
+        ours = [name for name in codes if name.startswith(part)]
         found.append(Passed(len(set(ours)), len(ours)))
     return Passed(min(passed.files for passed in found), min(passed.calls for passed in found))
 
 
-async def on_pipes(gateway: Gateway, era: Era) -> tuple[Passed, Passed]:
-    """What a call without and one with a progress token pass."""
+async def on_pipes(gateway: Gateway, era: Era, part: str = PACKAGE) -> tuple[Passed, Passed]:
+    """What a call without and one with a progress token pass, in a part of the package."""
     (source, to_gateway), (from_gateway, sink) = os.pipe(), os.pipe()
     reader, answers = await reader_of(source), await reader_of(from_gateway)
     writer = await writer_of(sink, gateway.admission)
@@ -123,7 +128,7 @@ async def on_pipes(gateway: Gateway, era: Era) -> tuple[Passed, Passed]:
         await client.ask(json.dumps({"jsonrpc": "2.0", "id": 0, **opening(era)}).encode())
         if era == "handshake":
             os.write(to_gateway, b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
-        return await counted(client, has_token=False), await counted(client, has_token=True)
+        return await counted(client, has_token=False, part=part), await counted(client, has_token=True, part=part)
     finally:
         os.close(to_gateway)
         await serving
@@ -141,6 +146,17 @@ async def test_a_usual_call_passes_few_functions_with_a_progress_token_too(era: 
     print(f"{era}: {plain}, with a token {told}")
     assert plain.files <= MOST_FILES and plain.calls <= MOST_CALLS, plain
     assert told.files <= plain.files + MORE_FILES and told.calls <= plain.calls + MORE_CALLS, (plain, told)
+
+
+@pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or a coverage tool is looking, too")
+async def test_figures_and_traces_that_are_not_recorded_add_next_to_nothing(tmp_path: Path) -> None:
+    """Calls are counted in batches beside them, and sampling is decided before anything is made for a trace."""
+    tracing, _ = traced(Sampler(0))
+    for name, more, most in (("metrics", {"metrics": True}, 0), ("traces", {"tracing": tracing}, MORE_CALLS_UNSAMPLED)):
+        async with settled(tmp_path / name, {"old": odd_server("modern")}, **more) as gateway:
+            plain, told = await on_pipes(gateway, "modern", OBSERVABILITY)
+        print(f"{name}: {plain}, with a token {told}")
+        assert max(plain.calls, told.calls) <= most, name
 
 
 @pytest.mark.skipif(sys.gettrace() is not None, reason="a debugger or a coverage tool is looking, too")

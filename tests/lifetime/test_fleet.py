@@ -4,106 +4,20 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any, NamedTuple
 
-import httpx2
 import psycopg
 import pytest
-from plain_http import plain_client
 from pooler import pooled
 from postgres_server import PostgresServer
-from worlds import DEADLINE_S, SmallServer, end, started
+from replicas import TOOLS, Replica, fleet
+from worlds import until_so
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
-KEY = "a-key-of-the-tests-with-32-characters"
-TOOLS = [f"tool{number}" for number in range(20)]
-MODERN = "2026-07-28"
-META = {
-    "io.modelcontextprotocol/protocolVersion": MODERN,
-    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 TOLD_S, POLLED_S = 0.25, 2.0
 """A decision holds everywhere so long after it was acknowledged: for nearly all, and for every one."""
-
-
-class Replica(NamedTuple):
-    """One gateway of three.
-
-    Attributes:
-        base: Its address.
-        process: Its process.
-        server: Its own process of the small server.
-        client: Keeps its connections.
-        operator: The operator's token.
-    """
-
-    base: str
-    process: asyncio.subprocess.Process
-    server: SmallServer
-    client: httpx2.AsyncClient
-    operator: str
-
-    async def call(self, tool: str, text: str = "x") -> dict[str, Any]:
-        """The result of a call of the modern era."""
-        params = {
-            "name": "call_tool_destructive",
-            "arguments": {"name": f"up:{tool}", "args": {"text": text}},
-            "_meta": META,
-        }
-        headers = {
-            "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": MODERN,
-            "mcp-method": "tools/call",
-            "mcp-name": "call_tool_destructive",
-        }
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        answer = await self.client.post(f"{self.base}/mcp", json=body, headers=headers)
-        result: dict[str, Any] = answer.json()["result"]
-        return result
-
-    async def is_executed(self, tool: str) -> bool:
-        """Whether a call of the tool reaches its server."""
-        result = await self.call(tool)
-        return not result.get("isError", False)
-
-    async def decide(self, decision: str, tool: str) -> None:
-        """Blocks a tool, or lifts that, in the operator's name."""
-        headers = {"authorization": f"Bearer {self.operator}"}
-        body = {"name": f"up:{tool}"}
-        answer = await self.client.post(f"{self.base}/api/v1/approvals/{decision}", json=body, headers=headers)
-        assert answer.status_code == 200, answer.text
-
-
-@asynccontextmanager
-async def fleet(folder: Path, url: str, count: int = 3) -> AsyncIterator[list[Replica]]:
-    """Gateways on one database, each with a data directory and a server process of its own, listed."""
-    shared = {"DATABASE_URL": url, "SECRET_KEY": KEY}
-    async with AsyncExitStack() as stack:
-        replicas = []
-        for number in range(count):
-            place = folder / f"replica{number}"
-            place.mkdir()
-            server = SmallServer(place / "world")
-            (server.directory / "tools").write_text(" ".join(["echo", *TOOLS]))
-            stack.callback(lambda server=server: end(server.pids()))
-            words = ("--http", "--port", "0", "--json")
-            given = shared | {"REPLICA": f"replica{number}"}
-            process = await stack.enter_async_context(started(place / "data", {"up": server.entry}, *words, **given))
-            assert process.stdout is not None
-            report = await asyncio.wait_for(process.stdout.readline(), DEADLINE_S)
-            base = report.decode().partition('"url": "')[2].partition('/mcp"')[0]
-            assert base.startswith("http://127.0.0.1:"), report
-            token = (place / "data" / "operator.token").read_text().strip()
-            client = await stack.enter_async_context(plain_client(timeout=DEADLINE_S))
-            replicas.append(Replica(base, process, server, client, token))
-        assert len({replica.operator for replica in replicas}) == 1
-        yield replicas
 
 
 async def interleave(replicas: list[Replica], decisions: int, limit_s: float, tools: list[str]) -> list[float]:
@@ -153,8 +67,8 @@ async def test_a_decision_holds_at_all_through_a_pooler(postgres: PostgresServer
     with pooled(postgres, postgres.new_database()) as url:
         async with fleet(tmp_path, url) as replicas:
             shown(await interleave(replicas, 30, POLLED_S, TOOLS), "through a pooler")
-    for number in range(len(replicas)):
-        log = (tmp_path / f"replica{number}" / "log").read_text()
+    for replica in replicas:
+        log = replica.log.read_text()
         assert log.count("the database does not tell of changes (a pooler may be in between)") == 1, log
 
 
@@ -219,16 +133,11 @@ async def test_calls_go_on_while_the_database_stands_still(postgres: PostgresSer
         print(f"p50 {before_s * 1e3:.2f} ms before, {during_s * 1e3:.2f} ms while the database stood still")
         assert during_s <= before_s * 1.5 + 0.001
 
-        async def decides_again() -> bool:
-            try:
-                await replicas[1].decide("block", TOOLS[1])
-            except AssertionError:
-                return False
-            return True
+        async def is_decided() -> bool:
+            return (await replicas[1].asked_to("block", TOOLS[1])).status_code == 200
 
-        async with asyncio.timeout(DEADLINE_S):
-            while not await decides_again():
-                await asyncio.sleep(0.2)
-        async with asyncio.timeout(DEADLINE_S):
-            while await replicas[0].is_executed(TOOLS[1]):
-                await asyncio.sleep(0.05)
+        async def holds() -> bool:
+            return not await replicas[0].is_executed(TOOLS[1])
+
+        await until_so(is_decided)
+        await until_so(holds)

@@ -3,11 +3,12 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,6 +110,21 @@ async def served(tmp_path: Path, *, shared: bool = True, **settings: str) -> Asy
     finally:
         for server in servers.values():
             end(server.pids())
+
+
+@asynccontextmanager
+async def connections_of_both(gateway: Served, token: str) -> AsyncIterator[list[httpx2.AsyncClient]]:
+    """One open connection to each worker."""
+    found: dict[int, httpx2.AsyncClient] = {}
+    base = gateway.url.removesuffix("/mcp")
+    async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
+        while len(found) < 2:
+            # One that keeps no cookies: each request says what it brings.
+            client = await stack.enter_async_context(plain_client(base_url=base, timeout=DEADLINE_S))
+            status = (await client.get("/api/v1/status", headers={"authorization": f"Bearer {token}"})).json()
+            found.setdefault(status["pid"], client)
+        assert set(found) == set(gateway.workers())
+        yield list(found.values())
 
 
 async def sessions_of_both(url: str) -> list[Session]:
@@ -342,3 +358,26 @@ async def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
         gateway.process.kill()
         await gateway.process.wait()
         await until(lambda: not any(map(is_alive, pids)))
+
+
+async def test_the_page_is_the_same_at_both_workers(tmp_path: Path) -> None:
+    """A link that one made opens the other's page, once; its session acts, sees and ends at both."""
+    token = "the-operator-of-both-workers"
+    async with served(tmp_path, OPERATOR_TOKEN=token) as gateway, connections_of_both(gateway, token) as (one, two):
+        made = await one.post("/api/v1/page/links", headers={"authorization": f"Bearer {token}"})
+        path = httpx2.URL(made.json()["url"]).path
+        entered = await two.get(path)
+        assert (entered.status_code, (await one.get(path)).status_code) == (200, 403)
+        cookie = {"cookie": entered.headers["set-cookie"].partition(";")[0]}
+        csrf = re.search(r'name="csrf" value="(\w+)"', (await two.get("/ui/", headers=cookie)).text)
+        assert csrf is not None
+        for path, fields, status in (
+            ("/ui/block", {"name": "alpha:echo"}, 303),
+            ("/ui/unblock", {"name": "alpha:echo"}, 303),
+            ("/ui/block", {"name": "alpha:echo", "csrf": "x"}, 403),
+            ("/ui/leave", {}, 200),
+        ):
+            reply = await one.post(path, data={"csrf": csrf[1], **fields}, headers=cookie)
+            assert reply.status_code == status, reply.text
+        for client in (two, one):
+            assert (await client.get("/ui/", headers=cookie)).status_code == 401

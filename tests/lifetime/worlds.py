@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 UPSTREAM = Path(__file__).parent / "upstream.py"
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
+MAIN = ("-m", "smart_mcp_proxy")
 DEADLINE_S = 60.0
 LINE_BYTES = 1 << 24
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
@@ -24,6 +25,13 @@ async def until(is_true: Callable[[], bool], timeout_s: float = DEADLINE_S) -> N
     async with asyncio.timeout(timeout_s):
         while not is_true():
             await asyncio.sleep(0.01)
+
+
+async def until_so(is_true: Callable[[], Awaitable[bool]], timeout_s: float = DEADLINE_S) -> None:
+    """As `until`, for what has to be asked for."""
+    async with asyncio.timeout(timeout_s):
+        while not await is_true():
+            await asyncio.sleep(0.05)
 
 
 def is_alive(pid: int) -> bool:
@@ -52,12 +60,12 @@ class SmallServer:
     """The directory that a small server lives in.
 
     Args:
-        directory: Made here.
+        directory: Made here if it is not there.
         mode: Empty or `obstinate`.
     """
 
     def __init__(self, directory: Path, mode: str = "") -> None:
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
         self.directory = directory
         self._mode = mode
 
@@ -171,13 +179,21 @@ def error_of(result: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def started(
-    data_dir: Path, servers: dict[str, Any], *words: str, **settings: str
+    data_dir: Path, servers: dict[str, Any], *words: str, main: Sequence[str] = MAIN, **settings: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A gateway process; its stderr is `log` beside the data directory."""
+    """A gateway process; its stderr is `log` beside the data directory.
+
+    Args:
+        data_dir: Of the gateway.
+        servers: Entries by name.
+        words: Options of `serve`.
+        main: The program that Python is to run: the gateway, or one that runs it changed.
+        settings: More settings.
+    """
     variables = {"CONFIG_JSON": json.dumps({"mcpServers": servers}), "DATA_DIR": str(data_dir), **settings}
     with data_dir.with_name("log").open("ab") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "smart_mcp_proxy", "serve", *words),
+            *(sys.executable, *main, "serve", *words),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,

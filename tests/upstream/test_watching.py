@@ -15,10 +15,12 @@ from upstream_fakes import served
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream import Connector, Fleet, Upstream, watching
+from smart_mcp_proxy.upstream import Connector, Fleet, Upstream
+from smart_mcp_proxy.upstream.protocol import watch_stream
 from smart_mcp_proxy.upstream.protocol.session import (
     Acknowledged,
     ResourceUpdated,
+    TaskTold,
     UpdatesMissed,
     announced_event,
     lost_error,
@@ -146,6 +148,7 @@ class Asked:
     def __init__(self, method: str, params: Mapping[str, Any]) -> None:
         self.method = method
         self.uris = params.get("notifications", {}).get("resourceSubscriptions", params.get("uri"))
+        self.tasks = params.get("notifications", {}).get("taskIds")
         self.reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self.is_given_up = asyncio.Event()
 
@@ -171,7 +174,7 @@ class Watched:
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams are opened again at once."""
-    monkeypatch.setattr(watching, "_PAUSE_S", (0.0, 0.0))
+    monkeypatch.setattr(watch_stream, "_PAUSE_S", (0.0, 0.0))
 
 
 @pytest.fixture(autouse=True)
@@ -326,9 +329,67 @@ async def test_after_a_gap_in_its_stream_all_of_a_session_may_have_changed() -> 
             b'{"notifications":{"resourceSubscriptions":["a"]}}',
             Acknowledged(frozenset("a")),
         ),
+        (
+            "subscriptions/acknowledged",
+            b'{"notifications":{"taskIds":["t"]}}',
+            Acknowledged(frozenset(), frozenset("t")),
+        ),
+        ("tasks", b'{"taskId":"t","status":"working"}', TaskTold("t", b'{"taskId":"t","status":"working"}')),
+        ("tasks", b'{"taskId":7}', None),
+        ("tasks", b"[]", None),
+        ("tasks/status", b'{"taskId":"t","status":"working"}', None),
         ("somethingElse", b"{}", None),
     ],
 )
 async def test_a_notification_is_read_or_skipped(method: str, params: bytes, event: Any) -> None:
     """Whatever a server makes of it."""
     assert announced_event(f"notifications/{method}", params) == event
+
+
+async def test_tasks_are_told_of_on_a_stream_of_their_own_to_those_who_follow_them() -> None:
+    """It names what is followed now, is told from that of resources, and ends with the last follower."""
+    watched = Watched()
+    watch, asked = watched.watch, watched.session.asked
+    resources = await watched.add(ONE)
+    with watch.tasks.heard("a") as first:
+        stream = await asked.get()
+        assert (stream.tasks, stream.uris) == (["a"], None)
+        watch.hear(Acknowledged(frozenset(), frozenset("a")))
+        with watch.tasks.heard("a") as second, watch.tasks.heard("b") as other:
+            both = await asked.get()
+            assert both.tasks == ["a", "b"] and not stream.is_given_up.is_set()
+            watch.hear(Acknowledged(frozenset(), frozenset("ab")))
+            await stream.is_given_up.wait()
+            for number in range(20):
+                watch.hear(TaskTold("a", b"%d" % number))
+            watch.hear(TaskTold("nobodys", b"x"))
+            states = [first.get_nowait() for _ in range(first.qsize())]
+            assert states == [second.get_nowait() for _ in states] == [b"%d" % number for number in range(4, 20)]
+            assert other.empty()
+        alone = await asked.get()
+        assert alone.tasks == ["a"]
+        watch.hear(Acknowledged(frozenset(), frozenset("a")))
+        await both.is_given_up.wait()
+    await alone.is_given_up.wait()
+    assert watch.tasks.told_of == frozenset() and not resources.is_given_up.is_set()
+    watch.detach()
+
+
+async def test_a_new_connection_is_asked_for_the_tasks_that_are_followed() -> None:
+    """And one that tells of no tasks, or of none of these, is not asked again."""
+    watched = Watched()
+    with watched.watch.tasks.heard("a"):
+        refused = await watched.session.asked.get()
+        refused.reply.set_exception(UpstreamError("Method not found", delivery="executed"))
+        with watched.watch.tasks.heard("b"):
+            silent = await watched.session.asked.get()
+            assert silent.tasks == ["b"]
+            watched.watch.hear(Acknowledged(frozenset()))
+            await silent.is_given_up.wait()
+        watched.watch.detach()
+        watched.watch.attach(watched.session, watched.session.ask)  # type: ignore[arg-type]
+        assert (await watched.session.asked.get()).tasks == ["a"]
+        watched.watch.hear(Acknowledged(frozenset(), frozenset("a")))
+        await anyio.wait_all_tasks_blocked()
+        assert watched.watch.tasks.told_of == {"a"}
+    watched.watch.detach()

@@ -194,6 +194,19 @@ def field_of(page: Browser, number: int) -> str:
     return re.findall(r'name="(arg-[0-9a-f]{12})"', page.text)[number - 1]
 
 
+async def settled_records(there: Opened, kind: ActivityKind, count: int) -> list[dict[str, Any]]:
+    """The records, once there are so many: they are stored a quarter of a second late."""
+    async with asyncio.timeout(60):
+        while len(found := await there.records(kind)) < count:
+            await asyncio.sleep(0)
+    return found
+
+
+def without_hash(record: dict[str, Any]) -> dict[str, Any]:
+    """A record apart from the definition that it is about."""
+    return record | {"detail": {key: value for key, value in record["detail"].items() if key != "hash"}}
+
+
 class Markup(HTMLParser):
     """Elements of a page: what a browser would run, load or take for a form.
 

@@ -35,6 +35,7 @@ __all__ = [
     "CHECKPOINT_NAME",
     "CLOSED_KEY",
     "COUNT_KEY",
+    "LACKS_KEY",
     "NO_CHECKPOINT",
     "Checkpoint",
     "CheckpointFile",
@@ -49,7 +50,11 @@ CLOSED_KEY: Final = "approvals_closed"
 COUNT_KEY: Final = "approvals_count"
 """In `meta`: how often approvals, blocks and heard first lists have changed; grows only."""
 
-_READ_CHECKPOINT = f"SELECT key, value FROM meta WHERE key IN ('{CATALOG_ID_KEY}', '{COUNT_KEY}')"
+LACKS_KEY: Final = "approvals_lacking"
+"""In `meta` of a database that many gateways share, once one of them has found it to have gone back: how many
+decisions it should have counted then. It counts on from where it was, and so may come to count as many without them."""
+
+_READ_CHECKPOINT = f"SELECT key, value FROM meta WHERE key IN ('{CATALOG_ID_KEY}', '{COUNT_KEY}', '{LACKS_KEY}')"
 _FORMAT = re.compile(rb"catalog (-?\d{1,19})\napprovals (\d{1,19})\n")
 _LIMIT_BYTES = 128
 """Longer than any checkpoint."""
@@ -62,14 +67,17 @@ class Checkpoint:
     Attributes:
         catalog_id: The random number it was born with; 0 for none.
         count: How often its approvals, blocks and heard first lists have changed, >= 0.
+        lacking: How many it should have had when it was last found to lack some; 0 if it never was.
     """
 
     catalog_id: int
     count: int
+    lacking: int = 0
 
     def covers(self, other: "Checkpoint") -> bool:
         """Whether what is at this checkpoint knows every decision that `other` counts."""
-        return self.catalog_id == other.catalog_id != 0 and self.count >= other.count
+        is_same = self.catalog_id == other.catalog_id != 0 and self.lacking == other.lacking
+        return is_same and self.count >= other.count
 
 
 NO_CHECKPOINT: Final = Checkpoint(0, 0)
@@ -148,7 +156,10 @@ def read_checkpoint(connection: Connection) -> Checkpoint:
     if connection.dialect.name == "sqlite" and not _has_table(connection, "meta"):
         return NO_CHECKPOINT
     found: dict[str, int] = dict(connection.exec_driver_sql(_READ_CHECKPOINT).all())
-    return Checkpoint(found[CATALOG_ID_KEY], found[COUNT_KEY]) if len(found) == 2 else NO_CHECKPOINT
+    if not {CATALOG_ID_KEY, COUNT_KEY} <= found.keys():
+        return NO_CHECKPOINT
+    lacking = 0 if connection.dialect.name == "sqlite" else found.get(LACKS_KEY, 0)
+    return Checkpoint(found[CATALOG_ID_KEY], found[COUNT_KEY], lacking)
 
 
 def _is_due(standing: Checkpoint | None, checkpoint: Checkpoint, *, adopts: bool) -> bool:

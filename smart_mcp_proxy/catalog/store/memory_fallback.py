@@ -81,7 +81,7 @@ def _record(
         id=next(ids) if known is None else known.id,
         key=tool.key,
         listed_name=name if known is None else known.listed_name,
-        raw=tool.definition.encode(),
+        raw=tool.raw,
         change_hash=tool.hash,
         digest=approval_digest(tool.hash),
         annotations=hints_in(tool.annotations),

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final, NoReturn, Self, TypeVar
@@ -11,11 +11,11 @@ import psycopg
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, Checkpoint, read_checkpoint
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, LACKS_KEY, Checkpoint, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
 from smart_mcp_proxy.catalog.store.engines import postgres_engine
-from smart_mcp_proxy.catalog.store.postgres_edge import Address, hang_up, refuse_unusable
+from smart_mcp_proxy.catalog.store.postgres_edge import NOT_WHOLE_HINT, Address, hang_up, refuse_unusable
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import StorageError, Topic
 from smart_mcp_proxy.catalog.store.thread import StoreThread
@@ -40,6 +40,12 @@ _AGAIN: Final = frozenset({"40001", "40P01", "55P03"})
 
 Source: PostgreSQL 15, appendix A, as below.
 """
+_FULL: Final = "53100"
+"""The server's disk is full. Source: PostgreSQL 15, appendix A, as above and below."""
+_TAKE_ROOM: Final = "SET LOCAL work_mem = '64kB'; SELECT count(*) FROM generate_series(1, 60000)"
+"""Writes a temporary file of a megabyte or so to the database's disk. While it is full a small write may still fit into
+pages that are there, and that it does says nothing of the next one."""
+_ROOM_HINT: Final = "Let its server have more disk space."
 _STORAGE_STATES: Final = ("08", "25", "28", "3D", "3F", "42501", "42P01", "53", "57", "58", "F0", "XX")
 """Beginnings of the codes for which the database is at fault, not one statement of ours."""
 
@@ -80,6 +86,7 @@ class PostgresStore(StoreThread):
         self._compare_due_s = 0.0
         self._seen: Checkpoint | None = None
         self._down: StorageError | None = None
+        self._is_full = False
         self._doorbell = Doorbell(self._address.dial)
 
     @classmethod
@@ -158,6 +165,8 @@ class PostgresStore(StoreThread):
         except DBAPIError as exc:
             if _state(exc) == "42501":
                 raise self._address.unusable(exc, "Let its user create tables in the schema.") from exc
+            if _state(exc).startswith("42"):  # half of a step was done by somebody else
+                raise self._address.unusable(exc, NOT_WHOLE_HINT) from exc
             raise
 
     def mend(self) -> None:
@@ -165,10 +174,11 @@ class PostgresStore(StoreThread):
 
         Raises:
             ConfigError: The database cannot be used any more.
-            StorageError: It lacks decisions.
+            StorageError: It lacks decisions, or its disk is still full.
         """
         self.connect()
-        self.read(lambda _: None)
+        self.read(_take_room if self._is_full else lambda _: None)
+        self._is_full = False
 
     def peek(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on the database as `read` does: one that refuses writes can be read."""
@@ -187,7 +197,9 @@ class PostgresStore(StoreThread):
         return None
 
     def advance_checkpoint(self, checkpoint: Checkpoint, *, adopts: bool = False) -> None:
-        """Do nothing: see `read_checkpoint`."""
+        """Note what was just decided: the database must have it from now on, though nothing was read since."""
+        if self._seen is None or checkpoint.covers(self._seen):
+            self._seen = checkpoint
 
     def fold_journal(self) -> None:
         """Do nothing: a commit is in the server's own journal."""
@@ -260,8 +272,7 @@ class PostgresStore(StoreThread):
             return
         with suppress(SQLAlchemyError):  # another gateway may be able to
             _roll_back(connection)
-            mark = f"INSERT INTO meta (key, value) VALUES ('{CLOSED_KEY}', 1) ON CONFLICT DO NOTHING"
-            connection.exec_driver_sql(f"BEGIN; {mark}")
+            connection.exec_driver_sql(f"BEGIN; {'; '.join(_marks(found, self._seen))}")
             connection.commit()
         raise StorageError(
             f"The database '{self.label}' has gone back: it lacks decisions about tools.",
@@ -295,12 +306,31 @@ class PostgresStore(StoreThread):
         state = _state(exc)
         kind = StorageError if not state or state.startswith(_STORAGE_STATES) else CatalogError
         told = self._address.unusable(exc)
+        if state == _FULL:
+            self._is_full = True
+            told = self._address.unusable(exc, _ROOM_HINT)
         raise kind(told.message, hint=told.hint) from exc
+
+
+def _marks(found: Checkpoint, seen: Checkpoint) -> Iterator[str]:
+    """Statements that mark a database that has gone back."""
+    yield f"INSERT INTO meta (key, value) VALUES ('{CLOSED_KEY}', 1) ON CONFLICT DO NOTHING"
+    # Once: those that started on it since go on. One that never was the same is not for this process to mark so.
+    if (found.catalog_id, found.lacking) == (seen.catalog_id, seen.lacking):
+        lacking = max(seen.count, seen.lacking + 1)
+        yield (
+            f"INSERT INTO meta (key, value) VALUES ('{LACKS_KEY}', {lacking}) "
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        )
 
 
 def _state(exc: BaseException | None) -> str:
     """The SQLSTATE of an error, empty where the connection is what failed."""
     return (getattr(exc.orig, "sqlstate", "") or "") if isinstance(exc, DBAPIError) else ""
+
+
+def _take_room(connection: Connection) -> None:
+    connection.exec_driver_sql(_TAKE_ROOM)
 
 
 def _roll_back(connection: Connection) -> None:

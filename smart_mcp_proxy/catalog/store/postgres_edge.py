@@ -13,11 +13,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from smart_mcp_proxy.catalog.store.postgres_tables import VERSION_TABLE
-from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION
-from smart_mcp_proxy.catalog.tables.schema import metadata
+from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION, tables_at
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["Address", "hang_up", "refuse_unusable"]
+__all__ = ["NOT_WHOLE_HINT", "Address", "hang_up", "refuse_unusable"]
 
 CONNECT_S: Final = 5
 """Longest that one attempt to connect to one host takes."""
@@ -33,6 +32,7 @@ _ALIVE: Final = {
 _PREAMBLE = re.compile(r"^(?:connection failed: )?(?:connection to server .*? failed: )?(?:FATAL: +|ERROR: +)?")
 _NAMED_TABLES = 3
 
+NOT_WHOLE_HINT: Final = "Restore it from a backup, or begin with an empty one."
 _HINT = "Check MCPPROXY_DATABASE_URL and the database."
 
 
@@ -146,12 +146,10 @@ def refuse_unusable(connection: Connection, label: str) -> None:
             raise _refused(label, reason, "Give the gateway a database of its own.")
         return
     found = connection.exec_driver_sql(f"SELECT version FROM {VERSION_TABLE}").scalars().all()
-    missing = sorted(metadata.tables.keys() - tables) if found == [LATEST_VERSION] else []
+    missing = sorted(tables_at(found[0]) - tables) if len(found) == 1 and found[0] <= LATEST_VERSION else []
     if missing or len(found) != 1:
         named = ", ".join(missing[:_NAMED_TABLES]) or f"the row of {VERSION_TABLE}"
-        raise _refused(
-            label, f"is not whole: it lacks {named}.", "Restore it from a backup, or begin with an empty one."
-        )
+        raise _refused(label, f"is not whole: it lacks {named}.", NOT_WHOLE_HINT)
 
 
 def _refused(label: str, reason: str, hint: str) -> ConfigError:

@@ -1,5 +1,6 @@
 """The way of a store to the latest version of its tables, on SQLite and PostgreSQL alike."""
 
+import re
 from typing import Final
 
 from sqlalchemy import Connection
@@ -7,11 +8,20 @@ from sqlalchemy import Connection
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
 from smart_mcp_proxy.catalog.store.migrations import APPROVALS_TABLES, MIGRATIONS
 from smart_mcp_proxy.catalog.store.postgres_tables import POSTGRES_TABLES, READABLE_FROM, VERSION_TABLE
+from smart_mcp_proxy.catalog.tables.schema import metadata
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["LATEST_VERSION", "is_latest", "migrate", "read_version", "refuse_newer"]
+__all__ = ["LATEST_VERSION", "is_latest", "migrate", "read_version", "refuse_newer", "tables_at"]
 
 LATEST_VERSION: Final = len(MIGRATIONS)
+_CREATED = re.compile(r"CREATE TABLE (\w+)")
+
+
+def tables_at(version: int) -> frozenset[str]:
+    """Names of the tables that a PostgreSQL database has at a version that this program knows."""
+    statements = (statement for step in MIGRATIONS[:version] for statement in step.postgresql)
+    created = {found[1] for statement in statements if (found := _CREATED.match(statement))}
+    return frozenset(created & {*metadata.tables, VERSION_TABLE})
 
 
 def read_version(connection: Connection) -> int:

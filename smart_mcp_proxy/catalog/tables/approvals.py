@@ -123,7 +123,7 @@ def _definitions(connection: Connection, server: str, names: Collection[str]) ->
 
 def _submission(tool: PreparedTool, approved: str | None) -> Submission:
     before = None if approved is None else json.loads(approved)
-    return Submission(tool.key, tool.hash, json.loads(tool.definition), before)
+    return Submission(tool.key, tool.hash, json.loads(tool.raw), before)
 
 
 def settle(
@@ -225,12 +225,12 @@ def recall(connection: Connection, standing: Standing, known: Iterable[tuple[Too
 
 
 def _write(connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by: str, now_s: float) -> None:
-    rows = [_row(key, "approved", hash_, text, by, now_s) for key, hash_, text in found]
-    if not rows:
-        return
     row = upsert(connection, approvals)
     changes = {name: row.excluded[name] for name in ("state", "hash", "definition", "decided_by", "at_s")}
-    connection.execute(row.on_conflict_do_update(index_elements=["server_name", "name"], set_=changes), rows)
+    written = row.on_conflict_do_update(index_elements=["server_name", "name"], set_=changes)
+    for some in parts(found):
+        rows = [_row(key, "approved", hash_, text, by, now_s) for key, hash_, text in some]
+        connection.execute(written, rows)
 
 
 def _note_heard(connection: Connection, servers: Collection[str], now_s: float) -> None:

@@ -1,5 +1,7 @@
 """Tools as a server lists them now, ready to be stored."""
 
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,17 +27,26 @@ class PreparedTool:
 
     Attributes:
         key: Server and tool name.
-        description: For people who read the table; None where the definition has no text there.
-        definition: JSON text of the definition.
+        raw: JSON text of the definition as UTF-8, the snapshot's own where that holds the same.
         hash: Its change hash.
         annotations: JSON text of its known hints.
     """
 
     key: ToolKey
-    description: str | None
-    definition: str
+    raw: bytes
     hash: str
     annotations: str
+
+    @property
+    def definition(self) -> str:
+        """JSON text of the definition."""
+        return self.raw.decode()
+
+    @property
+    def description(self) -> str | None:
+        """For people who read the table; None where the definition has no text there."""
+        description = json.loads(self.raw).get("description")
+        return description.encode("utf-8", "replace").decode() if isinstance(description, str) else None
 
 
 def prepare(
@@ -75,14 +86,11 @@ def prepare(
 
 
 def _prepared(key: ToolKey, definition: Mapping[str, Any], snapshot: Snapshot) -> PreparedTool:
-    text, known = json_text(dict(definition)), snapshot.by_key.get(key)
-    is_known = known is not None and known.raw == text.encode()
-    description, annotations = definition.get("description"), definition.get("annotations")
+    raw, known = json_text(dict(definition)).encode(), snapshot.by_key.get(key)
+    annotations = definition.get("annotations")
     hints = annotations if isinstance(annotations, Mapping) else {}
-    return PreparedTool(
-        key=known.key if known and is_known else key,
-        description=description.encode("utf-8", "replace").decode() if isinstance(description, str) else None,
-        definition=text,
-        hash=known.change_hash if known and is_known else change_hash(key.server, definition),
-        annotations=json_text({hint: hints[hint] for hint in KNOWN_HINTS if isinstance(hints.get(hint), bool)}),
-    )
+    shown = {hint: hints[hint] for hint in KNOWN_HINTS if isinstance(hints.get(hint), bool)}
+    text = sys.intern(json_text(shown))  # one of few
+    if known is not None and known.raw == raw:
+        return PreparedTool(known.key, known.raw, known.change_hash, text)
+    return PreparedTool(key, raw, change_hash(key.server, definition), text)

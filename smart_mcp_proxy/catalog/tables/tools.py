@@ -108,18 +108,17 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
         )
     if plan.added:
         names = _names_for(connection, server, [tool.key.tool for tool in plan.added], name_limit)
-        connection.execute(
-            insert(tools),
-            [
+        for some in parts(plan.added):  # as rows they take several times as much memory
+            rows = [
                 {
                     "server_name": server,
                     "name": tool.key.tool,
                     "listed_name": names[tool.key.tool],
                     **_columns(tool, generation),
                 }
-                for tool in plan.added
-            ],
-        )
+                for tool in some
+            ]
+            connection.execute(insert(tools), rows)
         connection.execute(update(tools).where(tools.c.faiss_vector_id.is_(None)).values(faiss_vector_id=tools.c.id))
     return frozenset(tool.key.tool for tool in (*plan.added, *(tool for _, tool in plan.changed)))
 
@@ -227,12 +226,13 @@ def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
         )
         .join(approvals, is_same, isouter=True)
         .where(is_newer)
-        .execution_options(yield_per=_ROWS)
+        # By a cursor at the server where there may be many.
+        .execution_options(**({} if snapshot.generation else {"yield_per": _ROWS}))
     )
     learned = by_tool_id(connection, select(tools.c.id).where(is_newer))
     records, withheld = [], []
-    for *tool, state, approved_hash, approved in rows:
-        record = _record(tool, learned)
+    for row in rows:
+        record, (state, approved_hash, approved) = _record(row, learned), row[8:]
         if state == "approved" and approved_hash == record.change_hash:
             records.append(record)
         else:
@@ -273,7 +273,7 @@ def _withheld(record: ToolRecord, state: str | None, approved_hash: str | None, 
 
 
 def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
-    id_, server, name, listed, definition, hash_, digest, annotations = row
+    id_, server, name, listed, definition, hash_, digest, annotations = row[:8]
     return ToolRecord(
         id=id_,
         key=ToolKey(sys.intern(server), name),

@@ -1,6 +1,6 @@
 """Statements that differ between the stores' dialects, or that take so many values at most."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -30,7 +30,7 @@ def upsert(connection: Connection, table: Table) -> "Insert":
     return insert(table)  # type: ignore[return-value]
 
 
-def parts(values: Collection[T]) -> Iterator[list[T]]:
+def parts(values: Iterable[T]) -> Iterator[list[T]]:
     """`values` in lists that one statement takes."""
     rest = iter(values)
     while part := list(islice(rest, _ASKED_ROWS)):

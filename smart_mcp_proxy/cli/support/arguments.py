@@ -3,10 +3,11 @@
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 from smart_mcp_proxy.cli.support.failure import UsageError
 
-__all__ = ["coerce", "parse_json_object", "parse_pairs"]
+__all__ = ["coerce", "gateway_host", "parse_headers", "parse_json_object", "parse_pairs"]
 
 _REFERENCES_DEEP = 8
 """A chain of references longer than this is a circle."""
@@ -37,6 +38,39 @@ def parse_pairs(words: Iterable[str]) -> dict[str, str]:
             )
         pairs[key] = value
     return pairs
+
+
+def parse_headers(written: Iterable[str]) -> dict[str, str]:
+    """`NAME: VALUE` words as a mapping.
+
+    Raises:
+        UsageError: A word is not of that form; it may be a token alone and is not repeated.
+    """
+    headers: dict[str, str] = {}
+    for number, word in enumerate(written, 1):
+        name, colon, value = word.partition(":")
+        if not colon or not name.strip():
+            raise UsageError(f"--header number {number} is not a header.", hint="Write it as 'NAME: VALUE'.")
+        headers[name.strip()] = value.strip()
+    return headers
+
+
+def gateway_host(url: str) -> str:
+    """The host of a gateway's address.
+
+    Raises:
+        UsageError: It is no http or https address, or holds a password, and is not repeated then.
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port  # both are checked only when they are asked for
+    except ValueError:
+        host = None
+    if "@" in url.partition("?")[0]:
+        raise UsageError("The address holds a user name or password.", hint="Leave it out, and give a header instead.")
+    if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
+        raise UsageError(f"{url.partition('?')[0]!r} is not an address.", hint="Write it as http://HOST:PORT/mcp.")
+    return host
 
 
 def parse_json_object(text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Final
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import CatalogError
-from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.activity.recorder import Listener, Recorder
 from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal, left_behind, read_journal
 from smart_mcp_proxy.io.clocks import since_boot
 from smart_mcp_proxy.settings import Settings
@@ -30,18 +30,18 @@ log = get_logger("activity")
 
 @asynccontextmanager
 async def opened_activity_log(
-    catalog: Catalog, settings: Settings, on_record: Callable[[Activity], None] | None = None
+    catalog: Catalog, settings: Settings, listener: Listener[Activity] | None = None
 ) -> AsyncIterator[Recorder[Activity]]:
     """Open the recorder of activity; a record survives kill -9 as soon as it is recorded.
 
     Args:
         catalog: Stores the records.
         settings: How many are kept, and for how long.
-        on_record: As of `Recorder`.
+        listener: Follows what is recorded; None where nobody does.
     """
     journal = await asyncio.to_thread(_opened_journal, settings.data_dir)
     store = partial(catalog.append_activity, limit_rows=settings.activity_rows)
-    async with Recorder(store, journal=journal, on_record=on_record) as recorder:
+    async with Recorder(store, journal=journal, listener=listener) as recorder:
         keeping = spawn(_keep(catalog, settings), "activity log")
         try:
             yield recorder

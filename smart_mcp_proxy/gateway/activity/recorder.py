@@ -9,7 +9,7 @@ from typing import Generic, Protocol, Self, TypeVar
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["Recorder"]
+__all__ = ["Listener", "Recorder"]
 
 BATCH_S = 0.25
 RETRY_S = 1.0
@@ -42,6 +42,16 @@ class WrittenAhead(Protocol[RecordT_contra]):
         """Ends it; unless all records are stored they stay for the next process."""
 
 
+class Listener(Protocol[RecordT_contra]):
+    """Follows what is recorded."""
+
+    def note(self, record: RecordT_contra, /) -> None:
+        """Takes a record in the middle of a call: keeps it, and does no more."""
+
+    def fold(self) -> None:
+        """Looks at the records that it keeps, and lets them go; never fails."""
+
+
 class Recorder(Generic[RecordT]):
     """Collects records and hands them to the store a few times a second.
 
@@ -51,7 +61,7 @@ class Recorder(Generic[RecordT]):
         batch_s: How long a batch is collected.
         retry_s: Pause before a batch that was refused is offered again.
         journal: Keeps what the store does not have yet; None where a quarter of a second may be lost with a kill.
-        on_record: Given each record as it is taken; never fails.
+        listener: Follows what is recorded; None where nobody does.
     """
 
     def __init__(
@@ -62,14 +72,15 @@ class Recorder(Generic[RecordT]):
         batch_s: float = BATCH_S,
         retry_s: float = RETRY_S,
         journal: WrittenAhead[RecordT] | None = None,
-        on_record: Callable[[RecordT], None] | None = None,
+        listener: Listener[RecordT] | None = None,
     ) -> None:
         self._store = store
         self._noun = noun
         self._batch_s = batch_s
         self._retry_s = retry_s
         self._journal = journal
-        self._on_record = on_record
+        self._listener = listener
+        self._note = None if listener is None else listener.note
         self._is_refused = False
         self._storing = asyncio.Lock()
         self._waiting: deque[RecordT] = deque(maxlen=WAITING_LIMIT)
@@ -97,9 +108,11 @@ class Recorder(Generic[RecordT]):
         """Takes one record; never waits and never fails."""
         if self._journal is not None:
             self._journal.write(record)
-        if self._on_record is not None:
-            self._on_record(record)
-        self._dropped += len(self._waiting) == WAITING_LIMIT
+        if self._note is not None:
+            self._note(record)
+        if len(self._waiting) == WAITING_LIMIT:
+            self._dropped += 1
+            self._fold()  # the listener keeps no more than is kept here
         self._waiting.append(record)
         self._wake.set()
 
@@ -113,7 +126,12 @@ class Recorder(Generic[RecordT]):
                 await asyncio.sleep(self._retry_s)
                 self._wake.set()
 
+    def _fold(self) -> None:
+        if self._listener is not None:
+            self._listener.fold()
+
     async def _flush(self) -> None:
+        self._fold()
         async with self._storing:
             batch = list(self._waiting)
             self._waiting.clear()

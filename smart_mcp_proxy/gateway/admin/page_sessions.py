@@ -1,7 +1,7 @@
 """Sessions of the page: one-time links that the operator makes, and the browsers that came by one.
 
 They are kept in the store, as hashes, so that a link works once whichever process it is opened at, and a session goes
-on at every other one.
+on at every other one. What the operator's token opened is good as long as that is the token.
 """
 
 import hashlib
@@ -52,6 +52,13 @@ class PageSession(NamedTuple):
         return f"<PageSession of {self.author}>"
 
 
+class _Kept(NamedTuple):
+    """A link or a session as the store has it."""
+
+    author: Author
+    is_by_token: bool
+
+
 class PageSessions:
     """Links and sessions of the page.
 
@@ -61,12 +68,14 @@ class PageSessions:
 
     Attributes:
         address: Where a browser finds this gateway; None where it serves no HTTP.
+        operator: The operator's token, by which the network proves its right.
     """
 
     def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
         self._catalog = catalog
         self._wall = wall or catalog.now_s
         self.address: str | None = None
+        self.operator = b""
 
     def __repr__(self) -> str:
         return f"<PageSessions at {self.address or 'no address'}>"
@@ -86,7 +95,7 @@ class PageSessions:
             )
         token = secrets.token_urlsafe(_SECRET_BYTES)
         await self._tidy()
-        await self._keep(_LINK, token, by, LINK_S)
+        await self._keep(_LINK, token, by, LINK_S, is_by_token=by == "web")
         return PageLink(f"{self.address}{ENTRY_PATH}{token}", LINK_S)
 
     async def enter(self, token: str) -> str:
@@ -103,34 +112,46 @@ class PageSessions:
             raise RefusedError(
                 "This link was used already, or is too old.", hint="Make another one: mcpproxy ui", code="link_used"
             )
-        return await self.open(kept)
+        return await self.open(kept.author, is_by_token=kept.is_by_token)
 
-    async def open(self, author: Author) -> str:
-        """Open a session for somebody who has proved who they are; returns its secret."""
+    async def open(self, author: Author, *, is_by_token: bool = False) -> str:
+        """Open a session for somebody who has proved who they are; returns its secret.
+
+        Args:
+            author: Whose rights it has.
+            is_by_token: Whether the operator's token was the proof: another token ends it.
+        """
         secret = secrets.token_urlsafe(_SECRET_BYTES)
-        await self._keep(_SESSION, secret, author, SESSION_S)
+        await self._keep(_SESSION, secret, author, SESSION_S, is_by_token=is_by_token)
         return secret
 
     async def find(self, secret: str) -> PageSession | None:
         """The session with this secret; None where there is none, or it has ended."""
-        author = await self._find(_SESSION, secret) if secret else None
-        return None if author is None else PageSession(author, signature(secret, b"csrf"))
+        kept = await self._find(_SESSION, secret) if secret else None
+        return None if kept is None else PageSession(kept.author, signature(secret, b"csrf"))
 
     async def leave(self, secret: str) -> None:
         """End a session for good."""
         drop = partial(drop_sealed, kind=_SESSION, key=_name(_SESSION, secret))
         await self._catalog.write(drop, is_ordered=False)
 
-    async def _keep(self, kind: str, token: str, author: Author, life_s: float) -> None:
-        value = SealedValue(kind, _name(kind, token), author.encode(), uuid.uuid4().hex, self._wall() + life_s)
+    async def _keep(self, kind: str, token: str, author: Author, life_s: float, *, is_by_token: bool) -> None:
+        text = f"{author} {self._proof(token)}" if is_by_token else author
+        value = SealedValue(kind, _name(kind, token), text.encode(), uuid.uuid4().hex, self._wall() + life_s)
         await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
 
-    async def _find(self, kind: str, token: str) -> Author | None:
+    def _proof(self, token: str) -> str:
+        """Ties a link or a session to the operator's token; without its own secret it tells nothing of that."""
+        return signature(token, b"operator " + self.operator)
+
+    async def _find(self, kind: str, token: str) -> _Kept | None:
         find = partial(find_sealed, kind=kind, key=_name(kind, token), now_s=self._wall())
         kept = await self._catalog.read(find)
-        text = "" if kept is None else kept.box.decode()
+        text, _, proof = ("" if kept is None else kept.box.decode()).partition(" ")
+        if proof and not hmac.compare_digest(proof, self._proof(token)):
+            return None
         known: tuple[Author, ...] = get_args(Author)
-        return next((one for one in known if one == text), None)
+        return next((_Kept(one, bool(proof)) for one in known if one == text), None)
 
     async def _tidy(self) -> None:
         for kind in (_LINK, _SESSION):

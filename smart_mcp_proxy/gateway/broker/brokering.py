@@ -155,7 +155,7 @@ class Brokering:
         token = meta.get("progressToken")
         heard = _Heard(asked.on_message, token, is_cleaned=self._is_cleaned, is_fenced=self._is_fenced)
         passed_on = {key: value for key, value in meta.items() if key not in _CONNECTION_KEYS}
-        caller = Caller(who.id, passed_on, heard.on_progress, on_message=heard.message)
+        caller = Caller(who.id, passed_on, heard.on_progress, on_message=heard.message, is_root=True)
         call = _call(server, asked.params, caller) if asked.method == "tools/call" else None
         count = self._counts[server] = self._count(server)
         count.requests += 1
@@ -297,6 +297,7 @@ def _call(server: str, params: Mapping[str, Any], caller: Caller) -> CallRequest
         meta=caller.meta,
         on_progress=caller.on_progress,
         on_message=caller.on_message,
+        is_root=True,
     )
 
 

@@ -17,11 +17,11 @@ from smart_mcp_proxy.gateway.shared.app_pages import is_page, page_digest, pinne
 from smart_mcp_proxy.gateway.shared.refusals import content_withheld
 from smart_mcp_proxy.gateway.visibility.contents import Target
 from smart_mcp_proxy.gateway.visibility.links import is_instruction
-from smart_mcp_proxy.gateway.visibility.skill_lookup import manifest_of
+from smart_mcp_proxy.gateway.visibility.skill_lookup import entry_of, manifest_of
 from smart_mcp_proxy.models import ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.skills import SkillFile
+from smart_mcp_proxy.skills import SkillFile, frontmatter_problem
 
 __all__ = ["ContentChecks"]
 
@@ -69,14 +69,15 @@ class ContentChecks:
 
         Raises:
             QuarantinedError: It is something else.
-            RefusedError: It holds what is kept from agents, and may not be changed.
+            RefusedError: It holds what is kept from agents, and may not be changed, or a skill's main file says of the
+                skill what its entry does not.
         """
-        record = target.record
-        if record is None or not self.is_exact(method, target):
+        record, is_main = target.record, method == READ and _is_main_file(target)
+        if record is None or not (is_main or self.is_exact(method, target)):
             return
         text = raw.text
         check = partial(self._check, method, target, record, text)
-        is_same = await asyncio.to_thread(check) if len(text) > OFF_LOOP_BYTES else check()
+        is_same = await asyncio.to_thread(check) if is_main or len(text) > OFF_LOOP_BYTES else check()
         if not is_same:
             self._list_again(target.server)
             refusal = content_withheld(record.key, WithheldState.CHANGED)
@@ -92,7 +93,13 @@ class ContentChecks:
                 is_same = _is_file(result["contents"], file)
                 if is_same and self._is_cleaned and clean(text) is not text:
                     raise _hiding(record.key, target.name)
+                if is_same and _is_main_file(target):
+                    _require_frontmatter(record, result["contents"])
                 return is_same
+            if _is_main_file(target):  # of a generated skill
+                if "contents" in result:  # and no question
+                    _require_frontmatter(record, result["contents"])
+                return True
             # Of a template nobody knows the pages beforehand.
             is_open = self._is_trusted(target.server) or record.key.server == shelf(target.server, "templates")
             return is_open or page_digest(result["contents"]) == pinned_digest(record)
@@ -116,6 +123,31 @@ def _is_file(contents: Any, file: SkillFile) -> bool:
         return False
     data = text.encode() if text is not None else b64decode(blob, validate=True)
     return len(data) == file.size and f"sha256:{sha256(data).hexdigest()}" == file.digest
+
+
+def _is_main_file(target: Target) -> bool:
+    """Whether a file is the one that its skill is told by, and not that of a skill inside."""
+    record = target.record
+    return record is not None and record.key == (shelf(target.server, "skills"), target.name)
+
+
+def _require_frontmatter(record: ToolRecord, contents: Any) -> None:
+    """Pass if a skill's main file says of the skill what its entry says.
+
+    Raises:
+        RefusedError: It does not.
+    """
+    (part,) = contents
+    text = part.get("text")
+    text = text if text is not None else b64decode(part["blob"], validate=True).decode()
+    if (problem := frontmatter_problem(text, entry_of(record.raw)["frontmatter"])) is None:
+        return
+    raise RefusedError(
+        f"The main file of the skill '{record.key}' is not what its entry promises: it {problem}.",
+        hint="The server is at fault; its user approved what the entry says. Use another skill.",
+        delivery="executed",
+        code="frontmatter_differs",
+    )
 
 
 def _hiding(key: ToolKey, uri: str) -> RefusedError:

@@ -85,10 +85,10 @@ class RequestPath:
             RequestError: What the caller said does not fit.
             UpstreamError: The server failed, or asks what it may not; `delivery` says whether the request may have run.
         """
-        if self._tracing is None:
-            return self._run(exchange)
-        meta = exchange.caller.meta
-        return self._tracing.serve(exchange.method, exchange.shown_name, meta, self._run(exchange))
+        work = self._run(exchange)
+        if self._tracing is None or not exchange.caller.is_root:
+            return work
+        return self._tracing.serve(exchange.method, exchange.shown_name, exchange.caller.meta, work)
 
     async def _run(self, exchange: Exchange) -> RawResult:
         while True:
@@ -117,7 +117,7 @@ class RequestPath:
                 outcome, delivery = "cancelled", "unknown"
                 raise
             finally:
-                if self._tracing is not None:
+                if exchange.span is not None or (self._tracing is not None and outcome != "ok"):
                     self._end_span(exchange, outcome)
                 self.note(exchange, outcome, delivery, self._clock() - started)
             if outcome != INPUT_REQUIRED or exchange.caller.input is None or exchange.caller.input.ask is None:
@@ -269,10 +269,10 @@ class RequestPath:
     def _stamped(self, exchange: Exchange, upstream: Upstream) -> Mapping[str, Any]:
         """The parameters that are sent, with the trace context where requests are traced."""
         params = exchange.params()
-        if self._tracing is None:
-            return params
+        if self._tracing is None or not self._tracing.is_recorded():
+            return params  # the client's context, where it sent one, is passed on as it is
         exchange.span = self._tracing.calling(exchange.method, exchange.shown_name, upstream.config)
-        return params if exchange.span is None else exchange.span.stamped(params)
+        return exchange.span.stamped(params)
 
     async def _confirm(self, exchange: Exchange) -> None:
         """Pass if the request may still be sent as it was when it came in."""

@@ -17,10 +17,12 @@ from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.readiness import Lists
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.upstream import Upstream
 
 __all__ = ["TaskRequest", "TaskRequests"]
 
 INVALID_PARAMS = -32602
+TOLD = "notifications/tasks"
 _DONE = RawResult(b"{}")
 
 
@@ -36,6 +38,7 @@ class TaskRequest:
         more: Further params.
         caller: Who asks.
         keeps_uris: Whether it knows the server's resources by the server's own URIs.
+        told: State of the task that the server told by itself: it is shaped in the place of an answer; None to ask.
     """
 
     method: str
@@ -45,6 +48,7 @@ class TaskRequest:
     more: Mapping[str, Any]
     caller: Caller
     keeps_uris: bool = False
+    told: RawResult | None = None
 
 
 class TaskRequests:
@@ -92,6 +96,12 @@ class _TaskExchange(Exchange):
         self.arguments = {}
         self._ask = ask
         self._requests = requests
+        if ask.told is not None:
+            self.method, self.send = TOLD, self._was_told
+
+    async def _was_told(self, upstream: Upstream, left_s: float | None) -> RawResult:
+        assert self._ask.told is not None  # else nobody is asked this way
+        return self._ask.told
 
     @property
     def label(self) -> str:
@@ -125,7 +135,7 @@ class _TaskExchange(Exchange):
 
     async def shaped(self, raw: RawResult) -> RawResult:
         """The task under the client's id; what came of it like the result of a call."""
-        if self.method != "tasks/get":
+        if self.method not in ("tasks/get", TOLD):
             return _DONE
         try:
             return await self._shown(raw)

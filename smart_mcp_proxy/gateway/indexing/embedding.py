@@ -36,12 +36,13 @@ class VectorSetup:
     Attributes:
         open_embedder: Loads the model, or tries the service; blocks.
         reopen_embedder: The same for the embedder that had this id before the settings changed.
-        make_engine: An engine without tools that ranks by these vectors, and by words where there are none.
+        make_engine: An engine that ranks by these vectors, and by words where there are none, in place of the one that
+            has these documents at present.
     """
 
     open_embedder: Callable[[], Embedder]
     reopen_embedder: Callable[[str], Embedder]
-    make_engine: Callable[[Embedder, VectorIndex], Engine]
+    make_engine: Callable[[Embedder, VectorIndex, Engine, Mapping[int, Document]], Engine]
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,8 +325,7 @@ class Embedding:
         return missing
 
     def _switch(self, embedder: Embedder, links: VectorLinks, documents: Mapping[int, Document]) -> None:
-        engine = self._setup.make_engine(embedder, links.vectors)
-        engine.update(documents.values(), ())
+        engine = self._setup.make_engine(embedder, links.vectors, self._index.engine, documents)
         self._index.use(engine, documents)
 
     async def _pause(self, error: EmbeddingError) -> None:

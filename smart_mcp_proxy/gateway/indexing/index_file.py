@@ -4,18 +4,21 @@ SHA-256 of everything behind it | JSON of format and arrays, a line | the arrays
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.vectors.file_lock import held_alone
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["INDEX_NAME", "load", "save"]
+__all__ = ["INDEX_NAME", "opened", "save"]
 
 INDEX_NAME = "tools.index"
 
@@ -35,26 +38,56 @@ class _Header(msgspec.Struct):
     arrays: list[tuple[str, str, int]]
 
 
-def load(path: Path) -> Arrays | None:
-    """The arrays of the side-car if it is whole and of this format, else None."""
-    try:
-        with path.open("rb") as file:
-            digest = file.read(_DIGEST_BYTES)
-            if hashlib.file_digest(file, "sha256").digest() != digest:
-                raise ValueError("its checksum does not fit")
-            file.seek(_DIGEST_BYTES)
-            return dict(_read(file))
-    except (OSError, ValueError) as exc:  # msgspec's errors are ValueErrors
-        log.debug("side-car '%s' is not used: %s", path, exc)
-        return None
+class _StoredArrays(Mapping[str, NDArray[Any]]):
+    """Arrays of an open file, read when they are asked for: all at once take half of the index's memory.
+
+    Args:
+        file: Open.
+        header: Of the file.
+        start: Where the arrays begin.
+    """
+
+    def __init__(self, file: BufferedReader, header: _Header, start: int) -> None:
+        self._file = file
+        self._places: dict[str, tuple[int, np.dtype[Any], int]] = {}
+        for name, code, length in header.arrays:
+            dtype = np.dtype(code)
+            self._places[name] = (start, dtype, length)
+            start += length * dtype.itemsize
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        start, dtype, length = self._places[name]
+        self._file.seek(start)
+        return np.fromfile(self._file, dtype, length)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
-def _read(file: BinaryIO) -> Iterator[tuple[str, Any]]:
+@contextmanager
+def opened(path: Path) -> Iterator[Arrays | None]:
+    """The arrays of the side-car while it is open; None if it is not whole, or of another format."""
+    with ExitStack() as stack:
+        arrays = None
+        try:
+            arrays = _read(stack.enter_context(path.open("rb")))
+        except (OSError, ValueError, TypeError) as exc:  # msgspec's errors are ValueErrors
+            log.debug("side-car '%s' is not used: %s", path, exc)
+        yield arrays
+
+
+def _read(file: BufferedReader) -> _StoredArrays:
+    digest = file.read(_DIGEST_BYTES)
+    if hashlib.file_digest(file, "sha256").digest() != digest:
+        raise ValueError("its checksum does not fit")
+    file.seek(_DIGEST_BYTES)
     header = msgspec.json.decode(file.readline(_HEADER_LIMIT_BYTES), type=_Header)
     if header.format != _FORMAT:
         raise ValueError("it has another format")
-    for name, dtype, length in header.arrays:
-        yield name, np.fromfile(file, dtype, length)
+    return _StoredArrays(file, header, file.tell())
 
 
 def save(path: Path, arrays: Arrays) -> bool:

@@ -5,19 +5,21 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import Catalog, Snapshot
+from smart_mcp_proxy.catalog import Catalog, Diff, Layered, Snapshot
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.indexing.documents import document_of
-from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, load, save
+from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, opened, save
 from smart_mcp_proxy.gateway.shared.changes import Changes
+from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.models import Document, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["FOLLOW_S", "IndexSync"]
+__all__ = ["FOLLOW_S", "IndexSync", "Sight"]
 
 FOLLOW_S = 1.0
 """How often other processes' writes are looked for where nobody tells of them; they must be seen within 2 s."""
@@ -27,13 +29,25 @@ SETTLE_S = 5.0
 log = get_logger("index")
 
 
+class Sight(NamedTuple):
+    """Which tools are visible.
+
+    Attributes:
+        sees: Whether a tool is.
+        rules: The same object as long as `sees` judges a tool as before; by default never.
+    """
+
+    sees: Callable[[ToolRecord], bool]
+    rules: Callable[[], object] = object
+
+
 class IndexSync:
     """Brings what changed in the catalog to the index.
 
     Args:
         catalog: The truth.
         index: Follows it, as far as tools are visible.
-        sees: Whether a tool is visible.
+        sight: Which tools are visible.
         changes: Told when the index has changed.
         follow_s: How often other processes' writes are looked for.
         uses_examples: Whether questions learned from use are searched with.
@@ -45,7 +59,7 @@ class IndexSync:
         self,
         catalog: Catalog,
         index: SearchIndex,
-        sees: Callable[[ToolRecord], bool],
+        sight: Sight,
         changes: Changes,
         *,
         follow_s: float = FOLLOW_S,
@@ -56,13 +70,15 @@ class IndexSync:
         self._catalog = catalog
         self.index = index
         self.changes = changes
-        self._sees = sees
+        self._sight = sight
         self._follow_s = follow_s
         self._uses_examples = uses_examples
-        self._indexed: Mapping[int, ToolRecord] = {}
+        self._indexed: Layered[int, ToolRecord] = Layered()
         self._indexing = threading.Lock()
         self._brought: Snapshot | None = None
         """What the index holds the visible tools of."""
+        self._ruled: object = None
+        """By what they were visible."""
         self._path = None if data_dir is None else data_dir / INDEX_NAME
         self._clock = clock
         self._stored: Mapping[int, Document] = {}
@@ -133,24 +149,41 @@ class IndexSync:
     def _bring_up(self) -> None:
         # Done to its end under the lock even if the task that asked for it was cancelled: its server was removed.
         with self._indexing:
-            snapshot = self._catalog.snapshot
-            seen = {id_: record for id_, record in snapshot.by_id.items() if self._sees(record)}
-            wanted = seen if len(seen) < len(snapshot.by_id) else snapshot.by_id  # held in memory anyway
-            changed = [record for id_, record in wanted.items() if self._indexed.get(id_) is not record]
+            snapshot, rules = self._catalog.snapshot, self._sight.rules()
+            if self._brought is None or rules is not self._ruled:
+                wanted = {id_: record for id_, record in snapshot.by_id.items() if self._sight.sees(record)}
+                changed = [record for id_, record in wanted.items() if self._indexed.get(id_) is not record]
+                removed = {id_ for id_ in self._indexed if id_ not in wanted}
+                indexed = Layered(wanted)
+            else:
+                changed, removed = self._differences(snapshot.since(self._brought))
+                indexed = self._indexed.changed({record.id: record for record in changed}, removed)
             added = [document_of(record, has_examples=self._uses_examples) for record in changed]
-            removed = self._indexed.keys() - wanted.keys()
-            if self._brought is None:
+            if is_first := self._brought is None:
                 added = self._restored(added)
             if added or removed:
                 self.index.update(added, removed)
-            self._indexed = wanted
-            self._brought = snapshot
+            is_all = len(indexed) == len(snapshot.by_id)
+            self._indexed = snapshot.by_id if is_all else indexed  # held in memory anyway
+            self._brought, self._ruled = snapshot, rules
+        if is_first:
+            give_back()  # a fifth of what the load took
+
+    def _differences(self, diff: Diff) -> tuple[list[ToolRecord], set[int]]:
+        """Visible tools among those that came or changed, and indexed ones that left or are visible no more."""
+        entered = (*diff.added, *diff.changed)
+        changed = [record for record in entered if self._sight.sees(record)]
+        gone = {*diff.removed, *(record.id for record in entered)} - {record.id for record in changed}
+        return changed, {id_ for id_ in gone if id_ in self._indexed}
 
     def _restored(self, documents: list[Document]) -> list[Document]:
         """Those of the first documents that are not in the side-car as they are."""
-        if self._path is None or (arrays := load(self._path)) is None:
+        if self._path is None:
             return documents
-        self.index.restore(arrays, {document.id: document for document in documents})
+        with opened(self._path) as arrays:
+            if arrays is None:
+                return documents
+            self.index.restore(arrays, {document.id: document for document in documents})
         known = self._stored = self.index.documents
         return [document for document in documents if document.id not in known]
 

@@ -147,4 +147,4 @@ class ListState:
         if self._listed_s:
             return self._clock() - max(self._listed_s.values())
         stored = [at_s for server in servers if (at_s := self.catalog.last_sync_s(server)) is not None]
-        return max(0.0, time.time() - max(stored)) if stored else None
+        return max(0.0, self.catalog.now_s() - max(stored)) if stored else None

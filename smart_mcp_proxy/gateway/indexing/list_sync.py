@@ -11,11 +11,13 @@ from functools import partial
 from logging import DEBUG, INFO
 from typing import Any
 
-from anyio import move_on_after
+from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
+from smart_mcp_proxy.gateway.indexing.list_places import ListPlaces
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.models import ContentKind, Review, ServerState, ServerStatus
 from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
@@ -30,6 +32,8 @@ POLL_S = 300.0
 RETRY_S = 15.0
 """Pause after a listing that failed while the server stayed connected; half a listing's limit."""
 METHOD_NOT_FOUND = -32601
+LARGE_ITEMS = 1_000
+"""A list after which freed memory is given back: it took some megabytes, and the next one takes others."""
 
 _COMING = (ServerState.CONNECTING, ServerState.READY)
 
@@ -130,6 +134,7 @@ class ListSync:
         self._loaded = loaded
         self._dirty: dict[str, asyncio.Event] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
+        self._places = ListPlaces()
         self._missed: set[str] = set()
         """Places whose first list did not arrive while nothing of their servers was known."""
         self.problems: dict[str, tuple[str, ...]] = {}
@@ -167,6 +172,9 @@ class ListSync:
             self._workers.pop(server).cancel()
             del self._dirty[server]
 
+    def _known_items(self, place: str) -> int:
+        return len(self._catalog.snapshot.by_server.get(place, ()))
+
     def _names(self) -> str:
         return ", ".join(kind.name for kind in self._kinds)
 
@@ -189,8 +197,12 @@ class ListSync:
         connection, before, problems = upstream.status.restarts, self._catalog.snapshot, list[str]()
         failures: dict[str, ProxyError] = {}
         for kind in self._kinds:
+            place = kind.place(server)
             try:
-                problems += await self._list_kind(upstream, kind)
+                async with self._places.place(self._known_items(place)):
+                    problems += await self._list_kind(upstream, kind)
+                if self._known_items(place) >= LARGE_ITEMS:
+                    await to_thread.run_sync(give_back)
             except ProxyError as exc:
                 failures[kind.name] = exc
         if self._catalog.snapshot is not before:

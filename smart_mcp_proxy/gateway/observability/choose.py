@@ -8,10 +8,9 @@ from typing import Final
 
 from smart_mcp_proxy.errors import ConfigError, MissingExtraError
 from smart_mcp_proxy.gateway.observability.metrics import Metrics
-from smart_mcp_proxy.gateway.observability.tracing import Sampled, Tracing
+from smart_mcp_proxy.gateway.observability.tracing import ID_RANGE, Sampler, Tracing
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, secrets_hidden
-from smart_mcp_proxy.trace_context import TraceParent
 
 __all__ = ["SAMPLERS", "is_asked_for", "missing_packages", "opened_metrics", "opened_tracing", "sampler"]
 
@@ -23,8 +22,6 @@ _SAMPLER, _RATIO = "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"
 SAMPLERS: Final = ("always_on", "always_off", "traceidratio")
 """Each also as `parentbased_...`, which does what the request's parent does."""
 _DEFAULT_SAMPLER: Final = "parentbased_always_on"
-_ID_RANGE: Final = 2**64
-"""Of the part of a trace's id that a share of traces is chosen by. Source: OpenTelemetry, TraceIdRatioBased."""
 _METRICS_PACKAGE: Final = "prometheus_client"
 _TRACING_PACKAGES: Final = ("opentelemetry.sdk", "opentelemetry.exporter")
 _CLOSE_S: Final = 3.0
@@ -40,7 +37,7 @@ def is_asked_for(environ: Mapping[str, str]) -> bool:
     return not is_off and not is_unexported and any(environ.get(name) for name in _ENDPOINTS)
 
 
-def sampler(environ: Mapping[str, str]) -> Sampled:
+def sampler(environ: Mapping[str, str]) -> Sampler:
     """Decider of which traces are recorded.
 
     Raises:
@@ -52,14 +49,8 @@ def sampler(environ: Mapping[str, str]) -> Sampled:
         known = ", ".join((*SAMPLERS, *(f"parentbased_{one}" for one in SAMPLERS)))
         raise ConfigError(f"{_SAMPLER} is {name[:40]!r}.", hint=f"Use one of: {known}.")
     share = {"always_on": 1.0, "always_off": 0.0}.get(kind)
-    bound = round((_ratio(environ) if share is None else share) * _ID_RANGE)
-    if name == kind:
-        return lambda trace_id, parent: trace_id % _ID_RANGE < bound
-
-    def follows_parent(trace_id: int, parent: TraceParent | None) -> bool:
-        return trace_id % _ID_RANGE < bound if parent is None else parent.is_sampled
-
-    return follows_parent
+    bound = round((_ratio(environ) if share is None else share) * ID_RANGE)
+    return Sampler(bound, follows_parent=name != kind)
 
 
 def _ratio(environ: Mapping[str, str]) -> float:

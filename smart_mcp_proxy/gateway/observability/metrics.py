@@ -40,6 +40,7 @@ OUTCOMES: Final = frozenset(
         "conflict",
         "definition_changed",
         "embedding_failed",
+        "frontmatter_differs",
         "hidden_characters",
         "input_failed",
         "input_not_allowed",
@@ -92,6 +93,7 @@ REFUSALS: Final = frozenset(
         "app_only",
         "breaker_open",
         "definition_changed",
+        "frontmatter_differs",
         "hidden_characters",
         "intent_mismatch",
         "invalid_arguments",
@@ -163,13 +165,19 @@ class _Durations:
 class Metrics:
     """Counts activity records.
 
-    It grows with the number of configured servers and known outcomes alone.
+    It grows with the number of configured servers and known outcomes alone. Records are noted while calls are under way
+    and counted a few hundred at a time, so that no call waits for it.
 
     Args:
         servers: The configured servers' names; a look-up.
+
+    Attributes:
+        note: Takes one record, to be counted; never fails.
     """
 
     def __init__(self, servers: Callable[[], Collection[str]]) -> None:
+        self._noted: list[Activity] = []
+        self.note: Callable[[Activity], None] = self._noted.append
         self._servers = servers
         self._counted: set[str] = set()
         self._records: dict[str, int] = {}
@@ -180,24 +188,27 @@ class Metrics:
         self._searches: dict[str, _Durations] = {}
         self._tokens = {"sent": 0, "spared": 0}
 
-    def note(self, record: Activity) -> None:
-        """Count one record; never fails."""
-        kind, outcome = record.kind, record.outcome
-        self._records[kind] = self._records.get(kind, 0) + 1
-        if kind == "call":
-            if "variant" in record.detail:
-                key = (record.server, outcome)
-                durations = self._calls.get(key) or self._durations_of(*key)
-                durations.add(record.duration_ms / 1000)
-            else:
-                self._note_other(record)
-        elif kind == "search":
-            self._add(self._searches, outcome, record)
-            for name, tokens in _tokens_of(record.detail).items():
-                self._tokens[name] += tokens
+    def fold(self) -> None:
+        """Count the records that were noted; never fails."""
+        for record in self._noted:
+            kind, outcome = record.kind, record.outcome
+            self._records[kind] = self._records.get(kind, 0) + 1
+            if kind == "call":
+                if "variant" in record.detail:
+                    key = (record.server, outcome)
+                    durations = self._calls.get(key) or self._durations_of(*key)
+                    durations.add(record.duration_ms / 1000)
+                else:
+                    self._count_other(record)
+            elif kind == "search":
+                self._add(self._searches, outcome, record)
+                for name, tokens in _tokens_of(record.detail).items():
+                    self._tokens[name] += tokens
+        self._noted.clear()
 
     def families(self) -> list[Family]:
         """All counts as of now."""
+        self.fold()
         calls = sorted(self._calls.items())
         return [
             Family(
@@ -259,7 +270,7 @@ class Metrics:
             durations = self._calls[key] = _Durations()
         return durations
 
-    def _note_other(self, record: Activity) -> None:
+    def _count_other(self, record: Activity) -> None:
         method = record.detail.get("method")
         if method is None:
             self._add(self._scripts, record.outcome, record)

@@ -1,14 +1,15 @@
 """Traces of requests: a span for what a client asks, and below it one for each request to a server.
 
-Whether a trace is recorded is decided before any span exists, so a request that is not costs a random number.
+Whether a trace is recorded is decided before any span exists. A request whose trace is not costs a random number and a
+comparison: nothing is made for it, and nothing wrapped around its work.
 """
 
 import asyncio
 import os
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from mcp.shared.exceptions import MCPError
@@ -20,18 +21,38 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import traced_in
 from smart_mcp_proxy.trace_context import TRACE_PARENT, TraceParent, parent_in, traceparent
 
-__all__ = ["ClientSpan", "Sampled", "Span", "SpanMaker", "Tracing"]
+__all__ = ["ID_RANGE", "ClientSpan", "Sampler", "Span", "SpanMaker", "Tracing"]
 
 Attributes = Mapping[str, str | int]
 SpanKind = Literal["server", "client"]
-Sampled = Callable[[int, TraceParent | None], bool]
-"""Decides whether a trace is recorded, from its id and the request's parent."""
 
+_HALF_BITS: Final = 64
+"""Of a trace's id."""
+ID_RANGE: Final = 1 << _HALF_BITS
+"""Of the part of a trace's id that a share of traces is chosen by. Source: OpenTelemetry, TraceIdRatioBased."""
 TOOL_CALL: Final = "tools/call"
 NAME_CHARS: Final = 100
 """Of a tool's or prompt's name in a span."""
 _GOOD: Final = frozenset({"ok", "input_required", "empty"})
 """Outcomes that are no errors."""
+
+
+class Sampler(NamedTuple):
+    """Decides which traces are recorded.
+
+    Attributes:
+        bound: That part of their ids is below it: nothing of `ID_RANGE` for none, all of it for all.
+        follows_parent: Whether a request that has a parent does what that does.
+    """
+
+    bound: int
+    follows_parent: bool = True
+
+    def takes(self, trace_id: int, parent: TraceParent | None) -> bool:
+        """Whether a trace is recorded."""
+        if parent is not None and self.follows_parent:
+            return parent.is_sampled
+        return trace_id % ID_RANGE < self.bound
 
 
 class Span(Protocol):
@@ -62,7 +83,7 @@ class _Serving:
     """A client's request that is being served.
 
     Attributes:
-        span: Its own; None where the trace is not recorded.
+        span: Its own.
         state: What tracing systems add to the context.
         outcome: Of the last request to a server that went wrong.
         is_over: Whether it was answered: a task that began meanwhile may outlive it.
@@ -70,7 +91,7 @@ class _Serving:
 
     __slots__ = ("is_over", "outcome", "span", "state")
 
-    def __init__(self, span: Span | None = None, state: str = "") -> None:
+    def __init__(self, span: Span, state: str) -> None:
         self.span = span
         self.state = state
         self.outcome = ""
@@ -78,6 +99,7 @@ class _Serving:
 
 
 _serving: ContextVar[_Serving | None] = ContextVar("serving", default=None)
+"""Set while the work of a recorded trace is done, and by that alone."""
 
 
 class ClientSpan:
@@ -107,43 +129,45 @@ class Tracing:
 
     Args:
         spans: Makes and exports them.
-        is_sampled: Decides before a span is made.
+        sampler: Decides before a span is made.
     """
 
-    def __init__(self, spans: SpanMaker, is_sampled: Sampled) -> None:
+    def __init__(self, spans: SpanMaker, sampler: Sampler) -> None:
         self._spans = spans
-        self._is_sampled = is_sampled
-        self._random = random.Random(os.urandom(32))
+        self._sampler = sampler
+        self._bound = sampler.bound
+        self._draw = random.Random(os.urandom(32)).getrandbits
 
     def serve(
-        self,
-        method: str,
-        name: str,
-        meta: Mapping[str, Any],
-        work: Coroutine[Any, Any, RawResult],
-        *,
-        is_first: bool = False,
+        self, method: str, name: str, meta: Mapping[str, Any], work: Coroutine[Any, Any, RawResult]
     ) -> Coroutine[Any, Any, RawResult]:
-        """The answer to a client's request, made within a span unless it is a part of another.
+        """The answer to a client's request, made within a span if its trace is recorded.
 
         Args:
             method: Of the protocol.
             name: Tool or prompt that is asked for; empty where there is none that may be shown.
             meta: The request's.
             work: Makes the answer.
-            is_first: Whether it is certainly no part of another: a task's context may be that of an earlier request.
         """
-        if not is_first and (present := _serving.get()) is not None and not present.is_over:
-            return work
         parent = parent_in(meta) if TRACE_PARENT in meta else None
-        trace_id = parent.trace_id if parent is not None else self._random.getrandbits(128) or 1
-        if not self._is_sampled(trace_id, parent):
-            return _unrecorded(work)
+        if parent is not None:
+            trace_id = parent.trace_id
+            if not self._sampler.takes(trace_id, parent):
+                return work
+        elif (low := self._draw(_HALF_BITS)) >= self._bound:
+            return work
+        else:
+            trace_id = self._draw(_HALF_BITS) << _HALF_BITS | low
         span = self._spans.begin("server", _title(method, name), trace_id, parent, _attributes(method, name))
         return _recorded(span, _Serving(span, parent.state if parent is not None else ""), work)
 
-    def calling(self, method: str, name: str, config: ServerConfig) -> ClientSpan | None:
-        """Begin a request to a server as a part of the one being served; None if not recorded.
+    def is_recorded(self) -> bool:
+        """Whether the request that is being served is."""
+        # A task's context may be that of an earlier request, in which the task began.
+        return (serving := _serving.get()) is not None and not serving.is_over
+
+    def calling(self, method: str, name: str, config: ServerConfig) -> ClientSpan:
+        """Begin a request to a server as a part of the recorded one that is being served.
 
         Args:
             method: Of the protocol.
@@ -151,9 +175,8 @@ class Tracing:
             config: The server.
         """
         serving = _serving.get()
-        if serving is None or (served := serving.span) is None:
-            return None  # the client's context, where it sent one, is passed on as it is
-        parent = TraceParent(served.trace_id, served.span_id, True, serving.state)
+        assert serving is not None, "is_recorded() was asked"
+        parent = TraceParent(serving.span.trace_id, serving.span.span_id, True, serving.state)
         facts = _attributes(method, name) | _address(config)
         return ClientSpan(self._spans.begin("client", _title(method, name), parent.trace_id, parent, facts))
 
@@ -161,17 +184,6 @@ class Tracing:
         """Keep the outcome of a request to a server that went wrong: its client's span says the same."""
         if outcome not in _GOOD and (serving := _serving.get()) is not None:
             serving.outcome = outcome
-
-
-async def _unrecorded(work: Coroutine[Any, Any, RawResult]) -> RawResult:
-    """Await an answer; its parts know that it was decided for them."""
-    serving = _Serving()
-    token = _serving.set(serving)
-    try:
-        return await work
-    finally:
-        _serving.reset(token)
-        serving.is_over = True
 
 
 async def _recorded(span: Span, serving: _Serving, work: Coroutine[Any, Any, RawResult]) -> RawResult:

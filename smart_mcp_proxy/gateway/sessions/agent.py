@@ -182,7 +182,7 @@ class Agent:
         offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
         await offer.wait_listed()
         tools = offer.definitions(inbound.era)
-        listing: dict[str, Any] = {"tools": tools if self._apps is None else self._apps.listed(tools, inbound)}
+        listing = {"tools": tools} if self._apps is None else self._apps.listing(tools, inbound)
         if isinstance(inbound.session, Session):
             inbound.session.note_listed()
         if inbound.era == "handshake":
@@ -203,7 +203,7 @@ class Agent:
         found = None if self._apps is None else await self._apps.way(inbound, is_listed=offer.has(name))
         if found is None and not offer.has(name):
             raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
-        caller = caller_of(inbound)
+        caller = caller_of(inbound, is_root=False)
         raw = await self.answer(found or offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw.text, inbound.era)
 
@@ -261,7 +261,7 @@ class Agent:
         work = self._answer(offer, name, arguments, caller, era)
         if self._tracing is None:
             return work
-        return self._tracing.serve(TOOL_CALL, name, caller.meta, work, is_first=True)
+        return self._tracing.serve(TOOL_CALL, name, caller.meta, work)
 
     async def _answer(
         self, offer: "ToolProvider | AppTool", name: str, arguments: Mapping[str, Any], caller: Caller, era: Era

@@ -23,9 +23,12 @@ from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["AppCalls", "AppTool"]
 
+UNTOLD_KEY: Final = "dev.smartmcpproxy/appsNotDeclaredTo"
+"""In the `_meta` of a list of tools: servers that are not told that its client shows interfaces."""
 NAME_CHARS: Final = 200
 
 
@@ -68,27 +71,54 @@ class AppCalls:
         calls: The one call path.
         links: Know whose pages a caller has opened.
         lookup: Knows where there are pages.
+        fleet: The servers.
     """
 
-    def __init__(self, views: Views, calls: Calls, links: Links, lookup: ContentLookup) -> None:
+    def __init__(self, views: Views, calls: Calls, links: Links, lookup: ContentLookup, fleet: Fleet) -> None:
         self._views = views
+        self._fleet = fleet
         self._lookup = lookup
         self._calls = calls
         self._links = links
         self._passed = lookup.passed  # its tools have their own names already
 
-    def listed(self, definitions: Sequence[Mapping[str, Any]], inbound: Inbound) -> Sequence[Mapping[str, Any]]:
-        """A client's list; where it shows pages, the gateway's own tools are for its model alone.
+    def listing(self, definitions: Sequence[Mapping[str, Any]], inbound: Inbound) -> dict[str, Any]:
+        """A client's list, and which servers do not know that it shows pages, if it does."""
+        listing: dict[str, Any] = {"tools": self._listed(definitions, inbound)}
+        if untold := self._untold(inbound):
+            listing["_meta"] = {UNTOLD_KEY: untold}
+        return listing
+
+    def _listed(self, definitions: Sequence[Mapping[str, Any]], inbound: Inbound) -> Sequence[Mapping[str, Any]]:
+        """A client's tools; where it shows pages, the gateway's own tools are for its model alone.
 
         With them a page would reach every server: which one a call comes from few hosts say. A host lets no page call
         what is for models.
         """
-        view = self._views.at("" if inbound.path.startswith("t/") else inbound.path, inbound.principal.reach)
-        if self._passed is not None or view is None or APPS not in (inbound.extensions or {}):
+        view = self._shown(inbound)
+        if self._passed is not None or view is None:
             return definitions
         if not any(is_page(item.name) for item in self._lookup.on(view).of("resources").values()):
             return definitions
         return [each if view.find(each["name"]) is not None else _for_models(each) for each in definitions]
+
+    def _untold(self, inbound: Inbound) -> list[str]:
+        """Servers that are not told that this client shows interfaces; empty for one that shows none.
+
+        A server of the handshake era is told once on a session, for all calls on it; this one is shared by all clients.
+        """
+        view = self._shown(inbound)
+        names = [] if view is None else view.servers if self._passed is None else [self._passed]
+        found = ((name, self._fleet.upstreams.get(name)) for name in sorted(names))
+        return [
+            name for name, each in found if each is not None and each.own is None and each.status.era == "handshake"
+        ]
+
+    def _shown(self, inbound: Inbound) -> CatalogView | None:
+        """The view that a client with interfaces lists; None for one that shows none."""
+        if APPS not in (inbound.extensions or {}):
+            return None
+        return self._views.at("" if inbound.path.startswith("t/") else inbound.path, inbound.principal.reach)
 
     async def way(self, inbound: Inbound, *, is_listed: bool) -> AppTool | None:
         """The tool that a page means; None for a call that no page makes, as far as anybody says.

@@ -261,7 +261,7 @@ class ContentHandlers:
         if contents is None or not self._may_subscribe(contents):
             yield ()
             return
-        subscriber, caller = Subscriber(path, who, tell), Caller(who.id, {}, None)
+        subscriber, caller = Subscriber(path, who, tell), Caller(who.id, {}, None, is_root=True)
         try:
             try:
                 if self._passed is not None:

@@ -12,10 +12,10 @@ from smart_mcp_proxy.models import Principal
 __all__ = ["ContentLookup", "caller_of"]
 
 
-def caller_of(inbound: Inbound) -> Caller:
+def caller_of(inbound: Inbound, *, is_root: bool = True) -> Caller:
     """The caller behind a request."""
     sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-    return Caller(*sender, input=inbound.input, line=inbound.line, extensions=inbound.extensions)
+    return Caller(*sender, input=inbound.input, line=inbound.line, extensions=inbound.extensions, is_root=is_root)
 
 
 class ContentLookup:

@@ -17,7 +17,7 @@ __all__ = ["ContentsChanges"]
 
 _GROUPS: Mapping[ContentGroup, tuple[ContentKind, ...]] = {
     "prompts": ("prompts",),
-    "resources": ("resources", "templates"),
+    "resources": ("resources", "templates", "skills"),  # whose files are resources
 }
 
 _States = dict[ContentGroup, Hashable]

@@ -1,6 +1,7 @@
 """Subscriptions to single resources: which client hears of which, and what that takes at the servers.
 
 However many clients want to hear of a resource, its server is asked once; when nobody wants to any more, it is told so.
+Of a page or a skill's file, which is approved with its content, they hear once its new content is.
 """
 
 import asyncio
@@ -12,7 +13,9 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, Upstr
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
+from smart_mcp_proxy.gateway.shared.changes import settled
 from smart_mcp_proxy.gateway.visibility.contents import Target
+from smart_mcp_proxy.gateway.visibility.skill_lookup import approved_digest
 from smart_mcp_proxy.models import Principal, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
@@ -94,9 +97,19 @@ class Subscriptions:
         fleet: The servers.
         asks: The one path to a server.
         find: Resolves what clients subscribe to.
+        list_again: Has a server listed again, soon.
     """
 
-    def __init__(self, lists: ListState, fleet: Fleet, asks: ContentRequests, find: Find) -> None:
+    def __init__(
+        self,
+        lists: ListState,
+        fleet: Fleet,
+        asks: ContentRequests,
+        find: Find,
+        list_again: Callable[[str], None] = lambda server: None,
+    ) -> None:
+        self._list_again = list_again
+        self._compared = lists.catalog.snapshot
         self._lists = lists
         self._fleet = fleet
         self._asks = asks
@@ -124,7 +137,37 @@ class Subscriptions:
         """Handle `notifications/resources/updated` of a server."""
         if (wishes := self._wishes.get(server)) is not None:
             for wish in _concerned(wishes, uri):
-                wish.subscriber.note(wish.uri, self._may_hear)
+                if _digest(wish.subscriber.targets.get(wish.uri)) is None:
+                    wish.subscriber.note(wish.uri, self._may_hear)
+                else:
+                    self._list_again(server)
+
+    async def announce(self, changes: Callable[[], asyncio.Event]) -> None:
+        """Tells subscribers of what has been approved with another content; never returns.
+
+        Args:
+            changes: An event that is set when the catalog or a server changes next.
+        """
+        while True:
+            next_change = changes()
+            if (snapshot := self._lists.catalog.snapshot) is not self._compared:
+                self._compared = snapshot
+                self._tell_approved()
+            await settled(next_change)
+
+    def _tell_approved(self) -> None:
+        every = [wish for wishes in self._wishes.values() for each in wishes.values() for wish in each]
+        for client, uri in every:
+            before = client.targets.get(uri)
+            if before is None or (digest := _digest(before)) is None:
+                continue
+            try:
+                found = self._find(client.path, client.principal, uri)
+            except ProxyError:
+                continue  # it waits for the user
+            if _is_same(found, before) and _digest(found) not in (digest, None):
+                client.targets[uri] = found
+                client.note(uri, self._may_hear)
 
     async def subscribe(self, wish_of: Subscriber, uri: str, target: Target, caller: Caller) -> None:
         """Subscribe a client to a resource.
@@ -270,6 +313,11 @@ class Subscriptions:
         task = spawn(work, "subscriptions")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _digest(target: Target | None) -> str | None:
+    """The digest of the content that a page or a skill's file is approved with; None for what has none."""
+    return None if target is None or target.record is None else approved_digest(target.record, target.name)
 
 
 def _is_same(one: Target, other: Target) -> bool:

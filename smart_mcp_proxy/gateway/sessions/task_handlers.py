@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Era, Principal, ToolRecord
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet
 
@@ -33,6 +35,8 @@ FOLLOWED: Final = 64
 """Tasks of one stream; each is looked at as often as its server says."""
 FOLLOW_S: Final = 1.0
 """Between two looks at least: each is a request on record, and nobody waits for one of them."""
+TOLD_S: Final = 0.1
+"""Between two states at least: each that a server tells by itself is on record, too."""
 FOLLOW_FAILED_S: Final = 60.0
 """Between two looks that fail, at most."""
 _MORE: Final[Mapping[str, tuple[str, ...]]] = {"tasks/get": (), "tasks/update": ("inputResponses",), "tasks/cancel": ()}
@@ -83,7 +87,7 @@ class TaskHandlers:
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
         require_declared(inbound.extensions)
         sender = (inbound.principal.id, inbound.meta, None, None)
-        caller = Caller(*sender, input=inbound.input, extensions=inbound.extensions)
+        caller = Caller(*sender, input=inbound.input, extensions=inbound.extensions, is_root=True)
         more = {name: inbound.params[name] for name in _MORE[method]}
         try:
             ask = await self._found(inbound.path, inbound.principal, inbound.params["taskId"], caller, method, more)
@@ -141,7 +145,7 @@ class TaskHandlers:
             sealed: Ids as the client has them.
             tell: Takes the state of a task whenever it is another one.
         """
-        caller = Caller(who.id, {}, None, extensions=TASK_DECLARED)
+        caller = Caller(who.id, {}, None, extensions=TASK_DECLARED, is_root=True)
         finds: dict[str, Callable[[], Awaitable[TaskRequest]]] = {}
         for each in dict.fromkeys(sealed[:FOLLOWED]):
             find = partial(self._found, path, who, each, caller)
@@ -164,19 +168,34 @@ class TaskHandlers:
         self, find: Callable[[], Awaitable[TaskRequest]], tell: Callable[[Mapping[str, Any]], Awaitable[None]]
     ) -> None:
         """Tell each state of a task until it is over, or may no longer be seen."""
+        try:
+            ref = (await find()).ref
+            if (upstream := self._fleet.upstreams.get(ref.server)) is not None:
+                with upstream.watch.tasks.heard(ref.task) as heard:
+                    await self._follow_heard(heard, find, tell)
+        except (ProxyError, msgspec.DecodeError, RecursionError) as error:
+            log.debug("a task is no longer followed: %s", error)
+
+    async def _follow_heard(
+        self,
+        heard: "asyncio.Queue[bytes]",
+        find: Callable[[], Awaitable[TaskRequest]],
+        tell: Callable[[Mapping[str, Any]], Awaitable[None]],
+    ) -> None:
+        """The same, by what its server tells of it, and by looking: servers need not tell."""
         told: object = None
-        wait_s = FOLLOW_S
+        wait_s, news = FOLLOW_S, None
         while True:
             try:
-                raw = await self._requests.ask(await find())  # anew: what may be seen changes, and its process may end
-                state: dict[str, Any] = read_writable(raw.text)
-            except (RequestError, msgspec.DecodeError, RecursionError) as error:
-                log.debug("a task is no longer followed: %s", error)
-                return
+                # Found anew: what may be seen changes, and its process may end.
+                raw = await self._requests.ask(replace(await find(), told=news))
+            except RequestError:
+                raise
             except ProxyError as error:
                 log.debug("a task could not be looked at: %s", error)
                 wait_s = min(2 * wait_s, FOLLOW_FAILED_S)
             else:
+                state: dict[str, Any] = read_writable(raw.text)
                 wait_s = max(FOLLOW_S, pause_s(members_of(raw.text)))
                 state.pop("resultType", None)
                 _drop_connection_meta(state)
@@ -185,7 +204,17 @@ class TaskHandlers:
                     await tell(state)
                 if state.get("status") in _OVER:
                     return
-            await asyncio.sleep(wait_s)
+            news = await _next_told(heard, wait_s)
+
+
+async def _next_told(heard: "asyncio.Queue[bytes]", wait_s: float) -> RawResult | None:
+    """The next state that a server tells; None once it is time to look."""
+    await asyncio.sleep(TOLD_S)
+    try:
+        async with asyncio.timeout(wait_s - TOLD_S):
+            return RawResult(await heard.get())
+    except TimeoutError:
+        return None
 
 
 def _drop_connection_meta(state: dict[str, Any]) -> None:

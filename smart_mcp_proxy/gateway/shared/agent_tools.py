@@ -87,6 +87,7 @@ class Caller(msgspec.Struct, frozen=True):
         input: How it can be asked for more; None where it cannot be.
         line: The way back to it, for what servers ask and tell it meanwhile; None where there is none.
         extensions: What it declares of extensions; None where nothing.
+        is_root: As of `CallRequest`, for what it asks of prompts and resources.
     """
 
     principal: str
@@ -98,6 +99,7 @@ class Caller(msgspec.Struct, frozen=True):
     input: ClientInput | None = None
     line: ClientLine | None = None
     extensions: Extensions | None = None
+    is_root: bool = False
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):

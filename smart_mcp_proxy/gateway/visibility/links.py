@@ -22,6 +22,7 @@ from smart_mcp_proxy.telemetry import fields, get_logger
 
 __all__ = [
     "LINKS_PER_RESULT",
+    "OPENED_S",
     "Links",
     "is_instruction",
     "opens_by_link",

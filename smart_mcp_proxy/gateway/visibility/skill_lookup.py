@@ -9,13 +9,14 @@ from urllib.parse import unquote
 import msgspec
 
 from smart_mcp_proxy.catalog import Snapshot
+from smart_mcp_proxy.gateway.shared.app_pages import pinned_digest
 from smart_mcp_proxy.gateway.shared.refusals import content_withheld, skill_file_unlisted
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_skill_uri
 from smart_mcp_proxy.models import ToolKey, ToolRecord, WithheldState
-from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.names import server_of, shelf
 from smart_mcp_proxy.skills import SkillFile, files_of, is_inside, root_of
 
-__all__ = ["DIRECTORY", "children_of", "entry_of", "holding_skill", "manifest_of", "shown_entry"]
+__all__ = ["DIRECTORY", "approved_digest", "children_of", "entry_of", "holding_skill", "manifest_of", "shown_entry"]
 
 DIRECTORY: Final = "inode/directory"
 _KEPT: Final = 2_048
@@ -32,6 +33,14 @@ def entry_of(raw: bytes) -> Mapping[str, Any]:
 def manifest_of(raw: bytes) -> Mapping[str, SkillFile] | None:
     """The files that a skill was approved with, by the server's URI; None for one that is generated."""
     return files_of(entry_of(raw))
+
+
+def approved_digest(record: ToolRecord, uri: str) -> str | None:
+    """The digest of the content that a page or a skill's file was approved with; None for what has none."""
+    if record.key.server != shelf(server_of(record.key.server), "skills"):
+        return pinned_digest(record)
+    file = (manifest_of(record.raw) or {}).get(uri)
+    return None if file is None else file.digest
 
 
 def shown_entry(server: str, entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -49,6 +49,7 @@ class MiniLmEmbedder:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # `embed` spreads whole batches over cores instead
         options.enable_mem_pattern = False  # it remembers a plan for each shape of a batch
+        options.enable_cpu_mem_arena = False  # it keeps what the longest batch took, and is no faster
         options.log_severity_level = _FATAL
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(file.parent))
         tensors = find_tensors(folder / WEIGHTS)

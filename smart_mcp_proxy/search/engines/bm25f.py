@@ -3,9 +3,9 @@
 import math
 import threading
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, fit_of
 from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
-from smart_mcp_proxy.search.engines.fields import terms_by_field
-from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, packed, place, unpacked
+from smart_mcp_proxy.search.engines.fields import matched_by_field
+from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, packed, place, unpacked, without
 from smart_mcp_proxy.search.engines.top import top_rows
-from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, joined
+from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, compounds_in
 from smart_mcp_proxy.search.text import split_literals, terms
 
 __all__ = ["Bm25fEngine"]
@@ -103,6 +103,7 @@ class _State:
         server_of: The number of the row's server, int32; of free rows, whatever it was.
         servers: How many there are.
         matches: By whether synonyms count and query term, what it was found to match; a cache.
+        naming: By the term of a literal, whether it names a tool or server; another one.
     """
 
     documents: Mapping[int, Document]
@@ -113,6 +114,7 @@ class _State:
     server_of: NDArray[np.int32]
     servers: int
     matches: dict[tuple[bool | str, ...], _Match] = field(default_factory=dict)
+    naming: dict[str, bool] = field(default_factory=dict)
 
     def rarity(self, term: str) -> float:
         """The idf of a term, > 0, in the catalog together with the usual tools: small catalogs know few words."""
@@ -126,7 +128,7 @@ class _State:
         counts = Counter(words)
         has_synonyms = len(counts) <= SYNONYM_TERMS
         matches = {term: self._match(term, has_synonyms) for term in counts}
-        for term, compounds in _compounds(words, self.postings).items():
+        for term, compounds in compounds_in(words, self.postings).items():
             matches[term] = self._match(term, has_synonyms, compounds)
         weighed = [(match, math.sqrt(counts[term])) for term, match in matches.items()]
         need = total = sum([match.weight * repeats for match, repeats in weighed])
@@ -160,8 +162,13 @@ class _State:
         """Whether one of the first tools that hold a term has it in its name or its server's."""
         if (postings := self.postings.get(term)) is None:
             return False
-        documents = (self.documents.get(id) for id in self.ids[postings.rows[:_LOOKED_AT]].tolist())
-        return any(term in terms(f"{each.name} {each.server}") for each in documents if each is not None)
+        if (known := self.naming.get(term)) is None:
+            documents = (self.documents.get(id) for id in self.ids[postings.rows[:_LOOKED_AT]].tolist())
+            known = any(term in terms(f"{each.name} {each.server}") for each in documents if each is not None)
+            if len(self.naming) >= _MATCHES_LIMIT:
+                self.naming.clear()
+            self.naming[term] = known
+        return known
 
     def _match(self, term: str, has_synonyms: bool, compounds: Sequence[str] = ()) -> _Match:
         """Match a term, its variants, and compounds with its neighbours; once until the next change."""
@@ -205,17 +212,6 @@ def _servers(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
     return int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
 
 
-def _compounds(words: Sequence[str], known: Container[str]) -> dict[str, list[str]]:
-    """The words of a query that make a known compound with their neighbour, with these compounds."""
-    found: dict[str, list[str]] = {}
-    for pair in pairwise(words):
-        for compound in joined(*pair):
-            if compound in known:
-                for term in pair:
-                    found.setdefault(term, []).append(compound)
-    return found
-
-
 class Bm25fEngine:
     """Ranks by BM25F, `sum(idf * tf / (k1 + tf))` with `tf` weighted over the fields.
 
@@ -255,8 +251,7 @@ class Bm25fEngine:
         with self._writing:
             old = self._state
             gone = {id for id in (*removed, *new) if id in old.documents}
-            documents = {id: document for id, document in old.documents.items() if id not in gone} | new
-            row_of = {id: row for id, row in old.row_of.items() if id not in gone}
+            documents, row_of = without(old.documents, gone) | new, without(old.row_of, gone)
             ids = place(old.ids, row_of, [old.row_of[id] for id in gone], list(new))
             postings = dict(old.postings)
             drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
@@ -343,27 +338,30 @@ class Bm25fEngine:
             ranked = self._ranked(ranked.state, ranked.query, _DEEPER * ranked.depth, ranked.allowed)
         return 0.0 if row is None else float(ranked.scores.sums[row])
 
+    def meets(self, query: str, ids: Collection[int]) -> bool:
+        """Whether one of these documents holds a word of the query, or what may stand for one."""
+        state = self._state
+        sums = self._ranked(state, query, 1, self._last.allowed).scores.sums
+        if any(sums[state.row_of[id]] > 0 for id in ids if id in state.row_of):
+            return True  # as all that ranks
+        return any(why["matched"] for why in self.explain(query, ids).values())
+
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:
         """`matched`: query terms or variants found, by field; `lexical`: the score."""
         state = self._state
         words, names = state.terms_of(query)
-        compounds = [compound for found in _compounds(words, state.postings).values() for compound in found]
+        compounds = [compound for found in compounds_in(words, state.postings).values() for compound in found]
         is_short = len(set(words)) <= SYNONYM_TERMS
         others = chain.from_iterable(state.vocabulary.variants(term, has_synonyms=is_short) for term in words)
         wanted = list(dict.fromkeys((*words, *names, *compounds, *chain.from_iterable(each.terms for each in others))))
         scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
         return {
-            id: {"matched": _matched(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
+            id: {"matched": matched_by_field(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
             for id in ids
             if id in state.documents
         }
-
-
-def _matched(wanted: Sequence[str], document: Document) -> Mapping[str, Sequence[str]]:
-    matched = {name: [term for term in wanted if term in found] for name, found in terms_by_field(document).items()}
-    return {name: found for name, found in matched.items() if found}
 
 
 def _best(state: _State, sums: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> NDArray[np.int64]:

@@ -1,12 +1,13 @@
 """The fields of a tool definition and what a term in them is worth, whatever other tools there are."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.text import terms
 
-__all__ = ["FIELD_LIMIT_CHARS", "impacts", "terms_by_field"]
+__all__ = ["FIELD_LIMIT_CHARS", "impacts", "matched_by_field", "terms_by_field"]
 
 
 class _Field(NamedTuple):
@@ -53,6 +54,12 @@ def terms_by_field(document: Document) -> dict[str, list[str]]:
     return {
         field.name: terms(text, FIELD_LIMIT_CHARS) if text else [] for field, text in zip(_FIELDS, texts, strict=True)
     }
+
+
+def matched_by_field(wanted: Sequence[str], document: Document) -> Mapping[str, Sequence[str]]:
+    """Those of the terms that a document holds, by the name of the field."""
+    matched = {name: [term for term in wanted if term in found] for name, found in terms_by_field(document).items()}
+    return {name: found for name, found in matched.items() if found}
 
 
 def impacts(document: Document) -> dict[str, float]:

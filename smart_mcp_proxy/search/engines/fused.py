@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -93,13 +94,14 @@ class FusedEngine:
     Safe for threads, as its parts are.
 
     Args:
-        lexical: Ranks by words; is kept equal to this engine's documents.
+        lexical: Ranks by words; is kept equal to this engine's documents from now on.
         vectors: Of these documents; is filled by its owner, may lack some, and loses those of tools that change.
         embedder: Made the vectors.
         clock: Monotonic seconds.
         is_lexical_used: Whether words count for tools that have a vector.
         is_rescaled: Whether the embedder's cosines are brought to the scale of all-MiniLM-L6-v2, for which weights and
             floors were measured.
+        documents: Those that the lexical engine has already, never changed afterwards.
     """
 
     is_instant = False
@@ -113,6 +115,7 @@ class FusedEngine:
         *,
         is_lexical_used: bool,
         is_rescaled: bool = False,
+        documents: Mapping[int, Document] = MappingProxyType({}),
     ) -> None:
         self.name = "hybrid" if is_lexical_used else "vector"
         self._is_lexical_used = is_lexical_used
@@ -121,8 +124,8 @@ class FusedEngine:
         self._scaled = CosineScale(vectors) if is_rescaled else None
         self._embedder = embedder
         self._clock = clock
-        self._documents: Mapping[int, Document] = {}
-        self._servers = 0
+        self._documents = documents
+        self._servers = _servers(documents)
         self._last: _Candidates | None = None
         self._writing = threading.Lock()
         self._failure = ""
@@ -133,6 +136,11 @@ class FusedEngine:
 
     def __repr__(self) -> str:
         return f"<FusedEngine {self.name} {len(self)} documents, {len(self._vectors)} vectors>"
+
+    @property
+    def lexical(self) -> LexicalEngine:
+        """The part that ranks by words; it has all documents."""
+        return self._lexical
 
     @property
     def problem(self) -> str | None:
@@ -151,7 +159,7 @@ class FusedEngine:
             self._vectors.update((), np.empty((0, self._vectors.dimension), np.float32), stale | dropped)
             self._lexical.update(new.values(), dropped)
             self._documents = {id: document for id, document in old.items() if id not in dropped} | new
-            self._servers = len({document.server for document in self._documents.values()})
+            self._servers = _servers(self._documents)
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
         """At most `depth` hits with a score above 0, best first, equal scores by id."""
@@ -193,6 +201,10 @@ class FusedEngine:
     def _is_left_to_words(self, found: _Candidates, id: int) -> bool:
         """Whether words alone judge a hit: the first vectors may have come since it was looked for any."""
         return found.vectors is None or not len(found.cosines) or id not in self._vectors
+
+    def meets(self, query: str, ids: Collection[int]) -> bool:
+        """Whether one of these documents holds a word of the query, or what may stand for one."""
+        return self._lexical.meets(query, ids)
 
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
@@ -296,6 +308,10 @@ class FusedEngine:
             return None
         self._failure = ""
         return vectors
+
+
+def _servers(documents: Mapping[int, Document]) -> int:
+    return len({document.server for document in documents.values()})
 
 
 def _fitness(found: _Candidates, crowd: float) -> float:

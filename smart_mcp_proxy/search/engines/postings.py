@@ -1,7 +1,7 @@
 """Postings: where terms occur, as arrays by term, changed tool by tool."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,9 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.fields import impacts
 
-__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "unpacked"]
+__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "unpacked", "without"]
+
+T = TypeVar("T")
 
 
 class Postings(NamedTuple):
@@ -31,6 +33,14 @@ def in_both(a: Postings, b: Postings) -> Postings:
     """The rows that both have, with the lesser of their impacts."""
     rows, at_a, at_b = np.intersect1d(a.rows, b.rows, assume_unique=True, return_indices=True)
     return Postings(rows, np.minimum(a.impacts[at_a], b.impacts[at_b]))
+
+
+def without(mapping: Mapping[int, T], gone: Iterable[int]) -> dict[int, T]:
+    """The mapping without some of its keys: copied whole, for a fraction of a look at each."""
+    kept = dict(mapping)
+    for id in gone:
+        del kept[id]
+    return kept
 
 
 def place(

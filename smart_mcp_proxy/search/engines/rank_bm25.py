@@ -152,6 +152,11 @@ class RankBm25Engine:
         coverage = sum(weight for term, weight in weights.items() if term in found) / most
         return float(evidence + coverage) / _FLOOR
 
+    def meets(self, query: str, ids: Collection[int]) -> bool:
+        """Whether one of these documents holds a word of the query."""
+        wanted, documents = terms(query), self._corpus.documents
+        return any(_matched(wanted, documents[id]) for id in ids if id in documents)
+
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
     ) -> Mapping[int, Mapping[str, Any]]:

@@ -1,7 +1,8 @@
 """Variants of query words in a catalog: synonyms, compounds, slips of the pen."""
 
-from collections.abc import Container, Iterable, Mapping, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from copy import copy
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.search.engines.thesaurus import same_in_meaning
 from smart_mcp_proxy.search.text import is_one_slip
 
-__all__ = ["COMPOUND", "SYNONYM_TERMS", "Variant", "Vocabulary", "joined"]
+__all__ = ["COMPOUND", "SYNONYM_TERMS", "Variant", "Vocabulary", "compounds_in", "joined"]
 
 _SYNONYM = 0.5
 """What a match by synonym counts: half, so that the tool that says the very word comes first."""
@@ -26,6 +27,8 @@ COMPOUND = 0.8
 _SLIP = 0.5
 """What a word counts that differs in one letter: it may be another word."""
 
+_FEW = 16
+"""Terms that are looked up one by one among all with their first letter, which takes a fraction of a look at each."""
 _SLIP_LETTERS = 5
 """Shorter words have too many neighbours at one letter's distance."""
 
@@ -64,7 +67,8 @@ class Vocabulary:
         following = copy(self)
         following._known = known
         kept = _without_terms(self._by_initial, self._known.keys() - known.keys())
-        following._by_initial = _with_terms(kept, (term for term in known if term not in self._known))
+        entered = known.keys() - self._known.keys()
+        following._by_initial = _with_terms(kept, (term for term in known if term in entered)) if entered else kept
         return following
 
     def variants(self, term: str, *, has_synonyms: bool = True) -> list[Variant]:
@@ -84,6 +88,17 @@ class Vocabulary:
         is_near = np.abs(near.lengths - len(term)) <= 1
         is_near &= np.bitwise_count(near.sets ^ _letter_set(term)) <= 2
         return [near.terms[at] for at in np.flatnonzero(is_near) if is_one_slip(term, near.terms[at])]
+
+
+def compounds_in(words: Sequence[str], known: Container[str]) -> dict[str, list[str]]:
+    """The words of a query that make a known compound with their neighbour, with these compounds."""
+    found: dict[str, list[str]] = {}
+    for pair in pairwise(words):
+        for compound in joined(*pair):
+            if compound in known:
+                for term in pair:
+                    found.setdefault(term, []).append(compound)
+    return found
 
 
 def joined(first: str, second: str) -> tuple[str, ...]:
@@ -126,11 +141,17 @@ def _with_terms(by_initial: Mapping[str, _Letters], new: Iterable[str]) -> dict[
 def _without_terms(by_initial: Mapping[str, _Letters], gone: Set[str]) -> dict[str, _Letters]:
     """The table with fewer terms."""
     table = dict(by_initial)
-    for initial in _by_initials(gone):
+    for initial, leaving in _by_initials(gone).items():
         old = table.pop(initial)
-        keep = [at for at, term in enumerate(old.terms) if term not in gone]
-        if keep:
-            table[initial] = _Letters([old.terms[at] for at in keep], old.lengths[keep], old.sets[keep])
+        if len(leaving) <= _FEW:
+            places = [old.terms.index(term) for term in leaving]
+        else:
+            places = [at for at, term in enumerate(old.terms) if term in gone]
+        if len(places) < len(old.terms):
+            terms = old.terms.copy()
+            for at in sorted(places, reverse=True):
+                del terms[at]
+            table[initial] = _Letters(terms, np.delete(old.lengths, places), np.delete(old.sets, places))
     return table
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Self
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.extensions import SHOWS_APPS
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
@@ -53,7 +54,9 @@ class BaseSession:
         self._server = config.name
         self._init_s = config.limits.init_s
         self._on_event = on_event
-        self._declared: Mapping[str, Any] = peer.capabilities if peer is not None else {}
+        # Of a shared session the calls are everybody's, unless each client has one of its own: then it is for lists.
+        shared = {"extensions": SHOWS_APPS} if config.connection == "per_client" else {}
+        self._declared: Mapping[str, Any] = peer.capabilities if peer is not None else shared
         self._envelope: Mapping[str, Any] = {}
         """`_meta` of every request of the modern era."""
         self._reason: str | None = None

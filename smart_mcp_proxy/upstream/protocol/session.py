@@ -34,6 +34,7 @@ __all__ = [
     "Retry",
     "Revived",
     "SessionEvent",
+    "TaskTold",
     "ToolsChanged",
     "UpdatesMissed",
     "UpstreamSession",
@@ -90,13 +91,28 @@ class UpdatesMissed:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The server has confirmed a stream of changed resources.
+    """The server has confirmed a stream of changed resources, or of tasks.
 
     Attributes:
-        uris: Those that it agreed to tell of.
+        uris: Resources that it agreed to tell of.
+        tasks: Ids of tasks that it agreed to tell of.
     """
 
     uris: frozenset[str]
+    tasks: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTold:
+    """The server sent `notifications/tasks`.
+
+    Attributes:
+        task: The task's id, as the server knows it.
+        state: The params: what `tasks/get` would have answered.
+    """
+
+    task: str
+    state: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +126,15 @@ class Retry:
 
 
 SessionEvent = (
-    ToolsChanged | ContentsChanged | LogLine | ResourceUpdated | UpdatesMissed | Acknowledged | Revived | Retry
+    ToolsChanged
+    | ContentsChanged
+    | LogLine
+    | ResourceUpdated
+    | UpdatesMissed
+    | Acknowledged
+    | TaskTold
+    | Revived
+    | Retry
 )
 _CHANGES: Final[Mapping[str, SessionEvent]] = {
     "notifications/tools/list_changed": ToolsChanged(),
@@ -136,17 +160,19 @@ def has_updates(capabilities: Mapping[str, Any]) -> bool:
 
 
 def announced_event(method: str, params: bytes) -> SessionEvent | None:
-    """Convert a notification on lists and resources into an event; None for others."""
+    """Convert a notification on lists, resources and tasks into an event; None for others."""
     if method in _CHANGES:
         return _CHANGES[method]
     try:
         if method == "notifications/resources/updated":
             return ResourceUpdated(_updated.decode(params).uri)
+        if method == "notifications/tasks":
+            return TaskTold(_task_told.decode(params).taskId, params)
         if method == "notifications/subscriptions/acknowledged":
             agreed = _acknowledged.decode(params).notifications
             # The stream that tells of changed lists is confirmed too, in the same words.
-            if agreed.resourceSubscriptions or agreed == _Agreed():
-                return Acknowledged(frozenset(agreed.resourceSubscriptions))
+            if agreed.resourceSubscriptions or agreed.taskIds or agreed == _Agreed():
+                return Acknowledged(frozenset(agreed.resourceSubscriptions), frozenset(agreed.taskIds))
     except (msgspec.DecodeError, RecursionError):
         return None
     return None
@@ -163,6 +189,11 @@ class _Agreed(msgspec.Struct):
     promptsListChanged: bool = False  # noqa: N815
     resourcesListChanged: bool = False  # noqa: N815
     resourceSubscriptions: tuple[str, ...] = ()  # noqa: N815
+    taskIds: tuple[str, ...] = ()  # noqa: N815
+
+
+class _TaskParams(msgspec.Struct):
+    taskId: str  # noqa: N815
 
 
 class _AcknowledgedParams(msgspec.Struct):
@@ -170,6 +201,7 @@ class _AcknowledgedParams(msgspec.Struct):
 
 
 _updated = msgspec.json.Decoder(_UpdatedParams)
+_task_told = msgspec.json.Decoder(_TaskParams)
 _acknowledged = msgspec.json.Decoder(_AcknowledgedParams)
 
 
@@ -225,7 +257,6 @@ class UpstreamSession(Protocol):
 
     def timed_out(self, began_s: float) -> None:
         """Notes that a request, begun at this time of the event loop, had no answer in time."""
-        ...
 
     async def wait_closed(self) -> UpstreamError:
         """Waits until the session is over, and says why it ended."""

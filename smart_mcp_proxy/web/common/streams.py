@@ -5,7 +5,7 @@ import asyncio
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["EndingStreams", "StopSteps"]
+__all__ = ["EndingStreams", "StopSteps", "is_kept_open"]
 
 _LISTEN = (b"mcp-method", b"subscriptions/listen")
 _LEFT: Message = {"type": "http.disconnect"}
@@ -41,7 +41,7 @@ class EndingStreams:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
-        if not _is_kept_open(scope):
+        if not is_kept_open(scope):
             await self._app(scope, receive, send)
             return
         has_body_left = True
@@ -70,6 +70,6 @@ class EndingStreams:
         return _LEFT
 
 
-def _is_kept_open(scope: Scope) -> bool:
+def is_kept_open(scope: Scope) -> bool:
     """Whether the answer to this request ends only when the client or the server does."""
     return scope["type"] == "http" and (scope["method"] == "GET" or _LISTEN in scope["headers"])

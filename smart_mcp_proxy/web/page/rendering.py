@@ -11,9 +11,9 @@ from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
 from smart_mcp_proxy.policy.scanner.findings import escaped
-from smart_mcp_proxy.web.page.hidden import respelled, visible
+from smart_mcp_proxy.web.page.hidden import has_hidden, respelled, visible
 
-__all__ = ["HEADERS", "NAVIGATION", "Renderer"]
+__all__ = ["HEADERS", "NAVIGATION", "Renderer", "is_shown_whole"]
 
 HEADERS: Final = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
@@ -69,7 +69,17 @@ class Renderer:
 
 def _pretty(value: Any, limit: int = _JSON_CHARS) -> Markup:
     """A JSON value on several lines."""
-    return visible(json.dumps(value, indent=2, ensure_ascii=False), limit)
+    return visible(_spread(value), limit)
+
+
+def is_shown_whole(value: Any) -> bool:
+    """Whether a JSON value on several lines is neither cut nor has characters that are only counted."""
+    text = _spread(value)
+    return len(text) <= _JSON_CHARS and not has_hidden(text)
+
+
+def _spread(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
 
 
 def _moment(value: str | float | None) -> Markup:

@@ -14,6 +14,7 @@ from smart_mcp_proxy.gateway.admin.approvals import Waiting
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.web.rest.route import (
     PLACES_MOST,
+    SWITCH,
     Endpoint,
     author_of,
     body_of,
@@ -127,7 +128,7 @@ async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
         gateway.visible.require_servers([server])
     start = integer(request, "offset", 0, 0, PLACES_MOST)
     limit = integer(request, "limit", PLACES_MOST, 1, PLACES_MOST)
-    has_changes = choice(request, "changes", ("false", "true")) == "true"
+    has_changes = choice(request, "changes", SWITCH) == "true"
     has_blocked = choice(request, "blocked", ("true", "false")) == "true"
     waiting = await gateway.approvals.listed(server, slice(start, start + limit), has_blocked=has_blocked)
     total = len(gateway.approvals.withheld(server, has_blocked=has_blocked))
@@ -200,7 +201,7 @@ ROUTES = (
             "limit": whole_number("Most of them (all).", 1, PLACES_MOST),
             "offset": whole_number("Leaves out so many at the beginning.", 0, PLACES_MOST),
             "blocked": one_of("false: without those that the user blocked.", ("true", "false")),
-            "changes": one_of("true: with every difference from what was approved.", ("false", "true")),
+            "changes": one_of("true: with every difference from what was approved.", SWITCH),
         },
         failures=(ServerNotFoundError,),
     ),

@@ -29,10 +29,13 @@ class NetworkAuthorizer:
 
     Args:
         operator: The operator's token.
+
+    Attributes:
+        operator: The same.
     """
 
     def __init__(self, operator: str) -> None:
-        self._operator = operator.encode()
+        self.operator = operator.encode()
 
     def admit(self, request: Request, need: Need) -> Author | None:
         """Return the author by the operator's token, else an unknown one where the route allows it.
@@ -42,7 +45,7 @@ class NetworkAuthorizer:
         """
         scheme, _, sent = request.headers.get("authorization", "").partition(" ")
         token = sent.strip().encode() if scheme.lower() == "bearer" else b""
-        is_operator = hmac.compare_digest(token, self._operator)
+        is_operator = hmac.compare_digest(token, self.operator)
         if not is_operator and need == "operator":
             raise UnauthorizedError(
                 "The token sent is not the operator's." if token else "This needs the operator's token.",

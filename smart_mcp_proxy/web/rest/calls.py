@@ -25,6 +25,7 @@ from smart_mcp_proxy.models import WHOLE, CallRequest
 from smart_mcp_proxy.trace_context import with_context
 from smart_mcp_proxy.web.rest.route import (
     COMMAND_LINE,
+    SWITCH,
     Endpoint,
     Parameter,
     body_of,
@@ -38,7 +39,6 @@ __all__ = ["ROUTES"]
 
 MOST_TOOLS = 50
 _DETAILS = ("compact", "full")
-_SWITCH = ("false", "true")
 
 
 async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
@@ -53,9 +53,9 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
         limit=integer(request, "limit", gateway.settings.top_k, 1, MOST_TOOLS),
         detail="full" if choice(request, "detail", _DETAILS) == "full" else "compact",
         servers=tuple(query.getlist("server")),
-        read_only=choice(request, "read_only", _SWITCH) == "true",
+        read_only=choice(request, "read_only", SWITCH) == "true",
         session=COMMAND_LINE,
-        explain=choice(request, "why", _SWITCH) == "true",
+        explain=choice(request, "why", SWITCH) == "true",
         types=tuple(query.getlist("types")),
         is_agents=False,
     )
@@ -65,7 +65,7 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
 async def _call(gateway: Gateway, request: Request) -> bytes:
     body = await body_of(request, NamedCall)
     meta = with_context({}, request.headers)
-    call = CallRequest(body.name, body.arguments, variant=None, session=COMMAND_LINE, meta=meta)
+    call = CallRequest(body.name, body.arguments, variant=None, session=COMMAND_LINE, meta=meta, is_root=True)
     with gateway.agent.in_flight():
         return (await gateway.calls.call(call)).text
 
@@ -89,8 +89,8 @@ _SEARCH: Mapping[str, str | Parameter] = {
     "limit": whole_number(f"Most tools, 1 to {MOST_TOOLS}.", 1, MOST_TOOLS),
     "detail": one_of("Of each tool its signature, or its whole schema.", _DETAILS),
     "server": Parameter("Only this one; may be repeated.", {"type": "array", "items": {"type": "string"}}),
-    "read_only": one_of("true: only tools marked read-only.", _SWITCH),
-    "why": one_of("true: why each was found.", _SWITCH),
+    "read_only": one_of("true: only tools marked read-only.", SWITCH),
+    "why": one_of("true: why each was found.", SWITCH),
     "types": Parameter(
         "Find these, in found beside tools; may be repeated.", {"type": "array", "items": {"enum": list(ITEM_KINDS)}}
     ),

@@ -24,6 +24,7 @@ __all__ = [
     "COMMAND_LINE",
     "PLACES_MOST",
     "PREFIX",
+    "SWITCH",
     "Answer",
     "Authorizer",
     "Endpoint",
@@ -45,6 +46,8 @@ Answer = Callable[[Request], Awaitable[Response]]
 Need = Literal["operator", "nothing"]
 """Whom a route answers over the network: who has the operator's token, or anybody who may connect."""
 BodyT = TypeVar("BodyT")
+SWITCH = ("false", "true")
+"""Words of a parameter that turns something on, the one without it first."""
 PLACES_MOST = 10_000_000
 """Of a list: more than any catalog holds."""
 _DIGITS = 20

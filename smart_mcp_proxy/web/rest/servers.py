@@ -13,7 +13,7 @@ from smart_mcp_proxy.gateway.admin.management import ServerChange, ServerImporte
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import SERVER_NAME
-from smart_mcp_proxy.web.rest.route import Endpoint, author_of, body_of, integer, whole_number
+from smart_mcp_proxy.web.rest.route import SWITCH, Endpoint, author_of, body_of, choice, integer, one_of, whole_number
 
 __all__ = ["ROUTES"]
 
@@ -96,7 +96,8 @@ async def _list(gateway: Gateway, request: Request) -> ServersView:
 
 
 async def _show(gateway: Gateway, request: Request) -> ServerPage:
-    return await gateway.management.server(_name(request), author_of(request))
+    is_review = choice(request, "review", SWITCH) == "true"
+    return await gateway.management.server(_name(request), author_of(request), is_review=is_review)
 
 
 async def _add(gateway: Gateway, request: Request) -> ServerChange:
@@ -251,6 +252,9 @@ ROUTES = (
         _show,
         "One server, secrets masked; to its user, what a quarantined one would run is not.",
         ServerPage,
+        query={
+            "review": one_of("true: before an approval; what a quarantined server would run is not masked.", SWITCH)
+        },
         failures=(ServerNotFoundError,),
     ),
     _change("PATCH", _ONE, _patch, "Merges a change into a server's entry.", ServerPatch),

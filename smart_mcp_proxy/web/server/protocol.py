@@ -5,10 +5,12 @@ import socket
 from collections.abc import Iterable
 from typing import Any, ClassVar, Final, cast
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, is_scarce, most_open_files
 from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.web.common.streams import is_kept_open
 
 __all__ = ["BoundedProtocol"]
 
@@ -123,6 +125,18 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._leaving is not None:
             self._leaving.cancel()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """The gateway ends: a stream whose reader does not even take what it was sent ends at once.
+
+        It has no end of its own that would come in time; every other answer gets the grace of the server.
+        """
+        cycle = self.cycle
+        is_sending = cycle is not None and not cycle.response_complete
+        if is_sending and self in self._behind and is_kept_open(cast(Scope, cycle.scope)):
+            self.transport.abort()
+        else:
+            super().shutdown()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's own closes whatever is under way
         """The client sends nothing more; whether it gets the answer that is under way, if that comes soon."""

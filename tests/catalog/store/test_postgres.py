@@ -12,11 +12,14 @@ import pytest
 from postgres_server import PASSWORD, PostgresServer
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.catalog.store import postgres_edge
+from smart_mcp_proxy.catalog.store import postgres_edge, versions
+from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
+from smart_mcp_proxy.catalog.store.postgres_tables import READABLE_FROM
 from smart_mcp_proxy.catalog.store.stores import STORES
 from smart_mcp_proxy.errors import CatalogError, ConfigError, MissingExtraError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.settings.addresses import DATABASE_SCHEMES
+from smart_mcp_proxy.telemetry import Activity
 
 pytestmark = pytest.mark.anyio
 
@@ -125,6 +128,38 @@ async def test_a_database_that_lacks_a_table_is_refused(
         pass
     postgres.execute("DROP TABLE approvals", database)
     assert "is not whole: it lacks approvals." in (await refusal(opened())).message
+
+
+async def test_a_database_of_an_earlier_version_that_lacks_a_table_is_refused(
+    opened: Opened, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made in it; what a later version brings is not missed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "LATEST_VERSION", READABLE_FROM)
+        patch.setattr(versions, "MIGRATIONS", MIGRATIONS[:READABLE_FROM])
+        async with opened():
+            pass
+    postgres.execute("ALTER TABLE toolsets RENAME TO away", database)
+    assert "is not whole: it lacks toolsets." in (await refusal(opened())).message
+    postgres.execute("ALTER TABLE away RENAME TO toolsets", database)
+    async with opened() as catalog:
+        assert catalog.problem is None
+
+
+async def test_half_of_a_step_that_somebody_else_took_is_refused(
+    opened: Opened, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start says what is in the way, and leaves the database as it was."""
+    with monkeypatch.context() as patch:
+        patch.setattr(versions, "LATEST_VERSION", READABLE_FROM)
+        patch.setattr(versions, "MIGRATIONS", MIGRATIONS[:READABLE_FROM])
+        async with opened():
+            pass
+    postgres.execute("CREATE TABLE leases (name TEXT)", database)
+    error = await refusal(opened())
+    assert 'relation "leases" already exists' in error.message and "Restore it" in error.hint
+    assert query(postgres, database, "SELECT version FROM mcpproxy_schema") == [(READABLE_FROM,)]
+    assert query(postgres, database, "SELECT to_regclass('sealed')") == [(None,)]
 
 
 async def test_a_user_who_may_not_create_tables_is_refused(
@@ -258,7 +293,57 @@ async def test_a_database_that_went_back_is_not_trusted(
             assert third.is_closed
             await third.sync("t", [tool("a")])
             assert not third.snapshot.by_server.get("t")
+        # It counts on, and what it lacks stays away: for those that know better and for nobody else.
         postgres.execute(f"UPDATE meta SET value = {count + 5} WHERE key = 'approvals_count'", database)
+        for each in (catalog, witness):
+            await each.refresh()
+            assert "has gone back" in (each.problem or "")
+        async with opened("later") as later:
+            await later.block(ToolKey("s", "b"), "user")
+            assert later.problem is None
+        # The newer one was never marked.
+        postgres.execute("DELETE FROM meta WHERE key IN ('approvals_closed', 'approvals_lacking')", database)
+        for each in (catalog, witness):
+            await each.refresh()
+            assert each.problem is None
+
+
+async def test_a_gateway_that_sees_the_mark_of_another_does_not_trust_either(
+    opened: Opened, postgres: PostgresServer, database: str, tool: MakeTool
+) -> None:
+    """It did not look while the database counted less than it had seen; the one that did has marked it."""
+    async with opened() as catalog, opened("two") as sleeper:
+        await catalog.sync("s", [tool("a")])
+        await catalog.block(A, "user")
+        await sleeper.refresh()
+        went_back = "UPDATE meta SET value = value {} WHERE key = 'approvals_count'"
+        postgres.execute(went_back.format("- 1"), database)
+        await catalog.refresh()
+        postgres.execute(went_back.format("+ 9"), database)
+        await sleeper.refresh()
+        assert "has gone back" in (sleeper.problem or "")
+        assert A in sleeper.snapshot.withheld
+
+
+async def test_a_full_disk_is_believed_until_there_is_room(
+    opened: Opened, postgres: PostgresServer, database: str, tool: MakeTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small write that still fits into pages that are there does not make it a disk with room."""
+    full = "RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'"
+    refuse = f"CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {full}; END $$"
+    room = f"CREATE FUNCTION room() RETURNS int LANGUAGE plpgsql AS $$ BEGIN {full}; END $$"
+    async with opened() as catalog:
+        await catalog.sync("s", [tool("a")])
+        for sql in (refuse, room, "CREATE TRIGGER refuse BEFORE INSERT ON activity EXECUTE FUNCTION refuse()"):
+            postgres.execute(sql, database)
+        monkeypatch.setattr("smart_mcp_proxy.catalog.store.postgres._TAKE_ROOM", "SELECT room()")
+        with pytest.raises(CatalogError, match="No space left on device"):
+            await catalog.append_activity([Activity("call", "local", "s:a", "ok", duration_ms=1.0, at_s=1.0)])
+        since = catalog.lost_since
+        for _ in range(3):
+            await catalog.refresh()
+            assert catalog.lost_since == since and "disk space" in (catalog.problem or "")
+        monkeypatch.undo()  # room
         await catalog.refresh()
         assert catalog.problem is None
 

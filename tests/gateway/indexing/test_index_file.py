@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 
 from smart_mcp_proxy.gateway.indexing import index_file
-from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, load, save
+from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, opened, save
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.vectors.file_lock import held_alone
 
 ARRAYS: Arrays = {"ids": np.arange(5), "text": np.frombuffer(b"a\nb", np.uint8), "none": np.empty(0, np.float32)}
+
+
+def is_used(path: Path) -> bool:
+    with opened(path) as arrays:
+        return arrays is not None
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -20,12 +25,13 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / INDEX_NAME
     assert save(path, {"ids": np.arange(500)})
     assert save(path, ARRAYS)
-    loaded = load(path)
-    assert loaded is not None
-    assert list(loaded) == list(ARRAYS)
-    for name, array in ARRAYS.items():
-        assert loaded[name].dtype == array.dtype
-        assert loaded[name].tolist() == array.tolist()
+    with opened(path) as loaded:
+        assert loaded is not None
+        assert list(loaded) == list(ARRAYS)
+        assert len(loaded) == len(ARRAYS)
+        for name, array in reversed(ARRAYS.items()):
+            assert loaded[name].dtype == array.dtype
+            assert loaded[name].tolist() == array.tolist()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -46,18 +52,18 @@ def test_a_damaged_file_is_not_used(tmp_path: Path, damage: Callable[[bytes], by
     path = tmp_path / INDEX_NAME
     save(path, ARRAYS)
     path.write_bytes(damage(path.read_bytes()))
-    assert load(path) is None
+    assert not is_used(path)
 
 
 def test_a_missing_file_and_one_of_another_format_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A later program makes something else of the same texts."""
     path = tmp_path / INDEX_NAME
-    assert load(path) is None
+    assert not is_used(path)
     monkeypatch.setattr(index_file, "_FORMAT", "another")
     save(path, ARRAYS)
-    assert load(path) is not None
+    assert is_used(path)
     monkeypatch.undo()
-    assert load(path) is None
+    assert not is_used(path)
 
 
 def test_of_two_processes_that_write_one_goes_first(tmp_path: Path) -> None:
@@ -66,5 +72,5 @@ def test_of_two_processes_that_write_one_goes_first(tmp_path: Path) -> None:
     save(path, ARRAYS)
     with held_alone(tmp_path / f"{INDEX_NAME}.new"):
         assert not save(path, {"ids": np.arange(9)})
-    assert load(path) is not None
+    assert is_used(path)
     assert save(path, {"ids": np.arange(9)})

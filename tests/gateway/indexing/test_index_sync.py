@@ -10,7 +10,7 @@ import pytest
 from gateway_fakes import HandClock, Parts, definition
 
 from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME
-from smart_mcp_proxy.gateway.indexing.index_sync import SETTLE_S, IndexSync
+from smart_mcp_proxy.gateway.indexing.index_sync import SETTLE_S, IndexSync, Sight
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.models import Document, ToolRecord
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
@@ -54,7 +54,7 @@ async def started(parts: Parts, data_dir: Path) -> AsyncIterator[Start]:
 
     engine, clock = CountingEngine(), HandClock()
     sync = IndexSync(
-        parts.catalog, SearchIndex(engine), sees, Changes(), follow_s=NEVER_S, data_dir=data_dir, clock=clock
+        parts.catalog, SearchIndex(engine), Sight(sees), Changes(), follow_s=NEVER_S, data_dir=data_dir, clock=clock
     )
     sync.start()
     try:
@@ -138,3 +138,39 @@ async def test_a_disk_that_cannot_be_written_costs_the_side_car_only(
         await start.stored()
         assert start.found("paint") == ["paint"]
     assert caplog.text.count("'tools.index' cannot be written") == 1
+
+
+async def test_a_change_judges_the_tools_that_changed_alone(listed: Parts) -> None:
+    """As long as the rules are the same; once they are others every tool is judged anew."""
+    judged: list[str] = []
+    hidden = {"hidden"}
+    rules = object()
+
+    def sees(record: ToolRecord) -> bool:
+        judged.append(record.key.tool)
+        return record.key.tool not in hidden
+
+    sync = IndexSync(
+        *(listed.catalog, SearchIndex(CountingEngine()), Sight(sees, lambda: rules), Changes()), follow_s=NEVER_S
+    )
+
+    def found() -> set[str]:
+        names = {record.id: record.key.tool for record in listed.catalog.snapshot.by_id.values()}
+        return {names[id_] for id_ in sync.index.documents}
+
+    sync.start()
+    try:
+        with anyio.fail_after(20):
+            await sync.catch_up()
+            assert found() == {"paint", "measure", "sand"}
+            judged.clear()
+            kept = [definition("paint"), definition("sand", description="Sands anew."), definition("hidden")]
+            await listed.sync("alpha", [*kept, definition("new")])
+            await sync.catch_up()
+            assert sorted(judged) == ["new", "sand"]
+            assert found() == {"paint", "sand", "new"}
+            hidden, rules = {"new"}, object()
+            await sync.catch_up()
+            assert found() == {"paint", "sand", "hidden"}
+    finally:
+        await sync.close()

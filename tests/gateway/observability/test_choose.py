@@ -70,7 +70,7 @@ def test_samplers_decide_by_id_and_parent(
     name: str, share: str, low: bool, high: bool, sampled: bool, unsampled: bool
 ) -> None:
     """Those of OpenTelemetry; with a parent those that are based on it do what it does."""
-    decide = sampler({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": share})
+    decide = sampler({"OTEL_TRACES_SAMPLER": name, "OTEL_TRACES_SAMPLER_ARG": share}).takes
     assert (decide(LOW, None), decide(HIGH, None)) == (low, high)
     assert (decide(SAMPLED.trace_id, SAMPLED), decide(UNSAMPLED.trace_id, UNSAMPLED)) == (sampled, unsampled)
 

@@ -335,3 +335,12 @@ def test_a_word_that_is_repeated_counts_more_and_not_as_often() -> None:
     sums = [scores.weight * scores.scores**3 for scores in (once, often)]
     assert sums[0][0] == pytest.approx(sums[0][1], rel=0.2)
     assert often.ids[0] == 900 and sums[1][0] == pytest.approx(2 * sums[0][0], rel=0.2)
+
+
+def test_a_document_meets_a_query_if_it_holds_one_of_its_words() -> None:
+    """Or what may stand for one; whatever was asked for before, and whether it ranks."""
+    engine = engine_of(ALL)
+    assert engine.meets("weather tomorrow", [WEATHER.id])
+    assert engine.meets("a wheather report", [FILE.id, WEATHER.id])
+    assert not engine.meets("weather tomorrow", [FILE.id, 99])
+    assert not engine.meets("zzqx", [WEATHER.id])

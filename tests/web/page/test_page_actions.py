@@ -1,15 +1,12 @@
 """What is done on the page is what the command line does: the same operations, the same records."""
 
-import asyncio
 import html
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
-from page_gateway import Opened, browser, field_of, opened, tool
+from page_gateway import Opened, browser, field_of, opened, settled_records, tool, without_hash
 
 from smart_mcp_proxy.cli.support.local_gateway import api_of
-from smart_mcp_proxy.telemetry import ActivityKind
 
 pytestmark = pytest.mark.anyio
 
@@ -183,16 +180,3 @@ async def test_servers_are_added_edited_and_removed(there: Opened) -> None:
     assert [each["outcome"] for each in refused] == ["revision_conflict", "invalid_request"]
     by_command = (await settled_records(there, "config", 12))[:5]
     assert by_command == [each for each in by_page if each["outcome"] == "ok"]
-
-
-async def settled_records(there: Opened, kind: ActivityKind, count: int) -> list[dict[str, Any]]:
-    """The records, once there are so many: they are stored a quarter of a second late."""
-    async with asyncio.timeout(60):
-        while len(found := await there.records(kind)) < count:
-            await asyncio.sleep(0)
-    return found
-
-
-def without_hash(record: dict[str, Any]) -> dict[str, Any]:
-    """A record apart from the definition that it is about."""
-    return record | {"detail": {key: value for key, value in record["detail"].items() if key != "hash"}}

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from hostile_catalog import hostile
-from page_gateway import PLACES, Opened, opened, tool
+from page_gateway import PLACES, Opened, opened, settled_records, tool, without_hash
 
 from smart_mcp_proxy.catalog import ActivityFilter
+from smart_mcp_proxy.cli.support.local_gateway import api_of
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
+from smart_mcp_proxy.telemetry import ActivityKind
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, Page
@@ -209,6 +211,92 @@ async def test_two_browsers_see_each_others_change_within_a_second(
     for each in (other, third):
         assert each.troubles == []
         await each.context.close()
+
+
+async def test_what_is_done_in_the_browser_leaves_the_records_of_the_command_line(
+    chromium: "Browser", tmp_path: Path
+) -> None:
+    """Approve, block, edit, token, search and call: by mouse and keyboard, with scripts, as a person does them."""
+    two = {"url": "http://127.0.0.1:9/mcp", "disabled": True}
+    async with opened(tmp_path, FIRST, {"two": two}) as there, api_of(there.gateway) as api:
+        await there.turn([tool("a", "Echo a longer text."), FIRST[1]])
+        found = await entered(there, chromium)
+        await decide_and_edit(found.page, found)
+        await search_and_call(found.page, found)
+        await make_and_revoke_a_token(found.page, found)
+        assert found.troubles == []
+        await found.context.close()
+        by_page = {kind: await settled_records(there, kind, count) for kind, count in COUNTS.items()}
+        await api.manage("PUT", "servers/two", {"config": two})
+        await api.search("count words", explain=True)
+        await api.call("s:c", {"text": "one two"})
+        await there.turn([tool("a", "Echo another text."), FIRST[1]])
+        waits = (await api.approvals())["tools"][0]
+        await api.approve({waits["name"]: waits["hash"]})
+        await api.block("s:a")
+        await api.unblock("s:a")
+        scope = {"servers": ["s"], "access": "write", "expires_in_s": 7 * 86_400}
+        await api.manage("POST", "tokens", {"name": "by-command", **scope})
+        await api.manage("DELETE", "tokens/by-command")
+        for kind, count in COUNTS.items():
+            ours = (await settled_records(there, kind, 2 * count))[:count]
+            assert [without_hash(each) for each in ours] == [without_hash(each) for each in by_page[kind]], kind
+        of_page, of_command = await there.gateway.agent_tokens.tokens()
+        assert of_page.name == "by-page" and of_page.revoked_s is not None and of_command.revoked_s is not None
+        for name in ("servers", "access", "profile"):
+            assert getattr(of_page, name) == getattr(of_command, name)
+
+
+COUNTS: dict[ActivityKind, int] = {"approval": 3, "config": 1, "search": 1, "call": 1}
+"""Of what the test above does; tokens are no activity, they are listed with their times."""
+
+
+async def decide_and_edit(page: "Page", found: Watched) -> None:
+    """Approves, blocks and unblocks a tool, and gives a server another address."""
+    await found.open()
+    await (
+        page.locator("section", has=page.get_by_role("heading", name="s:a"))
+        .get_by_role("button", name="Approve")
+        .click()
+    )
+    await page.get_by_text("Approved s:a.").wait_for()
+    await found.open("tool?name=s:a")
+    await page.get_by_role("button", name="Block").click()
+    await page.get_by_text("Blocked s:a.").wait_for()
+    await page.get_by_role("button", name="Lift the block").click()
+    await page.get_by_text("Lifted the block of s:a.").wait_for()
+    await found.open("server?name=two")
+    entry = page.get_by_label("JSON")
+    await entry.fill((await entry.input_value()).replace("/mcp", "/other"))
+    await page.get_by_role("button", name="Save").click()
+    await page.get_by_text("is changed.").wait_for()
+
+
+async def search_and_call(page: "Page", found: Watched) -> None:
+    """Searches in words and tries a tool."""
+    await found.open("search")
+    await page.get_by_label("What should the tool do?").fill("count words")
+    await page.keyboard.press("Enter")
+    await page.get_by_text("the cut").wait_for()
+    await found.open("tool?name=s:c")
+    await page.get_by_label("text").fill("one two")
+    await page.get_by_role("button", name="Call it").click()
+    await page.get_by_role("heading", name="It answered").wait_for()
+
+
+async def make_and_revoke_a_token(page: "Page", found: Watched) -> None:
+    """Makes one, sees it once, and revokes it."""
+    await found.open("clients")
+    await page.get_by_label("Name", exact=True).fill("by-page")
+    await page.get_by_label("Most that it may do").select_option("write")
+    await page.get_by_label("Ends after").select_option("7")
+    await page.get_by_role("checkbox", name="s", exact=True).check()
+    await page.get_by_role("button", name="Make it").click()
+    await page.locator("#made .secret", has_text="mcpp_").wait_for()
+    await found.open("clients")
+    assert "mcpp_" not in await page.content()
+    await page.get_by_role("row", name="by-page").get_by_role("button", name="Revoke").click()
+    await page.get_by_role("row", name="by-page").get_by_text("revoked").wait_for()
 
 
 async def test_what_somebody_types_is_not_taken_away(there: Opened, chromium: "Browser", window: Watched) -> None:

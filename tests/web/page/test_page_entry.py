@@ -175,6 +175,27 @@ async def test_rights_are_those_of_whoever_made_the_link(there: Opened) -> None:
         assert '"quarantined": true' in (there.turning.tools.parent / "mcp_config.json").read_text()
 
 
+async def test_another_operators_token_ends_what_the_old_one_opened(tmp_path: Path) -> None:
+    """Sessions and links that are not used yet; those of the command line, which needs no token, go on."""
+    cookies, links = {}, {}
+    async with opened(tmp_path, [tool("a")], operator_token="the-first-token-of-this-operator") as there:
+        for by in ("web", "operator"):
+            async with stranger(there) as found:
+                await found.enter((await there.gateway.page_sessions.make_link(by)).url)
+                assert (await found.get()).status_code == 200
+                (cookies[by],) = found.client.cookies.values()
+            links[by] = (await there.gateway.page_sessions.make_link(by)).url.rpartition("/")[2]
+    async with opened(tmp_path, [tool("a")], operator_token="another-token-of-this-operator") as there:
+        sessions = there.gateway.page_sessions
+        assert await sessions.find(cookies["web"]) is None
+        assert await sessions.find(cookies["operator"]) is not None
+        with pytest.raises(RefusedError, match="used already"):
+            await sessions.enter(links["web"])
+        await sessions.enter(links["operator"])
+    async with opened(tmp_path, [tool("a")], operator_token="the-first-token-of-this-operator") as there:
+        assert await there.gateway.page_sessions.find(cookies["web"]) is not None
+
+
 async def test_links_and_sessions_end(there: Opened) -> None:
     """By the clock on the wall, whichever process looks; a link that ended opens nothing."""
     now = [1_000.0]

@@ -1,5 +1,6 @@
 """Definitions are hostile text: shown with what they hide, never as markup; and there may be very many."""
 
+import html
 import re
 import threading
 import time
@@ -9,8 +10,9 @@ from urllib.parse import quote
 
 import pytest
 from hostile_catalog import HIDDEN, MARKUP, hostile, many
-from page_gateway import Browser, Markup, Opened, browser, field_of, opened, tool
+from page_gateway import Browser, Markup, Opened, browser, field_of, opened, stranger, tool
 
+from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.collector import collecting
 from smart_mcp_proxy.web.page.rendering import Renderer
 
@@ -67,6 +69,32 @@ async def test_an_entry_that_waits_is_shown_with_the_warnings_of_the_command_lin
             assert "Approve server" in text
             assert ("The variable LD_PRELOAD can make" in text) == is_warned, place
             assert ("the environment variable HOME: once you approve" in text) == is_warned, place
+
+
+@pytest.mark.parametrize("by", ["operator", "web"])
+async def test_no_mask_hides_what_a_server_would_run(by: Author, tmp_path: Path) -> None:
+    """Whoever may approve it sees it first, a link of the operator's token included; what is trusted stays masked."""
+    entry = {"command": "true", "args": ["--token", "/tmp/evil.js"], "env": {"API_KEY": "evil-key"}}
+    others = {"q": entry | {"quarantined": True}, "fine": entry | {"disabled": True}}
+    async with opened(tmp_path, [tool("a")], others) as there, stranger(there) as page:
+        await page.enter((await there.gateway.page_sessions.make_link(by)).url)
+        for place, is_shown in (("", True), ("server?name=q", True), ("server?name=fine", False)):
+            text = html.unescape((await page.get(place)).text)
+            assert ("/tmp/evil.js" in text) == ("evil-key" in text) == is_shown, place
+
+
+async def test_a_long_entry_is_approved_where_all_of_it_stands(tmp_path: Path) -> None:
+    """Also one with hidden characters, of which the list shows how many there are, and not what they say."""
+    others = {
+        "long": {"command": "true", "args": ["x" * 30_000, "evil-end"], "quarantined": True},
+        "hidden": {"command": "true", "args": ["a" + "\u200b" * 9], "quarantined": True},
+    }
+    async with opened(tmp_path, [tool("a")], others) as there, browser(there) as page:
+        text = (await page.get()).text
+        assert "Approve server" not in text and text.count("Look at all of it") == 2 and "evil-end" not in text
+        for name in others:
+            assert "Approve server" in (await page.get(f"server?name={name}")).text
+        assert "evil-end" in (await page.get("server?name=long")).text
 
 
 async def test_nobody_approves_what_is_not_on_the_page(tmp_path: Path) -> None:

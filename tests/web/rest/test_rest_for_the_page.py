@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -9,11 +11,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from msgspec import structs
 from page_gateway import Opened, opened, tool
 from plain_http import plain_client
 
 from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.web.rest import operator_token
+from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
 pytestmark = pytest.mark.anyio
 
@@ -146,6 +151,34 @@ async def test_open_streams_end_with_the_gateway(tmp_path: Path) -> None:
         await begun.wait()
     async with asyncio.timeout(60):
         assert (await reading)[0] == "change"
+
+
+async def test_a_reader_that_never_reads_does_not_hold_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its stream is cut off; the server's grace is for those who read."""
+    is_full, pause = asyncio.Event(), BoundedProtocol.pause_writing
+
+    def noted(self: BoundedProtocol) -> None:
+        pause(self)
+        is_full.set()
+
+    monkeypatch.setattr(BoundedProtocol, "pause_writing", noted)
+    with socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        reader.setblocking(False)
+        async with asyncio.timeout(60), opened(tmp_path, [tool("a")]) as there:
+            long = Activity("search", "local", "q", "ok", 1.0, 1.0, {"text": "x" * 10_000})
+            await there.gateway.catalog.append_activity(
+                [structs.replace(long, id=str(number)) for number in range(2_000)], limit_rows=0
+            )
+            url = httpx2.URL(there.base)
+            await asyncio.get_running_loop().sock_connect(reader, (url.host, url.port))
+            head = f"GET /api/v1/events?after=0 HTTP/1.1\r\nHost: {url.host}:{url.port}\r\n"
+            token = f"Authorization: Bearer {operator_token(there.gateway.settings)}\r\n\r\n"
+            await asyncio.get_running_loop().sock_sendall(reader, (head + token).encode())
+            await is_full.wait()
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 async def events_of(

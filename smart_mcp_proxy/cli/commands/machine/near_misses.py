@@ -1,6 +1,7 @@
 """Commands typed out of habit or by guess, and the ones that do it here."""
 
-from collections.abc import Collection, Sequence
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 
 from smart_mcp_proxy.names import shell_word
@@ -27,11 +28,10 @@ _ALONE = {
     "inspect": "server show NAME",
     "show": "server show NAME",
     "import": "server import FILE",
-    "init": "server import FILE",
-    "setup": "server import FILE",
-    "migrate": "server import FILE",
-    "connect": "serve --http",
-    "attach": "serve --http",
+    "setup": "init",
+    "sync": "init",
+    "discover": "init",
+    "migrate": "init",
     "start": "serve --http",
     "run": "serve --http",
     "up": "serve --http",
@@ -74,16 +74,26 @@ _ALONE = {
     "upgrade": "--version",
     "update": "--version",
     "version": "--version",
-    "help": "--help",
     "tui": "--help",
-    "ui": "--help",
 }
 """Words that name one thing to do; NAME and the like are for the person to fill in."""
 
 _CALLS = frozenset({"tool", "tool-read", "tool-write", "tool-destructive"})
 """What mcpproxy-go writes after `call`."""
-_SERVER_VERBS = {"inspect": "show", "add-json": "import", "ls": "list", "rm": "remove", "delete": "remove"}
-"""Verbs of mcpproxy-go's `upstream` that are spelt otherwise in `server`."""
+_COMMON_VERBS = {"ls": "list", "get": "show", "info": "show", "inspect": "show"}
+_VERBS: Mapping[str, Mapping[str, str]] = {
+    "server": _COMMON_VERBS
+    | {"status": "list", "rm": "remove", "delete": "remove", "add-json": "import", "edit": "patch", "update": "patch"}
+    | {"start": "enable", "stop": "disable", "auth": "login", "log": "logs"},
+    "tool": {**_COMMON_VERBS, "describe": "show"},
+    "token": {"ls": "list", "add": "create", "rm": "revoke", "delete": "revoke", "remove": "revoke"},
+    "activity": {"ls": "list", "log": "list", "tail": "watch", "get": "show"},
+    "config": {"ls": "show", "list": "show", "get": "show", "file": "path"},
+    "service": {"start": "install", "enable": "install", "stop": "uninstall", "disable": "uninstall"},
+}
+"""Verbs that a noun has under another name, those of mcpproxy-go's `upstream` among them."""
+_NOT_GUESSED = frozenset({"restore", "stop", "uninstall"})
+"""What these lead to changes too much to be suggested for a word that only looks like one of them."""
 
 
 def meant(words: Sequence[str], known: Collection[str]) -> str:
@@ -93,28 +103,39 @@ def meant(words: Sequence[str], known: Collection[str]) -> str:
         words: As typed.
         known: The commands that there are, which are never near misses.
     """
-    if not words or words[0].startswith("-"):
-        return ""
-    word = words[0].lower()
+    word = words[0].lower() if words else ""
+    if word.startswith("-"):
+        return _behind_command(words, known)
+    if word == "help":
+        return shlex.join([*words[1:2], "--help"])
     if word == "upstream":
         return " ".join(["server", *_of_upstream(words[1:])])
     if word == "call" and len(words) > 1 and words[1].lower() in _CALLS:
         return _called(words[2:])
     if word in known:
-        return ""
+        verb = _VERBS.get(word, {}).get(words[1].lower()) if len(words) > 1 else None
+        return shlex.join([word, verb, *words[2:]]) if verb else ""
     if word == "auth" and (server := _option(words, "server")):
         return f"login {shell_word(server)}"
     if word in _ALONE:
         return _filled(_ALONE[word], words[1:])
-    near = get_close_matches(word, [*known, *_ALONE], n=1, cutoff=0.75)
+    near = get_close_matches(word, {*known, *_ALONE} - _NOT_GUESSED, n=1, cutoff=0.75)
     return "" if not near else near[0] if near[0] in known else _ALONE[near[0]]
+
+
+def _behind_command(words: Sequence[str], known: Collection[str]) -> str:
+    """Options in front of a command, behind it; empty where there is none."""
+    if words[0] in ("-v", "-V"):
+        return "--version"
+    place = next((place for place, word in enumerate(words) if word in known), 0)
+    return shlex.join([*words[place:], *words[:place]]) if place else ""
 
 
 def _of_upstream(words: Sequence[str]) -> list[str]:
     verb = words[0].lower() if words else "list"
     if verb == "tools":
         return ["list"]
-    return [_SERVER_VERBS.get(verb, verb), *map(shell_word, words[1:])]
+    return [_VERBS["server"].get(verb, verb), *map(shell_word, words[1:])]
 
 
 def _called(words: Sequence[str]) -> str:

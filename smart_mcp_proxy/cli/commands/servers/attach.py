@@ -2,10 +2,10 @@
 
 import sys
 from typing import Annotated
-from urllib.parse import urlsplit
 
 from cyclopts import App, Parameter
 
+from smart_mcp_proxy.cli.support.arguments import gateway_host, parse_headers
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.settings import Settings
@@ -39,28 +39,16 @@ async def attach(
         url: Its address, such as http://127.0.0.1:8000/mcp.
         header: 'NAME: VALUE' to send with every request; may be repeated.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{url!r} is not an address.", hint="Write it as http://HOST:PORT/mcp.")
+    host = gateway_host(url)
     if sys.stdin.isatty():
         raise UsageError("A client starts this and writes to it; a terminal is none.", hint="Name it in a client.")
-    headers = _headers(header or [])
-    headers |= _token(open_settings(), parts.hostname, headers)
+    headers = parse_headers(header or [])
+    headers |= _token(open_settings(), host, headers)
     # Here and not above: a mistyped address is answered without it.
     from smart_mcp_proxy.cli.commands.servers.relay import Relay
 
     await Relay(url, headers, sys.stdout.buffer).run(sys.stdin.buffer)
     return 0
-
-
-def _headers(written: list[str]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for each in written:
-        name, colon, value = each.partition(":")
-        if not colon or not name.strip():
-            raise UsageError(f"{name!r} is not a header.", hint="Write it as 'NAME: VALUE'.")
-        headers[name.strip()] = value.strip()
-    return headers
 
 
 def _token(settings: Settings, host: str, headers: dict[str, str]) -> dict[str, str]:

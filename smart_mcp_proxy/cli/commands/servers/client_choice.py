@@ -22,8 +22,8 @@ def places_here() -> Places:
     return Places(environment(), Path.cwd())
 
 
-def chosen_clients(names: tuple[str, ...], places: Places, *, is_all: bool) -> list[KnownClient]:
-    """The clients of these names, or all that are installed.
+def chosen_clients(names: tuple[str, ...], places: Places, *, is_all: bool, is_project: bool) -> list[KnownClient]:
+    """The clients of these names, or all that are installed and can keep servers there.
 
     Raises:
         UsageError: A name is not that of a client, or both are given.
@@ -31,14 +31,20 @@ def chosen_clients(names: tuple[str, ...], places: Places, *, is_all: bool) -> l
     if names and is_all:
         raise UsageError("Clients are named, and --all is given.", hint="Use one of the two.")
     if is_all:
-        return [client for client in KNOWN_CLIENTS if places.is_installed(client)]
+        return [one for one in KNOWN_CLIENTS if places.is_installed(one) and (one.project or not is_project)]
     known = {client.name: client for client in KNOWN_CLIENTS}
+    chosen = {}
     for name in names:
-        if name not in known:
-            near = get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+        plain = name.lower().replace(" ", "-")
+        found = known.get(plain) or next((one for one in KNOWN_CLIENTS if one.title.lower() == name.lower()), None)
+        if found is None:
+            near = get_close_matches(plain, known, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
-            raise UsageError(f"{name!r} is not a client that is known here.", hint=hint)
-    return [known[name] for name in dict.fromkeys(names)]
+            error = UsageError(f"{name!r} is not a client that is known here.", hint=hint)
+            error.add_note("mcpproxy connect")
+            raise error
+        chosen[found.name] = found
+    return list(chosen.values())
 
 
 def client_path(client: KnownClient, places: Places, *, is_project: bool) -> Path:

@@ -1,7 +1,7 @@
 """`mcpproxy connect`: our entry in the clients' files, shown first, then written."""
 
 import json as json_text
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from anyio import to_thread
 from cyclopts import App, Parameter
 
+from smart_mcp_proxy.cli.support.arguments import gateway_host
 from smart_mcp_proxy.cli.support.failure import UsageError, report
-from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConflictError, ProxyError
 from smart_mcp_proxy.servers import ServerEdits
@@ -107,12 +108,18 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
     """
     if stdio and (http or url):
         raise UsageError("--stdio and an address are both given.", hint="Use one of the two.")
+    if url is not None:
+        gateway_host(url)
     settings = open_settings()
     # Here and not above: reading all those languages takes a while that a mistyped word need not wait for.
     from smart_mcp_proxy.cli.commands.servers.client_choice import chosen_clients, door_of, places_here
 
     places = places_here()
-    chosen = chosen_clients(clients, places, is_all=all_)
+    chosen = chosen_clients(clients, places, is_all=all_, is_project=project)
+    if not chosen and (write or move or project or http or url):
+        error = UsageError("No client is named.", hint="Name them, or use --all for those that are here.")
+        error.add_note("mcpproxy connect")
+        raise error
     if not chosen:
         return await to_thread.run_sync(_list_clients, json)
     door = door_of(settings, is_http=http or (settings.transport != "stdio" and not stdio), url=url)
@@ -123,7 +130,7 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
     else:
         for outcome in outcomes:
             _tell(outcome)
-        _tell_next(outcomes, clients, is_all=all_)
+        _tell_next(outcomes, ["--all"] if all_ else clients, wish)
         changed = [outcome.client for outcome in outcomes if outcome.status == "changed"]
         if changed and not no_wait:
             await _wait_for_call(settings, changed, door)
@@ -168,6 +175,7 @@ def _connected(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Out
         outcome.backup = str(backup or "")
         outcome.status = "changed"
     except ProxyError as error:
+        error.add_note(f"mcpproxy connect {client.name}{_flag(wish)}")
         outcome.status, outcome.error = "failed", error
     return outcome
 
@@ -207,6 +215,7 @@ def _list_clients(as_json: bool) -> int:
 
     places = places_here()
     found = []
+    problems = []
     for client in KNOWN_CLIENTS:
         path = places.user_file(client)
         state, servers = ("not found", 0) if not places.is_installed(client) else ("not connected", 0)
@@ -215,7 +224,8 @@ def _list_clients(as_json: bool) -> int:
             servers = len(entries) - (OUR_NAME in entries)
             state = "connected" if OUR_NAME in entries else state
         except ProxyError as error:
-            state = error.message
+            state = "cannot be read"
+            problems.append(f"{client.title}: {error}")
         found.append(
             {"client": client.name, "title": client.title, "path": str(path), "state": state, "servers": servers}
         )
@@ -224,6 +234,8 @@ def _list_clients(as_json: bool) -> int:
         return 0
     rows = [[str(row["client"]), clean(str(row["state"])), str(row["servers"]), str(row["path"])] for row in found]
     show(table(["client", "state", "servers#", "file"], rows))
+    for problem in problems:
+        warn(problem)
     say("Next: mcpproxy connect --all")
     return 0
 
@@ -257,9 +269,13 @@ def _tell(outcome: _Outcome) -> None:
         say(f"  {outcome.client.restart} to use it.")
 
 
-def _tell_next(outcomes: list[_Outcome], names: tuple[str, ...], *, is_all: bool) -> None:
+def _flag(wish: _Wish) -> str:
+    return " --project" if wish.is_project else ""
+
+
+def _tell_next(outcomes: list[_Outcome], words: Iterable[str], wish: _Wish) -> None:
     waiting = [outcome for outcome in outcomes if outcome.status == "would_change"]
     if waiting:
         say(f"Nothing is written yet: {plural(len(waiting), 'file')} would be changed. Repeat it with --write.")
     if any(outcome.status == "changed" for outcome in outcomes):
-        say(f"Undo: mcpproxy disconnect {'--all' if is_all else ' '.join(names)}")
+        say(f"Undo: mcpproxy disconnect {' '.join(words)}{_flag(wish)}")

@@ -55,7 +55,7 @@ async def disconnect(
     # Here and not above: see connect.
     from smart_mcp_proxy.cli.commands.servers.client_choice import chosen_clients, places_here
 
-    chosen = chosen_clients(clients, places_here(), is_all=all_)
+    chosen = chosen_clients(clients, places_here(), is_all=all_, is_project=project)
     if not chosen and not all_:
         error = UsageError("No client is named.", hint="Name them, or use --all.")
         error.add_note("mcpproxy connect")
@@ -88,6 +88,7 @@ def _disconnected(settings: "Settings", client: "KnownClient", is_project: bool)
             done["status"] = "removed"
             done["backup"] = record.backup if record.backup and Path(record.backup).exists() else None
     except ProxyError as error:
+        error.add_note(f"mcpproxy disconnect {client.name}{' --project' if is_project else ''}")
         done["status"], done["error"] = "failed", error
     return done
 

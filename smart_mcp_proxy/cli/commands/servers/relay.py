@@ -44,6 +44,7 @@ class Relay:
 
     def __init__(self, url: str, headers: Mapping[str, str], sink: BinaryIO) -> None:
         self._url = url
+        self._shown = url.partition("?")[0]  # what follows may be a key
         self._headers = dict(headers)
         self._session: dict[str, str] = {}
         self._requests: dict[str, anyio.CancelScope] = {}
@@ -113,7 +114,7 @@ class Relay:
             try:
                 problem = await self._post(client, message, line)
             except httpx2.HTTPError as exc:
-                problem = f"No answer from {self._url}: {type(exc).__name__}. Start it: mcpproxy serve --http"
+                problem = f"No answer from {self._shown}: {type(exc).__name__}. Start it: mcpproxy serve --http"
             if problem and is_request:
                 await self._write(_error(message["id"], problem))
             elif problem:
@@ -139,7 +140,7 @@ class Relay:
                 return ""
             if response.is_success:
                 return "" if not body.strip() or "id" not in message else "The gateway's answer is not JSON-RPC."
-            return _refusal(response, self._url)
+            return _refusal(response, self._shown)
 
     async def _pass_events(self, response: httpx2.Response, message: Mapping[str, Any]) -> str:
         """Pass on a stream; returns what went wrong if it ends without the answer."""

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter
 
 from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, report_change
-from smart_mcp_proxy.cli.support.arguments import parse_pairs
+from smart_mcp_proxy.cli.support.arguments import parse_headers, parse_pairs
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.names import shell_word
 
@@ -97,17 +97,18 @@ async def add_server(
         given = {"--env": _pairs("--env", env), "--header": _header_pairs(header), "--set": sets}
         await add_listed(name, listed, given, keys, as_json=json)
         return
-    if name is None or listed != _BY_HAND:
-        raise UsageError(
-            "A server needs a name, and a command or an address.",
-            hint="--version, --pick, --set, --deprecated, --dry-run and --yes belong to --registry.",
-        )
+    if listed != _BY_HAND:
+        options = "--version, --pick, --set, --deprecated, --dry-run and --yes"
+        raise UsageError(f"{options} belong to --registry.", hint="Name a server of a registry, or leave them out.")
+    if name is None or not (command or url):
+        hint = f"Write: mcpproxy server add {shell_word(name or 'NAME')} -- COMMAND, or --url ADDRESS instead."
+        raise UsageError("A server needs a name, and a command or an address.", hint=hint)
     if command and command[0].casefold().startswith(("http://", "https://")):
         hint = f"Write: mcpproxy server add {shell_word(name)} --url ADDRESS"
         raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
     entry: dict[str, Any] = {"command": command[0] if command else None, "args": list(command[1:]) or None}
     entry |= {"url": url, "type": more.type_, "cwd": more.cwd, "timeout": more.timeout}
-    entry |= {"env": _variables(env) if env else None, "headers": _headers(header) if header else None}
+    entry |= {"env": _variables(env) if env else None, "headers": parse_headers(header) if header else None}
     entry = {key: value for key, value in entry.items() if value is not None}
     body = {"name": name, "config": entry}
     done = await change_servers("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
@@ -115,32 +116,22 @@ async def add_server(
 
 
 def _variables(written: list[str]) -> dict[str, str]:
-    for pair in written:
-        if pair.find("=") < 1:
-            raise UsageError(f"--env is {pair!r}.", hint="Write it as NAME=VALUE.")
+    for number, pair in enumerate(written, 1):
+        if pair.find("=") < 1:  # perhaps a value alone, which is not repeated
+            raise UsageError(f"--env number {number} has no name and value.", hint="Write it as NAME=VALUE.")
     return parse_pairs(written)
 
 
 def _pairs(option: str, written: list[str] | None) -> dict[str, list[str]]:
     """NAME=VALUE, each name with all its values in their order."""
     found: dict[str, list[str]] = {}
-    for pair in written or ():
+    for number, pair in enumerate(written or (), 1):
         name, equals, value = pair.partition("=")
         if not name or not equals:
-            raise UsageError(f"{option} is {pair!r}.", hint="Write it as NAME=VALUE.")
+            raise UsageError(f"{option} number {number} has no name and value.", hint="Write it as NAME=VALUE.")
         found.setdefault(name, []).append(value)
     return found
 
 
 def _header_pairs(written: list[str] | None) -> dict[str, list[str]]:
-    return {name: [value] for name, value in _headers(written or []).items()}
-
-
-def _headers(written: list[str]) -> dict[str, str]:
-    headers: dict[str, str] = {}
-    for header in written:
-        name, colon, value = header.partition(":")
-        if not colon:
-            raise UsageError(f"{name!r} is not a header.", hint="Write it as 'NAME: VALUE'.")
-        headers[name.strip()] = value.strip()
-    return headers
+    return {name: [value] for name, value in parse_headers(written or []).items()}

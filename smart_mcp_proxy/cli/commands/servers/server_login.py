@@ -224,13 +224,19 @@ async def _configured(name: str, servers: Mapping[str, ServerConfig]) -> ServerC
     Raises:
         ServerNotFoundError: There is none of that name.
         UsageError: It is not one to sign in to.
+        QuarantinedError: It waits for approval: nothing is asked of it before.
         ConfigError: Its entry cannot be used.
     """
+    # Here and not above: --help has to be quick.
+    from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
+
     config = servers.get(name)
     if config is None:
         raise ServerNotFoundError(
             f"Server '{name}' is not configured.", hint=f"Known: {', '.join(sorted(servers)) or 'none'}."
         )
+    if config.quarantined:
+        raise server_quarantined(name)
     if config.transport == "stdio":
         error: ProxyError = UsageError(
             f"Server '{name}' is a program started here; it gets its credentials from 'env'."

@@ -9,6 +9,7 @@ from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.hidden import TEXT_CHARS
 from smart_mcp_proxy.web.page.operations import part
 from smart_mcp_proxy.web.page.place import Limits, Place
+from smart_mcp_proxy.web.page.rendering import is_shown_whole
 from smart_mcp_proxy.web.page.visit import Visit
 
 __all__ = ["PLACES"]
@@ -30,8 +31,9 @@ async def _show(visit: Visit) -> Response:
     for each in status["servers"]:
         name = each["name"]
         if each["state"] == "quarantined":
-            facts[name] = await visit.ask("GET", f"servers/{part(name)}")
+            facts[name] = await visit.ask("GET", f"servers/{part(name)}", {"review": "true"})
             facts[name]["warnings"] = warnings_about(facts[name]["config"])
+            facts[name]["is_whole"] = is_shown_whole(facts[name]["config"])
         elif each["state"] == "error":
             facts[name] = await visit.ask("GET", f"servers/{part(name)}/logs", {"lines": LOG_LINES})
     return await visit.page(

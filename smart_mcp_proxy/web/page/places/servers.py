@@ -32,7 +32,7 @@ async def _show(visit: Visit) -> Response:
 async def _one(
     visit: Visit, name: str, *, entry: str | None = None, problem: Exception | None = None, status: int = 200
 ) -> Response:
-    server = await visit.ask("GET", f"servers/{part(name)}")
+    server = await visit.ask("GET", f"servers/{part(name)}", {"review": "true"})
     try:
         logs = (await visit.ask("GET", f"servers/{part(name)}/logs", {"lines": LOG_LINES}))["lines"]
     except OperationError:  # in the file, and not in force

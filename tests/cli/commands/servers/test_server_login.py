@@ -81,6 +81,17 @@ async def test_login_prints_the_address_and_logout_forgets(env: dict[str, str], 
 
 
 @pytest.mark.long  # a process of its own
+async def test_nothing_is_asked_of_a_server_in_quarantine(env: dict[str, str], server: Guarded) -> None:
+    """Its address may be a stranger's; whoever lifts the quarantine has seen it."""
+    path = Path(env["MCPPROXY_CONFIG_PATH"])
+    path.write_text(json.dumps({"mcpServers": {"web": {"url": server.url, "quarantined": True}}}))
+    with anyio.fail_after(60):
+        status, _, err = await finished(env, "server", "login", "web", "--no-browser")
+    assert (status, "mcpproxy server approve web" in err) == (1, True), err
+    assert server.wire == []
+
+
+@pytest.mark.long  # a process of its own
 async def test_ctrl_c_ends_the_wait_and_frees_the_port(env: dict[str, str]) -> None:
     """Exit status 130, nothing stored, nobody listens any more."""
     with anyio.fail_after(60):
