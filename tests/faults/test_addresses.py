@@ -24,6 +24,8 @@ from smart_mcp_proxy.settings import Settings
 pytestmark = pytest.mark.anyio
 
 SECRET = "Bearer top-secret-of-the-server"
+UNUSED = "127.0.0.2"
+"""Nobody listens there, while somebody else may have the same port at the usual address."""
 PATHS = pytest.mark.parametrize("path", ["mcp", "sse"])
 
 
@@ -189,11 +191,12 @@ async def test_a_name_with_two_addresses_is_tried_at_both(
 ) -> None:
     """F63: `localhost` is often both, and servers listen at one of them."""
     resolve = socket.getaddrinfo
+    ipv4 = LOOPBACK if bound == LOOPBACK else UNUSED
 
     def both(host: Any, port: Any, *args: Any, **more: Any) -> Any:
         if host not in ("localhost", b"localhost"):
             return resolve(host, port, *args, **more)
-        found = [*resolve("::1", port, *args, **more), *resolve(LOOPBACK, port, *args, **more)]
+        found = [*resolve("::1", port, *args, **more), *resolve(ipv4, port, *args, **more)]
         return sorted(found, key=lambda each: each[0] != first)
 
     monkeypatch.setattr(socket, "getaddrinfo", both)
