@@ -51,9 +51,13 @@ async def test_gateways_with_different_server_files_serve_each_its_own(
             await lacks.decide("block", TOOLS[0])
             await until_so(lambda: _refuses(has, TOOLS[0]))
             await lacks.decide("unblock", TOOLS[0])
-        for each in (has, lacks):
-            gateways = (await rest(each, "GET", "status"))["gateways"]
-            assert sorted(gateway["servers"] for gateway in gateways) == [["mine", "up"], ["up"]]
+        for each in (has, lacks):  # one hears of the other at its own next heartbeat
+            await until_so(lambda each=each: _knows(each, [["mine", "up"], ["up"]]))
+
+
+async def _knows(each: Replica, servers: list[list[str]]) -> bool:
+    gateways = (await rest(each, "GET", "status"))["gateways"]
+    return sorted(gateway["servers"] for gateway in gateways) == servers
 
 
 async def _refuses(each: Replica, tool: str) -> bool:
