@@ -191,7 +191,7 @@ class _User:
         self._sink.close()
 
     def awaited(self) -> list[asyncio.Task[None]]:
-        """What is under way and ends by itself."""
+        """Tasks of requests under way; subscriptions, which end only with the connection, are left out."""
         return [task for method, task in self._running.values() if method != SUBSCRIBE]
 
     async def leave(self) -> None:

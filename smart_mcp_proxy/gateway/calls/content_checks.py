@@ -126,7 +126,7 @@ def _is_file(contents: Any, file: SkillFile) -> bool:
 
 
 def _is_main_file(target: Target) -> bool:
-    """Whether a file is the one that its skill is told by, and not that of a skill inside."""
+    """Whether the requested file is the main file of a listed skill."""
     record = target.record
     return record is not None and record.key == (shelf(target.server, "skills"), target.name)
 

@@ -30,7 +30,7 @@ log = get_logger("index")
 
 
 class Sight(NamedTuple):
-    """Which tools are visible.
+    """The rule that decides which tools are visible.
 
     Attributes:
         sees: Whether a tool is.

@@ -12,7 +12,7 @@ _LEFT: Message = {"type": "http.disconnect"}
 
 
 class StopSteps:
-    """How far the end of a gateway has come.
+    """The two steps in which a gateway stops.
 
     Attributes:
         is_leaving: Set when new clients have to look elsewhere.

@@ -130,15 +130,20 @@ async def test_a_database_that_lacks_a_table_is_refused(
     assert "is not whole: it lacks approvals." in (await refusal(opened())).message
 
 
-async def test_a_database_of_an_earlier_version_that_lacks_a_table_is_refused(
-    opened: Opened, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is made in it; what a later version brings is not missed."""
+async def store_as_before(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the catalog as the earliest version that is still read did."""
     with monkeypatch.context() as patch:
         patch.setattr(versions, "LATEST_VERSION", READABLE_FROM)
         patch.setattr(versions, "MIGRATIONS", MIGRATIONS[:READABLE_FROM])
         async with opened():
             pass
+
+
+async def test_a_database_of_an_earlier_version_that_lacks_a_table_is_refused(
+    opened: Opened, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is made in it; what a later version brings is not missed."""
+    await store_as_before(opened, monkeypatch)
     postgres.execute("ALTER TABLE toolsets RENAME TO away", database)
     assert "is not whole: it lacks toolsets." in (await refusal(opened())).message
     postgres.execute("ALTER TABLE away RENAME TO toolsets", database)
@@ -150,11 +155,7 @@ async def test_half_of_a_step_that_somebody_else_took_is_refused(
     opened: Opened, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its start says what is in the way, and leaves the database as it was."""
-    with monkeypatch.context() as patch:
-        patch.setattr(versions, "LATEST_VERSION", READABLE_FROM)
-        patch.setattr(versions, "MIGRATIONS", MIGRATIONS[:READABLE_FROM])
-        async with opened():
-            pass
+    await store_as_before(opened, monkeypatch)
     postgres.execute("CREATE TABLE leases (name TEXT)", database)
     error = await refusal(opened())
     assert 'relation "leases" already exists' in error.message and "Restore it" in error.hint
