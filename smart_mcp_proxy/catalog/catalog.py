@@ -311,8 +311,8 @@ class Catalog(Membership):
         before = self._snapshot
         try:
             self._regain()
-        except (CatalogError, ConfigError) as exc:
-            _log.debug("the catalog still cannot be stored: %s", exc)
+        except (CatalogError, ConfigError) as exc:  # maybe for another reason than at first
+            self._lose(StorageError(exc.message, hint=exc.hint))
         else:
             self._lost = self.lost_since = None
             _log.warning("the catalog is stored again")

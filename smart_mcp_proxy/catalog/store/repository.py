@@ -208,10 +208,11 @@ class Archive:
     # From here on: in the database's thread.
 
     def _lose(self, error: StorageError) -> None:
-        """Goes on in memory; said once, however many reads and writes fail until the file is back."""
+        """Goes on in memory; each reason is said once, however many reads and writes fail until the file is back."""
         if self._lost is None:
-            _log.warning("%s Tools are kept in memory until it can be written.", error)
             self.lost_since = datetime.fromtimestamp(self.now_s(), UTC)
+        if self._lost is None or self._lost.message != error.message:
+            _log.warning("%s Tools are kept in memory until it can be written.", error)
         self._lost = error
 
     def _write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:

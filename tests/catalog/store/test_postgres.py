@@ -277,10 +277,13 @@ async def test_a_database_that_went_back_is_not_trusted(
             await each.refresh()
             assert A in each.snapshot.withheld
         [(count,)] = query(postgres, database, "SELECT value FROM meta WHERE key = 'approvals_count'")
+        postgres.refuse(database)
+        await catalog.refresh()
+        assert "not currently accepting" in (catalog.problem or "")  # the reason told is always the present one
+        postgres.accept(database)
+        forgets = f"UPDATE meta SET value = {count - 1} WHERE key = 'approvals_count'"
         postgres.execute(
-            "UPDATE approvals SET state = 'approved'; UPDATE tools SET generation = 1;"
-            f"UPDATE meta SET value = {count - 1} WHERE key = 'approvals_count'",
-            database,
+            f"UPDATE approvals SET state = 'approved'; UPDATE tools SET generation = 1; {forgets}", database
         )
         for each in (catalog, witness):
             await each.refresh()
