@@ -76,13 +76,18 @@ def request(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 def post(
     connection: http.client.HTTPConnection, head: Mapping[str, str], body: object
 ) -> tuple[bytes, Mapping[str, str]]:
-    """Body and headers of an answer.
+    """Body and headers of an answer; asked once more where the connection was closed while other rounds ran.
 
     Raises:
         RuntimeError: It is none of success.
     """
-    connection.request("POST", "/mcp", json.dumps(body), dict(head))
-    answer = connection.getresponse()
+    try:
+        connection.request("POST", "/mcp", json.dumps(body), dict(head))
+        answer = connection.getresponse()
+    except (BrokenPipeError, ConnectionResetError):  # http.client's RemoteDisconnected is one of these
+        connection.close()
+        connection.request("POST", "/mcp", json.dumps(body), dict(head))
+        answer = connection.getresponse()
     text = answer.read()
     if answer.status not in (200, 202):
         raise RuntimeError(f"{answer.status}: {text[:200]!r}")
