@@ -4,13 +4,18 @@ import asyncio
 import random
 import signal
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from statistics import median, quantiles
 
+import httpx2
 import psycopg
 import pytest
+from balancers import BALANCERS
+from plain_http import plain_client
 from pooler import pooled
-from postgres_server import PostgresServer
+from postgres_server import PostgresServer, free_port
 from replicas import TOOLS, Replica, fleet
 from worlds import until_so
 
@@ -93,6 +98,64 @@ async def test_a_thousand_decisions(postgres: PostgresServer, tmp_path: Path, is
         p99 = shown(took_s, "told" if is_told else "not told")
         if is_told:
             assert p99 <= TOLD_S
+
+
+@asynccontextmanager
+async def balanced(folder: Path, replicas: list[Replica]) -> AsyncIterator[Replica]:
+    """The gateways behind haproxy: each request comes in on a connection of its own, at any of them."""
+    balancer, port = BALANCERS["haproxy"], free_port()
+    ports = [int(each.base.rpartition(":")[2]) for each in replicas]
+    file = balancer.at(folder, port, {"gateway-a": ports[0], "gateway-b": ports[1]})
+    with file.open("a", encoding="utf-8") as text:
+        text.writelines(f"    server gateway-{port} 127.0.0.1:{port}\n" for port in ports[2:])
+    process = await asyncio.create_subprocess_exec(
+        balancer.program("haproxy"), *balancer.start(file), stdout=asyncio.subprocess.DEVNULL
+    )
+    limits = httpx2.Limits(max_keepalive_connections=0)
+    try:
+        async with plain_client(timeout=60, limits=limits) as client:
+            whole = replicas[0]._replace(base=f"http://127.0.0.1:{port}", client=client)
+
+            async def is_open() -> bool:
+                with suppress(httpx2.HTTPError, AssertionError, ValueError, KeyError):
+                    return await whole.is_executed(TOOLS[0])
+                return False
+
+            await until_so(is_open)
+            yield whole
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.soak
+async def test_a_thousand_decisions_through_a_balancer(postgres: PostgresServer, tmp_path: Path) -> None:
+    """From each acknowledgement on calls are made, until so many in a row were refused: which gateway is not known."""
+    in_a_row = 9
+    rng = random.Random(21)
+    late_s = []
+    async with (
+        fleet(tmp_path, postgres.url(postgres.new_database())) as replicas,
+        balanced(tmp_path, replicas) as whole,
+    ):
+        for _ in range(500):
+            tool = rng.choice(TOOLS)
+            await whole.decide("block", tool)
+            decided_s, last_s, refused = time.monotonic(), 0.0, 0
+            while refused < in_a_row:
+                began_s = time.monotonic()
+                is_executed = await whole.is_executed(tool)
+                refused = 0 if is_executed else refused + 1
+                last_s = began_s - decided_s if is_executed else last_s
+                assert last_s < POLLED_S
+            late_s.append(last_s)
+            await whole.decide("unblock", tool)
+
+            async def is_free(tool: str = tool) -> bool:
+                return all([await each.is_executed(tool) for each in replicas])
+
+            await until_so(is_free)
+        assert shown(late_s, "through haproxy, last executed") <= TOLD_S
 
 
 async def test_a_killed_gateway_takes_only_its_own_along(postgres: PostgresServer, tmp_path: Path) -> None:
