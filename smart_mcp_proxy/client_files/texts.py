@@ -129,7 +129,7 @@ def _is_wanted(edited: str, language: TextFormat, section: tuple[str, ...], want
 
 
 def _is_equal(found: Any, wanted: Any) -> bool:
-    """Whether two documents hold the same; a number that is none, as TOML and YAML have it, is the same as itself."""
+    """Whether two documents hold the same; `nan` of TOML and YAML is the same as itself here."""
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
         return found.keys() == wanted.keys() and all(_is_equal(value, wanted[key]) for key, value in found.items())
     if isinstance(found, list) and isinstance(wanted, list):

@@ -74,7 +74,8 @@ def _signed(name: str, issuer: _Identity | None, *, host: str = "", is_expired: 
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(key_ids, critical=False)
     )
-    usage = ("digital_signature", "key_encipherment") if host else ("key_cert_sign", "crl_sign")  # asked for from 3.13 on
+    # From Python 3.13 on a certificate has to say what it may be used for.
+    usage = ("digital_signature", "key_encipherment") if host else ("key_cert_sign", "crl_sign")
     builder = builder.add_extension(x509.KeyUsage(**{name: name in usage for name in USAGES}), critical=True)
     if host:
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(host))]), critical=False)
