@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,6 +138,7 @@ class RawServer:
         other: Answers what this class does not; None refuses it.
         requests: All that came.
         connections: How many connections were made.
+        open_connections: What serves those that are open.
     """
 
     era: str
@@ -146,6 +147,7 @@ class RawServer:
     capabilities: dict[str, Any] = field(default_factory=lambda: {"tools": {}})
     requests: list[RawRequest] = field(default_factory=list)
     connections: int = 0
+    open_connections: set[asyncio.Task[Any]] = field(default_factory=set)
     url: str = ""
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
 
@@ -161,6 +163,10 @@ class RawServer:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        connection = asyncio.current_task()
+        assert connection is not None
+        self.open_connections.add(connection)
+        connection.add_done_callback(self.open_connections.discard)
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
@@ -204,6 +210,11 @@ class RawServer:
 async def raw_served(server: RawServer) -> AsyncIterator[RawServer]:
     """The server on a free port of loopback."""
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    with closing(listener):  # and no wait for its connections: those of the session are closed after it
+    async with listener:  # which waits for the connections from Python 3.12 on
         server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
-        yield server
+        try:
+            yield server
+        finally:
+            for connection in server.open_connections:
+                connection.cancel()
+            await asyncio.gather(*server.open_connections, return_exceptions=True)

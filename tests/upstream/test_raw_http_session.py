@@ -56,8 +56,8 @@ def config(url: str, **changes: Any) -> ServerConfig:
 
 
 @pytest.fixture
-async def open_web(events: list[SessionEvent]) -> AsyncIterator[Any]:
-    """Opens links, closed at the end of the test."""
+async def open_web(events: list[SessionEvent], serve: Any) -> AsyncIterator[Any]:
+    """Opens links, closed at the end of the test and before the servers."""
     links: list[RawHttpSession] = []
 
     async def open_one(url: str, *, era: Any = None, limit: int = 16 << 20, **changes: Any) -> RawHttpSession:
