@@ -83,7 +83,7 @@ class Engine(Protocol):
         """
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first, equal scores by id.
+        """At most `depth` hits with a score above 0, best first; which of equal ones are among them, `tie_of` decides.
 
         Args:
             query: Any text.

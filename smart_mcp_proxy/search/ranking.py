@@ -10,6 +10,7 @@ import msgspec
 
 from smart_mcp_proxy.models import Document, Hit, ToolKey
 from smart_mcp_proxy.search.likeness import Likeness, is_clone, is_embellished, is_like, is_variant
+from smart_mcp_proxy.search.ties import name_order
 
 __all__ = [
     "RELATIVE_CUT",
@@ -79,10 +80,9 @@ class Tools(msgspec.Struct, frozen=True):
         document = self.documents[hit.id]
         return str(ToolKey(document.server, document.name)) if document.kind == "tool" else document.listed_name
 
-    def order(self, hit: Hit) -> tuple[float, str, str]:
+    def order(self, hit: Hit) -> tuple[float, str, str, str, str]:
         """Sort key: the best score first, equal ones by name, whenever they were indexed."""
-        document = self.documents[hit.id]
-        return -round(hit.score, _TIE_DIGITS), document.name, document.server
+        return -round(hit.score, _TIE_DIGITS), *name_order(self.documents[hit.id])
 
     def ordered(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits by `order`; those that stand by falling score are compared by name where equal only."""

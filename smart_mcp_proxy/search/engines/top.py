@@ -17,12 +17,12 @@ _SMALL = 4_096
 """Shorter arrays are not worth the guess."""
 
 
-def top_rows(scores: NDArray[np.float32], ids: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
-    """Rows of the `depth` best positive scores and ties, by falling score, then rising id.
+def top_rows(scores: NDArray[np.float32], ties: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
+    """Rows of the `depth` best positive scores and ties, by falling score, then rising tie.
 
     Args:
         scores: By row, >= 0.
-        ids: By row, unique.
+        ties: By row, what decides between equal scores.
         depth: At least 1.
     """
     rows = (scores >= (_guess(scores, depth) if len(scores) > _SMALL else _TINY)).nonzero()[0]
@@ -33,7 +33,7 @@ def top_rows(scores: NDArray[np.float32], ids: NDArray[np.int64], depth: int) ->
         ordered = near.copy()
         ordered.sort()
         rows = rows[near >= ordered[-depth]]
-    return rows[np.lexsort((ids[rows], -scores[rows]))]
+    return rows[np.lexsort((ties[rows], -scores[rows]))]
 
 
 def _guess(scores: NDArray[np.float32], depth: int) -> float:
