@@ -15,8 +15,19 @@ from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, fit_of
 from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
 from smart_mcp_proxy.search.engines.fields import matched_by_field
-from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, packed, place, unpacked, without
-from smart_mcp_proxy.search.engines.top import top_rows
+from smart_mcp_proxy.search.engines.postings import (
+    Postings,
+    append,
+    drop,
+    in_both,
+    packed,
+    place,
+    servers_in,
+    unpacked,
+    without,
+    written,
+)
+from smart_mcp_proxy.search.engines.top import best_rows, top_rows
 from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, compounds_in
 from smart_mcp_proxy.search.text import split_literals, terms
 from smart_mcp_proxy.search.ties import tie_of
@@ -213,11 +224,6 @@ class _State:
         return _DENSE_SHARE * len(self.ids)
 
 
-def _servers(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
-    """The number of servers that have a row."""
-    return int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
-
-
 class Bm25fEngine:
     """Ranks by BM25F, `sum(idf * tf / (k1 + tf))` with `tf` weighted over the fields.
 
@@ -263,13 +269,10 @@ class Bm25fEngine:
             postings = dict(old.postings)
             drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
             append(postings, new.values(), row_of)
-            server_of = np.zeros(len(ids), np.int32)
-            server_of[: len(old.ids)] = old.server_of
-            server_of[[row_of[id] for id in new]] = [self._server_number(document) for document in new.values()]
-            ties = np.zeros(len(ids), np.int64)
-            ties[: len(old.ids)] = old.ties
-            ties[[row_of[id] for id in new]] = list(map(tie_of, new.values()))
-            vocabulary, servers = old.vocabulary.changed(postings), _servers(server_of, ids)
+            rows = [row_of[id] for id in new]
+            server_of = written(old.server_of, len(ids), rows, map(self._server_number, new.values()))
+            ties = written(old.ties, len(ids), rows, map(tie_of, new.values()))
+            vocabulary, servers = old.vocabulary.changed(postings), servers_in(server_of, ids)
             self._state = _State(documents, row_of, ids, ties, postings, vocabulary, server_of, servers)
 
     def stored(self, ids: NDArray[np.int64]) -> Arrays:
@@ -283,11 +286,10 @@ class Bm25fEngine:
         with self._writing:
             postings = unpacked(arrays, ids >= 0)
             row_of = {id: row for row, id in enumerate(ids.tolist()) if id >= 0}
-            server_of = np.zeros(len(ids), np.int32)
-            server_of[list(row_of.values())] = [self._server_number(documents[id]) for id in row_of]
-            ties = np.zeros(len(ids), np.int64)
-            ties[list(row_of.values())] = [tie_of(documents[id]) for id in row_of]
-            servers = _servers(server_of, ids)
+            rows, held = list(row_of.values()), [documents[id] for id in row_of]
+            server_of = written(np.empty(0, np.int32), len(ids), rows, map(self._server_number, held))
+            ties = written(np.empty(0, np.int64), len(ids), rows, map(tie_of, held))
+            servers = servers_in(server_of, ids)
             self._state = _State(documents, row_of, ids, ties, postings, Vocabulary(postings), server_of, servers)
 
     def _server_number(self, document: Document) -> int:
@@ -340,7 +342,7 @@ class Bm25fEngine:
             return last
         scores = last.scores if is_scored else state.score(query)
         depth = max(depth, _CROWD_DEPTH)
-        rows = _best(state, scores.sums, depth, allowed)
+        rows = best_rows(scores.sums, state.ids, state.ties, depth, allowed)
         self._last = ranked = _Ranked(state, query, allowed, scores, depth, rows)
         return ranked
 
@@ -374,19 +376,6 @@ class Bm25fEngine:
             for id in ids
             if id in state.documents
         }
-
-
-def _best(state: _State, sums: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> NDArray[np.int64]:
-    """The rows of the first `depth` allowed tools, best first; looks deeper only as far as it must."""
-    reach, enough = depth, depth if allowed is None else min(depth, len(allowed))
-    while True:
-        rows = top_rows(sums, state.ties, reach)
-        is_all = len(rows) < reach
-        if allowed is not None:
-            rows = rows[[id in allowed for id in state.ids[rows].tolist()]]
-        if len(rows) >= enough or is_all:
-            return rows[:depth]
-        reach *= 8
 
 
 def _fitness(ranked: _Ranked, own: float, crowd: float) -> float:
