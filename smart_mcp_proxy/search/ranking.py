@@ -10,7 +10,6 @@ import msgspec
 
 from smart_mcp_proxy.models import Document, Hit, ToolKey
 from smart_mcp_proxy.search.likeness import Likeness, is_clone, is_embellished, is_like, is_variant
-from smart_mcp_proxy.search.ties import name_order
 
 __all__ = [
     "RELATIVE_CUT",
@@ -82,7 +81,9 @@ class Tools(msgspec.Struct, frozen=True):
 
     def order(self, hit: Hit) -> tuple[float, str, str, str, str]:
         """Sort key: the best score first, equal ones by name, whenever they were indexed."""
-        return -round(hit.score, _TIE_DIGITS), *name_order(self.documents[hit.id])
+        document = self.documents[hit.id]
+        score = -round(hit.score, _TIE_DIGITS)
+        return score, document.name, document.server, document.kind, document.listed_name
 
     def ordered(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits by `order`; those that stand by falling score are compared by name where equal only."""
