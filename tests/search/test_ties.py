@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from itertools import count
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 
-from bench.ties import ENGINES, differing, listed_in_orders  # noqa: E402  (from beside the package)
+from bench.ties import ENGINES, differing, listed_in_orders
 
 _SYLLABLES = ("ba", "do", "fi", "gu", "ka", "le", "mo", "nu", "ri", "sa", "to", "vu")
 _ORDERS = 5
@@ -21,29 +21,28 @@ _ORDERS = 5
 
 def catalog() -> list[Document]:
     """A few hundred tools, many of which fit a query alike, and no two of which are the same."""
-    numbers, words = count(1), [a + b + c for a in _SYLLABLES for b in _SYLLABLES[:4] for c in _SYLLABLES[:2]]
+    words = [a + b + c for a in _SYLLABLES for b in _SYLLABLES[:4] for c in _SYLLABLES[:2]]
     tools = [
         # More equal scores than the search looks deep, of one server each and of one server for all.
-        *(Document(0, f"s{at}", f"measure_{word}", "", f"Measure the {word}.") for at, word in enumerate(words[:70])),
-        *(Document(0, "tides", f"chart_{word}", "", f"Chart the {word}.") for word in words[:70]),
+        *((f"s{at}", f"measure_{word}", f"Measure the {word}.") for at, word in enumerate(words[:70])),
+        *(("tides", f"chart_{word}", f"Chart the {word}.") for word in words[:70]),
         # One name in many servers, and names with one beginning.
-        *(Document(0, f"s{at}", "create_collection", "", f"Make a {words[at]} for {words[-at]}.") for at in range(1, 40)),
-        *(Document(0, f"s{at}", f"create_collect{'abcdefgh'[at % 8]}", "", words[at]) for at in range(40, 60)),
-        # More tools that hold a word than are looked at for a name, among which few are named so.
-        *(Document(0, f"s{at}", f"show_{word}", "", f"Shows the atlas of {word}.") for at, word in enumerate(words[:80])),
-        Document(0, "maps", "atlas", "", "Pages of a book with maps."),
-        # A tool and a prompt of one name.
-        Document(0, "s1", "plan_voyage", "", "Plan a voyage."),
-        Document(0, "s1", "plan_voyage", "", "Plan a voyage.", listed_name="s1__plan_voyage", kind="prompt"),
-    ]  # fmt: skip
-    return [Document(id, each.server, each.name, "", each.description, (), each.listed_name, (), False, each.kind)
-            for id, each in zip(numbers, tools, strict=False)]  # fmt: skip
+        *((f"s{at}", "create_collection", f"Make a {words[at]} for {words[-at]}.") for at in range(1, 40)),
+        *((f"s{at}", f"create_collect{'abcdefgh'[at % 8]}", words[at]) for at in range(40, 60)),
+        # More tools that hold a word than are looked at for a name, one of which is named so.
+        *((f"s{at}", f"show_{word}", f"Shows the atlas of {word}.") for at, word in enumerate(words[:80])),
+        ("maps", "atlas", "Pages of a book with maps."),
+        ("s1", "plan_voyage", "Plan a voyage."),
+    ]
+    found = [Document(id, server, name, "", text) for id, (server, name, text) in enumerate(tools, 1)]
+    return [*found, replace(found[-1], id=len(found) + 1, listed_name="s1__plan_voyage", kind="prompt")]
 
 
 QUERIES = (
     "measure", "measure something", "chart", "chart the tides", "create_collection", "create_coll", "creat_collection",
     "createcollectx", "create collection", "s1 create_collection", 'show "atlas" pages', 'book of "atlas.maps"',
-    "shows the atlas of", "plan voyage", "plan_voyage", "measure_bababa chart_dodofi", "do not delete, measure", "sabado",
+    "shows the atlas of", "plan voyage", "plan_voyage", "measure_bababa chart_dodofi", "do not delete, measure",
+    "sabado",
 )  # fmt: skip
 
 
