@@ -83,7 +83,7 @@ class Engine(Protocol):
         """
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first; which of equal ones are among them, `tie_of` decides.
+        """At most `depth` hits with a score above 0, best first; of equal ones at the end, those by `tie_of`.
 
         Args:
             query: Any text.

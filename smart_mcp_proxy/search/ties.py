@@ -12,9 +12,9 @@ __all__ = ["cut", "name_order", "tie_of"]
 
 
 def tie_of(document: Document) -> int:
-    """Number that decides between equal scores: a checksum of 63 bits of what tells a tool from all others.
+    """Number that decides between equal scores, a checksum of 63 bits.
 
-    A number, for a flood of equal ones is sorted as fast as other numbers; nobody stands first for an early letter.
+    It is of what tells a tool from all others. A number, for a flood of equal ones is sorted as fast as other numbers; nobody stands first for an early letter.
     """
     whose = f"{document.server}\n{document.kind}" + (f"\n{document.listed_name}" if document.kind != "tool" else "")
     return crc32(_encoded(document.name)) >> 1 << 32 | crc32(_encoded(whose))
@@ -28,7 +28,7 @@ def name_order(document: Document) -> tuple[str, str, str, str]:
 def cut(
     ids: NDArray[np.int64], scores: NDArray[np.floating], depth: int, documents: Mapping[int, Document]
 ) -> NDArray[np.int64]:
-    """The first `depth` of the ids, which stand best first; of equal ones at the cut, those with the lowest `tie_of`.
+    """The first `depth` ids of a ranking; of equal ones at the cut, those with the lowest `tie_of`.
 
     Args:
         ids: Shape (n,); some may be gone.

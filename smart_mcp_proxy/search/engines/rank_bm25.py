@@ -47,7 +47,7 @@ class _Corpus:
 
     @cached_property
     def ties(self) -> NDArray[np.int64]:
-        """What decides between equal scores, in the order of the ids."""
+        """The `tie_of` each, in the order of the ids."""
         return np.array([tie_of(self.documents[id]) for id in self.ids.tolist()], np.int64)
 
     @cached_property

@@ -41,7 +41,7 @@ def top_rows(scores: NDArray[np.float32], ties: NDArray[np.int64], depth: int) -
 def best_rows(
     scores: NDArray[np.float32], ids: NDArray[np.int64], ties: NDArray[np.int64], depth: int, allowed: Set[int] | None
 ) -> NDArray[np.int64]:
-    """Rows of the first `depth` allowed tools, best first as in `top_rows`; looks deeper only as far as it must."""
+    """Rows of the first `depth` allowed tools, as in `top_rows`; looks deeper only as far as it must."""
     reach, enough = depth, depth if allowed is None else min(depth, len(allowed))
     while True:
         rows = top_rows(scores, ties, reach)

@@ -218,7 +218,9 @@ class VectorIndex:
     def search(
         self, vector: NDArray[np.float32], depth: int, allowed: Set[int] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The `depth` nearest tools and those as near as the last: ids and cosines, best first, equal cosines by id.
+        """The `depth` nearest tools, and those as near as the last: ids and cosines, best first.
+
+        Equal cosines stand by id.
 
         Args:
             vector: Of unit length, shape (dimension,).
