@@ -14,7 +14,8 @@ __all__ = ["cut", "name_order", "tie_of"]
 def tie_of(document: Document) -> int:
     """Number that decides between equal scores, a checksum of 63 bits.
 
-    It is of what tells a tool from all others. A number, for a flood of equal ones is sorted as fast as other numbers; nobody stands first for an early letter.
+    It is of what tells a tool from all others. A number is sorted fast, however many are equal, and nobody gains by an
+    early letter.
     """
     whose = f"{document.server}\n{document.kind}" + (f"\n{document.listed_name}" if document.kind != "tool" else "")
     return crc32(_encoded(document.name)) >> 1 << 32 | crc32(_encoded(whose))
