@@ -108,7 +108,7 @@ def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starl
 
 @cache
 def _document() -> dict[str, Any]:
-    """What programs read of these routes, made once it is asked for: few do, and every start would wait for it."""
+    """The routes as programs read them, made once it is asked for: few ask, and every start would wait for it."""
     return describe_broker(describe(ROUTES))
 
 
