@@ -108,7 +108,7 @@ def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starl
 
 @cache
 def _document() -> dict[str, Any]:
-    """The routes as programs read them, made once it is asked for: few ask, and every start would wait for it."""
+    """The routes as programs read them, made when first asked for: few ask, and each start would wait."""
     return describe_broker(describe(ROUTES))
 
 
