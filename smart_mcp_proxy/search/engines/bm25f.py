@@ -106,10 +106,10 @@ class _State:
         naming: By the term of a literal, whether it names a tool or server; another one.
     """
 
-    documents: Mapping[int, Document]
-    row_of: Mapping[int, int]
+    documents: dict[int, Document]
+    row_of: dict[int, int]
     ids: NDArray[np.int64]
-    postings: Mapping[str, Postings]
+    postings: dict[str, Postings]
     vocabulary: Vocabulary
     server_of: NDArray[np.int32]
     servers: int
@@ -253,13 +253,13 @@ class Bm25fEngine:
             gone = {id for id in (*removed, *new) if id in old.documents}
             documents, row_of = without(old.documents, gone) | new, without(old.row_of, gone)
             ids = place(old.ids, row_of, [old.row_of[id] for id in gone], list(new))
-            postings = dict(old.postings)
-            drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
-            append(postings, new.values(), row_of)
+            postings = old.postings.copy()
+            touched = drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
+            touched |= append(postings, new.values(), row_of)
             server_of = np.zeros(len(ids), np.int32)
             server_of[: len(old.ids)] = old.server_of
             server_of[[row_of[id] for id in new]] = [self._server_number(document) for document in new.values()]
-            vocabulary = old.vocabulary.changed(postings)
+            vocabulary = old.vocabulary.changed(postings, touched)
             self._state = _State(documents, row_of, ids, postings, vocabulary, server_of, _servers(server_of, ids))
 
     def stored(self, ids: NDArray[np.int64]) -> Arrays:
@@ -268,7 +268,7 @@ class Bm25fEngine:
         order = np.fromiter(map(state.row_of.__getitem__, ids.tolist()), np.intp, len(ids))
         return packed(state.postings, order, len(state.ids))
 
-    def restore(self, arrays: Arrays, documents: Mapping[int, Document], ids: NDArray[np.int64]) -> None:
+    def restore(self, arrays: Arrays, documents: dict[int, Document], ids: NDArray[np.int64]) -> None:
         """Make documents searchable again, in place of all that were."""
         with self._writing:
             postings = unpacked(arrays, ids >= 0)

@@ -35,9 +35,9 @@ def in_both(a: Postings, b: Postings) -> Postings:
     return Postings(rows, np.minimum(a.impacts[at_a], b.impacts[at_b]))
 
 
-def without(mapping: Mapping[int, T], gone: Iterable[int]) -> dict[int, T]:
+def without(mapping: dict[int, T], gone: Iterable[int]) -> dict[int, T]:
     """The mapping without some of its keys: copied whole, for a fraction of a look at each."""
-    kept = dict(mapping)
+    kept = mapping.copy()  # `dict(mapping)` looks at each once a key has left it
     for id in gone:
         del kept[id]
     return kept
@@ -57,19 +57,21 @@ def place(
     return ids
 
 
-def drop(postings: dict[str, Postings], documents: Sequence[Document], rows: Sequence[int]) -> None:
-    """Takes the rows of `documents` out of the postings of their terms."""
-    for term in {term for document in documents for term in impacts(document)}:
+def drop(postings: dict[str, Postings], documents: Sequence[Document], rows: Sequence[int]) -> dict[str, None]:
+    """Takes the rows of `documents` out of the postings of their terms; returns these."""
+    terms = dict.fromkeys(term for document in documents for term in impacts(document))
+    for term in terms:
         old = postings[term]
         keep = ~np.isin(old.rows, rows)
         if keep.any():
             postings[term] = Postings(old.rows[keep], old.impacts[keep])
         else:
             del postings[term]
+    return terms
 
 
-def append(postings: dict[str, Postings], documents: Iterable[Document], row_of: Mapping[int, int]) -> None:
-    """Adds the terms of `documents` to the postings."""
+def append(postings: dict[str, Postings], documents: Iterable[Document], row_of: Mapping[int, int]) -> dict[str, None]:
+    """Adds the terms of `documents` to the postings; returns these."""
     fresh: dict[str, tuple[list[int], list[float]]] = {}
     for document in documents:
         row = row_of[document.id]
@@ -83,6 +85,7 @@ def append(postings: dict[str, Postings], documents: Iterable[Document], row_of:
             rows_array = np.concatenate((old.rows, rows_array))
             impacts_array = np.concatenate((old.impacts, impacts_array))
         postings[term] = Postings(rows_array, impacts_array)
+    return dict.fromkeys(fresh)
 
 
 def packed(postings: Mapping[str, Postings], order: NDArray[np.intp], size: int) -> Arrays:
