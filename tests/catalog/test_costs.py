@@ -130,7 +130,7 @@ async def test_a_gateway_that_slept_too_long_compares_all_ids(
     store_place: Any, tool: MakeTool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What left is kept for so many generations, and whoever missed more still ends with the same tools."""
-    monkeypatch.setattr("smart_mcp_proxy.catalog.tables.tools._GONE_KEPT", 3)
+    monkeypatch.setattr("smart_mcp_proxy.catalog.tables.following._GONE_KEPT", 3)
     place = store_place()
     async with place.opened() as one, place.opened() as two:
         await one.sync("s", [tool("a"), tool("b"), tool("c")])

@@ -189,7 +189,7 @@ class _State:
         """Match a term and its variants; a common variant counts no more than by itself."""
         own, weight = self.postings.get(term, _NOWHERE), self.rarity(term)
         if not variants and len(own.rows) <= self._few:
-            return _Match(weight, *own.times(weight))
+            return _Match(weight, own.rows, own.times(weight).impacts)
         rarities = [max([self.rarity(name) for name in names]) for names, _ in variants]
         if own is _NOWHERE:
             weight = max(rarities)

@@ -1,8 +1,9 @@
 """Postings: where terms occur, as arrays by term, changed tool by tool."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,10 +16,11 @@ __all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "unpacked
 T = TypeVar("T")
 
 
-class Postings(NamedTuple):
+class Postings(msgspec.Struct, frozen=True, gc=False):
     """Postings of one term: row numbers (intp) and contributions in (0, 1) (float32).
 
-    Rows are of the type that numpy takes as it is: from a smaller one it would make a copy for every look-up.
+    Rows are of the type that numpy takes as it is: from a smaller one it would make a copy for every look-up. The
+    garbage collector passes over them and over what holds them alone: there are some for each term of a catalog.
     """
 
     rows: NDArray[np.intp]
