@@ -21,9 +21,11 @@ from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S, Instance
 from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, LINKS_PER_PRINCIPAL, linking_servers, store_links
 from smart_mcp_proxy.catalog.tables.sealed import (
     SealedValue,
+    count_ended_sign_in,
     drop_lease,
     drop_oldest_sealed,
     drop_sealed,
+    ended_sign_ins,
     find_sealed,
     sealed_stamps,
     store_sealed,
@@ -59,9 +61,11 @@ __all__ = [
     "approval_digest",
     "canonical_json",
     "change_hash",
+    "count_ended_sign_in",
     "drop_lease",
     "drop_oldest_sealed",
     "drop_sealed",
+    "ended_sign_ins",
     "find_agent_tokens",
     "find_sealed",
     "find_toolset",

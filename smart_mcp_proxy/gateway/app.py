@@ -15,6 +15,7 @@ from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
+from smart_mcp_proxy.gateway.admin.sign_in_progress import sign_in_progress
 from smart_mcp_proxy.gateway.agent_parts import Requests, open_agent, open_requests
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
@@ -120,7 +121,8 @@ def _assemble(
     toolsets = Toolsets(catalog, views.of, requests.calls, base.clock)
     surfaces = ToolSurfaces(views, toolsets, partial(_tool_parts, base, upstreams, lists, requests, admin))
     upstream_start = UpstreamStart()
-    server_sign_ins = ServerSignIns(upstreams.sign_ins, config.servers, base.environ, base.changes.announce)
+    progress = sign_in_progress(catalog, settings, is_alone=base.worker.is_alone)
+    server_sign_ins = ServerSignIns(upstreams.sign_ins, config.servers, base.environ, base.changes.announce, progress)
     stack.push_async_callback(server_sign_ins.close)
     agent = open_agent(base, upstreams, lists, requests, surfaces, toolsets, upstream_start.soon, stack)
     return Gateway(

@@ -277,8 +277,8 @@ class _User:
         return RawResult(b"{}")
 
     async def _listen(self, wanted: Mapping[str, Any]) -> RawResult:
-        """Watch what a stream names until it is cancelled."""
-        uris = wanted.get("resourceSubscriptions") or []
+        """Watch what a stream names, resources or tasks, until it is cancelled."""
+        uris, tasks = wanted.get("resourceSubscriptions") or [], wanted.get("taskIds") or []
         added = [uri for uri in uris if uri not in self._watched]
         failures: dict[str, UpstreamError] = {}
         for uri in added:
@@ -287,12 +287,21 @@ class _User:
             except UpstreamError as exc:
                 failures[uri] = exc
         agreed = [uri for uri in uris if uri not in failures]
-        self.tell("notifications/subscriptions/acknowledged", {"notifications": {"resourceSubscriptions": agreed}})
+        # Of tasks it need not be known who agrees: they are looked at, too.
+        told = {"resourceSubscriptions": agreed} if uris or not tasks else {"taskIds": tasks}
+        self.tell("notifications/subscriptions/acknowledged", {"notifications": told})
         try:
-            await asyncio.get_running_loop().create_future()
+            await asyncio.gather(asyncio.get_running_loop().create_future(), *map(self._follow, tasks))
         finally:
             await self._unwatch(frozenset(added))
         return RawResult(b"{}")
+
+    async def _follow(self, task: str) -> None:
+        """Passes on what the server tells of a task, until it is cancelled."""
+        with self._upstream.watch.tasks.heard(task) as states:
+            while True:
+                state = await states.get()
+                self._sink.write(b'{"jsonrpc":"2.0","method":"notifications/tasks","params":%b}\n' % state)
 
     def _put(self, message: Mapping[str, Any]) -> None:
         self._sink.write(msgspec.json.encode(message) + b"\n")

@@ -3,11 +3,12 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.common.streams import StopSteps
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
@@ -51,7 +52,10 @@ async def serve_http(
     sessions.address, sessions.operator = _address(gateway.settings, listener), authorizer.operator
     rest = RestBeside(app, gateway, authorizer, stop.is_over)
     whole = PageBeside(MetricsBeside(rest, gateway, authorizer), gateway, stop.is_over, sign_in)
-    async with serving(whole, listener, protocol, adopt):
+    async with AsyncExitStack() as stack:
+        if sign_in is not None and (gateway.catalog.is_shared or not worker.is_alone):
+            stack.callback(spawn(sign_in.follow(), "ended sign-ins").cancel)
+        await stack.enter_async_context(serving(whole, listener, protocol, adopt))
         yield
         stop.is_leaving.set()
         await asyncio.sleep(gateway.settings.stop_delay_s)

@@ -4,13 +4,18 @@ import asyncio
 import random
 import signal
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from statistics import median, quantiles
 
+import httpx2
 import psycopg
 import pytest
+from balancers import BALANCERS
+from plain_http import plain_client
 from pooler import pooled
-from postgres_server import PostgresServer
+from postgres_server import PostgresServer, free_port
 from replicas import TOOLS, Replica, fleet
 from worlds import until_so
 
@@ -18,6 +23,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 TOLD_S, POLLED_S = 0.25, 2.0
 """A decision holds everywhere so long after it was acknowledged: for nearly all, and for every one."""
+BUSY_S = 20.0
+"""For every one on a machine that other tests keep busy."""
 
 
 async def interleave(replicas: list[Replica], decisions: int, limit_s: float, tools: list[str]) -> list[float]:
@@ -59,14 +66,14 @@ async def test_a_decision_at_one_holds_at_all(postgres: PostgresServer, tmp_path
     """At once, as the database tells of it."""
     url = postgres.url(postgres.new_database())
     async with fleet(tmp_path, url) as replicas:
-        shown(await interleave(replicas, 60, POLLED_S, TOOLS), "told")
+        shown(await interleave(replicas, 60, BUSY_S, TOOLS), "told")
 
 
 async def test_a_decision_holds_at_all_through_a_pooler(postgres: PostgresServer, tmp_path: Path) -> None:
     """Notifications do not pass it; the gateways say so once, and look every second."""
     with pooled(postgres, postgres.new_database()) as url:
         async with fleet(tmp_path, url) as replicas:
-            shown(await interleave(replicas, 30, POLLED_S, TOOLS), "through a pooler")
+            shown(await interleave(replicas, 30, BUSY_S, TOOLS), "through a pooler")
     for replica in replicas:
         log = replica.log.read_text()
         assert log.count("the database does not tell of changes (a pooler may be in between)") == 1, log
@@ -91,6 +98,64 @@ async def test_a_thousand_decisions(postgres: PostgresServer, tmp_path: Path, is
         p99 = shown(took_s, "told" if is_told else "not told")
         if is_told:
             assert p99 <= TOLD_S
+
+
+@asynccontextmanager
+async def balanced(folder: Path, replicas: list[Replica]) -> AsyncIterator[Replica]:
+    """The gateways behind haproxy: each request comes in on a connection of its own, at any of them."""
+    balancer, port = BALANCERS["haproxy"], free_port()
+    ports = [int(each.base.rpartition(":")[2]) for each in replicas]
+    file = balancer.at(folder, port, {"gateway-a": ports[0], "gateway-b": ports[1]})
+    with file.open("a", encoding="utf-8") as text:
+        text.writelines(f"    server gateway-{port} 127.0.0.1:{port}\n" for port in ports[2:])
+    process = await asyncio.create_subprocess_exec(
+        balancer.program("haproxy"), *balancer.start(file), stdout=asyncio.subprocess.DEVNULL
+    )
+    limits = httpx2.Limits(max_keepalive_connections=0)
+    try:
+        async with plain_client(timeout=60, limits=limits) as client:
+            whole = replicas[0]._replace(base=f"http://127.0.0.1:{port}", client=client)
+
+            async def is_open() -> bool:
+                with suppress(httpx2.HTTPError, AssertionError, ValueError, KeyError):
+                    return await whole.is_executed(TOOLS[0])
+                return False
+
+            await until_so(is_open)
+            yield whole
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.soak
+async def test_a_thousand_decisions_through_a_balancer(postgres: PostgresServer, tmp_path: Path) -> None:
+    """From each acknowledgement on calls are made, until so many in a row were refused: which gateway is not known."""
+    in_a_row = 9
+    rng = random.Random(21)
+    late_s = []
+    async with (
+        fleet(tmp_path, postgres.url(postgres.new_database())) as replicas,
+        balanced(tmp_path, replicas) as whole,
+    ):
+        for _ in range(500):
+            tool = rng.choice(TOOLS)
+            await whole.decide("block", tool)
+            decided_s, last_s, refused = time.monotonic(), 0.0, 0
+            while refused < in_a_row:
+                began_s = time.monotonic()
+                is_executed = await whole.is_executed(tool)
+                refused = 0 if is_executed else refused + 1
+                last_s = began_s - decided_s if is_executed else last_s
+                assert last_s < POLLED_S
+            late_s.append(last_s)
+            await whole.decide("unblock", tool)
+
+            async def is_free(tool: str = tool) -> bool:
+                return all([await each.is_executed(tool) for each in replicas])
+
+            await until_so(is_free)
+        assert shown(late_s, "through haproxy, last executed") <= TOLD_S
 
 
 async def test_a_killed_gateway_takes_only_its_own_along(postgres: PostgresServer, tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
 import pytest
 from plain_http import plain_client
-from worlds import DEADLINE_S, SmallServer, end, is_alive, started, until
+from sign_in_fakes import guarded, redirect_of
+from worlds import DEADLINE_S, SmallServer, end, is_alive, started, until, until_so
 
 from smart_mcp_proxy.io.worker import Worker
 
@@ -95,16 +97,18 @@ def message(method: str, params: dict[str, Any], request_id: int = 1) -> dict[st
 
 
 @asynccontextmanager
-async def served(tmp_path: Path, *, shared: bool = True, **settings: str) -> AsyncIterator[Served]:
-    """A gateway of two workers, with both servers listed."""
+async def served(
+    tmp_path: Path, more: dict[str, Any] | None = None, *, shared: bool = True, **settings: str
+) -> AsyncIterator[Served]:
+    """A gateway of two workers, with both servers listed, and with `more` entries of servers."""
     servers = {name: SmallServer(tmp_path / name) for name in NAMES}
-    entries = {name: server.entry | {"shared": shared} for name, server in servers.items()}
+    entries = {name: server.entry | {"shared": shared} for name, server in servers.items()} | (more or {})
     words = ("--http", "--port", "0", "--workers", "2", "--json")
     try:
         async with started(tmp_path / "data", entries, *words, **settings) as process:
             assert process.stdout is not None
             report = json.loads(await asyncio.wait_for(process.stdout.readline(), DEADLINE_S))
-            assert {row["state"] for row in report["servers"]} == {"ready"}
+            assert {row["state"] for row in report["servers"] if row["name"] in NAMES} == {"ready"}
             gateway = Served(report["url"], process, servers)
             yield gateway
     finally:
@@ -381,3 +385,25 @@ async def test_the_page_is_the_same_at_both_workers(tmp_path: Path) -> None:
             assert reply.status_code == status, reply.text
         for client in (two, one):
             assert (await client.get("/ui/", headers=cookie)).status_code == 401
+
+
+async def test_a_sign_in_at_a_server_is_finished_at_the_other_worker(tmp_path: Path) -> None:
+    """It is shown there, and takes the address at which the browser ended."""
+    login, token = "/api/v1/servers/web/login", "the-operator-of-both-workers"
+    headers = {"authorization": f"Bearer {token}"}
+    async with guarded() as server:
+        entries = {"web": {"url": server.url, "oauth": True}}
+        options = {"OPERATOR_TOKEN": token}
+        async with served(tmp_path, entries, **options) as gateway, connections_of_both(gateway, token) as (one, two):
+            begun = (await one.post(login, headers=headers)).json()
+            shown = (await two.get(login, headers=headers)).json()
+            assert shown == begun and shown["state"] == "waiting"
+            ended = {"address": await redirect_of(shown["url"])}
+            taken = await two.post(f"{login}/address", json=ended, headers=headers)
+            assert taken.status_code == 200, taken.text
+
+            async def is_done(client: httpx2.AsyncClient) -> bool:
+                return bool((await client.get(login, headers=headers)).json()["state"] == "done")
+
+            for client in (one, two):
+                await until_so(partial(is_done, client))

@@ -16,6 +16,7 @@ import pytest
 from upstream_fakes import fake_config
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.extensions import TASKS
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig
@@ -26,6 +27,7 @@ from smart_mcp_proxy.upstream.stdio import stdio
 pytestmark = pytest.mark.anyio
 
 State = ServerState
+TASK_SERVER = Path(__file__).parents[1] / "interaction" / "extended_upstream.py"
 LIMIT_S = 20.0
 KILLS = 12
 
@@ -246,6 +248,33 @@ async def test_results_errors_and_progress_are_those_of_the_server() -> None:
         with pytest.raises(UpstreamError) as caught:
             await user.call("error")
         assert caught.value.answer is not None and caught.value.answer.data == {"a": 1}
+
+
+async def test_states_of_tasks_are_told_to_the_user_that_follows_them(tmp_path: Path) -> None:
+    """As the keeper's server tells them, of those tasks alone, and no longer than they are followed."""
+    state, ledger = tmp_path / "state.json", tmp_path / "ledger"
+    state.write_text(json.dumps({"extensions": {TASKS: {}}, "speaks": True}))
+    ledger.touch()
+    config = fake_config(args=("-S", str(TASK_SERVER), "modern", str(state), str(ledger)))
+    async with both(config) as (own, user, _):
+        await user.ready()
+
+        async def push(task: str, status: str) -> None:
+            arguments = {"task": task, "states": [{"status": status}]}
+            await user.upstream.request("tools/call", {"name": "push", "arguments": arguments})
+
+        await push("a", "working")
+        await push("b", "working")
+        with anyio.fail_after(LIMIT_S), user.upstream.watch.tasks.heard("a") as heard:
+            while own.upstream.watch.tasks.told_of != {"a"}:
+                await asyncio.sleep(0.01)
+            await push("b", "completed")
+            await push("a", "completed")
+            told = json.loads(await heard.get())
+            assert (told["taskId"], told["status"], heard.empty()) == ("a", "completed", True)
+        with anyio.fail_after(LIMIT_S):
+            while own.upstream.watch.tasks.told_of:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_keeper_that_closes_lets_requests_end() -> None:

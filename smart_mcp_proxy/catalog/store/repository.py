@@ -208,7 +208,7 @@ class Archive:
     # From here on: in the database's thread.
 
     def _lose(self, error: StorageError) -> None:
-        """Goes on in memory; each reason is said once, however many reads and writes fail until the file is back."""
+        """Goes on in memory; says each reason once, however many reads and writes fail meanwhile."""
         if self._lost is None:
             self.lost_since = datetime.fromtimestamp(self.now_s(), UTC)
         if self._lost is None or self._lost.message != error.message:

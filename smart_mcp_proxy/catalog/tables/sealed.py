@@ -4,24 +4,29 @@ Values are encrypted before they come here: the store knows no key of theirs.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, or_, select
 
-from smart_mcp_proxy.catalog.tables.schema import leases, sealed
+from smart_mcp_proxy.catalog.tables.schema import leases, meta, sealed
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 
 __all__ = [
     "SealedValue",
     "all_sealed",
+    "count_ended_sign_in",
     "drop_lease",
     "drop_oldest_sealed",
     "drop_sealed",
+    "ended_sign_ins",
     "find_sealed",
     "sealed_stamps",
     "store_sealed",
     "take_lease",
 ]
+
+_ENDED_KEY: Final = "sign_ins_ended"
+"""In `meta`."""
 
 
 class SealedValue(NamedTuple):
@@ -84,6 +89,17 @@ def drop_oldest_sealed(connection: Connection, kind: str, most_bytes: int, now_s
             surplus.append(row.key)
     for key in surplus:
         drop_sealed(connection, kind, key)
+
+
+def count_ended_sign_in(connection: Connection) -> None:
+    """Counts one more sign-in of a person that has ended."""
+    row = upsert(connection, meta).values(key=_ENDED_KEY, value=1)
+    connection.execute(row.on_conflict_do_update(index_elements=[meta.c.key], set_={"value": meta.c.value + 1}))
+
+
+def ended_sign_ins(connection: Connection) -> int:
+    """The number of sign-ins of people that have ended."""
+    return connection.execute(select(meta.c.value).where(meta.c.key == _ENDED_KEY)).scalar() or 0
 
 
 def take_lease(connection: Connection, name: str, holder: str, now_s: float, life_s: float) -> bool:

@@ -5,7 +5,7 @@ the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, whi
 `_client_store`, which keeps a registration for good; `_try_transparent_refresh`, which renews what is at its end.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from fastmcp.server.auth import AccessToken, TokenVerifier
@@ -94,7 +94,7 @@ class SignInProxy(OIDCProxy):
         self._in_exchange: dict[str, bool] = {}
         """Codes that are being exchanged, and whether they have come a second time meanwhile."""
         self._store = store
-        self.on_forgotten: Callable[[], None] = lambda: None
+        self.on_forgotten: Callable[[], Awaitable[None]] = _done
 
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
@@ -248,7 +248,7 @@ class SignInProxy(OIDCProxy):
 
     async def _end(self, given: UpstreamTokenSet | None) -> None:
         """Has every token looked at anew, and takes what is forgotten here back to the provider."""
-        self.on_forgotten()
+        await self.on_forgotten()
         if given is not None:
             token = given.refresh_token or given.access_token
             # A refresh token would be looked up as one of ours; this is sent as it is.
@@ -275,6 +275,10 @@ class SignInProxy(OIDCProxy):
             except (JoseError, ValueError):
                 continue
         return {}
+
+
+async def _done() -> None:
+    """Does nothing."""
 
 
 def _used_twice() -> TokenError:

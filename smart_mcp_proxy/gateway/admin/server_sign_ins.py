@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, Literal
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Final
 
 from anyio import to_thread
 
-from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, RequestError
+from smart_mcp_proxy.errors import CatalogError, ConfigError, ConflictError, ProxyError, RequestError
+from smart_mcp_proxy.gateway.admin.sign_in_progress import Progress, SignInProgress, SignInState
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
 from smart_mcp_proxy.servers import ServerConfig, expand, read_oauth, require_named, secrets_of
 from smart_mcp_proxy.telemetry import secrets_hidden, spawn
@@ -17,6 +19,8 @@ __all__ = ["ServerSignIn", "ServerSignIns"]
 
 ASKED_S: Final = 30.0
 """A server and its authorization server have so long to say where a person signs in."""
+_LOOK_S: Final = 1.0
+"""Between looks for what another process was told; only while a person is waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class ServerSignIn:
         hint: What to do about it.
     """
 
-    state: Literal["none", "waiting", "done", "failed"]
+    state: SignInState
     url: str = ""
     problem: str = ""
     hint: str = ""
@@ -53,13 +57,14 @@ class _Begun:
 
 
 class ServerSignIns:
-    """Sign-ins of this process; what they bring is stored for all.
+    """Sign-ins that this process finishes; what they bring is stored for all.
 
     Args:
         sign_ins: Signs in and stores.
         servers: The configuration in force.
         environ: What placeholders in entries expand from.
         changed: Told when one has come further.
+        progress: Shows them at other processes; None where there are none.
     """
 
     def __init__(
@@ -68,24 +73,33 @@ class ServerSignIns:
         servers: Callable[[], Mapping[str, ServerConfig]],
         environ: Mapping[str, str],
         changed: Callable[[], None],
+        progress: SignInProgress | None = None,
     ) -> None:
         self._sign_ins = sign_ins
         self._servers = servers
         self._environ = environ
         self._changed = changed
+        self._progress = progress
         self._begun: dict[str, _Begun] = {}
+        self._telling = asyncio.Lock()
+        """What is told last is what held last."""
 
     def __repr__(self) -> str:
         return f"<ServerSignIns, begun: {', '.join(self._begun) or 'none'}>"
 
-    def of(self, name: str) -> ServerSignIn:
-        """State of the last one at a server.
+    async def of(self, name: str) -> ServerSignIn:
+        """State of the last one at a server, here or at another process.
 
         Raises:
             ServerNotFoundError: There is no server of that name.
+            CatalogError: The store cannot be used.
         """
         require_named(name, self._servers())
         begun = self._begun.get(name)
+        if begun is None or begun.browser is None:  # nobody is waited for here
+            told = await self._told(name)
+            if told is not None and (begun is None or told.holder != self._holder):
+                return ServerSignIn(told.state, told.url, told.problem, told.hint)
         return ServerSignIn("none") if begun is None else begun.shown
 
     async def begin(self, name: str) -> ServerSignIn:
@@ -107,17 +121,24 @@ class ServerSignIns:
         except TimeoutError:
             begun.end()
             begun.shown = ServerSignIn("failed", problem=f"Server {name!r} did not say where to sign in.")
+        await self._tell(name, begun)
         return begun.shown
 
-    def take(self, name: str, address: str) -> ServerSignIn:
-        """Take the address at which a browser on another machine ended.
+    async def take(self, name: str, address: str) -> ServerSignIn:
+        """Take the address at which a browser on another machine ended; another process may be waiting for it.
 
         Raises:
             ServerNotFoundError: There is no server of that name.
             ConflictError: Nobody is waited for, or it is another sign-in's.
+            CatalogError: The store cannot be used.
         """
-        shown, begun = self.of(name), self._begun.get(name)
-        if begun is None or begun.browser is None or not begun.browser.take(address):
+        shown, begun = await self.of(name), self._begun.get(name)
+        if begun is not None and begun.browser is not None:
+            is_taken = begun.browser.take(address)
+        elif is_taken := await self._is_waited_for_elsewhere(name, address):
+            assert self._progress is not None
+            await self._progress.leave(name, address)
+        if not is_taken:
             raise ConflictError(
                 "That is not the address that this sign-in ends at.",
                 hint="Begin it anew, and copy the address of the page that cannot be loaded.",
@@ -132,6 +153,38 @@ class ServerSignIns:
             self._end(name)
         if tasks:
             await asyncio.wait(tasks)
+
+    @property
+    def _holder(self) -> str:
+        return "" if self._progress is None else self._progress.holder
+
+    async def _told(self, name: str) -> Progress | None:
+        return None if self._progress is None else await self._progress.find(name)
+
+    async def _is_waited_for_elsewhere(self, name: str, address: str) -> bool:
+        told = await self._told(name)
+        return told is not None and told.ends_at(address)
+
+    async def _tell(self, name: str, begun: _Begun) -> None:
+        """Store its state for the other processes, unless another one was begun meanwhile."""
+        if self._progress is None:
+            return
+        async with self._telling:
+            if self._begun.get(name) is begun and begun.shown.state != "none":
+                with suppress(CatalogError):  # it goes on here
+                    await self._progress.tell(name, Progress(self._holder, **asdict(begun.shown)))
+
+    async def _follow(self, name: str, begun: _Begun) -> None:
+        """Take what other processes were told, as long as a person is waited for."""
+        while self._progress is not None:
+            await asyncio.sleep(_LOOK_S)
+            with suppress(CatalogError):
+                told = await self._progress.find(name)
+                if told is not None and told.holder != self._holder:  # begun anew there
+                    begun.end()
+                    return
+                if (address := await self._progress.left(name)) is not None and begun.browser is not None:
+                    begun.browser.take(address)
 
     def _end(self, name: str) -> None:
         if (begun := self._begun.get(name)) is not None:
@@ -148,6 +201,7 @@ class ServerSignIns:
             begun.browser = None
             begun.is_asked.set()
             self._changed()
+        await self._tell(config.name, begun)
 
     async def _sign_in(self, config: ServerConfig, begun: _Begun) -> None:
         options = read_oauth(config.name, config.oauth or {})
@@ -162,7 +216,11 @@ class ServerSignIns:
 
         async with CallbackServer(config.name, options.redirect_port, show) as browser:
             begun.browser = browser
-            await self._sign_ins.sign_in(config, browser)
+            following = spawn(self._follow(config.name, begun), f"sign-in to {config.name} elsewhere")
+            try:
+                await self._sign_ins.sign_in(config, browser)
+            finally:
+                following.cancel()
 
     async def _configured(self, name: str) -> ServerConfig:
         servers = self._servers()

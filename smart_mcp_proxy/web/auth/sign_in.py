@@ -1,6 +1,6 @@
 """Signing in to the gateway at an OpenID Connect provider: who is let in, and how far."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, NamedTuple
 
 from fastmcp.server.auth import AccessToken
@@ -25,6 +25,7 @@ class BrowserSignIn(NamedTuple):
         pages: Serves it.
         scopes: That clients are told to ask for.
         is_operator: Whether the holder of a token that they got may use the page.
+        follow: Learns of sign-ins that end at other processes, until it is cancelled.
     """
 
     tokens: SignedTokens
@@ -32,6 +33,7 @@ class BrowserSignIn(NamedTuple):
     pages: ASGIApp
     scopes: Sequence[str]
     is_operator: Callable[[str], Awaitable[bool]]
+    follow: Callable[[], Coroutine[None, None, None]]
 
     def beside(self, app: ASGIApp) -> ASGIApp:
         """Serve the flow at its own paths and pass everything else to `app`, untouched."""

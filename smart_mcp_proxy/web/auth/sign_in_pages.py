@@ -12,6 +12,7 @@ from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import SignInProxy
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.auth.ended_sign_ins import EndedSignIns
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, Users
 from smart_mcp_proxy.web.auth.sign_in_answers import StandardAnswers
 from smart_mcp_proxy.web.auth.sign_in_bounds import BoundedPages
@@ -64,7 +65,8 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
             hint="Check both addresses; other machines than this one need https.",
         ) from exc
     tokens = SignedTokens(proxy, reach_of)
-    proxy.on_forgotten = tokens.forget
+    ended = EndedSignIns(catalog, tokens.forget)
+    proxy.on_forgotten = ended.note
     # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
     # consents belongs to one browser.
     guarded = HostOriginGuardMiddleware(
@@ -80,4 +82,6 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
         found = await proxy.verify_token(token)
         return found is not None and operators.reach_of(found) is not None
 
-    return BrowserSignIn(tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes, is_operator)
+    return BrowserSignIn(
+        tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes, is_operator, ended.follow
+    )

@@ -42,13 +42,13 @@ async def _begin(gateway: Gateway, request: Request) -> SignInView:
 
 async def _show(gateway: Gateway, request: Request) -> SignInView:
     name = request.path_params["name"]
-    return _view(name, gateway.server_sign_ins.of(name))
+    return _view(name, await gateway.server_sign_ins.of(name))
 
 
 async def _take(gateway: Gateway, request: Request) -> SignInView:
     name = request.path_params["name"]
     body = await body_of(request, Address)
-    return _view(name, gateway.server_sign_ins.take(name, body.address.strip()))
+    return _view(name, await gateway.server_sign_ins.take(name, body.address.strip()))
 
 
 def _view(name: str, shown: ServerSignIn) -> SignInView:

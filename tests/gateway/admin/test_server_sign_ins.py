@@ -46,7 +46,7 @@ async def test_a_sign_in_that_is_begun_twice_at_once_is_begun_once(monkeypatch: 
     async with asyncio.timeout(LIMIT_S):
         first, second = await asyncio.gather(sign_ins.begin("web"), sign_ins.begin("web"))
     assert (first.state, second.state) == ("none", "waiting")
-    assert sign_ins.of("web") == second and len(asking.asked) == 1
+    assert await sign_ins.of("web") == second and len(asking.asked) == 1
     await sign_ins.close()
 
 

@@ -85,7 +85,7 @@ async def test_what_nobody_signs_in_to_says_so(there: Opened, server: Guarded) -
         server.answers["/token"] = lambda _: (400, {"error": "invalid_grant"})
         await follow(await address_on(page))
         async with asyncio.timeout(LIMIT_S):
-            while there.gateway.server_sign_ins.of("web").state == "waiting":
+            while (await there.gateway.server_sign_ins.of("web")).state == "waiting":
                 await there.gateway.changes.wait()
-        assert there.gateway.server_sign_ins.of("web").state == "failed"
+        assert (await there.gateway.server_sign_ins.of("web")).state == "failed"
         assert "Sign in" in (await page.get("server?name=web")).text

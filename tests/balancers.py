@@ -10,7 +10,7 @@ import pytest
 
 __all__ = ["BALANCERS", "DEPLOY", "Balancer"]
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[1] / "deploy"
 ELSEWHERE = ("/usr/local/sbin", "/usr/sbin", str(Path(sys.executable).parent))
 """Where daemons and the packages of the tests' own Python are, which may not be on the path."""
 

@@ -1,0 +1,247 @@
+"""What outlives one request, at two gateways on one database: begun at one of them, gone on with at the other."""
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import keyring
+import pytest
+from asgi_server import listening
+from keyring.backends.fail import Keyring as NoKeyring
+from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider, consent
+from postgres_server import PostgresServer
+from replicas import META, MODERN, Replica, Story, replica
+from sign_in_fakes import Guarded, Person, guarded, redirect_of
+from worlds import until_so
+
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream import SignIns
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
+
+ASKING = Path(__file__).parents[1] / "interaction" / "asking_upstream.py"
+ABLE = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+NOTICED_S = 20.0
+"""Much less than a token that was verified is trusted without another look."""
+LOGIN = "/api/v1/servers/web/login"
+
+
+@asynccontextmanager
+async def pair(
+    tmp_path: Path, postgres: PostgresServer, servers: dict[str, Any], **settings: str
+) -> AsyncIterator[tuple[Replica, Replica]]:
+    """Two gateways in front of these servers and the small one."""
+    story = Story(tmp_path, postgres.url(postgres.new_database()), servers=servers, settings=settings)
+    async with replica("one", story) as one, replica("two", story) as two:
+        yield one, two
+
+
+async def call(each: Replica, tool: str, path: str = "/mcp", **more: Any) -> dict[str, Any]:
+    """The answer to `tools/call` of a client that can be asked."""
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": MODERN,
+        "mcp-method": "tools/call",
+        "mcp-name": tool,
+    }
+    params = {"name": tool, "_meta": ABLE, **more}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    reply = await each.client.post(f"{each.base}{path}", json=body, headers=headers)
+    answer: dict[str, Any] = reply.json()
+    assert "result" in answer, answer
+    result: dict[str, Any] = answer["result"]
+    return result
+
+
+async def test_a_server_s_questions_are_answered_at_the_other_one(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Round after round, each at another gateway than the one that passed on the question."""
+    asking = {"command": sys.executable, "args": ["-S", str(ASKING), str(tmp_path / "ledger")], "input_requests": True}
+    async with pair(tmp_path, postgres, {"asking": asking}) as (one, two):
+        arguments = {"name": "asking:ask", "args": {"label": "Luca", "rounds": 3}}
+        result = await call(one, "call_tool_destructive", arguments=arguments)
+        for number, each in enumerate((two, one, two), start=1):
+            assert result["resultType"] == "input_required", result
+            (key, question), *_ = result["inputRequests"].items()
+            assert f"round {number}" in question["params"]["message"]
+            given = {key: {"action": "accept", "content": {"name": f"answer {number}"}}}
+            more = {"requestState": result["requestState"], "inputResponses": given}
+            result = await call(each, "call_tool_destructive", arguments=arguments, **more)
+        said = json.loads(result["content"][0]["text"])
+        assert said["state"] == "Luca/3" and said["answers"]["name"]["content"] == {"name": "answer 3"}
+
+
+async def test_a_toolset_and_a_cut_result_are_found_at_the_other_one(postgres: PostgresServer, tmp_path: Path) -> None:
+    """The address of a toolset answers there, and the rest of a long result is read there."""
+    async with pair(tmp_path, postgres, {}, ROUTING_TYPE="DYNAMIC", TRUNCATE_OUTPUT_LEN="300") as (one, two):
+        found = (await call(one, "retrieve_tools", arguments={"query": "up:tool3"}))["structuredContent"]
+        handle = found["toolset"]["handle"]
+        result = await call(two, "up__tool3", f"/mcp/t/{handle}", arguments={"text": "y" * 5_000})
+        key = next(iter(result["_meta"].values()))["key"]
+        page = await call(one, "read_output", arguments={"key": key, "offset": 0})
+        assert "yyyy" in page["content"][0]["text"], page
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Guarded]:
+    """A server that wants a sign-in, and gives tokens that are soon over."""
+    async with guarded() as made:
+        made.provider.lifetime_s = 8
+        yield made
+
+
+async def asked(each: Replica, verb: str, path: str, body: dict[str, Any] | None = None) -> httpx2.Response:
+    """The answer to the operator."""
+    headers = {"authorization": f"Bearer {each.operator}"}
+    return await each.client.request(verb, f"{each.base}{path}", json=body, headers=headers)
+
+
+async def test_a_sign_in_at_a_server_is_finished_at_the_other_one(
+    postgres: PostgresServer, tmp_path: Path, server: Guarded
+) -> None:
+    """It is shown there, takes the address at which the browser ended, and serves both; each renewal is made once."""
+    async with pair(tmp_path, postgres, {"web": {"url": server.url, "oauth": True}}) as (one, two):
+        assert (await asked(two, "GET", LOGIN)).json()["state"] == "none"
+        begun = (await asked(one, "POST", LOGIN)).json()
+        shown = (await asked(two, "GET", LOGIN)).json()
+        assert shown == begun and shown["state"] == "waiting"
+        ended = await redirect_of(shown["url"])
+        wrong = await asked(two, "POST", f"{LOGIN}/address", {"address": ended.replace("state=", "state=x")})
+        assert (wrong.status_code, wrong.json()["error"]["code"]) == (409, "sign_in_unknown")
+        taken = await asked(two, "POST", f"{LOGIN}/address", {"address": ended})
+        assert taken.status_code == 200, taken.text
+        for each in (one, two):
+
+            async def is_done(each: Replica = each) -> bool:
+                return bool((await asked(each, "GET", LOGIN)).json()["state"] == "done")
+
+            async def is_served(each: Replica = each) -> bool:
+                result = await call(each, "call_tool_destructive", arguments={"name": "web:whoami", "args": {}})
+                return not result.get("isError", False)
+
+            await until_so(is_done)
+            await until_so(is_served)
+        await server.until(lambda: len(server.refreshes) >= 2)
+        for result in await asyncio.gather(
+            *(call(each, "call_tool_destructive", arguments={"name": "web:whoami", "args": {}}) for each in (one, two))
+        ):
+            assert result["content"][0]["text"] == "somebody"
+        used = [seen.form["refresh_token"] for seen in server.refreshes]
+        assert len(set(used)) == len(used)
+
+
+async def test_a_sign_in_that_is_begun_again_at_the_other_one_is_that_one_s(
+    postgres: PostgresServer, tmp_path: Path, server: Guarded
+) -> None:
+    """The address of the first no longer ends anything, at either gateway."""
+    async with pair(tmp_path, postgres, {"web": {"url": server.url, "oauth": True}}) as (one, two):
+        first = (await asked(one, "POST", LOGIN)).json()
+        second = (await asked(two, "POST", LOGIN)).json()
+        assert first["url"] != second["url"]
+
+        async def is_second(each: Replica = one) -> bool:
+            return bool((await asked(each, "GET", LOGIN)).json() == second)
+
+        await until_so(is_second)
+        for each in (one, two):
+            ended = await redirect_of(first["url"])
+            assert (await asked(each, "POST", f"{LOGIN}/address", {"address": ended})).status_code == 409
+        taken = await asked(one, "POST", f"{LOGIN}/address", {"address": await redirect_of(second["url"])})
+        assert taken.status_code == 200, taken.text
+
+        async def is_done() -> bool:
+            return bool((await asked(one, "GET", LOGIN)).json()["state"] == "done")
+
+        await until_so(is_done)
+
+
+class Turns:
+    """A balancer that gives each connection to the next gateway.
+
+    Attributes:
+        base: Its address.
+        given: Connections by gateway.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.base = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self.given = [0, 0]
+        self.ports: list[int] = []
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Passes on what both ends of a connection say."""
+        number = sum(self.given) % 2
+        self.given[number] += 1
+        theirs, to_them = await asyncio.open_connection("127.0.0.1", self.ports[number])
+        await asyncio.gather(self._pass_on(reader, to_them), self._pass_on(theirs, writer))
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while chunk := await reader.read(65_536):
+                writer.write(chunk)
+                await writer.drain()
+        writer.close()
+
+
+async def test_a_person_signs_in_through_both_and_is_known_at_both(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Registration, consent, the way back and the token come in at either; so do calls, a renewal, and its end."""
+    keyring.set_keyring(NoKeyring())
+    provider, listener = OpenIdProvider(), socket.create_server(("127.0.0.1", 0))
+    turns = Turns(listener)
+    async with listening(provider.app) as provider.base:
+        settings = {
+            "OIDC_URL": provider.config_url,
+            "OIDC_CLIENT_ID": CLIENT_ID,
+            "OIDC_CLIENT_SECRET": CLIENT_SECRET,
+            "OIDC_USERS": "ann@example.com=destructive",
+            "PUBLIC_URL": turns.base,
+        }
+        async with pair(tmp_path, postgres, {}, **settings) as replicas:
+            turns.ports = [int(each.base.rpartition(":")[2]) for each in replicas]
+            async with await asyncio.start_server(turns.take, sock=listener):
+                sign_ins = SignIns(tmp_path / "agent")
+                config = ServerConfig("gateway", "http", url=f"{turns.base}/mcp", oauth={})
+                async with Person(consent).browser() as browser:
+                    held = await sign_ins.sign_in(config, browser)
+                assert min(turns.given) > 0, turns.given
+                for each in replicas:
+                    assert await said(each, held.access_token) == "said hello"
+                renewed = await sign_ins._flow(config).renew(held)
+                await sign_ins.store.write(config.name, config.url, renewed)
+                for each in replicas:
+                    assert await said(each, renewed.access_token) == "said hello"
+                assert (await sign_ins.sign_out(config)).is_revoked
+
+                async def is_over(each: Replica) -> bool:
+                    return await said(each, renewed.access_token) == "401"
+
+                for each in replicas:
+                    await until_so(partial(is_over, each), NOTICED_S)
+
+
+async def said(each: Replica, token: str) -> str:
+    """What the small server says to whoever has this token; the status of a refusal."""
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": MODERN,
+        "mcp-method": "tools/call",
+        "mcp-name": "call_tool_destructive",
+        "authorization": f"Bearer {token}",
+    }
+    params = {
+        "name": "call_tool_destructive",
+        "arguments": {"name": "up:echo", "args": {"text": "hello"}},
+        "_meta": META,
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    reply = await each.client.post(f"{each.base}/mcp", json=body, headers=headers)
+    if reply.status_code != 200:
+        return str(reply.status_code)
+    text: str = reply.json()["result"]["content"][0]["text"]
+    return text
