@@ -74,7 +74,7 @@ class _Letters:
         return cls(ids, pairs, np.bitwise_count(pairs).sum(axis=1, dtype=np.float32))
 
     def changed(self, gone: Collection[int], new: Collection[Document]) -> "_Letters":
-        """The table without `gone`, with `new`: each column is copied once, and those at the end fill the gaps."""
+        """The table without `gone`, with `new`: columns at the end fill the gaps."""
         leaves = np.isin(self.ids, np.fromiter(gone, np.int64, len(gone)))
         kept = len(leaves) - np.count_nonzero(leaves)
         gaps, moved, more = leaves[:kept].nonzero()[0], kept + (~leaves[kept:]).nonzero()[0], _Letters.of(new)

@@ -94,7 +94,7 @@ class _Beside:
 
 
 def follow(connection: Connection, snapshot: Snapshot, standing: Standing) -> Followed | None:
-    """Read what changed since `snapshot` and `standing`; None if no process has written a tool or an approval since.
+    """Read the catalog as it is now; None if no process has written a tool or an approval since.
 
     Here, where a tool enters the memory, it is decided whether agents may see it: only if its definition and the
     approved one have the same full hash. Anything else about it, be it in doubt, leads to `withheld`.

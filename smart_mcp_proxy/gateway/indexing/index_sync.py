@@ -123,7 +123,10 @@ class IndexSync:
             await self._reconcile()
 
     async def store(self) -> None:
-        """Stores the index once much has changed, and nothing for a while; a full disk costs the next start only."""
+        """Stores the index once enough has changed, and nothing for a while.
+
+        A disk that is full costs the next start only.
+        """
         documents, changed, now_s = self.index.documents, self._changed, self._clock()
         if documents is not self._seen[0]:
             self._seen = (documents, now_s)
