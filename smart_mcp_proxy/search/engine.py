@@ -83,7 +83,7 @@ class Engine(Protocol):
         """
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first, equal scores by id.
+        """At most `depth` hits with a score above 0, best first; of equal ones at the end, those by `tie_of`.
 
         Args:
             query: Any text.

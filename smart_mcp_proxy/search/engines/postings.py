@@ -11,9 +11,10 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.fields import impacts
 
-__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "unpacked", "without"]
+__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "servers_in", "unpacked", "without", "written"]
 
 T = TypeVar("T")
+Number = TypeVar("Number", np.int32, np.int64)
 
 
 class Postings(msgspec.Struct, frozen=True, gc=False):
@@ -57,6 +58,19 @@ def place(
     ids[rows] = new
     row_of.update(zip(new, rows, strict=True))
     return ids
+
+
+def written(column: NDArray[Number], size: int, rows: Sequence[int], values: Iterable[int]) -> NDArray[Number]:
+    """The column in this size, with values in these rows."""
+    wider = np.zeros(size, column.dtype)
+    wider[: len(column)] = column
+    wider[rows] = list(values)
+    return wider
+
+
+def servers_in(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
+    """The number of servers that have a row."""
+    return int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
 
 
 def drop(postings: dict[str, Postings], documents: Sequence[Document], rows: Sequence[int]) -> dict[str, None]:
