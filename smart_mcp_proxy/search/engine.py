@@ -142,7 +142,7 @@ class Storable(Protocol):
     def stored(self, ids: NDArray[np.int64]) -> Arrays:
         """Return the work on these documents, which are all that there are, numbered in this order."""
 
-    def restore(self, arrays: Arrays, documents: Mapping[int, Document], ids: NDArray[np.int64]) -> None:
+    def restore(self, arrays: Arrays, documents: dict[int, Document], ids: NDArray[np.int64]) -> None:
         """Make documents searchable again, in place of all that were.
 
         Args:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,14 +80,21 @@ class _Letters:
         return cls(ids, ties, pairs, np.bitwise_count(pairs).sum(axis=1, dtype=np.float32))
 
     def changed(self, gone: Collection[int], new: Collection[Document]) -> "_Letters":
-        """The table without `gone`, with `new`."""
-        keep = ~np.isin(self.ids, np.fromiter(gone, np.int64, len(gone)))
-        more = _Letters.of(new)
+        """The table without `gone`, with `new`: columns at the end fill the gaps."""
+        leaves = np.isin(self.ids, np.fromiter(gone, np.int64, len(gone)))
+        kept = len(leaves) - np.count_nonzero(leaves)
+        gaps, moved, more = leaves[:kept].nonzero()[0], kept + (~leaves[kept:]).nonzero()[0], _Letters.of(new)
+
+        def joined(old: NDArray[Any], entered: NDArray[Any]) -> NDArray[Any]:
+            table = np.concatenate((old[..., :kept], entered), axis=-1)
+            table[..., gaps] = old[..., moved]
+            return table
+
         return _Letters(
-            np.concatenate((self.ids[keep], more.ids)),
-            np.concatenate((self.ties[keep], more.ties)),
-            np.concatenate((self.pairs[:, :, keep], more.pairs), axis=2),
-            np.concatenate((self.sizes[:, keep], more.sizes), axis=1),
+            joined(self.ids, more.ids),
+            joined(self.ties, more.ties),
+            joined(self.pairs, more.pairs),
+            joined(self.sizes, more.sizes),
         )
 
     def most_alike(self, name: str, some: Collection[int]) -> list[int]:

@@ -52,7 +52,7 @@ def cut(
 
 @lru_cache(maxsize=4096)
 def _whose(server: str, kind: str) -> int:
-    """Checksum of what all of a server's tools have in common: a start asks for it a hundred thousand times."""
+    """Checksum of what all tools of a server share; remembered: a start asks 100,000 times."""
     return crc32(_encoded(f"{server}\n{kind}\n"))
 
 

@@ -119,11 +119,11 @@ class _State:
         naming: By the term of a literal, whether it names a tool or server; another one.
     """
 
-    documents: Mapping[int, Document]
-    row_of: Mapping[int, int]
+    documents: dict[int, Document]
+    row_of: dict[int, int]
     ids: NDArray[np.int64]
     ties: NDArray[np.int64]
-    postings: Mapping[str, Postings]
+    postings: dict[str, Postings]
     vocabulary: Vocabulary
     server_of: NDArray[np.int32]
     servers: int
@@ -206,7 +206,7 @@ class _State:
         """Match a term and its variants; a common variant counts no more than by itself."""
         own, weight = self.postings.get(term, _NOWHERE), self.rarity(term)
         if not variants and len(own.rows) <= self._few:
-            return _Match(weight, *own.times(weight))
+            return _Match(weight, own.rows, own.times(weight).impacts)
         rarities = [max([self.rarity(name) for name in names]) for names, _ in variants]
         if own is _NOWHERE:
             weight = max(rarities)
@@ -266,13 +266,14 @@ class Bm25fEngine:
             gone = {id for id in (*removed, *new) if id in old.documents}
             documents, row_of = without(old.documents, gone) | new, without(old.row_of, gone)
             ids = place(old.ids, row_of, [old.row_of[id] for id in gone], list(new))
-            postings = dict(old.postings)
-            drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
-            append(postings, new.values(), row_of)
+            postings = old.postings.copy()
+            touched = drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
+            touched |= append(postings, new.values(), row_of)
             rows = [row_of[id] for id in new]
             server_of = written(old.server_of, len(ids), rows, map(self._server_number, new.values()))
             ties = written(old.ties, len(ids), rows, map(tie_of, new.values()))
-            vocabulary, servers = old.vocabulary.changed(postings), servers_in(server_of, ids)
+            vocabulary = old.vocabulary.changed(postings, touched)
+            servers = servers_in(server_of, ids)
             self._state = _State(documents, row_of, ids, ties, postings, vocabulary, server_of, servers)
 
     def stored(self, ids: NDArray[np.int64]) -> Arrays:
@@ -281,7 +282,7 @@ class Bm25fEngine:
         order = np.fromiter(map(state.row_of.__getitem__, ids.tolist()), np.intp, len(ids))
         return packed(state.postings, order, len(state.ids))
 
-    def restore(self, arrays: Arrays, documents: Mapping[int, Document], ids: NDArray[np.int64]) -> None:
+    def restore(self, arrays: Arrays, documents: dict[int, Document], ids: NDArray[np.int64]) -> None:
         """Make documents searchable again, in place of all that were."""
         with self._writing:
             postings = unpacked(arrays, ids >= 0)
