@@ -3,7 +3,6 @@
 import fcntl
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["Stamp", "locked", "replace_file", "stamp_of"]
+__all__ = ["Stamp", "leftover_of", "locked", "replace_file", "stamp_of"]
 
 Stamp = tuple[int, ...]
 """Tells whether a file is still the same one."""
@@ -60,8 +59,15 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
             return
 
 
+def leftover_of(path: Path) -> Path:
+    """Path of the new file that waits to replace `path`: a process that was killed may have left one."""
+    return path.with_name(f".{path.name}.mcpproxy-new")
+
+
 def replace_file(path: Path, data: bytes, seen: Stamp | None) -> bool:
     """Put `data` in place of a file, with its owner and mode; False if it was saved meanwhile.
+
+    Under the lock of its folder: the new file has one name, so that a killed process leaves no more than one.
 
     Args:
         path: The file, no link.
@@ -71,26 +77,26 @@ def replace_file(path: Path, data: bytes, seen: Stamp | None) -> bool:
     Raises:
         ConfigError: It cannot be written.
     """
-    temporary = ""
+    temporary = leftover_of(path)
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
-            _keep_facts(descriptor, path)
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        if _present(path) != seen:
-            return False
-        os.replace(temporary, path)
-        temporary = ""
+        temporary.unlink(missing_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_FILE_MODE)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                _keep_facts(descriptor, path)
+                file.write(data)
+                file.flush()
+                os.fsync(descriptor)
+            if _present(path) != seen:
+                return False
+            os.replace(temporary, path)
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
         _sync_folder(path.parent)
     except OSError as exc:
         hint = "Check who may write there, and whether the disk is full."
         raise ConfigError(f"{path} cannot be written: {exc.strerror}.", hint=hint) from exc
-    finally:
-        if temporary:
-            with suppress(OSError):
-                os.unlink(temporary)
     return True
 
 

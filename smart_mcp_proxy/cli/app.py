@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 
-from cyclopts import App, CycloptsError, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.commands.machine.help_pages import HelpConsole
@@ -152,7 +152,8 @@ def _run(words: list[str]) -> int:
             status = build_app()(words)
         except CycloptsError as exc:
             error = UsageError(_in_words(exc))
-            error.add_note(" ".join(["mcpproxy", *(exc.command_chain or ()), "--help"]))
+            helps = _for_programs(exc, words) or [*(exc.command_chain or ()), "--help"]
+            error.add_note(shlex.join(["mcpproxy", *helps]))
             raise error from exc
         return int(status or 0)
     except ProxyError as error:
@@ -169,6 +170,14 @@ def _in_words(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         return f"{shlex.join(error.unused_tokens or ())} is more than this command takes."
     return " ".join(str(error).split())
+
+
+def _for_programs(error: CycloptsError, words: list[str]) -> list[str]:
+    """The words with `--json`, where another program's option for that is not known; empty otherwise."""
+    from smart_mcp_proxy.cli.commands.machine.near_misses import with_json
+
+    option = error.token.keyword if isinstance(error, UnknownOptionError) else None
+    return with_json(words) if option and with_json([option]) != [option] else []
 
 
 def _require_known(words: list[str]) -> None:

@@ -13,10 +13,10 @@ from smart_mcp_proxy.client_files.ours import OUR_NAME
 from smart_mcp_proxy.client_files.records import Record, Records, digest
 from smart_mcp_proxy.client_files.texts import Changes, decode, edit, parse, section_in
 from smart_mcp_proxy.errors import ConfigError, ConflictError
-from smart_mcp_proxy.file_changes import Stamp, locked, replace_file, stamp_of
+from smart_mcp_proxy.file_changes import Stamp, leftover_of, locked, replace_file, stamp_of
 from smart_mcp_proxy.names import shell_word
 
-__all__ = ["ClientFile", "Planned", "plan", "read_client_file", "restored", "take_out", "write"]
+__all__ = ["ClientFile", "Planned", "forget_unfinished", "plan", "read_client_file", "restored", "take_out", "write"]
 
 _LIMIT_BYTES = 50 * 1024 * 1024
 """Claude Code keeps its history in the same file; a log given by mistake is larger."""
@@ -114,11 +114,12 @@ def write(planned: Planned, records: Records) -> Path | None:
         record = records.load(file.path)
         before = "" if file.data is None else digest(file.data)
         after = planned.after.encode()
-        if record.after and record.after == before:  # changed again by us alone: what was there first is kept
-            record = replace(record, after=digest(after))
+        if record.is_ours(file.data):  # changed again by us alone: what was there first is kept
+            record = replace(record, after=digest(after), earlier=before)
         else:
             backup = "" if file.data is None else str(_keep(file))
-            record = Record(str(file.path), digest(after), before, backup, is_restorable=OUR_NAME not in file.entries)
+            is_restorable = OUR_NAME not in file.entries
+            record = Record(str(file.path), digest(after), "", before, backup, is_restorable)
         records.save(replace(record, shown=""))
         if not replace_file(file.path, after, file.stamp):
             raise _changed_meanwhile(file)
@@ -133,12 +134,13 @@ def restored(file: ClientFile, records: Records) -> bool:
         ConfigError: It cannot be written.
     """
     record = records.load(file.path)
-    if file.data is None or not record.is_restorable or record.after != digest(file.data):
+    if not record.is_restorable or not record.is_ours(file.data):
         return False
     with locked(file.path.parent):
         _require_writable(file.path)
         _require_same(file)
         if not record.before:
+            leftover_of(file.path).unlink(missing_ok=True)
             file.path.unlink()
         else:
             try:
@@ -168,6 +170,29 @@ def take_out(planned: Planned, records: Records) -> None:
         _require_same(file)
         if not replace_file(file.path, planned.after.encode(), file.stamp):
             raise _changed_meanwhile(file)
+        records.forget(file.path)
+
+
+def forget_unfinished(file: ClientFile, records: Records) -> None:
+    """Remove what a process that was killed left of a change that is not in the file.
+
+    Raises:
+        ConflictError: The file was changed while this ran.
+        ConfigError: The folder stays locked.
+    """
+    record = records.load(file.path)
+    now = "" if file.data is None else digest(file.data)
+    backup = Path(record.backup) if record.backup else _backup_of(file.path, 1)
+    leftovers = [leftover_of(file.path), leftover_of(backup)]
+    if (record.before == now or not record.after) and _is_copy(backup, now):
+        leftovers.append(backup)
+    if any(map(os.path.lexists, leftovers)):
+        with locked(file.path.parent):
+            _require_same(file)
+            for path in leftovers:
+                with suppress(OSError):
+                    path.unlink()
+    if record.after and record.before == now:
         records.forget(file.path)
 
 
@@ -230,19 +255,21 @@ def _keep(file: ClientFile) -> Path:
     """A copy of the file beside it, for its owner alone; an earlier copy is never written over."""
     data = file.data or b""
     for number in range(1, _BACKUPS):
-        place = file.path.with_name(f"{file.path.name}{_BACKUP}{'' if number == 1 else f'-{number}'}")
-        try:
-            descriptor = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            if place.is_file() and not place.is_symlink() and place.read_bytes() == data:
+        place = _backup_of(file.path, number)
+        if not os.path.lexists(place):
+            if replace_file(place, data, None):
                 return place
-            continue
-        except OSError as exc:
-            hint = "Check who may write there, and whether the disk is full."
-            raise ConfigError(f"{place} cannot be written: {exc.strerror}.", hint=hint) from exc
-        with os.fdopen(descriptor, "wb") as copy:
-            copy.write(data)
-            copy.flush()
-            os.fsync(descriptor)
-        return place
+        elif not place.is_symlink() and _is_copy(place, digest(data)):
+            return place
     raise ConfigError(f"{file.path.parent} holds {_BACKUPS} backups of it.", hint="Remove those you do not need.")
+
+
+def _backup_of(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}{_BACKUP}{'' if number == 1 else f'-{number}'}")
+
+
+def _is_copy(place: Path, fingerprint: str) -> bool:
+    try:
+        return digest(place.read_bytes()) == fingerprint
+    except OSError:
+        return False

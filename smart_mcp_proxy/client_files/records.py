@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from smart_mcp_proxy.errors import ConfigError
@@ -20,6 +20,7 @@ class Record:
     Attributes:
         path: The file.
         after: Digest of what was written; empty while nothing was.
+        earlier: Digest of what was written before that: it is still there if the process was killed in between.
         before: Digest of what was there; empty where there was no file.
         backup: Path of a copy of that; empty where it must not be put back, or there was no file.
         is_restorable: Whether putting back what was there undoes everything.
@@ -28,10 +29,15 @@ class Record:
 
     path: str
     after: str = ""
+    earlier: str = ""
     before: str = ""
     backup: str = ""
     is_restorable: bool = False
     shown: str = ""
+
+    def is_ours(self, data: bytes | None) -> bool:
+        """Whether the file, which holds this, is as we have left it."""
+        return data is not None and digest(data) in (self.after, self.earlier)
 
 
 class Records:
@@ -59,19 +65,31 @@ class Records:
         Raises:
             ConfigError: It cannot be written.
         """
-        place = self._place(Path(record.path))
         with locked(self._folder):
-            try:
-                seen = stamp_of(place.stat())
-            except FileNotFoundError:
-                seen = None
-            except OSError as exc:
-                raise ConfigError(f"{place} cannot be used: {exc.strerror}.") from exc
-            replace_file(place, json.dumps(asdict(record), indent=2).encode(), seen)
+            self._write(record)
+
+    def note_shown(self, path: Path, shown: str) -> None:
+        """Adds to the note about a file which servers the last diff was about.
+
+        Raises:
+            ConfigError: It cannot be written.
+        """
+        with locked(self._folder):  # another process may be changing the file and its note
+            self._write(replace(self.load(path), shown=shown))
 
     def forget(self, path: Path) -> None:
         """Drops the note about a file."""
         self._place(path).unlink(missing_ok=True)
+
+    def _write(self, record: Record) -> None:
+        place = self._place(Path(record.path))
+        try:
+            seen = stamp_of(place.stat())
+        except FileNotFoundError:
+            seen = None
+        except OSError as exc:
+            raise ConfigError(f"{place} cannot be used: {exc.strerror}.") from exc
+        replace_file(place, json.dumps(asdict(record), indent=2).encode(), seen)
 
     def _place(self, path: Path) -> Path:
         return self._folder / f"{path.name.lstrip('.')}-{digest(str(path).encode())[:12]}.json"

@@ -1,5 +1,6 @@
 """Client files as text: read in each language, changed in one section alone."""
 
+import codecs
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,6 +8,7 @@ from smart_mcp_proxy.client_files.clients import TextFormat
 from smart_mcp_proxy.client_files.toml_text import edit_toml, parse_toml
 from smart_mcp_proxy.client_files.yaml_text import edit_yaml, parse_yaml
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers.edit import is_same, rewrite
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 
@@ -24,13 +26,27 @@ def decode(data: bytes, source: str) -> str:
     Raises:
         ConfigError: They are not UTF-8.
     """
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" in data[:4]:
-        raise ConfigError(f"{source} is UTF-16 text.", hint="Save it as UTF-8.")
+    if found := _other_encoding(data):
+        path = shell_word(source)
+        convert = f"iconv -f {found} -t UTF-8 {path} > {path}.utf8 && mv {path}.utf8 {path}"
+        hint = f"The client reads UTF-8 alone: choose that when saving it in the editor, or: {convert}"
+        raise ConfigError(f"{source} is {found} text.", hint=hint)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as exc:
         line = data.count(b"\n", 0, exc.start) + 1
         raise ConfigError(f"{source}, line {line}: the text is not UTF-8.", hint="Save it as UTF-8.") from None
+
+
+def _other_encoding(data: bytes) -> str:
+    """Name of the encoding that the first characters tell; empty for UTF-8 and those that have no sign."""
+    if data.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        return "UTF-32"
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    if b"\0" not in data[:2]:
+        return ""
+    return "UTF-16LE" if data[1:2] == b"\0" else "UTF-16BE"
 
 
 def parse(text: str, language: TextFormat, source: str) -> Mapping[str, Any]:
@@ -84,7 +100,7 @@ def edit(text: str, language: TextFormat, section: tuple[str, ...], changes: Cha
     if language == "json":
         edited = rewrite(inner if inner.strip() else "{}\n", wanted)
     elif language == "toml":
-        edited = edit_toml(inner, section, changes)
+        edited = edit_toml(inner, section, changes, source)
     else:
         edited = edit_yaml(inner, section[0], changes)
     if not _is_wanted(edited, language, section, wanted):  # rather no change than a wrong one
@@ -107,9 +123,18 @@ def _is_wanted(edited: str, language: TextFormat, section: tuple[str, ...], want
         found = parse(edited, language, "the text")
         if language == "json":
             return is_same(found, wanted)
-        return _filled(found, section[0]) == _filled(wanted, section[0])
+        return _is_equal(_filled(found, section[0]), _filled(wanted, section[0]))
     except ConfigError:
         return False
+
+
+def _is_equal(found: Any, wanted: Any) -> bool:
+    """Whether two documents hold the same; `nan` of TOML and YAML is the same as itself here."""
+    if isinstance(found, Mapping) and isinstance(wanted, Mapping):
+        return found.keys() == wanted.keys() and all(_is_equal(value, wanted[key]) for key, value in found.items())
+    if isinstance(found, list) and isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(_is_equal, found, wanted))
+    return bool(found == wanted or (found != found and wanted != wanted))  # noqa: PLR0124  (nan alone)
 
 
 def _filled(document: Mapping[str, Any], section: str) -> dict[str, Any]:

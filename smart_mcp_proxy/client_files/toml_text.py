@@ -40,14 +40,25 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
         raise ConfigError(f"{source} is nested too deeply.", hint="Edit it by hand.") from None
 
 
-def edit_toml(text: str, section: tuple[str, ...], entries: Mapping[str, Mapping[str, Any] | None]) -> str:
+def edit_toml(text: str, section: tuple[str, ...], entries: Mapping[str, Mapping[str, Any] | None], source: str) -> str:
     """The text with these tables of a section replaced, added, or, where they are None, taken out.
 
     Args:
         text: Valid TOML.
         section: Keys that lead to the section.
         entries: Tables by name.
+        source: Name of the file.
+
+    Raises:
+        ConfigError: The section is written in braces, to which TOML lets nothing be added elsewhere.
     """
+    for number, (_, keys, is_header) in enumerate(_statements(_LINES.findall(text)), 1):
+        if keys == section and not is_header:
+            name = ".".join(section)
+            raise ConfigError(
+                f"{source}, line {number}: '{name}' is written in braces, which cannot be edited here.",
+                hint=f"Write each server under a heading [{name}.NAME] instead; empty braces can just be removed.",
+            )
     for name, entry in entries.items():
         newline = "\r\n" if "\r\n" in text else "\n"
         text, at = _without(text, (*section, name))

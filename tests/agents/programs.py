@@ -9,6 +9,8 @@ from typing import Any
 TASK = "Count to three with the tools that you have."
 CLOSED = "http://127.0.0.1:9"
 """A proxy that does not exist: what an agent asks of any other host fails at once."""
+START_MS = 120_000
+"""Both agents of `.ci/run` go on without a server that takes longer than 30 s, which a loaded machine may need."""
 QUIET = {
     "HTTP_PROXY": CLOSED,
     "HTTPS_PROXY": CLOSED,
@@ -63,7 +65,8 @@ def claude_code(home: Path, model: str, target: Target) -> tuple[list[str], dict
     arguments += ["--allowedTools", "mcp__gw"]
     switches = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_TELEMETRY", "DISABLE_AUTOUPDATER")
     off = dict.fromkeys((*switches, "DISABLE_ERROR_REPORTING"), "1")
-    return arguments, {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "none-needed", **off}
+    variables = {"ANTHROPIC_BASE_URL": model, "ANTHROPIC_API_KEY": "none-needed", **off}
+    return arguments, variables | {"MCP_TIMEOUT": str(START_MS), "MCP_CONNECT_TIMEOUT_MS": str(START_MS)}
 
 
 def codex(home: Path, model: str, target: Target) -> tuple[list[str], dict[str, str]]:
@@ -129,6 +132,7 @@ def opencode(home: Path, model: str, target: Target) -> tuple[list[str], dict[st
         "autoupdate": False,
         "share": "disabled",
         "permission": "allow",
+        "experimental": {"mcp_timeout": START_MS},
     }
     write_json(home / ".config" / "opencode" / "opencode.json", settings)
     switches = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE")

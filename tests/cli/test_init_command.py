@@ -1,10 +1,12 @@
 """`init`: the servers of all clients in one table, and those that the user keeps in the server file."""
 
 import json
+import os
+import time
 from pathlib import Path
 
 import pytest
-from cli_runs import Run
+from cli_runs import Run, run_process
 
 from smart_mcp_proxy.errors import ConfigError
 
@@ -170,8 +172,17 @@ def test_the_overview_and_the_doctor_notice(run: Run, clients: Path) -> None:
     assert "3 servers" in checks[0]["message"] and "stranger" in checks[1]["message"]
 
 
-def test_three_clients_and_twelve_servers_take_two_commands(run: Run, home: Path) -> None:
-    """No file is edited by hand; each client keeps our entry alone, and gets its own back in the end."""
+STORY = (("init", "--yes"), ("connect", "--all", "--move", "--write"))
+
+
+@pytest.mark.parametrize("is_timed", [False, pytest.param(True, marks=pytest.mark.long)], ids=["story", "timed"])
+def test_three_clients_and_twelve_servers_take_two_commands(
+    run: Run, home: Path, is_timed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No file is edited by hand; each client keeps our entry alone, and gets its own back in the end.
+
+    Timed, each command is a process of its own, and shown with the seconds that it took.
+    """
     files = {
         home / "home/.cursor/mcp.json": "mcpServers",
         home / "home/.config/Code/User/mcp.json": "servers",
@@ -182,8 +193,13 @@ def test_three_clients_and_twelve_servers_take_two_commands(run: Run, home: Path
         servers = {f"s{number}{each}": {"command": "run", "args": [str(each)]} for each in range(4)}
         file.write_text(json.dumps({section: servers}, indent=4))
     before = {file: file.read_bytes() for file in files}
-    assert run("init", "--yes").status == 0
-    assert run("connect", "--all", "--move", "--write").status == 0
+    for words in STORY:
+        begun_s = time.monotonic()
+        done = run_process(*words, cwd=home, env=os.environ) if is_timed else run(*words)
+        assert done.status == 0, done.err
+        if is_timed:
+            with capsys.disabled():
+                print(f"\n{time.monotonic() - begun_s:5.2f} s  mcpproxy {' '.join(words)}")
     assert len(server_file(home)) == 12
     for file, section in files.items():
         assert list(json.loads(file.read_text())[section]) == ["mcpproxy"]

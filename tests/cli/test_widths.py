@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import termios
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from cli_runs import PROGRAM, environment, some_servers
+from cyclopts import App
 
-from smart_mcp_proxy.cli.app import COMMANDS
+from smart_mcp_proxy.cli.app import COMMANDS, build_app
 
 TERMINAL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 COMMAND = re.compile(r"mcpproxy |journalctl|loginctl|^ +\{.+\}$|^\s*(complete|compdef|set|local|found|COMPREPLY|if) ")
@@ -118,6 +120,37 @@ def test_a_pipe_gets_no_trailing_blanks(folder: Path, words: list[str]) -> None:
     assert lines
     assert [line for line in lines if line != line.rstrip()] == []
     assert "\x1b" not in done.stdout + done.stderr
+
+
+def pages(app: App, *words: str) -> Iterator[tuple[str, ...]]:
+    """The words of every command, the group's before those in it."""
+    yield words
+    for name in app:
+        if not name.startswith("-"):
+            yield from pages(app[name], *words, name)
+
+
+def command_in(line: str) -> list[str] | None:
+    """The words of our own command in a line of examples; None if it holds none."""
+    found = re.search(r"(?:^|[ (])mcpproxy ([^|>)]*)", line)
+    return shlex.split(found[1]) if found else None
+
+
+def test_every_example_of_every_help_page_fits_or_is_a_command_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 60 columns; what is too long for them is accepted by the grammar, remarks would not be."""
+    monkeypatch.setenv("COLUMNS", "60")
+    app = build_app()
+    found = [*pages(app)]
+    assert len(found) > 50
+    for words in found:
+        app([*words, "--help"])
+        for line in capsys.readouterr().out.splitlines():
+            if len(line) > 60 and (command := command_in(line)) is not None:
+                app.parse_args(command)
+            else:
+                assert not is_breakable(line, 60), (words, line)
 
 
 def test_a_line_that_could_be_broken_is_seen() -> None:

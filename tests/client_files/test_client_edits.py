@@ -232,6 +232,30 @@ def test_what_cannot_be_edited_is_refused_without_its_content(text: str, languag
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("# mine\nx = nan\ny = [-inf, {z = +nan}]\n[mcp_servers.a]\ntimeout = inf\n", "toml"),
+        ("x: .nan\nextensions:\n  a: {timeout: .inf}\n", "yaml"),
+    ],
+)
+def test_numbers_that_are_none_are_kept(text: str, language: TextFormat) -> None:
+    """Valid in both languages, and equal to nothing, not even to themselves."""
+    section = {"toml": "mcp_servers", "yaml": "extensions"}[language]
+    after = edit(text, language, (section,), {"mcpproxy": ENTRY}, "f")
+    assert after.startswith(text) and parse(after, language, "f")[section]["mcpproxy"] == ENTRY
+    assert edit(after, language, (section,), {"mcpproxy": None}, "f") == text
+
+
+@pytest.mark.parametrize("text", ["mcp_servers = {}", "# mine\n'mcp_servers' = { a = {command = 'x'} } # of mine\n"])
+def test_braces_of_toml_are_refused_with_what_to_write_instead(text: str) -> None:
+    """TOML allows nothing to be added to them from elsewhere."""
+    with pytest.raises(ConfigError) as refused:
+        edit(text, "toml", ("mcp_servers",), {"mcpproxy": ENTRY}, "config.toml")
+    assert f"line {1 + text.startswith('#')}: 'mcp_servers' is written in braces" in str(refused.value)
+    assert "[mcp_servers.NAME]" in refused.value.hint
+
+
 @pytest.mark.parametrize("language", ["json", "toml", "yaml"])
 @pytest.mark.parametrize("text", ["", "\n", " \n\n", "\ufeff"])
 def test_an_empty_file_gets_the_entry_alone(text: str, language: TextFormat) -> None:

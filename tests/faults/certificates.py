@@ -14,6 +14,10 @@ from cryptography.x509.oid import NameOID
 __all__ = ["Authority"]
 
 LOOPBACK = "127.0.0.1"
+USAGES = (
+    *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement"),
+    *("key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+)
 DAY = datetime.timedelta(days=1)
 
 
@@ -70,6 +74,9 @@ def _signed(name: str, issuer: _Identity | None, *, host: str = "", is_expired: 
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(key_ids, critical=False)
     )
+    # From Python 3.13 on a certificate has to say what it may be used for.
+    usage = ("digital_signature", "key_encipherment") if host else ("key_cert_sign", "crl_sign")
+    builder = builder.add_extension(x509.KeyUsage(**{name: name in usage for name in USAGES}), critical=True)
     if host:
         builder = builder.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(host))]), critical=False)
     return _Identity(key, builder.sign(signing_key, hashes.SHA256()))

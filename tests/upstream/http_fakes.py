@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -204,6 +204,6 @@ class RawServer:
 async def raw_served(server: RawServer) -> AsyncIterator[RawServer]:
     """The server on a free port of loopback."""
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-    async with listener:
+    with closing(listener):  # and no wait for its connections: those of the session are closed after it
         server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/mcp"
         yield server

@@ -4,9 +4,10 @@ import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import anyio
 import httpx2
@@ -314,6 +315,25 @@ async def test_a_sign_in_page_of_another_scheme_is_never_shown(sign_ins: SignIns
     server.metadata_says(authorization_endpoint=scheme)
     with pytest.raises(UpstreamAuthError):
         await sign_ins.sign_in(server.config(), Nobody())
+
+
+async def test_a_connection_that_a_browser_opened_in_advance_keeps_nobody_waiting(
+    sign_ins: SignIns, server: Guarded
+) -> None:
+    """Python 3.12 and later wait for it; it is closed when the sign-in is over."""
+
+    async def act(url: str) -> Any:
+        port = urlsplit(parse_qs(urlsplit(url).query)["redirect_uri"][0]).port
+        person.silent = await asyncio.open_connection("127.0.0.1", port)
+        return await follow(url)
+
+    person = Person(act)
+    await sign_in(sign_ins, server, person)
+    reader, writer = person.silent
+    with anyio.fail_after(2):  # a head is waited for longer
+        with suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    writer.close()
 
 
 async def test_a_server_elsewhere_cannot_lead_us_to_this_machine() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 from pydantic_monty import Monty, MontyCrashedError, MontyError, MontyRuntimeError, MontySyntaxError
 
+_DEEPEST = 900
+"""Monty puts a text in the place of what is nested deeper than 1,000, and from Python 3.12 on json writes that, too."""
 _SUSPENSIONS = 1_000_000
 """Monty counts calls and look-ups of names alike; the gateway counts the calls."""
 
@@ -84,9 +86,21 @@ def main() -> None:
                 external_lookup={"call_tool": call_tool, "call_tools": call_tools},
                 print_callback=printed,
             )
+        _require_depth(value)
         pipes.say("return", result=value)
     except (MontyError, RecursionError, TypeError, ValueError) as exc:
         pipes.say("fail", **_failure(exc))
+
+
+def _require_depth(value: Any) -> None:
+    """Raises RecursionError where a value is nested deeper than `_DEEPEST`."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        containers = [each for each in level if isinstance(each, dict | list | tuple)]
+        if not containers:
+            return
+        level = [inner for each in containers for inner in (each.values() if isinstance(each, dict) else each)]
+    raise RecursionError
 
 
 def _limits(start: dict[str, Any]) -> Any:

@@ -52,6 +52,7 @@ class CallbackServer:
         self._state = ""
         self._answer: asyncio.Future[dict[str, str]] | None = None
         self._listener: asyncio.Server | None = None
+        self._silent: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Self:
         try:
@@ -68,6 +69,8 @@ class CallbackServer:
     async def __aexit__(self, *exc_info: object) -> None:
         if self._listener is not None:
             self._listener.close()
+            for writer in self._silent:  # browsers open connections in advance, and Python 3.12 waits for them
+                writer.transport.abort()
             await self._listener.wait_closed()
 
     async def ask(self, url: str, state: str) -> AuthorizationCodeResult:
@@ -103,14 +106,17 @@ class CallbackServer:
         return parts.path == _PATH and self._take(parts.query)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._silent.add(writer)
         try:
             async with asyncio.timeout(_HEAD_S):
                 head = await reader.readuntil(b"\r\n\r\n")
+            self._silent.discard(writer)
             writer.write(self._reply(head))
             await writer.drain()
         except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError, ValueError):
             pass  # whoever that was, it was not the browser
         finally:
+            self._silent.discard(writer)
             writer.close()
 
     def _reply(self, head: bytes) -> bytes:

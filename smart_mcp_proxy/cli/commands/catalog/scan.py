@@ -31,7 +31,7 @@ Examples:
   mcpproxy scan                           everything in the catalog
   mcpproxy scan github                    one server
   mcpproxy scan github:create_issue       one tool
-  mcpproxy scan --file tools.jsonl --json a file: one definition a line
+  mcpproxy scan --file tools.jsonl --json  a file: one definition a line
   mcpproxy scan --fail-on-review          exit status 1 if something needs review""",
 )
 

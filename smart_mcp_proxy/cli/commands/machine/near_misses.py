@@ -1,12 +1,13 @@
 """Commands typed out of habit or by guess, and the ones that do it here."""
 
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 
 from smart_mcp_proxy.names import shell_word
 
-__all__ = ["meant"]
+__all__ = ["meant", "with_json"]
 
 _ALONE = {
     "add": "server add NAME -- COMMAND",
@@ -92,6 +93,8 @@ _VERBS: Mapping[str, Mapping[str, str]] = {
     "service": {"start": "install", "enable": "install", "stop": "uninstall", "disable": "uninstall"},
 }
 """Verbs that a noun has under another name, those of mcpproxy-go's `upstream` among them."""
+_FORMS = re.compile(r"(?P<option>--(output|format|out)|-o)(?P<value>=.*)?|-o(json|yaml)")
+"""Options of other programs that choose how a result is written."""
 _NOT_GUESSED = frozenset({"restore", "stop", "uninstall"})
 """What these lead to changes too much to be suggested for a word that only looks like one of them."""
 
@@ -123,10 +126,25 @@ def meant(words: Sequence[str], known: Collection[str]) -> str:
     return "" if not near else near[0] if near[0] in known else _ALONE[near[0]]
 
 
+def with_json(words: Sequence[str]) -> list[str]:
+    """The words with `--json` in the place of other programs' `--output json`; as they are without one."""
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return [*kept, word, *rest]
+        found = _FORMS.fullmatch(word)
+        if found and found["option"] and not found["value"]:
+            next(rest, None)
+        kept += ["--json"] * ("--json" not in kept) if found else [word]
+    return kept
+
+
 def _behind_command(words: Sequence[str], known: Collection[str]) -> str:
     """Options in front of a command, behind it; empty where there is none."""
     if words[0] in ("-v", "-V"):
         return "--version"
+    words = with_json(words)
     place = next((place for place, word in enumerate(words) if word in known), 0)
     return shlex.join([*words[place:], *words[:place]]) if place else ""
 

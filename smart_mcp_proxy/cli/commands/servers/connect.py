@@ -1,8 +1,9 @@
 """`mcpproxy connect`: our entry in the clients' files, shown first, then written."""
 
 import json as json_text
+import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -132,16 +133,22 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
             _tell(outcome)
         _tell_next(outcomes, ["--all"] if all_ else clients, wish)
         changed = [outcome.client for outcome in outcomes if outcome.status == "changed"]
-        if changed and not no_wait:
+        if changed and not no_wait and _is_watched():
             await _wait_for_call(settings, changed, door)
     return 1 if any(outcome.error for outcome in outcomes) else 0
 
 
 async def _wait_for_call(settings: "Settings", clients: list["KnownClient"], door: "Door") -> None:
-    from smart_mcp_proxy.cli.commands.servers.first_call import is_seen_here, is_watched, show_first_call
+    # Here and not above: it loads what looks into the log, which takes longer than all the rest.
+    from smart_mcp_proxy.cli.commands.servers.first_call import is_seen_here, show_first_call
 
-    if is_watched() and is_seen_here(door):
+    if is_seen_here(door):
         await show_first_call(settings, clients)
+
+
+def _is_watched() -> bool:
+    """Whether a person sits at a terminal and reads what is said."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def _connected(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Outcome:
@@ -163,10 +170,10 @@ def _connected(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Out
         record, seen = records.load(file.path), _servers_digest(file)
         if not wish.writes:
             outcome.status = "would_change"
-            records.save(replace(record, shown=seen))
+            records.note_shown(file.path, seen)
             return outcome
         if record.shown and record.shown != seen:
-            records.save(replace(record, shown=seen))
+            records.note_shown(file.path, seen)
             raise ConflictError(
                 f"The servers in {path} were changed after their difference was shown; nothing is written.",
                 hint="Look at the difference again, then repeat the command.",

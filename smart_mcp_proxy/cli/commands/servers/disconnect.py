@@ -72,7 +72,7 @@ async def disconnect(
 def _disconnected(settings: "Settings", client: "KnownClient", is_project: bool) -> dict[str, Any]:
     """Undo what was done to one client; its failure does not stop the others."""
     from smart_mcp_proxy.cli.commands.servers.client_choice import client_path, places_here
-    from smart_mcp_proxy.client_files import Records, read_client_file, restored
+    from smart_mcp_proxy.client_files import Records, forget_unfinished, read_client_file, restored
 
     places = places_here()
     done: dict[str, Any] = {"client": client.name, "path": "", "status": "unchanged", "backup": None, "error": None}
@@ -87,6 +87,8 @@ def _disconnected(settings: "Settings", client: "KnownClient", is_project: bool)
         elif _removed(file, records):
             done["status"] = "removed"
             done["backup"] = record.backup if record.backup and Path(record.backup).exists() else None
+        else:
+            forget_unfinished(file, records)
     except ProxyError as error:
         error.add_note(f"mcpproxy disconnect {client.name}{' --project' if is_project else ''}")
         done["status"], done["error"] = "failed", error

@@ -1,7 +1,6 @@
 """The first call of a client that was just connected, waited for on a terminal."""
 
 import signal
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from smart_mcp_proxy.client_files import Door, KnownClient
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["FirstCall", "is_seen_here", "is_watched", "show_first_call"]
+__all__ = ["FirstCall", "is_seen_here", "show_first_call"]
 
 WAIT_S = 300.0
 """As long as a sign-in is waited for: somebody restarts a program and types a sentence."""
@@ -29,11 +28,6 @@ _PAGE = "100"
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
 _COMMAND_LINE = short_digest(COMMAND_LINE)
 """Session of the commands' own searches and calls in the log."""
-
-
-def is_watched() -> bool:
-    """Whether a person sits at a terminal and reads what is said."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def is_seen_here(door: "Door") -> bool:

@@ -106,6 +106,9 @@ async def add_server(
     if command and command[0].casefold().startswith(("http://", "https://")):
         hint = f"Write: mcpproxy server add {shell_word(name)} --url ADDRESS"
         raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
+    if command and command[0].startswith("-"):
+        hint = f"Write: mcpproxy server add {shell_word(name)} -- COMMAND; its own options follow it."
+        raise UsageError(f"There is no option '{command[0]}', and it is no command.", hint=hint)
     entry: dict[str, Any] = {"command": command[0] if command else None, "args": list(command[1:]) or None}
     entry |= {"url": url, "type": more.type_, "cwd": more.cwd, "timeout": more.timeout}
     entry |= {"env": _variables(env) if env else None, "headers": parse_headers(header) if header else None}
