@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from syntax_trees import PACKAGE, package_trees
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.commands.machine.other_programs import NAMES
 
 OWN = "smart-mcp-proxy"
-PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text("utf-8"))["project"]
+PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
 WRITTEN = sorted(
     {*PROJECT["dependencies"], *(each for extra in PROJECT["optional-dependencies"].values() for each in extra)}
 )
-PACKAGE = Path(__file__).parent.parent / "smart_mcp_proxy"
 # Distributions of their own that belong to one of the dependencies.
 PARTS = {"fastmcp-slim", "mcp-types", "pydantic-core", "pydantic-monty-client", "transformers"}
 REQUIREMENTS = [found for found in map(Requirement, WRITTEN) if found.name != OWN]
@@ -42,8 +42,8 @@ def test_what_is_tested_with_is_within_the_bounds() -> None:
 
 def _imported() -> Iterator[str]:
     """Names of the top-level packages that the source imports, at the top of a module or on use."""
-    for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+    for tree in package_trees().values():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 yield from (alias.name.partition(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and not node.level:

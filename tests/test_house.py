@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from syntax_trees import PACKAGE, package_trees, parsed
 
 from smart_mcp_proxy import errors
 
-ROOT = Path(__file__).parent.parent
-PACKAGE = ROOT / "smart_mcp_proxy"
+ROOT = PACKAGE.parent
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -72,14 +72,18 @@ def sources(package: Path) -> Iterable[Source]:
 @cache
 def sources_of_the_house() -> list[Source]:
     """Those that every rule looks at, read once."""
-    return list(read_sources(PACKAGE))
+    return [Source(path, lines_of(PACKAGE / path), tree) for path, tree in package_trees().items()]
 
 
 def read_sources(package: Path) -> Iterator[Source]:
     """All Python files of a package, read now."""
-    for file in sorted(package.rglob("*.py")):
-        text = file.read_text(encoding="utf-8")
-        yield Source(file.relative_to(package).as_posix(), text.splitlines(), ast.parse(text))
+    for file, tree in parsed(sorted(package.rglob("*.py"))).items():
+        yield Source(file.relative_to(package).as_posix(), lines_of(file), tree)
+
+
+def lines_of(file: Path) -> list[str]:
+    """Its lines."""
+    return file.read_text(encoding="utf-8").splitlines()
 
 
 def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:

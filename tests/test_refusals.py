@@ -4,14 +4,13 @@ import ast
 import re
 from collections.abc import Collection
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from syntax_trees import package_trees
 
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
-PACKAGE = Path(__file__).parents[1] / "smart_mcp_proxy"
 KINDS = {
     *("QuarantinedError", "RateLimitedError", "RefusedError", "ShuttingDownError", "UnauthorizedError"),
     *("ConflictError", "ProxyDisabledError", "TooLargeError", "UnsupportedTypeError"),
@@ -141,18 +140,11 @@ def written(node: ast.expr | None) -> tuple[str, list[str]]:
 
 
 @cache
-def trees() -> dict[str, ast.Module]:
-    """The syntax trees of the package by path, read once."""
-    files = sorted(PACKAGE.rglob("*.py"))
-    return {str(file.relative_to(PACKAGE)): ast.parse(file.read_text("utf-8")) for file in files}
-
-
-@cache
 def calls() -> list[tuple[str, ast.Call]]:
     """Every call of a name with arguments inside a function, by path and function; looked for once."""
     functions = [
         (path, function)
-        for path, tree in trees().items()
+        for path, tree in package_trees().items()
         for function in ast.walk(tree)
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
@@ -187,7 +179,7 @@ def refusals(kinds: Collection[str] = KINDS) -> dict[str, list[Refusal]]:
 
 def with_subclasses(base: str) -> set[str]:
     """The name of a class and of all that the package derives from it."""
-    classes = [node for tree in trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    classes = [node for tree in package_trees().values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     found: set[str] = set()
     more = {base}
     while more - found:

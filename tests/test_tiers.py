@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from syntax_trees import parsed
+
 TESTS = Path(__file__).parent
 CLOCKS = {
     *("time.monotonic", "time.perf_counter", "time.process_time", "time.thread_time", "time.time"),
@@ -52,8 +54,8 @@ def test_no_quick_test_asserts_on_seconds() -> None:
     """Work is counted, or measured in a test marked `long` that compares two sizes."""
     found = [
         f"{file.relative_to(TESTS)}:{line}"
-        for file in sorted(TESTS.rglob("test_*.py"))
-        for line in timed_assertions(ast.parse(file.read_text(encoding="utf-8")))
+        for file, tree in parsed(sorted(TESTS.rglob("test_*.py"))).items()
+        for line in timed_assertions(tree)
         if file.relative_to(TESTS).as_posix() not in ALLOWED
     ]
     assert found == []

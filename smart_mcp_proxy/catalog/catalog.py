@@ -19,7 +19,7 @@ from smart_mcp_proxy.catalog.store.store import StorageError, Store
 from smart_mcp_proxy.catalog.store.stores import open_store
 from smart_mcp_proxy.catalog.store.versions import is_latest
 from smart_mcp_proxy.catalog.tables import approvals, instances, tools
-from smart_mcp_proxy.catalog.tables.approvals import Standing, read_standing
+from smart_mcp_proxy.catalog.tables.following import Followed, Standing, follow
 from smart_mcp_proxy.catalog.tables.instances import Instance
 from smart_mcp_proxy.catalog.tables.prepared_tools import prepare
 from smart_mcp_proxy.errors import CatalogError, ConfigError
@@ -177,7 +177,7 @@ class Catalog(Membership):
             if is_reset:
                 self._database.write(tools.clear)
             self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit))
-            self._snapshot, self._last_sync_s, self._standing = self._database.read(self._look)
+            self._snapshot, self._standing, self._last_sync_s = self._database.read(self._look)
             self._database.advance_checkpoint(self._standing.checkpoint, adopts=True)
         except StorageError as exc:
             self._lose(exc)
@@ -191,12 +191,12 @@ class Catalog(Membership):
     def _recall(self, *, is_lost: bool) -> None:
         """Load a file that cannot be written; one that falls short is not trusted."""
 
-        def look(connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
+        def look(connection: Connection) -> Followed:
             self._database.migrate(connection, is_lost=is_lost)
             return self._look(connection)
 
         try:
-            self._snapshot, self._last_sync_s, self._standing = self._database.peek(look)
+            self._snapshot, self._standing, self._last_sync_s = self._database.peek(look)
         except CatalogError as exc:
             _log.warning("what the catalog holds cannot be trusted, so every tool waits for the user: %s", exc)
 
@@ -281,18 +281,15 @@ class Catalog(Membership):
         self._listed = {name: listed for name, listed in self._listed.items() if server_of(name) in keep}
         return self._follow()
 
-    def _look(self, connection: Connection) -> tuple[Snapshot, dict[str, float], Standing]:
-        now = tools.advance(connection, self._snapshot)
-        # An empty list is a first one, too, and moves no generation.
-        if now is self._snapshot and read_checkpoint(connection) == self._standing.checkpoint:
-            return now, self._last_sync_s, self._standing
-        return now, tools.last_syncs(connection), read_standing(connection)
+    def _look(self, connection: Connection) -> Followed:
+        now = follow(connection, self._snapshot, self._standing)
+        return now or Followed(self._snapshot, self._standing, self._last_sync_s)
 
     def _read_on(self) -> Diff:
         """Return what the file holds and the snapshot does not."""
         before = self._snapshot
         try:
-            self._snapshot, last_sync_s, self._standing = self._database.read(self._look)
+            self._snapshot, self._standing, last_sync_s = self._database.read(self._look)
         except StorageError as exc:
             self._lose(exc)
             raise
@@ -351,4 +348,4 @@ class Catalog(Membership):
             self._snapshot = Snapshot()
         self._heard.clear()
         self._unsaved_syncs.clear()
-        self._snapshot, self._last_sync_s, self._standing = self._database.read(self._look)
+        self._snapshot, self._standing, self._last_sync_s = self._database.read(self._look)

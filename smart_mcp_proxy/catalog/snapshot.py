@@ -1,7 +1,9 @@
 """Snapshots: immutable pictures of all approved tools, and differences between two."""
 
+from bisect import bisect_left, insort
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from smart_mcp_proxy.catalog.layered import Layered
@@ -11,6 +13,8 @@ __all__ = ["Diff", "Snapshot"]
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+_id_of = attrgetter("id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +109,7 @@ class Snapshot:
         leaving = [before for id_ in touched if (before := self.by_id.get(id_)) is not None]
         entered = {record.id: record for record in records}
         left = {record.id for record in leaving}
-        groups: dict[str, list[ToolRecord]] = {record.key.server: [] for record in (*leaving, *records)}
-        for record in records:
-            groups[record.key.server].append(record)
-        by_server: dict[str, tuple[ToolRecord, ...]] = {}
-        for server, new in groups.items():
-            kept = (record for record in self.by_server.get(server, ()) if record.id not in left)
-            if group := sorted((*kept, *new), key=lambda record: record.id):
-                by_server[server] = tuple(group)
+        by_server = self._regrouped(leaving, records)
         return Snapshot(
             generation,
             _next(self.by_id, entered, left),
@@ -122,7 +119,7 @@ class Snapshot:
                 {record.listed_name: record for record in records},
                 [record.listed_name for record in leaving],
             ),
-            _next(self.by_server, by_server, groups.keys()),
+            _next(self.by_server, {server: group for server, group in by_server.items() if group}, by_server),
             _next(
                 self.withheld,
                 {each.record.key: each for each in withheld},
@@ -131,6 +128,23 @@ class Snapshot:
             _next(self.withheld_keys, {each.record.id: each.record.key for each in withheld}, touched),
             Step(self.mark, self._diff_to(generation, entered, left)),
         )
+
+    def _regrouped(
+        self, leaving: Collection[ToolRecord], records: Collection[ToolRecord]
+    ) -> dict[str, tuple[ToolRecord, ...]]:
+        """Group the records of each server that some leave or enter; empty where none is left."""
+        servers = {record.key.server for record in (*leaving, *records)}
+        groups = {server: list(self.by_server.get(server, ())) for server in servers}
+        for record in leaving:
+            group = groups[record.key.server]
+            del group[bisect_left(group, record.id, key=_id_of)]
+        for record in records:
+            group = groups[record.key.server]
+            if not group or group[-1].id < record.id:  # as at a start
+                group.append(record)
+            else:
+                insort(group, record, key=_id_of)
+        return {server: tuple(group) for server, group in groups.items()}
 
     def _diff_to(self, generation: int, entered: Mapping[int, ToolRecord], left: Collection[int]) -> Diff:
         return Diff(

@@ -83,7 +83,7 @@ class Engine(Protocol):
         """
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first, equal scores by id.
+        """At most `depth` hits with a score above 0, best first; of equal ones at the end, those by `tie_of`.
 
         Args:
             query: Any text.
@@ -142,7 +142,7 @@ class Storable(Protocol):
     def stored(self, ids: NDArray[np.int64]) -> Arrays:
         """Return the work on these documents, which are all that there are, numbered in this order."""
 
-    def restore(self, arrays: Arrays, documents: Mapping[int, Document], ids: NDArray[np.int64]) -> None:
+    def restore(self, arrays: Arrays, documents: dict[int, Document], ids: NDArray[np.int64]) -> None:
         """Make documents searchable again, in place of all that were.
 
         Args:

@@ -87,8 +87,8 @@ class _State:
     """All that a search reads; replaced as a whole by an update."""
 
     engine: Engine
-    documents: Mapping[int, Document] = field(default_factory=dict)
-    likenesses: Mapping[int, Likeness] = field(default_factory=dict)
+    documents: dict[int, Document] = field(default_factory=dict)
+    likenesses: dict[int, Likeness] = field(default_factory=dict)
     names: NameTable = field(default_factory=NameTable.empty)
 
 
@@ -152,7 +152,7 @@ class SearchIndex:
         with self._writing:
             old = self._state
             gone = {id: old.documents[id] for id in (dropped | new.keys()) & old.documents.keys()}
-            documents, likenesses = dict(old.documents), dict(old.likenesses)
+            documents, likenesses = old.documents.copy(), old.likenesses.copy()  # `dict` would look at each
             for id in gone:
                 del documents[id], likenesses[id]
             documents |= new

@@ -4,7 +4,9 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import islice, pairwise
+from itertools import chain, groupby, islice, pairwise
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from smart_mcp_proxy.models import Document, ToolKey
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.name_keys import NameKeys
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, is_one_slip
+from smart_mcp_proxy.search.ties import name_order, tie_of
 
 __all__ = ["NameTable"]
 
@@ -51,11 +54,13 @@ class _Letters:
 
     Attributes:
         ids: int64, shape (n,).
+        ties: What decides between equal ones, int64, shape (n,).
         pairs: Sets of bits, uint64, shape (2, 4, n): of the tool's own name and of the canonical one.
         sizes: How many bits are set, float32, shape (2, n).
     """
 
     ids: NDArray[np.int64]
+    ties: NDArray[np.int64]
     pairs: NDArray[np.uint64]
     sizes: NDArray[np.float32]
 
@@ -65,32 +70,42 @@ class _Letters:
         count = len(documents)
         bits = b"".join(_pairs(form) for document in documents for form in _spoken(document))
         pairs = np.frombuffer(bits, "<u8").reshape(count, 2, _PAIR_WORDS).transpose(1, 2, 0)
-        return cls.over(np.fromiter((document.id for document in documents), np.int64, count), pairs)
+        return cls.over(documents, pairs)
 
     @classmethod
-    def over(cls, ids: NDArray[np.int64], pairs: NDArray[np.uint64]) -> "_Letters":
-        """The table of these sets."""
-        return cls(ids, pairs, np.bitwise_count(pairs).sum(axis=1, dtype=np.float32))
+    def over(cls, documents: Collection[Document], pairs: NDArray[np.uint64]) -> "_Letters":
+        """The table of these tools' sets."""
+        ids = np.fromiter((document.id for document in documents), np.int64, len(documents))
+        ties = np.fromiter(map(tie_of, documents), np.int64, len(documents))
+        return cls(ids, ties, pairs, np.bitwise_count(pairs).sum(axis=1, dtype=np.float32))
 
     def changed(self, gone: Collection[int], new: Collection[Document]) -> "_Letters":
-        """The table without `gone`, with `new`."""
-        keep = ~np.isin(self.ids, np.fromiter(gone, np.int64, len(gone)))
-        more = _Letters.of(new)
+        """The table without `gone`, with `new`: columns at the end fill the gaps."""
+        leaves = np.isin(self.ids, np.fromiter(gone, np.int64, len(gone)))
+        kept = len(leaves) - np.count_nonzero(leaves)
+        gaps, moved, more = leaves[:kept].nonzero()[0], kept + (~leaves[kept:]).nonzero()[0], _Letters.of(new)
+
+        def joined(old: NDArray[Any], entered: NDArray[Any]) -> NDArray[Any]:
+            table = np.concatenate((old[..., :kept], entered), axis=-1)
+            table[..., gaps] = old[..., moved]
+            return table
+
         return _Letters(
-            np.concatenate((self.ids[keep], more.ids)),
-            np.concatenate((self.pairs[:, :, keep], more.pairs), axis=2),
-            np.concatenate((self.sizes[:, keep], more.sizes), axis=1),
+            joined(self.ids, more.ids),
+            joined(self.ties, more.ties),
+            joined(self.pairs, more.pairs),
+            joined(self.sizes, more.sizes),
         )
 
     def most_alike(self, name: str, some: Collection[int]) -> list[int]:
-        """These of the ids, most letter pairs in common with `name` first; equal ones by id."""
+        """These of the ids, most letter pairs in common with `name` first."""
         if len(some) <= _CANDIDATES:  # as nearly always: sorting all takes longer
             at = np.concatenate([np.flatnonzero(self.ids == id) for id in some])
         else:
             at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
-        ids = self.ids[at]
-        shares = _Letters(ids, self.pairs[:, :, at], self.sizes[:, at]).shares(name)
-        ordered: list[int] = ids[np.lexsort((ids, -shares))].tolist()
+        ids, ties = self.ids[at], self.ties[at]
+        shares = _Letters(ids, ties, self.pairs[:, :, at], self.sizes[:, at]).shares(name)
+        ordered: list[int] = ids[np.lexsort((ties, -shares))].tolist()
         return ordered
 
     def shares(self, name: str) -> NDArray[np.float32]:
@@ -154,8 +169,8 @@ class NameTable:
         ids = arrays["pair_ids"]
         pairs = arrays["pairs"].reshape(2, _PAIR_WORDS, len(ids))
         known = np.isin(ids, np.fromiter(documents, np.int64, len(documents)))
-        ids, pairs = ids[known], pairs[:, :, known]
-        return cls.empty()._regrouped(NameKeys.restored(arrays), _Letters.over(ids, pairs), (), documents.values())
+        letters = _Letters.over([documents[id] for id in ids[known].tolist()], pairs[:, :, known])
+        return cls.empty()._regrouped(NameKeys.restored(arrays), letters, (), documents.values())
 
     def exact(self, query: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> dict[int, str]:
         """Ids whose name the query is or contains, with the name as the query wrote it.
@@ -191,14 +206,16 @@ class NameTable:
     def nearly_named(self, query: str, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:
         """Ids of tools whose name begins with the query, shortest first; else those one slip away from it.
 
-        Only for a query of a single word.
+        Tools of one name stand by whose they are, however many there are. Only for a query of a single word.
         """
         if len(query.split()) != 1 or len(wanted := _joined(query)) < _SHORTEST_PART:
             return []
-        beginning = (
-            id
-            for name, id in self.keys.beginning(wanted)
-            if _is_among(id, documents, allowed) and name in _joined_names(documents[id])
+        beginning = chain.from_iterable(
+            sorted(
+                [id for _, id in pairs if _is_among(id, documents, allowed) and name in _joined_names(documents[id])],
+                key=lambda id: name_order(documents[id]),
+            )
+            for name, pairs in groupby(self.keys.beginning(wanted), key=itemgetter(0))
         )
         if found := list(islice(_once(beginning), _PREFIXED)):
             return found
@@ -231,21 +248,19 @@ class NameTable:
         """Up to `n` ids whose own, canonical or listed name is closest to `name`, best first."""
         wanted = _spoken_form(name)
         matcher = SequenceMatcher(None, "", wanted, autojunk=False)
-        ratios = [
-            (max(_ratio(matcher, form) for form in _spoken(documents[id])), id)
-            for id in self._candidates(wanted, allowed)
-            if id in documents
-        ]
-        return [id for ratio, id in sorted(ratios, key=lambda pair: (-pair[0], pair[1])) if ratio >= _LEAST_RATIO][:n]
+        found = [documents[id] for id in self._candidates(wanted, allowed) if id in documents]
+        ratios = {each.id: max(_ratio(matcher, form) for form in _spoken(each)) for each in found}
+        found.sort(key=lambda each: (-ratios[each.id], *name_order(each)))
+        return [each.id for each in found if ratios[each.id] >= _LEAST_RATIO][:n]
 
     def _candidates(self, wanted: str, allowed: Set[int] | None) -> list[int]:
-        """The allowed ids with most letter pairs in common; equal ones by id."""
+        """The allowed ids with most letter pairs in common."""
         shares, count = self.letters.shares(wanted), len(self.letters.ids)
         reach = _CANDIDATES
         while True:
             least = np.partition(shares, count - reach)[count - reach] if reach < count else 0
             near = np.flatnonzero(shares >= max(least, np.finfo(np.float32).tiny))
-            order = near[np.lexsort((self.letters.ids[near], -shares[near]))]
+            order = near[np.lexsort((self.letters.ties[near], -shares[near]))]
             found = [id for id in self.letters.ids[order].tolist() if allowed is None or id in allowed]
             if len(found) >= _CANDIDATES or reach >= count:
                 return found[:_CANDIDATES]

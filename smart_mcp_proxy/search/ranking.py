@@ -79,10 +79,11 @@ class Tools(msgspec.Struct, frozen=True):
         document = self.documents[hit.id]
         return str(ToolKey(document.server, document.name)) if document.kind == "tool" else document.listed_name
 
-    def order(self, hit: Hit) -> tuple[float, str, str]:
+    def order(self, hit: Hit) -> tuple[float, str, str, str, str]:
         """Sort key: the best score first, equal ones by name, whenever they were indexed."""
         document = self.documents[hit.id]
-        return -round(hit.score, _TIE_DIGITS), document.name, document.server
+        score = -round(hit.score, _TIE_DIGITS)
+        return score, document.name, document.server, document.kind, document.listed_name
 
     def ordered(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits by `order`; those that stand by falling score are compared by name where equal only."""

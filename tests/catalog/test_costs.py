@@ -126,11 +126,27 @@ async def test_a_list_is_decided_on_in_few_statements(store_place: Any, tool: Ma
     )
 
 
+async def test_a_decision_of_another_gateway_is_read_in_few_statements(store_place: Any, tool: MakeTool) -> None:
+    """The beginning, the counters for the guard and for the snapshot, what stands beside the tools, and the tools."""
+    place = store_place()
+    async with place.opened() as one, place.opened() as two:
+        await one.sync("s", [tool("a"), tool("b")])
+        await two.refresh()
+        await one.block(ToolKey("s", "a"), "user")
+        with counted() as read:
+            assert await two.refresh()
+        assert set(two.snapshot.by_key) == {ToolKey("s", "b")}
+        assert read.statements <= 5
+        with counted() as unread:
+            assert await two.refresh() is None
+        assert unread.statements <= 3
+
+
 async def test_a_gateway_that_slept_too_long_compares_all_ids(
     store_place: Any, tool: MakeTool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What left is kept for so many generations, and whoever missed more still ends with the same tools."""
-    monkeypatch.setattr("smart_mcp_proxy.catalog.tables.tools._GONE_KEPT", 3)
+    monkeypatch.setattr("smart_mcp_proxy.catalog.tables.following._GONE_KEPT", 3)
     place = store_place()
     async with place.opened() as one, place.opened() as two:
         await one.sync("s", [tool("a"), tool("b"), tool("c")])

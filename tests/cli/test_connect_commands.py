@@ -220,6 +220,7 @@ def test_a_projects_file_does_not_lead_out_of_the_project(run: Run, home: Path) 
     assert json.loads(Path(".mcp.json").read_text())["mcpServers"]["mcpproxy"]["alwaysLoad"] is True
 
 
+@pytest.mark.long  # four processes
 def test_many_at_once_end_with_one_entry(home: Path, cursor: Path) -> None:
     """Four processes: each says that it is connected, or that the file was changed meanwhile."""
     env = environment(home / "data") | {"HOME": str(home / "home")}

@@ -263,6 +263,7 @@ def test_words_that_do_not_go_together_are_refused(run: Run) -> None:
         assert run("server", "add", *words).status == 2
 
 
+@pytest.mark.long  # a gateway and a process for each command
 def test_a_running_gateway_adds_it_and_does_not_start_it(tmp_path: Path, store: Registry) -> None:
     """Its file is the one that changes."""
     with served(tmp_path / "gateway") as folder:

@@ -268,9 +268,8 @@ async def test_what_one_principal_opened_opens_nothing_to_another(era: Any, tmp_
 
 
 @pytest.mark.requirement("apps-side-by-side")
-@pytest.mark.parametrize("era", ERAS)
-async def test_a_server_of_the_official_sdk_shows_its_interface(era: Any, tmp_path: Path) -> None:
-    """By `mcp.server.apps` of the Python SDK, which nobody here wrote."""
+async def test_a_server_of_the_official_sdk_shows_its_interface(tmp_path: Path) -> None:
+    """By `mcp.server.apps` of the Python SDK, which nobody here wrote; in both eras from the same two processes."""
     program = tmp_path / "clock.py"
     program.write_text(
         "from mcp.server.apps import Apps, ResourceCsp\n"
@@ -284,18 +283,17 @@ async def test_a_server_of_the_official_sdk_shows_its_interface(era: Any, tmp_pa
     )
     entry = {"command": sys.executable, "args": [str(program)]}
     servers = {"one": entry, "two": entry}
-    async with (
-        settled(tmp_path / "data", servers, list_all_below_tokens=100_000) as gateway,
-        in_memory(gateway, era, extensions=SHOWS_APPS) as agent,
-    ):
-        listed = {each["name"]: each for each in (await agent.request("tools/list"))["result"]["tools"]}
-        for name in servers:
-            uri = listed[f"{name}__get_time"]["_meta"]["ui"]["resourceUri"]
-            assert uri == f"ui://{name}/clock/app.html"
-            (part,) = (await agent.request("resources/read", uri=uri))["result"]["contents"]
-            assert part["text"] == "<html>clock</html>" and part["mimeType"] == PAGE
-            assert part["_meta"]["ui"]["csp"] == {"connectDomains": ["https://time.example"]}
-            assert await text_of(agent, f"{name}__get_time") == "noon"
+    async with settled(tmp_path / "data", servers, list_all_below_tokens=100_000) as gateway:
+        for era in ERAS:
+            async with in_memory(gateway, era, extensions=SHOWS_APPS) as agent:
+                listed = {each["name"]: each for each in (await agent.request("tools/list"))["result"]["tools"]}
+                for name in servers:
+                    uri = listed[f"{name}__get_time"]["_meta"]["ui"]["resourceUri"]
+                    assert uri == f"ui://{name}/clock/app.html"
+                    (part,) = (await agent.request("resources/read", uri=uri))["result"]["contents"]
+                    assert part["text"] == "<html>clock</html>" and part["mimeType"] == PAGE
+                    assert part["_meta"]["ui"]["csp"] == {"connectDomains": ["https://time.example"]}
+                    assert await text_of(agent, f"{name}__get_time") == "noon"
 
 
 @pytest.mark.requirement("apps-approved")

@@ -336,9 +336,11 @@ async def test_odd_requests_for_skills_are_told_what_is_wrong(era: Any, tmp_path
 
 
 @pytest.mark.requirement("skills-per-server")
-@pytest.mark.parametrize("era", ERAS)
-async def test_skills_of_a_fastmcp_server_come_through(era: Any, tmp_path: Path) -> None:
-    """By FastMCP's own extension for skills, which nobody here wrote; a file that changes on its disk is held back."""
+async def test_skills_of_a_fastmcp_server_come_through(tmp_path: Path) -> None:
+    """By FastMCP's own extension for skills, which nobody here wrote; a file that changes on its disk is held back.
+
+    In both eras from the same two processes, which take seconds to import it.
+    """
     program = tmp_path / "skills.py"
     program.write_text(
         "import sys\nfrom pathlib import Path\nfrom fastmcp import FastMCP\n"
@@ -362,16 +364,24 @@ async def test_skills_of_a_fastmcp_server_come_through(era: Any, tmp_path: Path)
         }
         for name, root in roots.items()
     }
-    async with settled(tmp_path / "data", servers) as gateway, in_memory(gateway, era) as agent:
-        found = await listed(agent)
-        assert list(found) == [f"skill://{name}/refunds/SKILL.md" for name in roots]
-        for name in roots:
-            assert await read(agent, f"skill://{name}/refunds/references/GUIDE.md") == b"Ask first."
-            assert (await agent.request("skills/get", uri=f"skill://{name}/refunds/SKILL.md"))["result"]["skill"]
+    first, second = ERAS
+    async with (
+        settled(tmp_path / "data", servers) as gateway,
+        in_memory(gateway, first) as one,
+        in_memory(gateway, second) as other,
+    ):
+        for agent in (one, other):
+            found = await listed(agent)
+            assert list(found) == [f"skill://{name}/refunds/SKILL.md" for name in roots]
+            for name in roots:
+                assert await read(agent, f"skill://{name}/refunds/references/GUIDE.md") == b"Ask first."
+                assert (await agent.request("skills/get", uri=f"skill://{name}/refunds/SKILL.md"))["result"]["skill"]
         (roots["one"] / "refunds" / "references" / "GUIDE.md").write_text("evil")
-        assert await read(agent, "skill://one/refunds/references/GUIDE.md") == "quarantined"
+        for agent in (one, other):
+            assert await read(agent, "skill://one/refunds/references/GUIDE.md") == "quarantined"
         await withheld(gateway, "one", "skills", "skill://refunds/SKILL.md")
-        assert list(await listed(agent)) == ["skill://two/refunds/SKILL.md"]
+        for agent in (one, other):
+            assert list(await listed(agent)) == ["skill://two/refunds/SKILL.md"]
         shutil.rmtree(roots["one"])
 
 

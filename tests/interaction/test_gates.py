@@ -12,10 +12,10 @@ import anyio
 import pytest
 from broker_upstream import BrokerUpstream
 from plain_http import plain_client
+from syntax_trees import package_trees
 from transports import in_memory, listening, odd_servers, over_http, served, settled
 from wires import call_text, http_wire
 
-import smart_mcp_proxy
 from smart_mcp_proxy.cli.support.local_gateway import api_of
 from smart_mcp_proxy.errors import RefusedError
 from smart_mcp_proxy.gateway import Gateway
@@ -24,7 +24,6 @@ from smart_mcp_proxy.gateway.calls.exchange import Exchange
 
 pytestmark = pytest.mark.anyio
 
-PACKAGE = Path(smart_mcp_proxy.__file__).parent
 HELD = {
     "declares": {"prompts": {}, "resources": {}, "completions": {}},
     "prompts": [{"name": "greet", "arguments": [{"name": "who"}]}],
@@ -201,10 +200,10 @@ async def test_a_gate_that_closes_stops_a_request_before_the_next_one(
 def test_nothing_else_sends_a_request_to_a_server() -> None:
     """`Upstream.request` is called in one place of the gateway: for a request, and for the task that it waits for."""
     found = [
-        str(file.relative_to(PACKAGE))
-        for room in ("gateway", "web", "cli")
-        for file in (PACKAGE / room).rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        path
+        for path, tree in package_trees().items()
+        if path.startswith(("gateway/", "web/", "cli/"))
+        for node in ast.walk(tree)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("upstream.request", "sender.request")
     ]
     assert found == ["gateway/calls/request_path.py"] * 3

@@ -22,6 +22,7 @@ Not seen is the loss of the database and the checkpoint together, which is what 
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -35,11 +36,14 @@ __all__ = [
     "CHECKPOINT_NAME",
     "CLOSED_KEY",
     "COUNT_KEY",
+    "GENERATION_KEY",
     "LACKS_KEY",
     "NO_CHECKPOINT",
     "Checkpoint",
     "CheckpointFile",
+    "checkpoint_in",
     "read_checkpoint",
+    "read_meta",
 ]
 
 CHECKPOINT_NAME: Final = "approvals.mark"
@@ -54,7 +58,11 @@ LACKS_KEY: Final = "approvals_lacking"
 """In `meta` of a database that many gateways share, once one of them has found it to have gone back: how many
 decisions it should have counted then. It counts on from where it was, and so may come to count as many without them."""
 
-_READ_CHECKPOINT = f"SELECT key, value FROM meta WHERE key IN ('{CATALOG_ID_KEY}', '{COUNT_KEY}', '{LACKS_KEY}')"
+GENERATION_KEY: Final = "generation"
+"""In `meta`: grows with every write to tools or approvals."""
+
+_COUNTERS = (CATALOG_ID_KEY, CLOSED_KEY, COUNT_KEY, LACKS_KEY, GENERATION_KEY)
+_READ_META = f"SELECT key, value FROM meta WHERE key IN {_COUNTERS}"
 _FORMAT = re.compile(rb"catalog (-?\d{1,19})\napprovals (\d{1,19})\n")
 _LIMIT_BYTES = 128
 """Longer than any checkpoint."""
@@ -155,11 +163,20 @@ def read_checkpoint(connection: Connection) -> Checkpoint:
     """Read the progress of a database; one without a count has none."""
     if connection.dialect.name == "sqlite" and not _has_table(connection, "meta"):
         return NO_CHECKPOINT
-    found: dict[str, int] = dict(connection.exec_driver_sql(_READ_CHECKPOINT).all())
-    if not {CATALOG_ID_KEY, COUNT_KEY} <= found.keys():
+    return checkpoint_in(connection, read_meta(connection))
+
+
+def read_meta(connection: Connection) -> dict[str, int]:
+    """Read the counters of a database that has its tables."""
+    return dict(connection.exec_driver_sql(_READ_META).all())
+
+
+def checkpoint_in(connection: Connection, counters: Mapping[str, int]) -> Checkpoint:
+    """The progress that these counters of a database tell of; without a count there is none."""
+    if not {CATALOG_ID_KEY, COUNT_KEY} <= counters.keys():
         return NO_CHECKPOINT
-    lacking = 0 if connection.dialect.name == "sqlite" else found.get(LACKS_KEY, 0)
-    return Checkpoint(found[CATALOG_ID_KEY], found[COUNT_KEY], lacking)
+    lacking = 0 if connection.dialect.name == "sqlite" else counters.get(LACKS_KEY, 0)
+    return Checkpoint(counters[CATALOG_ID_KEY], counters[COUNT_KEY], lacking)
 
 
 def _is_due(standing: Checkpoint | None, checkpoint: Checkpoint, *, adopts: bool) -> bool:

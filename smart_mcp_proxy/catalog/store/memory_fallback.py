@@ -9,10 +9,10 @@ from sqlalchemy import Connection, update
 from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables import approvals
-from smart_mcp_proxy.catalog.tables.approvals import Standing
+from smart_mcp_proxy.catalog.tables.following import Standing, hints_in
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool, prepare
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta
-from smart_mcp_proxy.catalog.tables.tools import hints_in, store
+from smart_mcp_proxy.catalog.tables.tools import store
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import listed_name

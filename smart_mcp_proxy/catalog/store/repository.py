@@ -208,10 +208,10 @@ class Archive:
     # From here on: in the database's thread.
 
     def _lose(self, error: StorageError) -> None:
-        """Goes on in memory; says each reason once, however many reads and writes fail meanwhile."""
+        """Goes on in memory; says once what is to be done, however many reads and writes fail meanwhile."""
         if self._lost is None:
             self.lost_since = datetime.fromtimestamp(self.now_s(), UTC)
-        if self._lost is None or self._lost.message != error.message:
+        if self._lost is None or self._lost.hint != error.hint:
             _log.warning("%s Tools are kept in memory until it can be written.", error)
         self._lost = error
 

@@ -1,17 +1,18 @@
 """The SQL of approvals: which definitions were agreed to, and what a server's first list is worth.
 
-The rule that nothing else is served stands where tools are read (`tools.advance`): a tool is visible while its row and
-its approval hold the same full hash. Here is only who may write an approval: a server's first list, its policy through
-a `Review`, or the user.
+The rule that nothing else is served stands where tools are read (`following.follow`): a tool is visible while its row
+and its approval hold the same full hash. Here is only who may write an approval: a server's first list, its policy
+through a `Review`, or the user.
 """
 
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, delete, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, delete, select, update
 
-from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, NO_CHECKPOINT, Checkpoint, read_checkpoint
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
+from smart_mcp_proxy.catalog.tables.following import Standing
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
@@ -19,32 +20,11 @@ from smart_mcp_proxy.catalog.tables.tools import mark_changed
 from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey
 
-__all__ = ["Standing", "approve", "block", "read_standing", "recall", "settle", "settlement", "unblock"]
+__all__ = ["approve", "block", "recall", "settle", "settlement", "unblock"]
 
 BY_FIRST_LIST = "first list"
 BY_POLICY = "policy"
 BY_MEMORY = "memory of a running gateway"
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """State of servers and of the user's blocks as a whole.
-
-    Attributes:
-        baselined: Servers whose first list was heard.
-        blocked: Tools that the user switched off.
-        is_closed: Whether the record of approvals was lost: no first list is trusted before the user says so.
-        checkpoint: Which file this was read from, and how far it had come.
-    """
-
-    baselined: frozenset[str] = frozenset()
-    blocked: frozenset[ToolKey] = frozenset()
-    is_closed: bool = False
-    checkpoint: Checkpoint = NO_CHECKPOINT
-
-    def trusts_first_list(self, server: str) -> bool:
-        """Whether the next list of `server` is its first, agreed to with its server unless its policy doubts."""
-        return not self.is_closed and server not in self.baselined
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +43,6 @@ class Settlement:
 
     def __bool__(self) -> bool:
         return bool(self.granted) or self.is_first
-
-
-def read_standing(connection: Connection) -> Standing:
-    """Read the state of servers and blocks."""
-    # Written out, so that the index of blocked ones alone is used.
-    is_blocked = approvals.c.state == literal_column("'blocked'")
-    blocked = select(approvals.c.server_name, approvals.c.name).where(is_blocked)
-    return Standing(
-        baselined=frozenset(connection.scalars(select(baselines.c.server_name))),
-        blocked=frozenset(ToolKey(server, name) for server, name in connection.execute(blocked)),
-        is_closed=connection.scalar(select(meta.c.value).where(meta.c.key == CLOSED_KEY)) is not None,
-        checkpoint=read_checkpoint(connection),
-    )
 
 
 def settlement(

@@ -10,7 +10,7 @@ from smart_mcp_proxy.catalog.tables.schema import examples, tools
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import ToolKey
 
-__all__ = ["USES_NEEDED", "Example", "Lesson", "by_tool_id", "forget", "learn", "of_tool"]
+__all__ = ["USES_NEEDED", "Example", "Lesson", "forget", "learn", "of_tool"]
 
 USES_NEEDED: Final = 2
 """A question is searched with from its second use on: once may be chance, or what a hostile text made an agent do."""
@@ -125,17 +125,3 @@ def of_tool(connection: Connection, key: ToolKey) -> tuple[Example, ...]:
         .order_by(examples.c.uses.desc(), examples.c.last_used_s.desc(), examples.c.words)
     )
     return tuple(Example(row.question, row.uses, row.last_used_s) for row in rows)
-
-
-def by_tool_id(connection: Connection, tool_ids: Select[int]) -> dict[int, tuple[str, ...]]:
-    """The confirmed questions of these tools; tools without any are absent."""
-    rows = connection.execute(
-        select(tools.c.id, examples.c.question)
-        .join(examples, (examples.c.server_name == tools.c.server_name) & (examples.c.name == tools.c.name))
-        .where(tools.c.id.in_(tool_ids), examples.c.uses >= USES_NEEDED)
-        .order_by(tools.c.id, examples.c.words)
-    )
-    found: dict[int, tuple[str, ...]] = {}
-    for id_, question in rows:
-        found[id_] = (*found.get(id_, ()), question)
-    return found

@@ -1,21 +1,12 @@
-"""The SQL of tools: what a server's list changes, and what changed since a snapshot."""
+"""The SQL of tools: what a server's list changes."""
 
-import json
-import sys
 from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from operator import attrgetter
-from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
-    LargeBinary,
     bindparam,
-    case,
-    cast,
     delete,
     func,
     insert,
@@ -24,36 +15,24 @@ from sqlalchemy import (
 )
 
 from smart_mcp_proxy.catalog.hashing import approval_digest
-from smart_mcp_proxy.catalog.snapshot import Snapshot
-from smart_mcp_proxy.catalog.tables.feedback import by_tool_id
+from smart_mcp_proxy.catalog.tables.following import forget_gone
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
-from smart_mcp_proxy.catalog.tables.schema import approvals, gone, listed_names, meta, servers, tools
+from smart_mcp_proxy.catalog.tables.schema import listed_names, meta, servers, tools
 from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
-from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
+from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import listed_name
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = [
-    "advance",
     "clear",
     "delete_servers",
-    "hints_in",
     "is_unstored",
     "known_servers",
-    "last_syncs",
     "mark_changed",
     "note_syncs",
     "shorten_listed_names",
     "store",
 ]
-
-_ROWS = 1_000
-"""Tools read at a time: of what is read and thrown away again, the process keeps the memory."""
-_HINT_COMBINATIONS = 81
-"""Each of the four hints is true, false or absent."""
-
-_GONE_KEPT = 1_000
-"""Generations for which it is kept which ids left; who is further behind compares all ids."""
 
 _log = get_logger("catalog")
 
@@ -100,7 +79,7 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
         connection.execute(
             delete(tools).where(tools.c.id == bindparam("row_id")), [{"row_id": id_} for id_ in plan.removed]
         )
-        _forget_gone(connection, generation)
+        forget_gone(connection, generation)
     if plan.changed:
         connection.execute(
             update(tools).where(tools.c.id == bindparam("row_id")),
@@ -198,94 +177,6 @@ def shorten_listed_names(connection: Connection, limit: int) -> None:
             connection.execute(update(table).where(same_tool).values(listed_name=name, **extra))
 
 
-def advance(connection: Connection, snapshot: Snapshot) -> Snapshot:
-    """The newest snapshot: `snapshot` itself if no process has written a tool or an approval since.
-
-    Here, where a tool enters the memory, it is decided whether agents may see it: only if its definition and the
-    approved one have the same full hash. Anything else about it, be it in doubt, leads to `withheld`.
-    """
-    generation = connection.execute(select(meta.c.value).where(meta.c.key == "generation")).scalar_one()
-    if generation == snapshot.generation:
-        return snapshot
-    is_newer = tools.c.generation > snapshot.generation
-    is_same = (approvals.c.server_name == tools.c.server_name) & (approvals.c.name == tools.c.name)
-    rows = connection.execute(
-        select(
-            tools.c.id,
-            tools.c.server_name,
-            tools.c.name,
-            tools.c.listed_name,
-            _definition_bytes(connection),
-            tools.c.hash,
-            tools.c.digest,
-            tools.c.annotations,
-            approvals.c.state,
-            approvals.c.hash,
-            # Most are equal: the text need not be read twice.
-            case((approvals.c.hash != tools.c.hash, approvals.c.definition)),
-        )
-        .join(approvals, is_same, isouter=True)
-        .where(is_newer)
-        # By a cursor at the server where there may be many.
-        .execution_options(**({} if snapshot.generation else {"yield_per": _ROWS}))
-    )
-    learned = by_tool_id(connection, select(tools.c.id).where(is_newer))
-    records, withheld = [], []
-    for row in rows:
-        record, (state, approved_hash, approved) = _record(row, learned), row[8:]
-        if state == "approved" and approved_hash == record.change_hash:
-            records.append(record)
-        else:
-            withheld.append(_withheld(record, state, approved_hash, approved))
-    # Sorted here: SQLite would walk all ids instead of the index of generations.
-    records.sort(key=attrgetter("id"))
-    withheld.sort(key=attrgetter("record.id"))
-    return snapshot.replaced(generation, records, _gone_since(connection, snapshot, generation), withheld)
-
-
-def _definition_bytes(connection: Connection) -> ColumnElement[bytes]:
-    """The column of definitions, read as bytes: as text each would be in memory twice."""
-    if connection.dialect.name == "sqlite":
-        return cast(tools.c.definition, LargeBinary)
-    return func.convert_to(tools.c.definition, "UTF8")
-
-
-def _gone_since(connection: Connection, snapshot: Snapshot, generation: int) -> set[int]:
-    """Ids of tools that left since `snapshot`, also ones that it never had."""
-    if not snapshot.generation:
-        return set()
-    if generation - snapshot.generation < _GONE_KEPT:
-        return set(connection.scalars(select(gone.c.id).where(gone.c.generation > snapshot.generation)))
-    return snapshot.ids() - set(connection.scalars(select(tools.c.id)))
-
-
-def _forget_gone(connection: Connection, generation: int) -> None:
-    connection.execute(delete(gone).where(gone.c.generation <= generation - _GONE_KEPT))
-
-
-def _withheld(record: ToolRecord, state: str | None, approved_hash: str | None, approved: str | None) -> Withheld:
-    if approved_hash is None:
-        reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.PENDING
-        return Withheld(record, reason)
-    reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.CHANGED
-    text = record.raw if approved is None else approved.encode()
-    return Withheld(record, reason, text, approved_hash)
-
-
-def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
-    id_, server, name, listed, definition, hash_, digest, annotations = row[:8]
-    return ToolRecord(
-        id=id_,
-        key=ToolKey(sys.intern(server), name),
-        listed_name=listed,
-        raw=definition,
-        change_hash=hash_,
-        digest=digest,
-        annotations=hints_in(annotations),
-        examples=learned.get(id_, ()),
-    )
-
-
 def mark_changed(connection: Connection, keys: Collection[ToolKey]) -> None:
     """Lets every process read these tools anew."""
     if not keys:
@@ -296,17 +187,11 @@ def mark_changed(connection: Connection, keys: Collection[ToolKey]) -> None:
     connection.execute(update(tools).where(is_one).values(generation=generation), rows)
 
 
-@lru_cache(maxsize=_HINT_COMBINATIONS)
-def hints_in(text: str) -> Mapping[str, bool]:
-    """The hints that `text` holds: one shared object per combination, of which there are few."""
-    return MappingProxyType(json.loads(text))
-
-
 def clear(connection: Connection) -> None:
     """Forgets all tools and servers; listed names and used ids stay."""
     connection.execute(delete(tools))
     connection.execute(delete(servers))
-    _forget_gone(connection, _next_generation(connection))
+    forget_gone(connection, _next_generation(connection))
 
 
 def known_servers(connection: Connection) -> set[str]:
@@ -318,13 +203,8 @@ def known_servers(connection: Connection) -> set[str]:
 def delete_servers(connection: Connection, names: Collection[str]) -> None:
     """Forgets these servers and their tools."""
     if connection.execute(delete(tools).where(tools.c.server_name.in_(names))).rowcount:
-        _forget_gone(connection, _next_generation(connection))
+        forget_gone(connection, _next_generation(connection))
     connection.execute(delete(servers).where(servers.c.name.in_(names)))
-
-
-def last_syncs(connection: Connection) -> dict[str, float]:
-    """When each server was last listed, in seconds since the epoch."""
-    return {row.name: row.last_sync_s for row in connection.execute(select(servers))}
 
 
 def note_syncs(connection: Connection, at_s: Mapping[str, float]) -> None:

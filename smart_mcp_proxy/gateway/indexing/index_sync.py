@@ -25,6 +25,9 @@ FOLLOW_S = 1.0
 """How often other processes' writes are looked for where nobody tells of them; they must be seen within 2 s."""
 SETTLE_S = 5.0
 """The side-car is written when nothing has changed for so long."""
+UNSTORED_SHARE = 0.01
+"""Of the documents: with less that changed it is not written, which takes 10 us for each that there is. What it lacks
+the next start reads anew."""
 
 log = get_logger("index")
 
@@ -81,8 +84,8 @@ class IndexSync:
         """By what they were visible."""
         self._path = None if data_dir is None else data_dir / INDEX_NAME
         self._clock = clock
-        self._stored: Mapping[int, Document] = {}
-        """What the side-car holds, or more."""
+        self._changed = self._stored = 0
+        """Documents that ever entered or left the index without the side-car, and of these those that it knows of."""
         self._seen: tuple[Mapping[int, Document], float] = ({}, 0.0)
         """What the index held when last looked at, and since when."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,17 +123,21 @@ class IndexSync:
             await self._reconcile()
 
     async def store(self) -> None:
-        """Stores the index once it has not changed for a while; a disk that is full costs the next start only."""
-        documents, now_s = self.index.documents, self._clock()
+        """Stores the index once enough has changed, and nothing for a while.
+
+        A disk that is full costs the next start only.
+        """
+        documents, changed, now_s = self.index.documents, self._changed, self._clock()
         if documents is not self._seen[0]:
             self._seen = (documents, now_s)
-        if self._path is None or documents is self._stored or now_s - self._seen[1] < SETTLE_S:
+        is_due = changed - self._stored > UNSTORED_SHARE * len(documents)
+        if self._path is None or not is_due or now_s - self._seen[1] < SETTLE_S:
             return
         try:
             if await to_thread.run_sync(self._save, self._path):
-                self._stored = documents
+                self._stored = changed
         except OSError as exc:
-            self._stored = documents  # with the next change it is tried again
+            self._stored = changed  # with the next change it is tried again
             log.warning("'%s' cannot be written: %s", INDEX_NAME, exc)
 
     def _save(self, path: Path) -> bool:
@@ -163,6 +170,7 @@ class IndexSync:
                 added = self._restored(added)
             if added or removed:
                 self.index.update(added, removed)
+                self._changed += len(added) + len(removed)
             is_all = len(indexed) == len(snapshot.by_id)
             self._indexed = snapshot.by_id if is_all else indexed  # held in memory anyway
             self._brought, self._ruled = snapshot, rules
@@ -184,7 +192,7 @@ class IndexSync:
             if arrays is None:
                 return documents
             self.index.restore(arrays, {document.id: document for document in documents})
-        known = self._stored = self.index.documents
+        known = self.index.documents
         return [document for document in documents if document.id not in known]
 
     async def _keep_following(self) -> None:

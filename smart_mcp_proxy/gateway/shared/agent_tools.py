@@ -119,7 +119,7 @@ class AgentTool(ABC, Generic[ArgumentsT]):
         definition = {
             "name": self.name,
             "description": inspect.cleandoc(type(self).__doc__ or ""),
-            "inputSchema": _flat(self.arguments.model_json_schema()),
+            "inputSchema": _flat(msgspec.json.decode(_schema(self.arguments))),
             "annotations": dict(self.annotations),
         }
         if self.output_schema is not None:
@@ -258,6 +258,12 @@ def _spellings(model: type[BaseModel]) -> Spellings:
 
 def _is_model(type_: object) -> TypeGuard[type[BaseModel]]:
     return inspect.isclass(type_) and issubclass(type_, BaseModel)
+
+
+@cache
+def _schema(arguments: type[Arguments]) -> bytes:
+    """The JSON schema of these arguments, made once in a process; each tool changes its own copy."""
+    return msgspec.json.encode(arguments.model_json_schema())
 
 
 def _flat(schema: dict[str, Any]) -> dict[str, Any]:

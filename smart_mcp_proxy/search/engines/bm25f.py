@@ -15,10 +15,22 @@ from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, fit_of
 from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
 from smart_mcp_proxy.search.engines.fields import matched_by_field
-from smart_mcp_proxy.search.engines.postings import Postings, append, drop, in_both, packed, place, unpacked, without
-from smart_mcp_proxy.search.engines.top import top_rows
+from smart_mcp_proxy.search.engines.postings import (
+    Postings,
+    append,
+    drop,
+    in_both,
+    packed,
+    place,
+    servers_in,
+    unpacked,
+    without,
+    written,
+)
+from smart_mcp_proxy.search.engines.top import best_rows, top_rows
 from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, compounds_in
 from smart_mcp_proxy.search.text import split_literals, terms
+from smart_mcp_proxy.search.ties import tie_of
 
 __all__ = ["Bm25fEngine"]
 
@@ -45,7 +57,7 @@ _DENSE_SHARE = 1 / 8
 """A term that more of the rows hold is faster added as a whole array."""
 
 _LOOKED_AT = 64
-"""So many tools that hold the term of a literal are looked at for it in their names."""
+"""So many tools that hold the term of a literal, those of which it says most, are looked at for it in their names."""
 
 _NOWHERE = Postings(np.empty(0, np.intp), np.empty(0, np.float32))
 
@@ -98,6 +110,7 @@ class _State:
         documents: By id.
         row_of: Row number by id.
         ids: Id by row number, int64; free rows hold -1 and occur in no postings.
+        ties: What decides between equal scores, by row number, int64.
         postings: By term.
         vocabulary: The terms of the postings.
         server_of: The number of the row's server, int32; of free rows, whatever it was.
@@ -106,10 +119,11 @@ class _State:
         naming: By the term of a literal, whether it names a tool or server; another one.
     """
 
-    documents: Mapping[int, Document]
-    row_of: Mapping[int, int]
+    documents: dict[int, Document]
+    row_of: dict[int, int]
     ids: NDArray[np.int64]
-    postings: Mapping[str, Postings]
+    ties: NDArray[np.int64]
+    postings: dict[str, Postings]
     vocabulary: Vocabulary
     server_of: NDArray[np.int32]
     servers: int
@@ -159,11 +173,14 @@ class _State:
         return words, [term for term in terms(literals) if self._is_name(term)]
 
     def _is_name(self, term: str) -> bool:
-        """Whether one of the first tools that hold a term has it in its name or its server's."""
+        """Whether one of the tools that a term says most of has it in its name or its server's."""
         if (postings := self.postings.get(term)) is None:
             return False
         if (known := self.naming.get(term)) is None:
-            documents = (self.documents.get(id) for id in self.ids[postings.rows[:_LOOKED_AT]].tolist())
+            rows = postings.rows
+            if len(rows) > _LOOKED_AT:
+                rows = rows[top_rows(postings.impacts, self.ties[rows], _LOOKED_AT)[:_LOOKED_AT]]
+            documents = (self.documents.get(id) for id in self.ids[rows].tolist())
             known = any(term in terms(f"{each.name} {each.server}") for each in documents if each is not None)
             if len(self.naming) >= _MATCHES_LIMIT:
                 self.naming.clear()
@@ -189,7 +206,7 @@ class _State:
         """Match a term and its variants; a common variant counts no more than by itself."""
         own, weight = self.postings.get(term, _NOWHERE), self.rarity(term)
         if not variants and len(own.rows) <= self._few:
-            return _Match(weight, *own.times(weight))
+            return _Match(weight, own.rows, own.times(weight).impacts)
         rarities = [max([self.rarity(name) for name in names]) for names, _ in variants]
         if own is _NOWHERE:
             weight = max(rarities)
@@ -205,11 +222,6 @@ class _State:
     @property
     def _few(self) -> float:
         return _DENSE_SHARE * len(self.ids)
-
-
-def _servers(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
-    """The number of servers that have a row."""
-    return int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
 
 
 class Bm25fEngine:
@@ -234,8 +246,9 @@ class Bm25fEngine:
     problem: str | None = None
 
     def __init__(self) -> None:
-        self._state = state = _State({}, {}, np.empty(0, np.int64), {}, Vocabulary({}), np.empty(0, np.int32), 0)
-        self._last = _Ranked(state, "", None, state.score(""), 0, np.empty(0, np.int64))
+        none = np.empty(0, np.int64)
+        self._state = state = _State({}, {}, none, none, {}, Vocabulary({}), np.empty(0, np.int32), 0)
+        self._last = _Ranked(state, "", None, state.score(""), 0, none)
         self._server_numbers: dict[str, int] = {}
         self._writing = threading.Lock()
 
@@ -253,14 +266,15 @@ class Bm25fEngine:
             gone = {id for id in (*removed, *new) if id in old.documents}
             documents, row_of = without(old.documents, gone) | new, without(old.row_of, gone)
             ids = place(old.ids, row_of, [old.row_of[id] for id in gone], list(new))
-            postings = dict(old.postings)
-            drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
-            append(postings, new.values(), row_of)
-            server_of = np.zeros(len(ids), np.int32)
-            server_of[: len(old.ids)] = old.server_of
-            server_of[[row_of[id] for id in new]] = [self._server_number(document) for document in new.values()]
-            vocabulary = old.vocabulary.changed(postings)
-            self._state = _State(documents, row_of, ids, postings, vocabulary, server_of, _servers(server_of, ids))
+            postings = old.postings.copy()
+            touched = drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
+            touched |= append(postings, new.values(), row_of)
+            rows = [row_of[id] for id in new]
+            server_of = written(old.server_of, len(ids), rows, map(self._server_number, new.values()))
+            ties = written(old.ties, len(ids), rows, map(tie_of, new.values()))
+            vocabulary = old.vocabulary.changed(postings, touched)
+            servers = servers_in(server_of, ids)
+            self._state = _State(documents, row_of, ids, ties, postings, vocabulary, server_of, servers)
 
     def stored(self, ids: NDArray[np.int64]) -> Arrays:
         """Return the work on these documents, which are all that there are, numbered in this order."""
@@ -268,21 +282,22 @@ class Bm25fEngine:
         order = np.fromiter(map(state.row_of.__getitem__, ids.tolist()), np.intp, len(ids))
         return packed(state.postings, order, len(state.ids))
 
-    def restore(self, arrays: Arrays, documents: Mapping[int, Document], ids: NDArray[np.int64]) -> None:
+    def restore(self, arrays: Arrays, documents: dict[int, Document], ids: NDArray[np.int64]) -> None:
         """Make documents searchable again, in place of all that were."""
         with self._writing:
             postings = unpacked(arrays, ids >= 0)
             row_of = {id: row for row, id in enumerate(ids.tolist()) if id >= 0}
-            server_of = np.zeros(len(ids), np.int32)
-            server_of[list(row_of.values())] = [self._server_number(documents[id]) for id in row_of]
-            servers = _servers(server_of, ids)
-            self._state = _State(documents, row_of, ids, postings, Vocabulary(postings), server_of, servers)
+            rows, held = list(row_of.values()), [documents[id] for id in row_of]
+            server_of = written(np.empty(0, np.int32), len(ids), rows, map(self._server_number, held))
+            ties = written(np.empty(0, np.int64), len(ids), rows, map(tie_of, held))
+            servers = servers_in(server_of, ids)
+            self._state = _State(documents, row_of, ids, ties, postings, Vocabulary(postings), server_of, servers)
 
     def _server_number(self, document: Document) -> int:
         return self._server_numbers.setdefault(document.server, len(self._server_numbers))
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first, equal scores by id."""
+        """At most `depth` hits with a score above 0, best first, equal ones by `tie_of`."""
         return self.scores(query, depth, allowed).hits()
 
     def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
@@ -328,7 +343,7 @@ class Bm25fEngine:
             return last
         scores = last.scores if is_scored else state.score(query)
         depth = max(depth, _CROWD_DEPTH)
-        rows = _best(state, scores.sums, depth, allowed)
+        rows = best_rows(scores.sums, state.ids, state.ties, depth, allowed)
         self._last = ranked = _Ranked(state, query, allowed, scores, depth, rows)
         return ranked
 
@@ -362,19 +377,6 @@ class Bm25fEngine:
             for id in ids
             if id in state.documents
         }
-
-
-def _best(state: _State, sums: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> NDArray[np.int64]:
-    """The rows of the first `depth` allowed tools, best first; looks deeper only as far as it must."""
-    reach, enough = depth, depth if allowed is None else min(depth, len(allowed))
-    while True:
-        rows = top_rows(sums, state.ids, reach)
-        is_all = len(rows) < reach
-        if allowed is not None:
-            rows = rows[[id in allowed for id in state.ids[rows].tolist()]]
-        if len(rows) >= enough or is_all:
-            return rows[:depth]
-        reach *= 8
 
 
 def _fitness(ranked: _Ranked, own: float, crowd: float) -> float:

@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
-from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +16,7 @@ from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.embedding import Embedder, text_of
 from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, fit_of
 from smart_mcp_proxy.search.text import terms
+from smart_mcp_proxy.search.ties import cut
 from smart_mcp_proxy.search.vectors.cosine_scale import CosineScale
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
@@ -162,15 +162,17 @@ class FusedEngine:
             self._servers = _servers(self._documents)
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first, equal scores by id."""
+        """At most `depth` hits with a score above 0, best first; of equal ones at the end, those by `tie_of`."""
         found = self._last = self._candidates(query, max(depth, _CANDIDATES), allowed)
         if found.vectors is None:
             return found.words.hits()[:depth]
         ids, cosines, by_words = self._side_by_side(found, found.vectors)
         scores = self._fused(cosines, by_words, found.words.weight)
         order = np.argsort(-scores, kind="stable")
-        best = zip(ids[order].tolist(), scores[order].tolist(), strict=True)
-        return list(islice((Hit(id, score) for id, score in best if score and id in found.documents), depth))
+        known = [at for at, id in zip(order.tolist(), ids[order].tolist(), strict=True) if id in found.documents]
+        best, scores = ids[known], scores[known]
+        best = cut(best, scores, depth, found.documents)
+        return [Hit(id, score) for id, score in zip(best.tolist(), scores.tolist(), strict=False) if score]
 
     def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
         """Fit of a best hit: cosine, lead, words and length together, against two floors.
@@ -250,11 +252,13 @@ class FusedEngine:
         """The `depth` tools nearest to one of the vectors, nearest first, with their cosines."""
         if len(vectors) == 1:
             ids, cosines = self._vectors.search(vectors[0], depth, allowed)
+            ids, cosines = cut(ids, cosines, depth, self._documents), cosines[:depth]
             return ids, cosines if self._scaled is None else self._scaled(cosines)
         ids = np.unique(np.concatenate([self._vectors.search(vector, depth, allowed)[0] for vector in vectors]))
         cosines = self._highest(vectors, ids)
-        order = np.argsort(-cosines, kind="stable")[:depth]
-        return ids[order], cosines[order]
+        order = np.argsort(-cosines, kind="stable")
+        ids, cosines = ids[order], cosines[order]
+        return cut(ids, cosines, depth, self._documents), cosines[:depth]
 
     def _highest(self, vectors: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """For each tool its cosine to the nearest of the vectors; NaN without a vector of its own."""

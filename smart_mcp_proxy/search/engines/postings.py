@@ -1,8 +1,9 @@
 """Postings: where terms occur, as arrays by term, changed tool by tool."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,15 +11,17 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.fields import impacts
 
-__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "unpacked", "without"]
+__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "servers_in", "unpacked", "without", "written"]
 
 T = TypeVar("T")
+Number = TypeVar("Number", np.int32, np.int64)
 
 
-class Postings(NamedTuple):
+class Postings(msgspec.Struct, frozen=True, gc=False):
     """Postings of one term: row numbers (intp) and contributions in (0, 1) (float32).
 
-    Rows are of the type that numpy takes as it is: from a smaller one it would make a copy for every look-up.
+    Rows are of the type that numpy takes as it is: from a smaller one it would make a copy for every look-up. The
+    garbage collector passes over them and over what holds them alone: there are some for each term of a catalog.
     """
 
     rows: NDArray[np.intp]
@@ -35,9 +38,9 @@ def in_both(a: Postings, b: Postings) -> Postings:
     return Postings(rows, np.minimum(a.impacts[at_a], b.impacts[at_b]))
 
 
-def without(mapping: Mapping[int, T], gone: Iterable[int]) -> dict[int, T]:
+def without(mapping: dict[int, T], gone: Iterable[int]) -> dict[int, T]:
     """The mapping without some of its keys: copied whole, for a fraction of a look at each."""
-    kept = dict(mapping)
+    kept = mapping.copy()  # `dict(mapping)` looks at each once a key has left it
     for id in gone:
         del kept[id]
     return kept
@@ -57,19 +60,34 @@ def place(
     return ids
 
 
-def drop(postings: dict[str, Postings], documents: Sequence[Document], rows: Sequence[int]) -> None:
-    """Takes the rows of `documents` out of the postings of their terms."""
-    for term in {term for document in documents for term in impacts(document)}:
+def written(column: NDArray[Number], size: int, rows: Sequence[int], values: Iterable[int]) -> NDArray[Number]:
+    """The column in this size, with values in these rows."""
+    wider = np.zeros(size, column.dtype)
+    wider[: len(column)] = column
+    wider[rows] = list(values)
+    return wider
+
+
+def servers_in(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
+    """The number of servers that have a row."""
+    return int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
+
+
+def drop(postings: dict[str, Postings], documents: Sequence[Document], rows: Sequence[int]) -> dict[str, None]:
+    """Takes the rows of `documents` out of the postings of their terms; returns these."""
+    terms = dict.fromkeys(term for document in documents for term in impacts(document))
+    for term in terms:
         old = postings[term]
         keep = ~np.isin(old.rows, rows)
         if keep.any():
             postings[term] = Postings(old.rows[keep], old.impacts[keep])
         else:
             del postings[term]
+    return terms
 
 
-def append(postings: dict[str, Postings], documents: Iterable[Document], row_of: Mapping[int, int]) -> None:
-    """Adds the terms of `documents` to the postings."""
+def append(postings: dict[str, Postings], documents: Iterable[Document], row_of: Mapping[int, int]) -> dict[str, None]:
+    """Adds the terms of `documents` to the postings; returns these."""
     fresh: dict[str, tuple[list[int], list[float]]] = {}
     for document in documents:
         row = row_of[document.id]
@@ -83,6 +101,7 @@ def append(postings: dict[str, Postings], documents: Iterable[Document], row_of:
             rows_array = np.concatenate((old.rows, rows_array))
             impacts_array = np.concatenate((old.impacts, impacts_array))
         postings[term] = Postings(rows_array, impacts_array)
+    return dict.fromkeys(fresh)
 
 
 def packed(postings: Mapping[str, Postings], order: NDArray[np.intp], size: int) -> Arrays:

@@ -14,6 +14,7 @@ from smart_mcp_proxy.errors import MissingExtraError
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Fit, Scores, fit_of
 from smart_mcp_proxy.search.text import terms
+from smart_mcp_proxy.search.ties import tie_of
 
 __all__ = ["RankBm25Engine"]
 
@@ -43,6 +44,11 @@ class _Corpus:
     def ids(self) -> NDArray[np.int64]:
         """The ids, rising."""
         return np.array(sorted(self.documents), np.int64)
+
+    @cached_property
+    def ties(self) -> NDArray[np.int64]:
+        """The `tie_of` each, in the order of the ids."""
+        return np.array([tie_of(self.documents[id]) for id in self.ids.tolist()], np.int64)
 
     @cached_property
     def model(self) -> Any:
@@ -111,7 +117,7 @@ class RankBm25Engine:
             self._corpus = _Corpus(kept | new)
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first, equal scores by id."""
+        """At most `depth` hits with a score above 0, best first, equal ones by `tie_of`."""
         return self.scores(query, depth, allowed).hits()
 
     def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
@@ -122,7 +128,7 @@ class RankBm25Engine:
             return Scores(np.empty(0, np.int64), np.empty(0))
         scores = np.cbrt(corpus.sums(weights))
         rows = np.flatnonzero(scores)
-        order = rows[np.lexsort((corpus.ids[rows], -scores[rows]))]
+        order = rows[np.lexsort((corpus.ties[rows], -scores[rows]))]
         if allowed is not None:
             order = order[[id in allowed for id in corpus.ids[order].tolist()]]
         order = order[:depth]

@@ -1,6 +1,6 @@
 """Variants of query words in a catalog: synonyms, compounds, slips of the pen."""
 
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence, Set
 from copy import copy
 from itertools import pairwise
 from typing import NamedTuple
@@ -62,13 +62,17 @@ class Vocabulary:
         self._known = known
         self._by_initial = _with_terms({}, known)
 
-    def changed(self, known: Mapping[str, object]) -> "Vocabulary":
-        """The vocabulary of `known`, for the cost of what is new or gone in it."""
+    def changed(self, known: Mapping[str, object], touched: Collection[str]) -> "Vocabulary":
+        """The vocabulary of `known`, for the cost of what is new or gone in it.
+
+        Args:
+            known: Terms as before, likewise.
+            touched: Each once: all that may be new or gone.
+        """
         following = copy(self)
         following._known = known
-        kept = _without_terms(self._by_initial, self._known.keys() - known.keys())
-        entered = known.keys() - self._known.keys()
-        following._by_initial = _with_terms(kept, (term for term in known if term in entered)) if entered else kept
+        kept = _without_terms(self._by_initial, {term for term in touched if term in self._known and term not in known})
+        following._by_initial = _with_terms(kept, (term for term in touched if term not in self._known))
         return following
 
     def variants(self, term: str, *, has_synonyms: bool = True) -> list[Variant]:

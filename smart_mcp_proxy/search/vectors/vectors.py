@@ -218,7 +218,9 @@ class VectorIndex:
     def search(
         self, vector: NDArray[np.float32], depth: int, allowed: Set[int] | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-        """The `depth` nearest tools: ids and cosines, best first, equal cosines by id.
+        """The `depth` nearest tools, and those as near as the last: ids and cosines, best first.
+
+        Equal cosines stand by id.
 
         Args:
             vector: Of unit length, shape (dimension,).
@@ -228,8 +230,11 @@ class VectorIndex:
         state = self._state
         rows, cosines = state.near(vector, depth, allowed)
         ids = state.ids(rows)
-        order = np.lexsort((ids, -cosines))[:depth]
-        return ids[order], cosines[order]
+        order = np.lexsort((ids, -cosines))
+        ids, cosines = ids[order], cosines[order]
+        if len(ids) > depth:
+            depth = int(np.searchsorted(-cosines, -cosines[depth - 1], side="right"))
+        return ids[:depth], cosines[:depth]
 
     def cosines(self, vector: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """The cosine with each of `ids`, as `search` tells it; NaN where an id has no vector."""

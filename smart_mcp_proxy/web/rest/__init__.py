@@ -1,7 +1,8 @@
 """REST under `/api/v1` for the command line and the operator: one table of routes."""
 
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
@@ -77,15 +78,12 @@ def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starl
         gateway: Answers.
         authorizer: Tells who sends a request. The one left out trusts its caller: serve it on a private socket only.
     """
-    document = describe_broker(describe(ROUTES))
-
-    described = cache(partial(docs_page, document))  # few ask for it
 
     async def openapi(request: Request) -> Response:
-        return json_response(document)
+        return json_response(_document())
 
     async def docs(request: Request) -> Response:
-        return docs_response(described())
+        return docs_response(_described())
 
     async def start(request: Request) -> Response:
         return start_response(request)
@@ -106,6 +104,17 @@ def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starl
     )
     app.router.redirect_slashes = False
     return app
+
+
+@cache
+def _document() -> dict[str, Any]:
+    """The routes as programs read them, made when first asked for: few ask, and each start would wait."""
+    return describe_broker(describe(ROUTES))
+
+
+@cache
+def _described() -> str:
+    return docs_page(_document())
 
 
 def _route(path: str, answers: Mapping[str, Answer]) -> Route:

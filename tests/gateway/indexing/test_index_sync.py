@@ -118,6 +118,28 @@ async def test_the_index_is_stored_once_it_is_quiet(listed: Parts, tmp_path: Pat
         assert path.stat().st_mtime_ns == written
 
 
+async def test_a_small_change_of_many_tools_is_not_worth_storing(parts: Parts, tmp_path: Path) -> None:
+    """One of 150 is read anew at the next start; a second one is more than a hundredth."""
+    path = tmp_path / INDEX_NAME
+    tools = [definition(f"paint{number}") for number in range(150)]
+    await parts.sync("alpha", tools)
+    async with started(parts, tmp_path) as first:
+        await first.stored()
+        written = path.stat().st_mtime_ns
+        await parts.sync("alpha", [*tools[1:], definition("paint0", "Lacquers.")])
+        await first.sync.catch_up()
+        await first.stored()
+        assert path.stat().st_mtime_ns == written
+    async with started(parts, tmp_path) as second:
+        assert second.engine.read == ["paint0"]
+        await parts.sync("alpha", [*tools[2:], definition("paint0", "Lacquers."), definition("paint1", "Varnishes.")])
+        await second.sync.catch_up()
+        await second.stored()
+    async with started(parts, tmp_path) as third:
+        assert third.engine.read == []
+        assert (third.found("lacquer"), third.found("varnish")) == (["paint0"], ["paint1"])
+
+
 async def test_a_broken_side_car_is_made_anew(listed: Parts, tmp_path: Path) -> None:
     """Without a word, and the next start reads it."""
     (tmp_path / INDEX_NAME).write_bytes(b"broken")

@@ -1,17 +1,15 @@
 """Counts of activity records: what they are counted under, and that no chosen value becomes a label."""
 
 import ast
-from pathlib import Path
 from typing import Any
 
 import pytest
+from syntax_trees import package_trees
 
-import smart_mcp_proxy
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.observability.metrics import OTHER, OUTCOMES, REFUSALS, Family, Metrics
 from smart_mcp_proxy.telemetry import Activity
 
-PACKAGE = Path(smart_mcp_proxy.__file__).parent
 NOT_OF_CALLS = frozenset(
     {
         "activity_not_found",
@@ -118,8 +116,8 @@ def test_servers_that_come_and_go_are_counted_up_to_a_limit() -> None:
 def codes() -> set[str]:
     """Every code of an error that the source names."""
     found = {"internal"}
-    for file in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for tree in package_trees().values():
+        for node in ast.walk(tree):
             value: ast.expr | None = None
             if (isinstance(node, ast.keyword) and node.arg == "code") or (
                 isinstance(node, ast.Assign)

@@ -44,11 +44,13 @@ def test_a_match_in_the_name_outranks_one_in_a_parameter() -> None:
     assert ids(engine_of(ALL), "issue")[-1] == FILE.id
 
 
-def test_scores_are_shares_and_equal_scores_are_ordered_by_id() -> None:
-    """Scores lie in (0, 1) and fall; twins come by rising id, whatever the order they were added in."""
-    twins = [replace(ISSUE, id=number) for number in (9, 7, 8)]
-    hits = engine_of([*twins, *ALL]).rank("create issue", 10, None)
-    assert [hit.id for hit in hits][:4] == [2, 7, 8, 9]
+def test_scores_are_shares_and_equal_ones_stand_alike_in_whichever_order_they_came() -> None:
+    """Scores lie in (0, 1) and fall; twins of other servers change no place when they are listed otherwise."""
+    twins = [ISSUE, *(replace(ISSUE, id=number, server=f"{ISSUE.server}-{number}") for number in (7, 8, 9))]
+    others = [replace(twin, id=20 - twin.id) for twin in twins]
+    hits = engine_of([*twins, WEATHER]).rank("create issue", 10, None)
+    again = engine_of([WEATHER, *reversed(others)]).rank("create issue", 10, None)
+    assert [hit.id for hit in hits] == [20 - hit.id for hit in again]
     assert all(0 < later.score <= earlier.score < 1 for earlier, later in pairwise(hits))
 
 
@@ -95,7 +97,7 @@ documents = st.builds(
     server=st.sampled_from(["a", "b"]),
     name=st.sampled_from(["read_file", "write_file", "list_issues"]),
     description=st.sampled_from(["", "Read a file.", "List all issues of a repository."]),
-)
+).map(lambda document: replace(document, name=f"{document.name}_{document.id}"))
 
 
 @settings(max_examples=60, deadline=None)

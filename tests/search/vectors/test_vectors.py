@@ -27,7 +27,10 @@ def unit(rng: np.random.Generator, count: int, dimension: int = DIMENSION) -> Ma
 def best(known: dict[int, Matrix], query: Matrix, depth: int) -> list[int]:
     """What a search has to find, from exact products; equal ones by id."""
     products = {id: float(vector.astype(np.float64) @ query.astype(np.float64)) for id, vector in known.items()}
-    return sorted(products, key=lambda id: (-round(products[id], 6), id))[:depth]
+    ordered = sorted(products, key=lambda id: (-round(products[id], 6), id))
+    return [
+        id for at, id in enumerate(ordered) if at < depth or round(products[id] - products[ordered[depth - 1]], 6) == 0
+    ]
 
 
 POOL = np.concatenate((np.eye(DIMENSION, dtype=np.float32), -np.eye(DIMENSION, dtype=np.float32)))
@@ -101,7 +104,7 @@ def test_many_vectors_are_searched_as_exactly_as_few(has_faiss: bool, monkeypatc
         changed, gone = range(at, at + 60), range(at + 60, at + 90)
         index.update(changed, new := unit(rng, 60, 64), gone)
         known = {id: vector for id, vector in known.items() if id not in gone} | dict(zip(changed, new, strict=True))
-    queries = topics[:40] + 0.1 * unit(rng, 40, 64)
+    queries = topics[:15] + 0.1 * unit(rng, 15, 64)
     for query in queries / np.linalg.norm(queries, axis=1, keepdims=True):
         ids, cosines = index.search(query, 50)
         assert cosines == pytest.approx([known[id] @ query for id in best(known, query, 50)], abs=1e-6)
@@ -117,7 +120,8 @@ def test_a_crowd_of_near_equals_is_ranked_exactly_in_whichever_order_it_came(noi
     query = crowd[0] + 0.3 * unit(rng, 1, 384)[0]
     query /= np.linalg.norm(query)
     exact = np.einsum("ij,j->i", matrix, query)
-    wanted = np.lexsort((np.arange(len(matrix)), -exact))[:100].tolist()
+    wanted = np.lexsort((np.arange(len(matrix)), -exact))
+    wanted = wanted[exact[wanted] >= exact[wanted[99]]].tolist()
     for _ in range(3):
         index, order = VectorIndex(384), rng.permutation(len(matrix))
         index.update(order.tolist(), matrix[order])

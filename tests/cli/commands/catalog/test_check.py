@@ -100,6 +100,7 @@ def test_no_tool_many_tools_and_hostile_words_are_answered_in_a_sentence(shop: P
     assert "\x1b" not in run("check", "\x1b[31m:x").out
 
 
+@pytest.mark.long  # a gateway and a process for each command
 def test_a_running_gateway_answers_the_same(tmp_path: Path) -> None:
     """Over its private socket, without starting anything."""
     with served(tmp_path / "gateway") as folder:

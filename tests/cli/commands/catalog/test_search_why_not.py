@@ -55,6 +55,7 @@ def test_a_wrong_name_or_profile_is_an_error_that_says_what_was_meant(project: P
     assert (done.status, "Known: times." in done.err) == (1, True)
 
 
+@pytest.mark.long  # a gateway and a process
 def test_a_running_gateway_tells_the_same(tmp_path: Path) -> None:
     """Over its private socket."""
     with served(tmp_path / "gateway") as folder:

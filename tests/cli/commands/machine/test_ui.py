@@ -4,6 +4,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import pytest
 from cli_runs import Run, environment, run_process, served
 
 
@@ -14,6 +15,7 @@ def test_without_a_gateway_it_says_how_to_start_one(run: Run) -> None:
     assert done.next_command == "mcpproxy serve --http"
 
 
+@pytest.mark.long  # a gateway and a process for each link
 def test_the_link_leads_in_once(tmp_path: Path) -> None:
     """It alone is on stdout, so that a script can take it; as JSON with its life."""
     with served(tmp_path / "home") as folder:

@@ -146,6 +146,7 @@ def test_nothing_is_waited_for_where_nobody_wants_it(tmp_path: Path, words: list
         assert terminal.process.wait(LIMIT_S) == 0
 
 
+@pytest.mark.long  # a process
 def test_nothing_is_waited_for_in_a_pipe(tmp_path: Path) -> None:
     """A script goes on at once."""
     (tmp_path / "home").mkdir()

@@ -1,0 +1,214 @@
+"""SQL by which a process follows the others: all that changed since its snapshot, in three statements.
+
+A replica among many reads every decision about a tool, so what it takes is counted: `tests/catalog/test_costs.py`.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, LargeBinary, Select, bindparam, case, cast, delete, func, select
+from sqlalchemy.exc import NoResultFound
+
+from smart_mcp_proxy.catalog.recovery.rollback_guard import (
+    CLOSED_KEY,
+    GENERATION_KEY,
+    NO_CHECKPOINT,
+    Checkpoint,
+    checkpoint_in,
+    read_meta,
+)
+from smart_mcp_proxy.catalog.snapshot import Snapshot
+from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED
+from smart_mcp_proxy.catalog.tables.schema import approvals, gone, tools
+from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
+
+__all__ = ["Followed", "Standing", "follow", "forget_gone", "hints_in"]
+
+_ROWS = 1_000
+"""Tools read at a time: of what is read and thrown away again, the process keeps the memory."""
+_HINT_COMBINATIONS = 81
+"""Each of the four hints is true, false or absent."""
+_GONE_KEPT = 1_000
+"""Generations for which it is kept which ids left; who is further behind compares all ids."""
+
+_BESIDE = f"""SELECT 'heard', name, NULL, last_sync_s FROM servers
+  UNION ALL SELECT 'first', server_name, NULL, 0 FROM baselines
+  UNION ALL SELECT 'blocked', server_name, name, 0 FROM approvals WHERE state = 'blocked'
+  UNION ALL SELECT 'gone', NULL, NULL, id FROM gone WHERE generation > {{seen:d}}
+  UNION ALL SELECT 'learned', words, question, tools.id FROM tools
+    JOIN examples ON examples.server_name = tools.server_name AND examples.name = tools.name
+    WHERE tools.generation > {{seen:d}} AND uses >= {USES_NEEDED}"""
+"""A kind, two texts and a number, each. One statement: by itself each of the five costs a process 0.3 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """State of servers and of the user's blocks as a whole.
+
+    Attributes:
+        baselined: Servers whose first list was heard.
+        blocked: Tools that the user switched off.
+        is_closed: Whether the record of approvals was lost: no first list is trusted before the user says so.
+        checkpoint: Which file this was read from, and how far it had come.
+    """
+
+    baselined: frozenset[str] = frozenset()
+    blocked: frozenset[ToolKey] = frozenset()
+    is_closed: bool = False
+    checkpoint: Checkpoint = NO_CHECKPOINT
+
+    def trusts_first_list(self, server: str) -> bool:
+        """Whether the next list of `server` is its first, agreed to with its server unless its policy doubts."""
+        return not self.is_closed and server not in self.baselined
+
+
+class Followed(NamedTuple):
+    """The catalog as the store has it now.
+
+    Attributes:
+        snapshot: Its tools.
+        standing: What was decided.
+        last_sync_s: When each server was last listed, in seconds since the epoch.
+    """
+
+    snapshot: Snapshot
+    standing: Standing
+    last_sync_s: dict[str, float]
+
+
+@dataclass(slots=True)
+class _Beside:
+    """Rows of `_BESIDE` by kind."""
+
+    heard: dict[str, float] = field(default_factory=dict)
+    first: set[str] = field(default_factory=set)
+    blocked: set[ToolKey] = field(default_factory=set)
+    gone: set[int] = field(default_factory=set)
+    learned: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+def follow(connection: Connection, snapshot: Snapshot, standing: Standing) -> Followed | None:
+    """Read the catalog as it is now; None if no process has written a tool or an approval since.
+
+    Here, where a tool enters the memory, it is decided whether agents may see it: only if its definition and the
+    approved one have the same full hash. Anything else about it, be it in doubt, leads to `withheld`.
+    """
+    counters = read_meta(connection)
+    if (generation := counters.get(GENERATION_KEY)) is None:
+        raise NoResultFound("the database does not count its changes")
+    checkpoint = checkpoint_in(connection, counters)
+    # An empty list is a first one, too, and moves no generation.
+    if generation == snapshot.generation and checkpoint == standing.checkpoint:
+        return None
+    beside = _read_beside(connection, snapshot.generation)
+    decided = Standing(frozenset(beside.first), frozenset(beside.blocked), CLOSED_KEY in counters, checkpoint)
+    if generation != snapshot.generation:
+        snapshot = _advance(connection, snapshot, generation, beside)
+    return Followed(snapshot, decided, beside.heard)
+
+
+def _read_beside(connection: Connection, seen: int) -> _Beside:
+    found, learned = _Beside(), []
+    for kind, first, second, number in connection.exec_driver_sql(_BESIDE.format(seen=seen)):
+        if kind == "heard":
+            found.heard[first] = number
+        elif kind == "first":
+            found.first.add(first)
+        elif kind == "blocked":
+            found.blocked.add(ToolKey(first, second))
+        elif kind == "gone":
+            found.gone.add(int(number))
+        else:
+            learned.append((first, second, int(number)))
+    for _, question, id_ in sorted(learned):
+        found.learned[id_] = (*found.learned.get(id_, ()), question)
+    return found
+
+
+def _advance(connection: Connection, snapshot: Snapshot, generation: int, beside: _Beside) -> Snapshot:
+    changed = _changed_tools(connection.dialect.name)
+    if not snapshot.generation:
+        changed = changed.execution_options(yield_per=_ROWS)  # by a cursor at the server: there may be many
+    records, withheld = [], []
+    for row in connection.execute(changed, {"seen": snapshot.generation}):
+        record, (state, approved_hash, approved) = _record(row, beside.learned), row[8:]
+        if state == "approved" and approved_hash == record.change_hash:
+            records.append(record)
+        else:
+            withheld.append(_withheld(record, state, approved_hash, approved))
+    # Sorted here: SQLite would walk all ids instead of the index of generations.
+    records.sort(key=attrgetter("id"))
+    withheld.sort(key=attrgetter("record.id"))
+    removed = beside.gone
+    if not snapshot.generation:
+        removed = set()
+    elif generation - snapshot.generation >= _GONE_KEPT:
+        removed = snapshot.ids() - set(connection.scalars(select(tools.c.id)))
+    return snapshot.replaced(generation, records, removed, withheld)
+
+
+@lru_cache
+def _changed_tools(dialect: str) -> Select[Any]:
+    """Query of the tools that changed since a generation; made once, which takes longer than to run it."""
+    # Definitions as bytes: as text each would be in memory twice.
+    is_sqlite = dialect == "sqlite"
+    definition = cast(tools.c.definition, LargeBinary) if is_sqlite else func.convert_to(tools.c.definition, "UTF8")
+    is_same = (approvals.c.server_name == tools.c.server_name) & (approvals.c.name == tools.c.name)
+    return (
+        select(
+            tools.c.id,
+            tools.c.server_name,
+            tools.c.name,
+            tools.c.listed_name,
+            definition,
+            tools.c.hash,
+            tools.c.digest,
+            tools.c.annotations,
+            approvals.c.state,
+            approvals.c.hash,
+            # Most are equal: the text need not be read twice.
+            case((approvals.c.hash != tools.c.hash, approvals.c.definition)),
+        )
+        .join(approvals, is_same, isouter=True)
+        .where(tools.c.generation > bindparam("seen"))
+    )
+
+
+def forget_gone(connection: Connection, generation: int) -> None:
+    """Drops ids that left long before `generation`."""
+    connection.execute(delete(gone).where(gone.c.generation <= generation - _GONE_KEPT))
+
+
+def _withheld(record: ToolRecord, state: str | None, approved_hash: str | None, approved: str | None) -> Withheld:
+    if approved_hash is None:
+        reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.PENDING
+        return Withheld(record, reason)
+    reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.CHANGED
+    text = record.raw if approved is None else approved.encode()
+    return Withheld(record, reason, text, approved_hash)
+
+
+def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
+    id_, server, name, listed, definition, hash_, digest, annotations = row[:8]
+    return ToolRecord(
+        id=id_,
+        key=ToolKey(sys.intern(server), name),
+        listed_name=listed,
+        raw=definition,
+        change_hash=hash_,
+        digest=digest,
+        annotations=hints_in(annotations),
+        examples=learned.get(id_, ()),
+    )
+
+
+@lru_cache(maxsize=_HINT_COMBINATIONS)
+def hints_in(text: str) -> Mapping[str, bool]:
+    """The hints that `text` holds: one shared object per combination, of which there are few."""
+    return MappingProxyType(json.loads(text))
