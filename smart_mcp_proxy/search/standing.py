@@ -61,9 +61,11 @@ def standing_of(
         allowed: All that could be found, this tool among them; None for all.
     """
     engine, documents, query = index.engine, index.documents, read_request(query).text
+    ranked: list[Hit] = []
     for depth in (_DEPTH, max(_DEPTH, len(documents))):
-        hits = [hit for hit in engine.rank(query, depth, allowed) if hit.id in documents]
-        ranked = sorted(hits, key=Tools(documents, {}).order)
+        known = {hit.id for hit in ranked}  # where an answer ends stays before what only a deeper look finds
+        hits = [hit for hit in engine.rank(query, depth, allowed) if hit.id in documents and hit.id not in known]
+        ranked += sorted(hits, key=Tools(documents, {}).order)
         rank = next((rank for rank, hit in enumerate(ranked, 1) if hit.id == id), None)
         if rank is not None:
             break

@@ -97,17 +97,17 @@ async def test_a_tool_below_the_cut_is_told_by_how_much(asked: Asked) -> None:
 
 
 async def test_a_tool_beyond_the_limit_has_its_rank_however_deep(asked: Asked, parts: Parts) -> None:
-    """Deeper than the search itself looked, too."""
+    """Deeper than the search itself looked, too: each of many that are worth the same has a rank of its own."""
     words = [f"{a}{b}" for a in ("bo", "ki", "lu", "me", "za", "ro", "ti") for b in ("dar", "fen", "gop", "hul")] * 5
     names = [f"lift_{word}{'abcde'[n // 28]}" for n, word in enumerate(words)]
     await parts.sync("beta", [definition(name, f"Lift {name[::-1]}{n} {n}.") for n, name in enumerate(names)])
-    names.sort()  # as tools of equal scores are
-    ranked = await asked.about(f"beta:{names[0]}", "lift", limit=1)
-    assert ranked["verdict"] == "in_answer"
-    for place in (4, 30, 140):
-        told = await asked.about(f"beta:{names[place - 1]}", "lift", limit=1)
-        assert (told["verdict"], told["rank"], told["limit"]) == ("limit", place, 1)
-        assert f"ranks {place}" in told["reason"]
+    told = [await asked.about(f"beta:{name}", "lift", limit=1) for name in names]
+    told.sort(key=lambda each: each["rank"])
+    assert [each["rank"] for each in told] == list(range(1, 141))
+    assert told[0]["verdict"] == "in_answer"
+    for each in told[1:]:
+        assert (each["verdict"], each["limit"]) == ("limit", 1)
+        assert f"ranks {each['rank']}" in each["reason"]
 
 
 async def test_a_sixth_tool_of_a_server_gives_way_to_other_servers(asked: Asked, parts: Parts) -> None:
