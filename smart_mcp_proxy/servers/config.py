@@ -140,7 +140,7 @@ class ServerConfig:
 
     @property
     def can_sign_in(self) -> bool:
-        """Whether a stored sign-in is used for it: over HTTP, without an Authorization header or `"oauth": false`."""
+        """Whether a stored sign-in is used: over HTTP, without an Authorization header or `"oauth": false`."""
         if self.transport == "stdio" or self.raw.get("oauth") is False:
             return False
         return not any(name.lower() == "authorization" for name in self.headers)

@@ -234,7 +234,7 @@ class Upstream:
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
     ) -> RawResult:
-        """The `result` of one request over `session`; where it is refused with 401, the whole session is doubted."""
+        """The `result` of one request over `session`; a refusal with 401 puts the whole session in doubt."""
         try:
             return await session.request(
                 method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message

@@ -94,7 +94,7 @@ class SignInProxy(OIDCProxy):
         self._in_exchange: dict[str, bool] = {}
         """Codes that are being exchanged, and whether they have come a second time meanwhile."""
         self._store = store
-        self.on_forgotten: Callable[[], Awaitable[None]] = _done
+        self.on_forgotten: Callable[[], Awaitable[None]] = _nobody_told
 
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
@@ -277,8 +277,8 @@ class SignInProxy(OIDCProxy):
         return {}
 
 
-async def _done() -> None:
-    """Does nothing."""
+async def _nobody_told() -> None:
+    """Does nothing: no process keeps what a token was worth."""
 
 
 def _used_twice() -> TokenError:

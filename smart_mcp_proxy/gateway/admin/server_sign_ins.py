@@ -88,11 +88,10 @@ class ServerSignIns:
         return f"<ServerSignIns, begun: {', '.join(self._begun) or 'none'}>"
 
     async def of(self, name: str) -> ServerSignIn:
-        """State of the last one at a server, here or at another process.
+        """State of the last one at a server, here or, while the store can be read, at another process.
 
         Raises:
             ServerNotFoundError: There is no server of that name.
-            CatalogError: The store cannot be used.
         """
         require_named(name, self._servers())
         begun = self._begun.get(name)
@@ -135,9 +134,8 @@ class ServerSignIns:
         shown, begun = await self.of(name), self._begun.get(name)
         if begun is not None and begun.browser is not None:
             is_taken = begun.browser.take(address)
-        elif is_taken := await self._is_waited_for_elsewhere(name, address):
-            assert self._progress is not None
-            await self._progress.leave(name, address)
+        else:
+            is_taken = await self._left_elsewhere(name, address)
         if not is_taken:
             raise ConflictError(
                 "That is not the address that this sign-in ends at.",
@@ -159,14 +157,22 @@ class ServerSignIns:
         return "" if self._progress is None else self._progress.holder
 
     async def _told(self, name: str) -> Progress | None:
-        return None if self._progress is None else await self._progress.find(name)
+        """The state that a process stored last; None as well while the store cannot be read."""
+        if self._progress is not None:
+            with suppress(CatalogError):
+                return await self._progress.find(name)
+        return None
 
-    async def _is_waited_for_elsewhere(self, name: str, address: str) -> bool:
+    async def _left_elsewhere(self, name: str, address: str) -> bool:
+        """Leave an address to the process that waits for it; False if none does."""
         told = await self._told(name)
-        return told is not None and told.ends_at(address)
+        if self._progress is None or told is None or not told.ends_at(address):
+            return False
+        await self._progress.leave(name, address)
+        return True
 
     async def _tell(self, name: str, begun: _Begun) -> None:
-        """Store its state for the other processes, unless another one was begun meanwhile."""
+        """Stores its state for the other processes, if no other one was begun meanwhile."""
         if self._progress is None:
             return
         async with self._telling:
@@ -178,11 +184,11 @@ class ServerSignIns:
         """Take what other processes were told, as long as a person is waited for."""
         while self._progress is not None:
             await asyncio.sleep(_LOOK_S)
+            told = await self._told(name)
+            if told is not None and told.holder != self._holder:  # begun anew there
+                begun.end()
+                return
             with suppress(CatalogError):
-                told = await self._progress.find(name)
-                if told is not None and told.holder != self._holder:  # begun anew there
-                    begun.end()
-                    return
                 if (address := await self._progress.left(name)) is not None and begun.browser is not None:
                     begun.browser.take(address)
 

@@ -1,7 +1,7 @@
-"""Progress of sign-ins at servers, kept in the store: a browser's next request may reach another process.
+"""Progress of sign-ins at servers, kept in the store for the other processes.
 
-Only the process that began a sign-in can finish it. The others show how far it has come, and leave the address at which
-the browser ended for that process.
+A browser's next request may reach another one. Only the process that began a sign-in can finish it: the others show how
+far it has come, and leave the address at which the browser ended for it.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ _LIFE_S: Final = 3_600.0
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a sign-in has come.
+    """Progress of one sign-in.
 
     Attributes:
         holder: The process that began it.
@@ -70,11 +70,11 @@ class SignInProgress:
         return f"<SignInProgress in {self._catalog!r}>"
 
     async def tell(self, server: str, progress: Progress) -> None:
-        """Keep how far the sign-in at a server has come, in place of what was kept of the last one."""
+        """Store the progress of the sign-in at a server, in place of that of the last one."""
         await self._keep(_PROGRESS, server, msgspec.json.encode(progress))
 
     async def find(self, server: str) -> Progress | None:
-        """How far the last sign-in at a server has come; None where none is known."""
+        """Return the progress of the last sign-in at a server; None where none is known."""
         kept = await self._find(_PROGRESS, server)
         return None if kept is None else msgspec.json.decode(kept, type=Progress)
 

@@ -96,7 +96,8 @@ def _require_depth(value: Any) -> None:
     """Raises RecursionError where a value is nested deeper than `_DEEPEST`."""
     level = [value]
     for _ in range(_DEEPEST):
-        containers = [each for each in level if isinstance(each, dict | list | tuple)]
+        # Each once, though it may stand in many places: lists of the same lists twice would double at each level.
+        containers = {id(each): each for each in level if isinstance(each, dict | list | tuple)}.values()
         if not containers:
             return
         level = [inner for each in containers for inner in (each.values() if isinstance(each, dict) else each)]

@@ -130,7 +130,7 @@ class TaskHandlers:
         return record
 
     def _view(self, path: str, who: Principal) -> CatalogView | None:
-        """What is seen at a path; at the address of a toolset, which is no view, what is seen at `/mcp`."""
+        """The view at a path; at the address of a toolset, which is no view, that at `/mcp`."""
         return self._views.at("" if path.startswith(_TOOLSET) else path, who.reach)
 
     @asynccontextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.errors import QuarantinedError
+from smart_mcp_proxy.errors import CatalogError, ConflictError, QuarantinedError
 from smart_mcp_proxy.gateway.admin import server_sign_ins
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
 from smart_mcp_proxy.servers import ServerConfig
@@ -28,10 +28,41 @@ class Asking:
         await browser.ask(f"https://provider.example/{len(self.asked)}", "state")
 
 
-def of(asking: Asking, url: str = "https://web.example/mcp", *, quarantined: bool = False) -> ServerSignIns:
+class LostProgress:
+    """A store that cannot be used."""
+
+    holder = "this"
+
+    async def find(self, *_: Any) -> None:
+        """Fails."""
+        raise CatalogError("The database is lost.")
+
+    tell = leave = left = find
+
+
+def of(
+    asking: Asking, url: str = "https://web.example/mcp", *, quarantined: bool = False, progress: Any = None
+) -> ServerSignIns:
     """Sign-ins at a server `web`."""
     servers = {"web": ServerConfig(name="web", transport="http", url=url, oauth={}, quarantined=quarantined)}
-    return ServerSignIns(asking, lambda: servers, {}, lambda: None)  # type: ignore[arg-type]
+    return ServerSignIns(asking, lambda: servers, {}, lambda: None, progress)  # type: ignore[arg-type]
+
+
+async def test_a_sign_in_goes_on_without_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is shown and finished by the process that began it."""
+    monkeypatch.setattr(server_sign_ins, "_LOOK_S", 0.0)
+    sign_ins = of(Asking(), progress=LostProgress())
+    assert (await sign_ins.of("web")).state == "none"
+    async with asyncio.timeout(LIMIT_S):
+        begun = await sign_ins.begin("web")
+        assert begun.state == "waiting" and await sign_ins.of("web") == begun
+        with pytest.raises(ConflictError):
+            await sign_ins.take("web", "http://127.0.0.1:1/callback?code=x&state=y")
+        await sign_ins.take("web", "http://127.0.0.1:1/callback?code=x&state=state")
+        while (await sign_ins.of("web")).state == "waiting":
+            await asyncio.sleep(0)
+        assert (await sign_ins.of("web")).state == "done"
+    await sign_ins.close()
 
 
 async def test_a_sign_in_that_is_begun_twice_at_once_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
