@@ -2,7 +2,6 @@
 
 from smart_mcp_proxy.catalog.catalog import Catalog
 from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
-from smart_mcp_proxy.catalog.layered import Layered
 from smart_mcp_proxy.catalog.opening import open_catalog
 from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
@@ -52,7 +51,6 @@ __all__ = [
     "FiguresQuery",
     "Grouping",
     "Instance",
-    "Layered",
     "Lesson",
     "SealedValue",
     "Snapshot",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
-from smart_mcp_proxy.catalog.layered import Layered
+from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld
 
 __all__ = ["Diff", "Snapshot"]

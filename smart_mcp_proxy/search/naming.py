@@ -1,6 +1,7 @@
 """Tools by name: exact names inside a query, and the nearest names to one that does not exist."""
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -81,7 +82,7 @@ class _Letters:
 
     def changed(self, gone: Collection[int], new: Collection[Document]) -> "_Letters":
         """The table without `gone`, with `new`: columns at the end fill the gaps."""
-        leaves = np.isin(self.ids, np.fromiter(gone, np.int64, len(gone)))
+        leaves = np.isin(self.ids, np.fromiter(gone, np.int64, len(gone)), kind="sort")  # mostly few, or none
         kept = len(leaves) - np.count_nonzero(leaves)
         gaps, moved, more = leaves[:kept].nonzero()[0], kept + (~leaves[kept:]).nonzero()[0], _Letters.of(new)
 
@@ -319,18 +320,14 @@ def _regrouped(
     ids_of: Mapping[str, frozenset[int]], gone: Iterable[Document], new: Iterable[Document]
 ) -> dict[str, frozenset[int]]:
     """Ids by server after a change; a server without a tool is not in it."""
-    changed: dict[str, set[int]] = {}
-    for documents, change in ((gone, set.discard), (new, set.add)):
+    regrouped = dict(ids_of)
+    for documents, changed in ((gone, frozenset[int].difference), (new, frozenset[int].union)):
+        its_ids = defaultdict[str, set[int]](set)
         for document in documents:
-            server = document.server
-            if (ids := changed.get(server)) is None:
-                ids = changed[server] = set(ids_of.get(server, ()))
-            change(ids, document.id)
-    regrouped = {**ids_of, **{server: frozenset(ids) for server, ids in changed.items()}}
-    for server, left in changed.items():
-        if not left:
-            del regrouped[server]
-    return regrouped
+            its_ids[document.server].add(document.id)
+        for server, ids in its_ids.items():  # each at once: a server may have thousands
+            regrouped[server] = changed(regrouped.get(server, frozenset()), ids)
+    return {server: ids for server, ids in regrouped.items() if ids}
 
 
 def _spaced(text: str) -> str:

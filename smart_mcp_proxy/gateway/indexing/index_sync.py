@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import Catalog, Diff, Layered, Snapshot
+from smart_mcp_proxy.catalog import Catalog, Diff, Snapshot
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.indexing.documents import document_of
 from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, opened, save
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.io.memory import give_back
+from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, fit_of
 from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
@@ -24,7 +25,6 @@ from smart_mcp_proxy.search.engines.postings import (
     place,
     servers_in,
     unpacked,
-    without,
     written,
 )
 from smart_mcp_proxy.search.engines.top import best_rows, top_rows
@@ -119,8 +119,8 @@ class _State:
         naming: By the term of a literal, whether it names a tool or server; another one.
     """
 
-    documents: dict[int, Document]
-    row_of: dict[int, int]
+    documents: Layered[int, Document]
+    row_of: Layered[int, int]
     ids: NDArray[np.int64]
     ties: NDArray[np.int64]
     postings: dict[str, Postings]
@@ -247,7 +247,7 @@ class Bm25fEngine:
 
     def __init__(self) -> None:
         none = np.empty(0, np.int64)
-        self._state = state = _State({}, {}, none, none, {}, Vocabulary({}), np.empty(0, np.int32), 0)
+        self._state = state = _State(Layered(), Layered(), none, none, {}, Vocabulary({}), np.empty(0, np.int32), 0)
         self._last = _Ranked(state, "", None, state.score(""), 0, none)
         self._server_numbers: dict[str, int] = {}
         self._writing = threading.Lock()
@@ -264,12 +264,12 @@ class Bm25fEngine:
         with self._writing:
             old = self._state
             gone = {id for id in (*removed, *new) if id in old.documents}
-            documents, row_of = without(old.documents, gone) | new, without(old.row_of, gone)
-            ids = place(old.ids, row_of, [old.row_of[id] for id in gone], list(new))
-            postings = old.postings.copy()
-            touched = drop(postings, [old.documents[id] for id in gone], [old.row_of[id] for id in gone])
-            touched |= append(postings, new.values(), row_of)
-            rows = [row_of[id] for id in new]
+            freed, postings = [old.row_of[id] for id in gone], old.postings.copy()
+            ids, placed = place(old.ids, freed, list(new))
+            documents, row_of = old.documents.changed(new, gone), old.row_of.changed(placed, gone)
+            touched = drop(postings, [old.documents[id] for id in gone], freed, len(old.ids))
+            touched |= append(postings, new.values(), placed)
+            rows = list(placed.values())
             server_of = written(old.server_of, len(ids), rows, map(self._server_number, new.values()))
             ties = written(old.ties, len(ids), rows, map(tie_of, new.values()))
             vocabulary = old.vocabulary.changed(postings, touched)
@@ -286,12 +286,12 @@ class Bm25fEngine:
         """Make documents searchable again, in place of all that were."""
         with self._writing:
             postings = unpacked(arrays, ids >= 0)
-            row_of = {id: row for row, id in enumerate(ids.tolist()) if id >= 0}
-            rows, held = list(row_of.values()), [documents[id] for id in row_of]
+            row_of = Layered({id: row for row, id in enumerate(ids.tolist()) if id >= 0})
+            rows, held, known = list(row_of.values()), [documents[id] for id in row_of], Vocabulary(postings)
             server_of = written(np.empty(0, np.int32), len(ids), rows, map(self._server_number, held))
             ties = written(np.empty(0, np.int64), len(ids), rows, map(tie_of, held))
             servers = servers_in(server_of, ids)
-            self._state = _State(documents, row_of, ids, ties, postings, Vocabulary(postings), server_of, servers)
+            self._state = _State(Layered(documents), row_of, ids, ties, postings, known, server_of, servers)
 
     def _server_number(self, document: Document) -> int:
         return self._server_numbers.setdefault(document.server, len(self._server_numbers))

@@ -11,9 +11,8 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.fields import impacts
 
-__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "servers_in", "unpacked", "without", "written"]
+__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "servers_in", "unpacked", "written"]
 
-T = TypeVar("T")
 Number = TypeVar("Number", np.int32, np.int64)
 
 
@@ -38,26 +37,15 @@ def in_both(a: Postings, b: Postings) -> Postings:
     return Postings(rows, np.minimum(a.impacts[at_a], b.impacts[at_b]))
 
 
-def without(mapping: dict[int, T], gone: Iterable[int]) -> dict[int, T]:
-    """The mapping without some of its keys: copied whole, for a fraction of a look at each."""
-    kept = mapping.copy()  # `dict(mapping)` looks at each once a key has left it
-    for id in gone:
-        del kept[id]
-    return kept
-
-
-def place(
-    ids: NDArray[np.int64], row_of: dict[int, int], freed: Sequence[int], new: Sequence[int]
-) -> NDArray[np.int64]:
-    """Gives every new id a row, free ones first; extends `row_of` and returns the next `ids`."""
+def place(ids: NDArray[np.int64], freed: Sequence[int], new: Sequence[int]) -> tuple[NDArray[np.int64], dict[int, int]]:
+    """Give every new id a row, free ones first: the next `ids`, and the rows."""
     ids = ids.copy()
     ids[freed] = -1
     free = np.flatnonzero(ids < 0)[: len(new)].tolist()
     rows = free + list(range(len(ids), len(ids) + len(new) - len(free)))
     ids = np.concatenate((ids, np.full(len(new) - len(free), -1, np.int64)))
     ids[rows] = new
-    row_of.update(zip(new, rows, strict=True))
-    return ids
+    return ids, dict(zip(new, rows, strict=True))
 
 
 def written(column: NDArray[Number], size: int, rows: Sequence[int], values: Iterable[int]) -> NDArray[Number]:
@@ -73,12 +61,16 @@ def servers_in(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
     return int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
 
 
-def drop(postings: dict[str, Postings], documents: Sequence[Document], rows: Sequence[int]) -> dict[str, None]:
-    """Takes the rows of `documents` out of the postings of their terms; returns these."""
+def drop(
+    postings: dict[str, Postings], documents: Sequence[Document], rows: Sequence[int], size: int
+) -> dict[str, None]:
+    """Take the rows of `documents`, of `size` that there are, out of the postings of their terms; returns these."""
     terms = dict.fromkeys(term for document in documents for term in impacts(document))
+    is_kept = np.ones(size, np.bool_)
+    is_kept[rows] = False
     for term in terms:
         old = postings[term]
-        keep = ~np.isin(old.rows, rows)
+        keep = is_kept[old.rows]
         if keep.any():
             postings[term] = Postings(old.rows[keep], old.impacts[keep])
         else:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.catalog.layered import Layered
+from smart_mcp_proxy.layered import Layered
 
 keys = st.integers(0, 40)
 steps = st.lists(st.tuples(st.dictionaries(keys, st.integers()), st.lists(keys, max_size=9)), max_size=12)
