@@ -109,6 +109,7 @@ def test_a_wrong_name_is_1_and_says_what_was_meant(project: Path, run: Run) -> N
         assert done.next_command == "mcpproxy server list"
 
 
+@pytest.mark.long  # starts programs, a second of it
 def test_a_call_sends_typed_values_and_prints_the_result(project: Path, run: Run) -> None:
     """key=value, --input-json and stdin all reach the tool."""
     done = run("call", "clock:add_duration", "time=2026-01-01T00:00:00", "days=1")
@@ -371,6 +372,7 @@ def test_a_dead_socket_is_removed_and_passed_over(running: Path, run: Run) -> No
     assert not dead.exists()
 
 
+@pytest.mark.long  # starts programs, a second of it
 def test_a_running_gateway_answers_without_loading_one(running: Path, home: Path) -> None:
     """The command that asks it imports neither fastmcp nor the catalog."""
     program = (
@@ -384,6 +386,7 @@ def test_a_running_gateway_answers_without_loading_one(running: Path, home: Path
     assert done.stderr.endswith("[]\n")
 
 
+@pytest.mark.long  # starts programs, a second of it
 def test_the_overview_shows_config_running_gateways_and_next_steps(running: Path, project: Path, run: Run) -> None:
     """On a terminal `mcpproxy` alone prints what there is; nothing is created by looking."""
     alone = run(at_terminal=True)
