@@ -53,7 +53,7 @@ def test_a_missing_server_file_is_2_if_it_was_named(home: Path, run: Run) -> Non
     done = run("search", "x")
     assert done.status == 2
     assert "No server file" in done.err
-    assert done.next_command == "mcpproxy demo"
+    assert done.next_command == "mcpproxy init"
 
 
 def test_a_data_directory_that_is_a_file_is_2(project: Path, run: Run) -> None:
@@ -238,7 +238,7 @@ def test_config_path_is_the_file_in_use(project: Path, run: Run) -> None:
     assert run("config", "path", "--json").json == {"path": str(project / "mcp_config.json")}
     (project / "mcp_config.json").unlink()
     done = run("config", "path")
-    assert (done.status, done.out, done.next_command) == (1, "", "mcpproxy demo")
+    assert (done.status, done.out, done.next_command) == (1, "", "mcpproxy init")
     done = run("config", "path", "--json", CONFIG_JSON="{}")
     assert (done.status, done.json) == (1, {"path": None})
 

@@ -236,7 +236,7 @@ async def read_config(settings: Settings) -> ServerFile:
     if not file.servers:
         problem = file.problems[0]
         error = ConfigError(problem.message, hint=problem.hint)
-        error.add_note("mcpproxy demo")
+        error.add_note("mcpproxy init")
         raise error
     for problem in file.problems:
         warn(str(problem))
