@@ -10,8 +10,6 @@ import pytest
 from cli_runs import PROGRAM, Done, Run, environment, run_process, some_servers
 from full_disks import full_disk
 
-from smart_mcp_proxy.cli.commands.operate.doctor_checks import _server
-
 BAD_FILES = {
     "empty": "",
     "not json": "{",
@@ -159,7 +157,8 @@ def test_servers_that_cannot_start_are_listed_with_what_to_do(home: Path, run: R
     assert "NOT_SET_HERE" in table
     done = run("call", "gone:anything")
     assert done.status == 1
-    assert "'gone' is not ready (error)" in done.err
+    assert done.err.count("'gone' is not ready (error)") == 1 and "Install it, or give its full path." in done.err
+    assert "No server can be used" in run("search", "x", "--json").json["hint"]
     assert "not found on PATH" in run("server", "logs", "gone").err
 
 
@@ -265,17 +264,6 @@ def test_doctor_names_packages_that_the_settings_need(project: Path, run: Run) -
     assert done.status == 1 and "Nothing fails" not in done.out + done.err
     assert any(line.split()[:2] == ["packages", "fail"] for line in done.out.splitlines())
     assert "sentence-transformers" in done.out
-
-
-@pytest.mark.parametrize("is_found", [False, True])
-def test_doctor_says_what_to_install_only_where_it_was_not_found(is_found: bool) -> None:
-    """Who started the server may have another PATH than the shell of whoever asks."""
-    found = "Server 'x': command 'uvx' not found on PATH."
-    error = "Server 'x' ended with exit code 2." if is_found else found
-    server = {"name": "x", "state": "error", "error": error, "hint": "See its log.", "breaker": "closed", "tools": 0}
-    assert _server(server, "uvx").hint == (
-        "See its log." if is_found else "Install uv, which brings uvx: pip install uv"
-    )
 
 
 def test_doctor_names_a_pin_that_no_tool_has(project: Path, run: Run) -> None:
