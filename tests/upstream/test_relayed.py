@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import pytest
@@ -47,7 +47,7 @@ class Never(random.Random):
 
 
 class Side:
-    """One worker with its server.
+    """One worker with its server, ended when it is left.
 
     Attributes:
         states: That the server has been in.
@@ -58,15 +58,23 @@ class Side:
         self.states: list[State] = []
         self.worker = worker
         self.listeners: list[Callable[[ServerStatus], None]] = [lambda status: self.states.append(status.state)]
+        self._dialer = Connector(worker=worker, **options)
         self.upstream = Upstream(
             config,
             environ=dict(os.environ),
             on_change=self._changed,
             on_tools_changed=lambda name: None,
-            open_session=Connector(worker=worker, **options),
+            open_session=self._dialer,
             start_gate=asyncio.Semaphore(4),
             rng=rng,
         )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.upstream.stop()
+        await self._dialer.__aexit__(*exc_info)
 
     def _changed(self, status: ServerStatus) -> None:
         for listener in self.listeners:
@@ -111,12 +119,13 @@ async def both(config: ServerConfig | None = None, **options: Any) -> AsyncItera
     """The side that runs the server and the side that uses it, started."""
     async with AsyncExitStack() as stack:
         workers = two_workers(stack)
-        config = config or fake_config()
-        sides = [Side(config, worker, rng(), **options) for worker, rng in zip(workers, (Soon, Never), strict=True)]
+        sides = [
+            await stack.enter_async_context(Side(config or fake_config(), worker, rng(), **options))
+            for worker, rng in zip(workers, (Soon, Never), strict=True)
+        ]
         keeper = sides[0].keeps()
         for side in sides:
             await side.upstream.start()
-            stack.push_async_callback(side.upstream.stop)
         yield sides[0], sides[1], keeper
 
 
@@ -151,8 +160,8 @@ async def test_a_server_is_had_again_from_the_worker_in_the_place_of_its_keeper(
     """Which is asked while it starts."""
     async with AsyncExitStack() as stack:
         workers = two_workers(stack)
-        own, user = Side(fake_config(), workers[0], Soon()), Side(fake_config(), workers[1], Never())
-        stack.push_async_callback(user.upstream.stop)
+        user = await stack.enter_async_context(Side(fake_config(), workers[1], Never()))
+        own = await stack.enter_async_context(Side(fake_config(), workers[0], Soon()))
         keeper = own.keeps()
         for side in (own, user):
             await side.upstream.start()
@@ -163,8 +172,7 @@ async def test_a_server_is_had_again_from_the_worker_in_the_place_of_its_keeper(
         with anyio.fail_after(LIMIT_S):
             while user.upstream.status.state is not State.CONNECTING:
                 await asyncio.sleep(0.01)
-        later = Side(fake_config(), workers[0], Soon())
-        stack.push_async_callback(later.upstream.stop)
+        later = await stack.enter_async_context(Side(fake_config(), workers[0], Soon()))
         later.keeps()
         await later.upstream.start()
         await user.ready(2)
@@ -175,7 +183,7 @@ async def test_a_worker_that_ends_without_a_word_is_asked_again() -> None:
     """The one in its place has the next letter."""
     async with AsyncExitStack() as stack:
         workers = two_workers(stack)
-        user = Side(fake_config(), workers[1], Never())
+        user = await stack.enter_async_context(Side(fake_config(), workers[1], Never()))
         taken: list[bytes] = []
 
         def drop(words: bytes, handed: socket.socket) -> None:
@@ -184,15 +192,13 @@ async def test_a_worker_that_ends_without_a_word_is_asked_again() -> None:
 
         workers[0].listen(b"s", drop)
         await user.upstream.start()
-        stack.push_async_callback(user.upstream.stop)
         with anyio.fail_after(LIMIT_S):
             while len(taken) < 2:
                 await asyncio.sleep(0.01)
         assert user.states == [State.CONNECTING]
-        own = Side(fake_config(), workers[0], Soon())
+        own = await stack.enter_async_context(Side(fake_config(), workers[0], Soon()))
         own.keeps()
         await own.upstream.start()
-        stack.push_async_callback(own.upstream.stop)
         await user.ready()
 
 
@@ -303,7 +309,7 @@ async def test_lines_and_restarts_come_from_the_worker_that_runs_the_server() ->
                 environ=dict(os.environ),
                 on_change=lambda status, number=number: seen[number].append(status.state),  # type: ignore[misc]
                 on_tools_changed=lambda name: None,
-                open_session=Connector(worker=worker),
+                open_session=await stack.enter_async_context(Connector(worker=worker)),
                 worker=worker,
             )
             fleets.append(fleet)
