@@ -17,11 +17,12 @@ from upstream_fakes import fake_config
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.extensions import TASKS
+from smart_mcp_proxy.io.lines import open_lines
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, Upstream
-from smart_mcp_proxy.upstream.relayed import Failure
+from smart_mcp_proxy.upstream.relayed import SERVER, Failure
 from smart_mcp_proxy.upstream.stdio import stdio
 
 pytestmark = pytest.mark.anyio
@@ -341,6 +342,23 @@ async def test_no_child_inherits_what_another_worker_hands_over() -> None:
             workers[1].send(workers[0].number, b"x", b"", theirs.fileno())
         with anyio.fail_after(LIMIT_S), await taken.get() as handed:
             assert not os.get_inheritable(handed.fileno())
+
+
+async def test_a_refusal_whose_task_is_cancelled_closes_its_connection() -> None:
+    """As where the worker ends: the other one asks anew."""
+    async with AsyncExitStack() as stack:
+        workers = two_workers(stack)
+        Keeper({}, workers[0])
+        ours, theirs = socket.socketpair()
+        with theirs:
+            workers[1].send(workers[0].number, SERVER, b"fake", theirs.fileno())
+        reader, sink = await open_lines(ours, 1 << 16)
+        stack.callback(sink.close)
+        with anyio.fail_after(LIMIT_S):
+            assert b"not configured" in await reader.readline()
+            (relay,) = (task for task in asyncio.all_tasks() if task.get_name() == "relay")
+            relay.cancel()
+            assert await reader.read() == b""
 
 
 def test_words_of_a_server_stay_marked_as_such() -> None:
