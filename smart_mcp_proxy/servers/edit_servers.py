@@ -328,7 +328,9 @@ def _check_name(name: str, entries: Mapping[str, Any]) -> None:
     """
     if name in entries:
         raise ConflictError(
-            f"Server {name!r} is configured already.", hint="Change it with patch.", code="server_exists"
+            f"Server {name!r} is configured already.",
+            hint=f"Change it with: mcpproxy server patch {shell_word(name)}",
+            code="server_exists",
         )
     if not SERVER_NAME.fullmatch(name) or ".." in name or "__" in name or name.endswith((" ", "/")):
         raise RequestError(

@@ -32,7 +32,10 @@ FILE_LIMIT_BYTES = 50 * 1024 * 1024
 
 _INLINE_SOURCE = "MCPPROXY_CONFIG_JSON"
 _TOP_LEVEL = frozenset({*SECTIONS, "profiles", "$schema"})
-_EXAMPLE = 'Add one: {"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}'
+_EXAMPLE = (
+    "Take over the servers of your MCP clients with mcpproxy init, or write a file: "
+    '{"mcpServers": {"time": {"command": "uvx", "args": ["mcp-server-time"]}}}'
+)
 
 _RESTRICTING: Mapping[str, tuple[bool, str]] = {
     "read_only_mode": (True, "MCPPROXY_READ_ONLY=true"),

@@ -12,7 +12,6 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
 from smart_mcp_proxy.upstream.protocol.session import OpenSession
 from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, runs_elsewhere
@@ -52,8 +51,8 @@ class Fleet:
         environ: Mapping[str, str],
         on_change: OnChange,
         on_tools_changed: OnToolsChanged,
+        open_session: OpenSession,
         start_parallel: int = _START_PARALLEL,
-        open_session: OpenSession | None = None,
         on_contents_changed: OnToolsChanged = lambda name: None,
         on_resource_updated: OnResourceUpdated = lambda name, uri: None,
         worker: Worker = ALONE,
@@ -65,7 +64,7 @@ class Fleet:
         self._on_contents_changed = on_contents_changed
         self._on_resource_updated = on_resource_updated
         self._lineage = Lineage(environ)
-        self._open_session: OpenSession = partial(self._lineage.open, open_session or Connector())
+        self._open_session: OpenSession = partial(self._lineage.open, open_session)
         self._start_gate = asyncio.Semaphore(start_parallel)
         self._upstreams: dict[str, Upstream] = {}
         self.upstreams: Mapping[str, Upstream] = self._upstreams

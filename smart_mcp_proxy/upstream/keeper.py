@@ -115,6 +115,12 @@ class Keeper:
 
     async def _serve(self, name: str, handed: socket.socket) -> None:
         reader, sink = await open_lines(handed, _CHUNK_BYTES)
+        try:
+            await self._served(name, reader, sink)
+        finally:
+            sink.close()
+
+    async def _served(self, name: str, reader: OfferingReader, sink: LineSink) -> None:
         upstream = self._upstreams.get(name)
         head = await _head_of(name, upstream)
         sink.write(msgspec.json.encode(head) + b"\n")
@@ -122,7 +128,6 @@ class Keeper:
             self._refused[name].add(sink)
             await _end_of(reader)
             self._refused[name].discard(sink)
-            sink.close()
             return
         user = _User(upstream, head.failure_code, sink)
         self._users[name].add(user)

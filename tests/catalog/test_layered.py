@@ -11,6 +11,7 @@ steps = st.lists(st.tuples(st.dictionaries(keys, st.integers()), st.lists(keys, 
 
 
 @given(steps)
+@pytest.mark.long  # many generated examples
 def test_every_version_equals_a_dict_that_went_the_same_way(
     given_steps: list[tuple[dict[int, int], list[int]]],
 ) -> None:

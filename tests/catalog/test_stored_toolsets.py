@@ -36,6 +36,7 @@ async def test_a_toolset_is_found_by_its_handle_in_every_process(store: Any) -> 
         assert await found(other, "ab") is None
 
 
+@pytest.mark.long  # half a second of work and more
 async def test_the_oldest_of_a_principal_leave_first(store: Any) -> None:
     """Each has room for 256; nobody's pushes out another's."""
     async with store.opened() as catalog:

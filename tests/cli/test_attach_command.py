@@ -11,6 +11,9 @@ from typing import Any, ClassVar
 import pytest
 from cli_runs import PROGRAM, Run, environment, run_process
 
+# Marked long: each starts the command as a process.
+pytestmark = pytest.mark.long
+
 MODERN = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},

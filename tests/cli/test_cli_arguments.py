@@ -100,6 +100,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.text(), json_values, max_size=4))
+@pytest.mark.long  # many generated examples
 def test_any_json_object_is_read_as_it_is(value: dict[str, Any]) -> None:
     """--input-json changes nothing."""
     assert parse_json_object(json.dumps(value)) == value

@@ -10,8 +10,6 @@ import pytest
 from cli_runs import PROGRAM, Done, Run, environment, run_process, some_servers
 from full_disks import full_disk
 
-from smart_mcp_proxy.cli.commands.operate.doctor_checks import _server
-
 BAD_FILES = {
     "empty": "",
     "not json": "{",
@@ -53,7 +51,7 @@ def test_a_missing_server_file_is_2_if_it_was_named(home: Path, run: Run) -> Non
     done = run("search", "x")
     assert done.status == 2
     assert "No server file" in done.err
-    assert done.next_command == "mcpproxy demo"
+    assert done.next_command == "mcpproxy init"
 
 
 def test_a_data_directory_that_is_a_file_is_2(project: Path, run: Run) -> None:
@@ -109,6 +107,7 @@ def test_a_wrong_name_is_1_and_says_what_was_meant(project: Path, run: Run) -> N
         assert done.next_command == "mcpproxy server list"
 
 
+@pytest.mark.long  # starts programs, a second of it
 def test_a_call_sends_typed_values_and_prints_the_result(project: Path, run: Run) -> None:
     """key=value, --input-json and stdin all reach the tool."""
     done = run("call", "clock:add_duration", "time=2026-01-01T00:00:00", "days=1")
@@ -158,7 +157,8 @@ def test_servers_that_cannot_start_are_listed_with_what_to_do(home: Path, run: R
     assert "NOT_SET_HERE" in table
     done = run("call", "gone:anything")
     assert done.status == 1
-    assert "'gone' is not ready (error)" in done.err
+    assert done.err.count("'gone' is not ready (error)") == 1 and "Install it, or give its full path." in done.err
+    assert "No server can be used" in run("search", "x", "--json").json["hint"]
     assert "not found on PATH" in run("server", "logs", "gone").err
 
 
@@ -237,7 +237,7 @@ def test_config_path_is_the_file_in_use(project: Path, run: Run) -> None:
     assert run("config", "path", "--json").json == {"path": str(project / "mcp_config.json")}
     (project / "mcp_config.json").unlink()
     done = run("config", "path")
-    assert (done.status, done.out, done.next_command) == (1, "", "mcpproxy demo")
+    assert (done.status, done.out, done.next_command) == (1, "", "mcpproxy init")
     done = run("config", "path", "--json", CONFIG_JSON="{}")
     assert (done.status, done.json) == (1, {"path": None})
 
@@ -264,17 +264,6 @@ def test_doctor_names_packages_that_the_settings_need(project: Path, run: Run) -
     assert done.status == 1 and "Nothing fails" not in done.out + done.err
     assert any(line.split()[:2] == ["packages", "fail"] for line in done.out.splitlines())
     assert "sentence-transformers" in done.out
-
-
-@pytest.mark.parametrize("is_found", [False, True])
-def test_doctor_says_what_to_install_only_where_it_was_not_found(is_found: bool) -> None:
-    """Who started the server may have another PATH than the shell of whoever asks."""
-    found = "Server 'x': command 'uvx' not found on PATH."
-    error = "Server 'x' ended with exit code 2." if is_found else found
-    server = {"name": "x", "state": "error", "error": error, "hint": "See its log.", "breaker": "closed", "tools": 0}
-    assert _server(server, "uvx").hint == (
-        "See its log." if is_found else "Install uv, which brings uvx: pip install uv"
-    )
 
 
 def test_doctor_names_a_pin_that_no_tool_has(project: Path, run: Run) -> None:
@@ -371,6 +360,7 @@ def test_a_dead_socket_is_removed_and_passed_over(running: Path, run: Run) -> No
     assert not dead.exists()
 
 
+@pytest.mark.long  # starts programs, a second of it
 def test_a_running_gateway_answers_without_loading_one(running: Path, home: Path) -> None:
     """The command that asks it imports neither fastmcp nor the catalog."""
     program = (
@@ -384,6 +374,7 @@ def test_a_running_gateway_answers_without_loading_one(running: Path, home: Path
     assert done.stderr.endswith("[]\n")
 
 
+@pytest.mark.long  # starts programs, a second of it
 def test_the_overview_shows_config_running_gateways_and_next_steps(running: Path, project: Path, run: Run) -> None:
     """On a terminal `mcpproxy` alone prints what there is; nothing is created by looking."""
     alone = run(at_terminal=True)

@@ -47,6 +47,7 @@ def test_a_full_target_is_kept(run: Run, filled: None, url: str) -> None:
     assert run("data", "copy", "--to", url, "--replace").status == 0
 
 
+@pytest.mark.long  # half a second of work and more
 def test_a_backup_comes_back(home: Path, run: Run, filled: None) -> None:
     """What was decided after it is forgotten, and that is said."""
     backup = str(home / "catalog.backup")

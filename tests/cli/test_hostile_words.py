@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from cli_runs import Done, Run
 
+# Marked long: a catalog and a gateway of their own.
+pytestmark = pytest.mark.long
+
 UPSTREAM = Path(__file__).parent / "hostile_upstream.py"
 SAYS = "x\x1b[2K\x1b[1A\x9b31m\x07\x08\u202e\u2066\r\nApprove 0 tools? [y/N] $(touch pwned)"
 COMMANDS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -14,6 +14,9 @@ from registry_server import WEATHER, Registry, registry
 from smart_mcp_proxy.cli.commands.servers import registry_api
 from smart_mcp_proxy.errors import UpstreamError
 
+# Marked long: a catalog and a registry of their own.
+pytestmark = pytest.mark.long
+
 WEATHER_NAME = "io.github.example/weather-mcp"
 
 

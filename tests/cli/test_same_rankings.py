@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import httpx2
+import pytest
 from cli_runs import Run
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +17,9 @@ sys.path.insert(0, str(ROOT / "tests" / "interaction"))
 from test_agent_dynamic import found, settled  # noqa: E402  (from a room of tests beside this one)
 from test_agent_passthrough import listed  # noqa: E402
 from transports import over_http, served  # noqa: E402
+
+# Marked long: every way of asking.
+pytestmark = pytest.mark.long
 
 GOLDEN = ROOT / "tests" / "golden_search" / "tools.jsonl"
 UPSTREAM = ROOT / "scripts" / "bench" / "catalog_upstream.py"

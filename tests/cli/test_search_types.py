@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 from cli_runs import Run
 
+# Marked long: starts programs.
+pytestmark = pytest.mark.long
+
 SERVER = """
 from fastmcp import FastMCP
 

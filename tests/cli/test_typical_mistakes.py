@@ -73,6 +73,8 @@ WORDS = [
     (["activity", "export", "--format", "json"], "jsonl", "mcpproxy activity export --help"),
     (["tool", "lst"], 'Did you mean "list"?', "mcpproxy tool --help"),
     (["search"], "QUERY", "mcpproxy search --help"),
+    (["server", "add", "https://h.example/mcp"], "add NAME --url https://h.example/mcp", "mcpproxy server add --help"),
+    (["--http", "--port", "0"], "Did you mean 'serve --http --port 0'?", "mcpproxy serve --http --port 0"),
     (["server", "add", "x", "https://h.example/mcp"], "is an address", "mcpproxy server add --help"),
     (["server", "add", "x", "--url", "https://h.example", "--header", "Bearer abc"], "is not a header", ""),
     (["server", "add", "x", "--output", "json", "--", "y"], "no option '--output'", "mcpproxy server add --help"),

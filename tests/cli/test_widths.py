@@ -136,6 +136,7 @@ def command_in(line: str) -> list[str] | None:
     return shlex.split(found[1]) if found else None
 
 
+@pytest.mark.long  # half a second of work and more
 def test_every_example_of_every_help_page_fits_or_is_a_command_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -297,6 +297,7 @@ async def test_transparent_mode_costs_one_call_of_the_tool(method: str, argument
 
 
 @pytest.mark.seed("discovery")
+@pytest.mark.long  # starts programs, a second of it
 async def test_the_tool_is_found_by_name_by_description_and_by_trying(older: ProxyClient) -> None:
     """A tool that only looks like one is passed over; a server without one has none."""
     older.proxy_tool_name = "proxy"

@@ -50,6 +50,7 @@ def test_haproxy_accepts_the_clusters_configuration() -> None:
     assert [line for line in warnings if "could not resolve address 'mcpproxy-pods'" not in line] == []
 
 
+@pytest.mark.long  # starts programs, a second of it
 def test_the_compose_file_keeps_to_its_schema(tmp_path: Path) -> None:
     """And one with a word that compose does not know does not."""
     if importlib.util.find_spec("check_jsonschema") is None:

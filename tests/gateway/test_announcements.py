@@ -122,6 +122,7 @@ steps = st.one_of(
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(steps, max_size=12))
+@pytest.mark.long  # many generated examples
 def test_a_client_is_told_exactly_when_its_list_is_another_one(taken: list[Step]) -> None:
     """Whatever changes it: searches, evictions, the server, the configuration; and however the clock jumps."""
 

@@ -18,6 +18,7 @@ from smart_mcp_proxy.settings import Settings
 pytestmark = pytest.mark.anyio
 
 
+@pytest.mark.long  # half a second of work and more
 async def test_a_locked_catalog_does_not_end_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

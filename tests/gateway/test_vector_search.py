@@ -81,6 +81,7 @@ async def test_tools_are_found_by_meaning(data_dir: Path, embedder: str, engine:
     assert (data_dir / "tools.faiss").exists()
 
 
+@pytest.mark.long  # half a second of work and more
 async def test_the_former_model_ranks_until_the_chosen_service_has_embedded_all_tools(data_dir: Path) -> None:
     """Also while that refuses the key; every answer says which, and why."""
     async with opened(data_dir, embedder="HF") as gateway:

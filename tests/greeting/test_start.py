@@ -265,6 +265,7 @@ async def test_a_killed_child_loses_nothing(tmp_path: Path) -> None:
         assert answers[2]["result"]["structuredContent"]["total"] == 0
 
 
+@pytest.mark.long  # starts programs, a second of it
 async def test_a_start_that_fails_says_so_to_who_waits(tmp_path: Path) -> None:
     """With the status and the message that it has without a client."""
     (tmp_path / "data").write_text("a file")

@@ -241,7 +241,7 @@ async def events_of(reply: httpx2.Response) -> AsyncIterator[tuple[str, str]]:
 
 async def wait_covered(agent: Agent) -> None:
     """Returns when the gateway has listed every server, as `retrieve_tools` tells it."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             found = (await agent.call("retrieve_tools", query="lighthouse"))["structuredContent"]
             if not found["not_covered"] and found["tools"] and not any(tool["stale"] for tool in found["tools"]):

@@ -15,7 +15,8 @@ from transports import CHANNELS, agent_at, in_memory, over_http, served, settled
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 
-pytestmark = pytest.mark.anyio
+# Marked long: gateways and servers of their own, most of them processes.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 ERAS = ("handshake", "modern")
 CSP = {"csp": {"connectDomains": ["https://a.example"], "frameDomains": []}, "permissions": {"camera": {}}}

@@ -417,6 +417,7 @@ async def test_interleaved_questions_of_several_clients_never_meet(
 
 
 @pytest.mark.requirement("input-nobody")
+@pytest.mark.long  # starts programs, a second of it
 async def test_where_a_question_has_no_place_the_error_says_so(tmp_path: Path) -> None:
     """In a script, in the proxy tool, and over REST: one answer, and nobody there to ask."""
     servers = {"may": asking_server(tmp_path / "ledger", input_requests=True)}

@@ -541,6 +541,7 @@ async def test_a_caller_that_does_not_read_holds_the_server_back(broker: Broker)
 
 
 @pytest.mark.requirement("broker-many")
+@pytest.mark.long  # half a second of work and more
 async def test_many_short_streams_and_long_ones_leave_nothing(tmp_path: Path) -> None:
     """50 at once, while five stay open."""
     await run_streams(tmp_path, short=50, long=5)

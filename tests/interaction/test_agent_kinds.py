@@ -150,6 +150,7 @@ async def test_a_principal_finds_what_its_token_and_its_profile_reach(era: Any, 
 
 
 @pytest.mark.requirement("search-kinds")
+@pytest.mark.long  # half a second of work and more
 async def test_only_tools_are_registered_where_found_tools_are(tmp_path: Path) -> None:
     """In the pool of a session; prompts and resources stay in their own lists."""
     write(tmp_path / "listed", **LISTED)

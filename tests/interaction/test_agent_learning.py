@@ -13,7 +13,8 @@ from smart_mcp_proxy.catalog import Example
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import ToolKey
 
-pytestmark = pytest.mark.anyio
+# Marked long: a gateway of their own.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 QUESTION = "paint the lighthouse garishly"
 PAINT = ToolKey("new", "paint")

@@ -242,6 +242,7 @@ async def test_settings_and_bad_requests_are_refused_with_the_next_step(tmp_path
 
 
 @pytest.mark.requirement("manage-no-spawn")
+@pytest.mark.long  # half a second of work and more
 async def test_no_word_of_an_agent_starts_a_process(world: World, tmp_path: Path) -> None:
     """Every operation and every route, with a program in every field that could take one.
 
@@ -584,6 +585,7 @@ async def test_servers_are_managed_over_rest(world: World) -> None:
 
 
 @pytest.mark.requirement("rest-servers")
+@pytest.mark.long  # half a second of work and more
 async def test_changes_that_come_at_once_are_all_made(world: World) -> None:
     """Fifty patches of one server, by agents and by the operator: none is lost."""
     await asyncio.gather(

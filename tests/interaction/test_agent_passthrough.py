@@ -197,6 +197,7 @@ CHANGED = "notifications/tools/list_changed"
 
 @pytest.mark.requirement("passthrough-changes")
 @pytest.mark.parametrize("channel", CHANNELS, ids="-".join)
+@pytest.mark.long  # half a second of work and more
 async def test_a_change_of_the_servers_list_is_announced_once(channel: tuple[str, Any], tmp_path: Path) -> None:
     """However often the server says so; the next list is the new one."""
     async with at(channel, tmp_path, {"growing": GROWING}, "growing") as agent:

@@ -19,7 +19,8 @@ from transports import CHANNELS, agent_at, in_memory, settled
 
 from smart_mcp_proxy.gateway import Gateway
 
-pytestmark = pytest.mark.anyio
+# Marked long: gateways and servers of their own, most of them processes.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 ERAS = ("handshake", "modern")
 ROOT = "skill://acme/refunds"

@@ -281,6 +281,7 @@ async def test_none_is_made_where_it_is_not_wanted_or_cannot_be_served(ledger: P
 
 
 @pytest.mark.requirement("toolset-none")
+@pytest.mark.long  # half a second of work and more
 async def test_whoever_cannot_be_given_one_is_told_so_when_it_asks(ledger: Path, tmp_path: Path) -> None:
     """Where none are made the parameter is not shown; without an address, as on pipes and over SSE, it is refused."""
     async with at_gateway(tmp_path / "fixed", ledger, routing_type="CALL_TOOL") as (_, _, agent):

@@ -402,6 +402,7 @@ async def test_a_header_that_comes_twice_is_refused(inner: dict[str, Any], name:
         assert reply.json()["error"]["code"] == HEADER
 
 
+@pytest.mark.long  # starts programs, a second of it
 async def test_a_call_before_initialize_is_told_so(tmp_path: Path, inner: dict[str, Any]) -> None:
     """B24: and the handshake can still be made."""
     async with spawned(tmp_path, {}) as process:

@@ -25,7 +25,8 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.web.serve import open_socket
 
-pytestmark = pytest.mark.anyio
+# Marked long: a server that changes all the time.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 FOLLOWING = Path(__file__).parent / "following_upstream.py"
 FLIPPING = Path(__file__).parent / "flipping_upstream.py"

@@ -98,6 +98,7 @@ async def settled_at(before: tuple[int, int]) -> None:
 
 
 @pytest.mark.requirement("sessions-leave-nothing")
+@pytest.mark.long  # half a second of work and more
 async def test_clients_that_come_and_go_leave_nothing_behind(ledger: Path, tmp_path: Path) -> None:
     """No pool, subscription, task or descriptor, over every transport."""
     async with AsyncExitStack() as stack:

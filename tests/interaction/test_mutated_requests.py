@@ -14,7 +14,8 @@ from transports import odd_servers, opened_gateway, over_http, served
 
 from smart_mcp_proxy.telemetry import configure_logging
 
-pytestmark = pytest.mark.anyio
+# Marked long: thousands of requests.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 CALLERS = 16
 PATIENCE_S = 0.2

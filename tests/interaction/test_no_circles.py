@@ -18,7 +18,8 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import load_servers
 
-pytestmark = [pytest.mark.anyio, pytest.mark.requirement("no-circles")]
+# Marked long: several gateways.
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("no-circles"), pytest.mark.long]
 
 LEADS_BACK = "leads back to this gateway"
 NOBODY = {"off": {"command": "none", "disabled": True}}

@@ -164,6 +164,7 @@ async def test_what_is_within_the_reach_is_answered(agents: dict[str, HttpAgent]
 
 
 @ERAS
+@pytest.mark.long  # half a second of work and more
 async def test_both_ways_to_a_call_take_the_same_decision(token_gateway: TokenGateway, era: str) -> None:
     """A member that JSON-RPC does not know makes the fast path hand a message on; the answers are equal."""
     async with plain_client(timeout=20) as client:

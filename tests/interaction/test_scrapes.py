@@ -24,7 +24,8 @@ from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.metrics.endpoint import serving_metrics
 
-pytestmark = pytest.mark.anyio
+# Marked long: a gateway of their own.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 DASHBOARD = Path(__file__).parent.parent.parent / "deploy" / "grafana" / "mcpproxy.json"
 SECRET = "lighthouse-keeper-7781"

@@ -182,6 +182,7 @@ async def test_whoever_looks_for_a_sign_in_is_told_where_without_a_token(base: s
         assert reply.status_code == 401
 
 
+@pytest.mark.long  # half a second of work and more
 async def test_keys_are_asked_for_once(base: str, provider: Provider) -> None:
     """Unknown key ids do not make the gateway ask again and again."""
     async with plain_client() as client:
@@ -238,6 +239,7 @@ async def test_a_key_that_is_replaced_under_its_id_is_noticed(turning: tuple[Tur
     assert issuer.asked == 2
 
 
+@pytest.mark.long  # half a second of work and more
 async def test_bad_signatures_make_nobody_ask_more_often(turning: tuple[Turning, RotatingKeyVerifier]) -> None:
     """Once in the time that is set, whatever comes; tokens that end or are for others cause no request at all."""
     issuer, verifier = turning

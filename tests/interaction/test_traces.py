@@ -30,7 +30,8 @@ from transports import (
 
 from smart_mcp_proxy.gateway.observability.tracing import ID_RANGE, Sampler
 
-pytestmark = pytest.mark.anyio
+# Marked long: an exporter and gateways of their own.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SECRET = "lighthouse-keeper-7781"
 """Stands in an argument, where no span may have it."""

@@ -121,6 +121,7 @@ async def answers(wire: Wire, text: bytes, headers: dict[str, Any] | None = None
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(message=mostly_good, change=st.sampled_from(ENVELOPE_CHANGES), is_ascii=st.booleans(), is_compact=st.booleans())
+@pytest.mark.long  # many generated examples
 async def test_generated_calls_have_one_answer(
     wire: Wire, message: dict[str, Any], change: dict[str, Any], is_ascii: bool, is_compact: bool
 ) -> None:
@@ -171,6 +172,7 @@ def without_place(found: tuple[int, Answer]) -> tuple[int, Any]:
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 @given(request_id=ids, method=methods, place=places, literal=literals, is_twice=st.booleans())
+@pytest.mark.long  # many generated examples
 async def test_texts_that_a_generator_of_values_never_writes_have_one_answer(
     wire: Wire, request_id: str, method: str, place: str, literal: str, is_twice: bool
 ) -> None:

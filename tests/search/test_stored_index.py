@@ -17,6 +17,9 @@ from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
 
+# Marked long: catalogs of thousands of tools.
+pytestmark = pytest.mark.long
+
 GOLDEN = Path(__file__).parent.parent / "golden_search"
 ODD = ("___", "-\n-\t-", "\ud800", "Ünïcode_Größe", "検索する", "best_tool", "x" * 300)
 

@@ -140,6 +140,7 @@ def test_the_rewritten_text_holds_the_new_value_and_every_text_is_its_own_rewrit
 
 
 @given(st.data(), st.dictionaries(KEYS, VALUES, min_size=1, max_size=4), VALUES)
+@pytest.mark.long  # many generated examples
 def test_members_that_are_not_changed_keep_every_letter(data: st.DataObject, old: dict[str, Any], value: Any) -> None:
     """One member is changed, removed or added; the others' own texts are all there, in their order."""
     texts = {key: data.draw(written(inner, is_bare=True)) for key, inner in old.items()}

@@ -234,6 +234,7 @@ ENTRIES = st.dictionaries(
 @settings(max_examples=300)
 @example({"args": "a://?"})
 @given(ENTRIES)
+@pytest.mark.long  # many generated examples
 def test_masking_and_filling_in_is_the_identity_for_any_entry(entry: dict[str, Any]) -> None:
     """Also where entries are odd, or hold what looks like a mask already."""
     assert unmasked(masked(entry), entry) == entry

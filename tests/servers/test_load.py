@@ -75,6 +75,7 @@ def test_comments_trailing_commas_and_a_byte_order_mark_are_accepted(tmp_path: P
         st.none() | st.booleans() | st.text() | st.integers(), lambda v: st.lists(v) | st.dictionaries(st.text(), v)
     )
 )
+@pytest.mark.long  # many generated examples
 def test_comments_and_commas_never_change_what_is_meant(value: object) -> None:
     """Whatever the texts hold, a commented file means what the plain one means."""
     plain = json.dumps({"mcpServers": {"a": {"command": "a", "x": value}}}, ensure_ascii=False)

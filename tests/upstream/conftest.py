@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from upstream_fakes import fake_config
 
+from smart_mcp_proxy.upstream import Connector
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.session import SessionEvent
 from smart_mcp_proxy.upstream.stdio.stdio import StdioSession, open_stdio
@@ -18,6 +19,13 @@ OpenFake = Callable[..., Awaitable[StdioSession]]
 def events() -> list[SessionEvent]:
     """What the session reported."""
     return []
+
+
+@pytest.fixture
+async def dialer() -> AsyncIterator[Connector]:
+    """Opens sessions; its watchdog ends with the test."""
+    async with Connector() as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,6 +96,7 @@ def answers(draw: st.DrawFn) -> bytes:
 
 @given(st.lists(answers(), min_size=2, max_size=6).map(lambda packets: [*packets, *packets]))
 @settings(max_examples=500, deadline=None)
+@pytest.mark.long  # many generated examples
 def test_a_known_head_says_what_it_said(packets: list[bytes]) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:

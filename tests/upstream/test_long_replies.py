@@ -42,6 +42,7 @@ def pieces_of(line: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 @given(st.lists(st.sampled_from(MEMBERS), min_size=1, max_size=5), BLANKS, BLANKS, BLANKS, st.integers(0, 2), CUTS)
 @settings(max_examples=600, deadline=None)
+@pytest.mark.long  # many generated examples
 def test_one_reading_says_what_two_say(
     members: list[tuple[str, Any]], before: str, after: str, last: str, cut: int, cuts: set[int]
 ) -> None:
@@ -132,6 +133,7 @@ ODD = re.compile(r'[^ -~]|\\(?!["\\/nt]|r\\n)')
 
 @given(st.lists(st.sampled_from(PARTS), min_size=1, max_size=8).map("".join), st.integers(0, 40), CUTS)
 @settings(max_examples=600, deadline=None)
+@pytest.mark.long  # many generated examples
 def test_a_clean_text_is_one_that_cleaning_leaves_alone(text: str, blanks: int, cuts: set[int]) -> None:
     """Wherever it is cut, in the middle of an escape too."""
     line = (" " * blanks + text + " " * (40 - blanks)).encode("utf-8", "surrogatepass")
@@ -152,6 +154,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["content", "isError", "_meta", "structuredContent"]), VALUES), CUTS)
 @settings(max_examples=300, deadline=None)
+@pytest.mark.long  # many generated examples
 def test_what_is_left_out_of_long_strings_changes_nothing(result: dict[str, Any], cuts: set[int]) -> None:
     """Members and the beginnings of their values are the same, in however many pieces the text comes."""
     text = json.dumps(result, separators=(",", ":")).encode()

@@ -18,7 +18,6 @@ from upstream_fakes import served
 from smart_mcp_proxy.errors import RequestError, UpstreamAuthError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import Progress
 from smart_mcp_proxy.servers import Limits, ServerConfig
-from smart_mcp_proxy.upstream import Connector
 from smart_mcp_proxy.upstream.http.raw_http import RawHttpSession, open_raw_http
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.session import LogLine, SessionEvent, ToolsChanged
@@ -941,14 +940,13 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(open_web, serve):
     assert len(server.heard("DELETE")) == 1
 
 
-async def test_the_dialer_takes_it_for_http_and_signs_nobody_in_without_a_place_to_keep_that(serve):
+async def test_the_dialer_takes_it_for_http_and_signs_nobody_in_without_a_place_to_keep_that(serve, dialer):
     """Servers that want a sign-in are not asked where there is no data directory."""
     server = await serve("modern", echo)
-    dial = Connector()
-    session = await dial(config(server.url), environ={}, era=None, on_event=lambda event: None)
+    session = await dialer(config(server.url), environ={}, era=None, on_event=lambda event: None)
     assert type(session) is RawHttpSession
     await session.close()
     asked = len(server.requests)
     with pytest.raises(UpstreamAuthError, match="no data directory"):
-        await dial(config(server.url, oauth={}), environ={}, era=None, on_event=lambda event: None)
+        await dialer(config(server.url, oauth={}), environ={}, era=None, on_event=lambda event: None)
     assert len(server.requests) == asked

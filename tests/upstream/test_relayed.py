@@ -9,7 +9,7 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio
 import pytest
@@ -17,11 +17,12 @@ from upstream_fakes import fake_config
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.extensions import TASKS
+from smart_mcp_proxy.io.lines import open_lines
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, Upstream
-from smart_mcp_proxy.upstream.relayed import Failure
+from smart_mcp_proxy.upstream.relayed import SERVER, Failure
 from smart_mcp_proxy.upstream.stdio import stdio
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +48,7 @@ class Never(random.Random):
 
 
 class Side:
-    """One worker with its server.
+    """One worker with its server, ended when it is left.
 
     Attributes:
         states: That the server has been in.
@@ -58,15 +59,23 @@ class Side:
         self.states: list[State] = []
         self.worker = worker
         self.listeners: list[Callable[[ServerStatus], None]] = [lambda status: self.states.append(status.state)]
+        self._dialer = Connector(worker=worker, **options)
         self.upstream = Upstream(
             config,
             environ=dict(os.environ),
             on_change=self._changed,
             on_tools_changed=lambda name: None,
-            open_session=Connector(worker=worker, **options),
+            open_session=self._dialer,
             start_gate=asyncio.Semaphore(4),
             rng=rng,
         )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.upstream.stop()
+        await self._dialer.__aexit__(*exc_info)
 
     def _changed(self, status: ServerStatus) -> None:
         for listener in self.listeners:
@@ -111,12 +120,13 @@ async def both(config: ServerConfig | None = None, **options: Any) -> AsyncItera
     """The side that runs the server and the side that uses it, started."""
     async with AsyncExitStack() as stack:
         workers = two_workers(stack)
-        config = config or fake_config()
-        sides = [Side(config, worker, rng(), **options) for worker, rng in zip(workers, (Soon, Never), strict=True)]
+        sides = [
+            await stack.enter_async_context(Side(config or fake_config(), worker, rng(), **options))
+            for worker, rng in zip(workers, (Soon, Never), strict=True)
+        ]
         keeper = sides[0].keeps()
         for side in sides:
             await side.upstream.start()
-            stack.push_async_callback(side.upstream.stop)
         yield sides[0], sides[1], keeper
 
 
@@ -151,8 +161,8 @@ async def test_a_server_is_had_again_from_the_worker_in_the_place_of_its_keeper(
     """Which is asked while it starts."""
     async with AsyncExitStack() as stack:
         workers = two_workers(stack)
-        own, user = Side(fake_config(), workers[0], Soon()), Side(fake_config(), workers[1], Never())
-        stack.push_async_callback(user.upstream.stop)
+        user = await stack.enter_async_context(Side(fake_config(), workers[1], Never()))
+        own = await stack.enter_async_context(Side(fake_config(), workers[0], Soon()))
         keeper = own.keeps()
         for side in (own, user):
             await side.upstream.start()
@@ -163,8 +173,7 @@ async def test_a_server_is_had_again_from_the_worker_in_the_place_of_its_keeper(
         with anyio.fail_after(LIMIT_S):
             while user.upstream.status.state is not State.CONNECTING:
                 await asyncio.sleep(0.01)
-        later = Side(fake_config(), workers[0], Soon())
-        stack.push_async_callback(later.upstream.stop)
+        later = await stack.enter_async_context(Side(fake_config(), workers[0], Soon()))
         later.keeps()
         await later.upstream.start()
         await user.ready(2)
@@ -175,7 +184,7 @@ async def test_a_worker_that_ends_without_a_word_is_asked_again() -> None:
     """The one in its place has the next letter."""
     async with AsyncExitStack() as stack:
         workers = two_workers(stack)
-        user = Side(fake_config(), workers[1], Never())
+        user = await stack.enter_async_context(Side(fake_config(), workers[1], Never()))
         taken: list[bytes] = []
 
         def drop(words: bytes, handed: socket.socket) -> None:
@@ -184,15 +193,13 @@ async def test_a_worker_that_ends_without_a_word_is_asked_again() -> None:
 
         workers[0].listen(b"s", drop)
         await user.upstream.start()
-        stack.push_async_callback(user.upstream.stop)
         with anyio.fail_after(LIMIT_S):
             while len(taken) < 2:
                 await asyncio.sleep(0.01)
         assert user.states == [State.CONNECTING]
-        own = Side(fake_config(), workers[0], Soon())
+        own = await stack.enter_async_context(Side(fake_config(), workers[0], Soon()))
         own.keeps()
         await own.upstream.start()
-        stack.push_async_callback(own.upstream.stop)
         await user.ready()
 
 
@@ -303,7 +310,7 @@ async def test_lines_and_restarts_come_from_the_worker_that_runs_the_server() ->
                 environ=dict(os.environ),
                 on_change=lambda status, number=number: seen[number].append(status.state),  # type: ignore[misc]
                 on_tools_changed=lambda name: None,
-                open_session=Connector(worker=worker),
+                open_session=await stack.enter_async_context(Connector(worker=worker)),
                 worker=worker,
             )
             fleets.append(fleet)
@@ -335,6 +342,23 @@ async def test_no_child_inherits_what_another_worker_hands_over() -> None:
             workers[1].send(workers[0].number, b"x", b"", theirs.fileno())
         with anyio.fail_after(LIMIT_S), await taken.get() as handed:
             assert not os.get_inheritable(handed.fileno())
+
+
+async def test_a_refusal_whose_task_is_cancelled_closes_its_connection() -> None:
+    """As where the worker ends: the other one asks anew."""
+    async with AsyncExitStack() as stack:
+        workers = two_workers(stack)
+        Keeper({}, workers[0])
+        ours, theirs = socket.socketpair()
+        with theirs:
+            workers[1].send(workers[0].number, SERVER, b"fake", theirs.fileno())
+        reader, sink = await open_lines(ours, 1 << 16)
+        stack.callback(sink.close)
+        with anyio.fail_after(LIMIT_S):
+            assert b"not configured" in await reader.readline()
+            (relay,) = (task for task in asyncio.all_tasks() if task.get_name() == "relay")
+            relay.cancel()
+            assert await reader.read() == b""
 
 
 def test_words_of_a_server_stay_marked_as_such() -> None:

@@ -63,6 +63,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in ours if record.levelno >= logging.INFO]
 
 
+@pytest.mark.long  # starts programs, a second of it
 async def test_a_program_that_ends_at_once_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """F12: however often it is started."""
     config = ServerConfig("ends", "stdio", command=sys.executable, args=("-S", "-c", "raise SystemExit(0)"))

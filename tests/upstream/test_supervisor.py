@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ async def watch() -> Watch:
 
 
 @pytest.fixture
-async def keep(watch: Watch) -> AsyncIterator[Any]:
+async def keep(watch: Watch, dialer: Connector) -> AsyncIterator[Any]:
     """Makes supervisors, stopped at the end of the test."""
     kept: list[Upstream] = []
 
@@ -65,7 +66,7 @@ async def keep(watch: Watch) -> AsyncIterator[Any]:
             "environ": dict(os.environ),
             "on_change": watch.changed,
             "on_tools_changed": watch.told_of_tools,
-            "open_session": Connector(),
+            "open_session": dialer,
             "start_gate": asyncio.Semaphore(4),
             "rng": random.Random(1),
         }
@@ -451,9 +452,21 @@ async def test_secrets_appear_neither_in_logs_nor_in_errors(keep, watch):
 
 
 @pytest.fixture
-async def fleet(watch: Watch) -> AsyncIterator[Fleet]:
+async def new_fleet(watch: Watch, dialer: Connector) -> Callable[..., Fleet]:
+    """Makes empty fleets."""
+    return partial(
+        Fleet,
+        environ=dict(os.environ),
+        on_change=watch.changed,
+        on_tools_changed=watch.told_of_tools,
+        open_session=dialer,
+    )
+
+
+@pytest.fixture
+async def fleet(new_fleet: Callable[..., Fleet]) -> AsyncIterator[Fleet]:
     """An empty fleet, closed at the end of the test."""
-    fleet = Fleet(environ=dict(os.environ), on_change=watch.changed, on_tools_changed=watch.told_of_tools)
+    fleet = new_fleet()
     yield fleet
     await fleet.close()
 
@@ -478,27 +491,20 @@ async def test_applying_restarts_only_what_changed(fleet, watch):
     assert watch.states["a"] == [State.CONNECTING, State.READY]
 
 
-async def test_only_so_many_servers_start_up_at_a_time(watch):
+async def test_only_so_many_servers_start_up_at_a_time(watch, dialer, new_fleet):
     """The next begins when one is ready or has failed."""
     running, most = 0, 0
-    dial = Connector()
 
     async def counted(config: ServerConfig, *, environ: Mapping[str, str], era: Any, on_event: OnEvent) -> Any:
         nonlocal running, most
         running += 1
         most = max(most, running)
         try:
-            return await dial(config, environ=environ, era=era, on_event=on_event)
+            return await dialer(config, environ=environ, era=era, on_event=on_event)
         finally:
             running -= 1
 
-    fleet = Fleet(
-        environ=dict(os.environ),
-        on_change=watch.changed,
-        on_tools_changed=watch.told_of_tools,
-        start_parallel=2,
-        open_session=counted,
-    )
+    fleet = new_fleet(start_parallel=2, open_session=counted)
     await fleet.apply(configs("a", "b", "c", "d") | configs("e", mode="dead"))
     await fleet.start()
     await watch.until(lambda: all(State.READY in watch.states[name] for name in "abcd"))
@@ -519,12 +525,12 @@ async def test_closing_ends_all_servers_at_once(fleet):
 
 
 @pytest.mark.long
-async def test_three_stubborn_servers_are_ended_in_the_time_of_one(watch):
+async def test_three_stubborn_servers_are_ended_in_the_time_of_one(watch, new_fleet):
     """Each is given its grace period, side by side."""
     code = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     spent = []
     for names in ("x", "xyz"):
-        fleet = Fleet(environ=dict(os.environ), on_change=watch.changed, on_tools_changed=watch.told_of_tools)
+        fleet = new_fleet()
         await fleet.apply(configs(*names, args=("-S", "-E", "-c", code), limits=Limits(init_s=30)))
         await fleet.start()
         await watch.until(lambda names=names: all(State.CONNECTING in watch.states.get(name, []) for name in names))

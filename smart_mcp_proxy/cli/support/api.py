@@ -10,8 +10,7 @@ import httpx2
 from anyio import to_thread
 
 from smart_mcp_proxy.cli.support.output import say, warn
-from smart_mcp_proxy.errors import ConfigError, ProxyError, UpstreamError
-from smart_mcp_proxy.names import parse_canonical
+from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import ServerConfig, ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -58,15 +57,7 @@ class Api:
         Raises:
             ProxyError: There is none of that name; if that may be because its server is not ready, it says so.
         """
-        try:
-            tool: dict[str, Any] = await self._ask("GET", f"tools/{quote(name, safe='')}")
-        except ProxyError as error:
-            wanted = parse_canonical(name)
-            for server in (await self.status())["servers"]:
-                if wanted and server["name"] == wanted.server and server["error"]:
-                    reason = f"Server '{wanted.server}' is not ready ({server['state']}): {server['error']}"
-                    raise UpstreamError(f"{error.message} {reason}", hint=server["hint"]) from error
-            raise
+        tool: dict[str, Any] = await self._ask("GET", f"tools/{quote(name, safe='')}")
         return tool
 
     async def search(
@@ -236,7 +227,7 @@ async def read_config(settings: Settings) -> ServerFile:
     if not file.servers:
         problem = file.problems[0]
         error = ConfigError(problem.message, hint=problem.hint)
-        error.add_note("mcpproxy demo")
+        error.add_note("mcpproxy init")
         raise error
     for problem in file.problems:
         warn(str(problem))

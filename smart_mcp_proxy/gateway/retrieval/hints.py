@@ -27,6 +27,7 @@ _OUT_OF_USE: Mapping[str, str] = {
     ServerState.NEEDS_AUTH: "wants a sign-in (state needs_auth)",
 }
 """The rest of a sentence about a server in a state that does not end by itself, or not soon."""
+_FAILED = frozenset({ServerState.ERROR, ServerState.NEEDS_ENV})
 _ON_ITS_WAY = frozenset({ServerState.CONNECTING, "unlisted"})
 
 
@@ -76,7 +77,7 @@ def _named_hint(not_covered: Sequence[Mapping[str, str]], named: Collection[str]
 
 def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_tools: bool) -> str:
     if not answer["total"]:
-        return _empty_hint(knows_tools=knows_tools, may_come=bool(answer["not_covered"]))
+        return _empty_hint(answer["not_covered"], knows_tools=knows_tools)
     if not answer["tools"] and answer.get("found"):
         return "No tool fits."
     if not answer["tools"]:
@@ -96,12 +97,14 @@ def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_too
     return hint
 
 
-def _empty_hint(*, knows_tools: bool, may_come: bool) -> str:
+def _empty_hint(not_covered: Sequence[Mapping[str, str]], *, knows_tools: bool) -> str:
     """Why there was nothing to search."""
     if knows_tools:
         hint = "No tools match these filters."
-        return hint + (" not_covered names servers whose tools may be missing." if may_come else "")
-    return "No tools are known yet." if may_come else "No server offers any tools."
+        return hint + (" not_covered names servers whose tools may be missing." if not_covered else "")
+    if not_covered and {row["state"] for row in not_covered} <= _FAILED:
+        return "No server can be used (see not_covered). The user sees why with: mcpproxy server list"
+    return "No tools are known yet." if not_covered else "No server offers any tools."
 
 
 def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:

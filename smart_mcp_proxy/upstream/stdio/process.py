@@ -30,6 +30,12 @@ _TERM_GRACE_S = 1.0
 """How long it may take after SIGTERM."""
 _REAP_S = 2.0
 _LAST_WORDS_S = 0.2
+_INSTALL = {
+    **dict.fromkeys(("node", "npm", "npx"), "Install Node.js"),
+    **dict.fromkeys(("uv", "uvx"), "Install uv (pip install uv)"),
+    "docker": "Install Docker",
+}
+"""What to install for programs that start servers and come with something of another name."""
 
 
 class _Notices(SubprocessStreamProtocol):
@@ -252,9 +258,8 @@ def _start_error(config: ServerConfig, exc: OSError | ValueError) -> UpstreamErr
         if len(words := command.split()) > 1:
             return _several_words(config, words)
         place = "" if "/" in command else " on PATH"
-        return UpstreamError(
-            f"{where}: command '{command}' not found{place}.", hint="Install it, or give its full path."
-        )
+        hint = f"{_INSTALL.get(command, 'Install it')}, or give its full path."
+        return UpstreamError(f"{where}: command '{command}' not found{place}.", hint=hint)
     if isinstance(exc, PermissionError):
         kind = "is a folder" if Path(command).is_dir() else "is not executable"
         return UpstreamError(f"{where}: command '{command}' {kind}.", hint="Correct its 'command', or run chmod +x.")

@@ -104,6 +104,7 @@ async def test_a_revoked_token_is_nobodys_and_its_name_is_free(pair: tuple[Agent
     assert [(one.id, one.revoked_s is None) for one in await tokens.tokens()] == [(1, False), (2, True)]
 
 
+@pytest.mark.long  # half a second of work and more
 async def test_other_processes_hear_of_both(pair: tuple[AgentTokens, AgentTokens]) -> None:
     """While they follow; within two seconds (contract.md), here given ten on a busy machine."""
     ours, theirs = pair

@@ -121,9 +121,15 @@ async def test_a_list_that_changes_as_soon_as_it_was_read_is_not_looked_at_for_e
     assert link.listings == LISTINGS and given_up.value.delivery == "not_sent"
 
 
+def fleet_of_none() -> Fleet:
+    """A fleet that opens no session."""
+    dialer: Any = None
+    return Fleet(environ={}, on_change=lambda status: None, on_tools_changed=lambda name: None, open_session=dialer)
+
+
 def asked_of(params: dict[str, Any], declared: dict[str, Any], method: str = "elicitation/create") -> Any:
     """A question of server `alpha` as its client gets it."""
-    fleet = Fleet(environ={}, on_change=lambda status: None, on_tools_changed=lambda name: None)
+    fleet = fleet_of_none()
     clients = Clients(fleet, Notebook(), lambda path, principal: None, Settings(data_dir=Path("/")))  # type: ignore[arg-type]
     return clients.shown("alpha", method, params, declared)
 
@@ -164,7 +170,7 @@ def test_a_question_of_one_kind_shows_no_secret_where_another_kind_has_to() -> N
 
 def test_what_a_server_tells_its_client_is_cleaned_and_hides_what_it_was_trusted_with() -> None:
     """Like a result, names included; a secret that is only whole once it is cleaned, too."""
-    fleet = Fleet(environ={}, on_change=lambda status: None, on_tools_changed=lambda name: None)
+    fleet = fleet_of_none()
     clients = Clients(fleet, Notebook(), lambda path, principal: None, Settings(data_dir=Path("/")))  # type: ignore[arg-type]
     plain = Clients(fleet, Notebook(), lambda path, principal: None, Settings(data_dir=Path("/"), clean_results=False))  # type: ignore[arg-type]
     said = {"level": "info", "data": {"red": "\x1b[31mred", "geheim-1234": ["geh\x1b[0meim-1234", 1.5]}}

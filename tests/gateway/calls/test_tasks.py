@@ -58,6 +58,7 @@ def refused(tasks: Tasks, sealed: str, principal: str) -> str:
     place=st.integers(min_value=0),
     char=st.characters(),
 )
+@pytest.mark.long  # many generated examples
 def test_an_id_opens_for_its_principal_at_any_gateway(
     tmp_path: Path, task: str, server: str, tool: str, principal: str, other: str, place: int, char: str
 ) -> None:

@@ -129,6 +129,7 @@ def codes() -> set[str]:
     return found
 
 
+@pytest.mark.long  # half a second of work and more
 def test_every_code_that_a_call_can_end_with_is_a_known_outcome() -> None:
     """A new code is a label of its own, or is said to be none of calls."""
     assert codes() >= {"quarantined", "definition_changed", ProxyError.code}, "the source is read"

@@ -117,6 +117,7 @@ def test_keys_links_and_other_members_are_cleaned_and_kept() -> None:
     assert result["_meta"] == {"a/b": [1], CLEANED_META_KEY: {"removed_chars": 2}}
 
 
+@pytest.mark.long  # half a second of work and more
 def test_a_long_result_is_cleaned_in_linear_time() -> None:
     """A megabyte of colours, and a megabyte of commands that never end."""
     for piece in ("\x1b[31mred\x1b[0m ", "\x1b]", "\x1bP", "\x1b[0;"):

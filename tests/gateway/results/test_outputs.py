@@ -89,6 +89,7 @@ def test_any_text_fits_its_limit_with_marker_and_tail(text: str, limit: int) -> 
     indent=st.sampled_from([None, 1]),
 )
 @settings(max_examples=80, deadline=None)
+@pytest.mark.long  # many generated examples
 def test_records_of_an_array_are_shown_whole(some: list[Any], times: int, limit: int, indent: int | None) -> None:
     """The head is the beginning of the same array, its marker counts records, and the pages hold the rest."""
     records = some * times

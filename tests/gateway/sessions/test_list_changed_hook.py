@@ -14,7 +14,8 @@ from gateway_fakes import HandClock
 from smart_mcp_proxy.gateway.sessions.list_changed_hook import ListChangedHook
 from smart_mcp_proxy.io.watchdog import Watchdog
 
-pytestmark = pytest.mark.anyio
+# Marked long: starts programs.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": "/home/operator", "LC_ALL": "C"}
 LIMIT_S = 60.0

@@ -86,6 +86,7 @@ def test_many_threads_may_ask_at_once(minilm: MiniLmEmbedder) -> None:
     np.testing.assert_allclose(asked, minilm.embed(texts), atol=1e-5)
 
 
+@pytest.mark.long  # half a second of work and more
 def test_many_batches_on_several_threads_keep_their_order(
     minilm: MiniLmEmbedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +97,7 @@ def test_many_batches_on_several_threads_keep_their_order(
     assert np.abs(minilm.embed(texts) - one_thread).max() <= 1e-6
 
 
+@pytest.mark.long  # half a second of work and more
 def test_vectors_are_those_of_a_plain_forward_pass(minilm: MiniLmEmbedder, model_files: Path) -> None:
     """To 1e-6, as were those that earlier versions stored under the same id."""
     tokenizer = Tokenizer.from_file(str(model_files / "tokenizer.json"))
@@ -173,6 +175,7 @@ def test_a_tokenizer_of_another_model_is_refused(copied_files: Path) -> None:
         MiniLmEmbedder(copied_files, str(copied_files))
 
 
+@pytest.mark.long  # starts programs, a second of it
 def test_the_runtime_reports_nothing_and_leaves_no_file(model_files: Path, tmp_path: Path) -> None:
     """Releases from 1.30 on keep a device's id and a file of events in the home directory, to be sent."""
     program = (

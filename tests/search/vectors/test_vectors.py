@@ -89,6 +89,7 @@ def test_equal_vectors_have_equal_cosines_wherever_they_lie() -> None:
 
 
 @pytest.mark.parametrize("has_faiss", [True, False])
+@pytest.mark.long  # half a second of work and more
 def test_many_vectors_are_searched_as_exactly_as_few(has_faiss: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that a compressed scan brings are compared exactly; removed and replaced ones do not crowd out others."""
     if not has_faiss:
@@ -129,6 +130,7 @@ def test_a_crowd_of_near_equals_is_ranked_exactly_in_whichever_order_it_came(noi
 
 
 @pytest.mark.parametrize("dimension", [16, 384, 768])
+@pytest.mark.long  # half a second of work and more
 def test_a_compressed_scan_knows_what_it_may_have_missed(dimension: int) -> None:
     """No row that it does not return has a larger cosine than it says."""
     rng = np.random.default_rng(4)

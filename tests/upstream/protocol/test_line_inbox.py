@@ -90,6 +90,7 @@ async def numbers_heard(
 
 
 @given(st.lists(st.tuples(st.integers(1, 3 * BURST), st.integers(0, 4)), min_size=1, max_size=12), st.integers(0, 40))
+@pytest.mark.long  # many generated examples
 def test_nothing_overtakes_what_waits(bursts, cut):
     """Few lines or many, whole or cut in the middle, with turns of the loop between them or without."""
     numbers = iter(range(10_000))

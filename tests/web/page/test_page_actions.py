@@ -8,7 +8,8 @@ from page_gateway import Opened, browser, field_of, opened, settled_records, too
 
 from smart_mcp_proxy.cli.support.local_gateway import api_of
 
-pytestmark = pytest.mark.anyio
+# Marked long: a gateway of their own, and many pages.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SEEN = [
     tool("a", "Echo a text."),

@@ -16,7 +16,8 @@ from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.collector import collecting
 from smart_mcp_proxy.web.page.rendering import Renderer
 
-pytestmark = pytest.mark.anyio
+# Marked long: catalogs of thousands of tools.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 PAGE_LIMIT_BYTES = 1_000_000
 PAGE_MS = 200

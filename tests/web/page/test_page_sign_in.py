@@ -12,7 +12,8 @@ from sign_in_fakes import Guarded, follow, guarded, redirect_of
 
 from smart_mcp_proxy.models import ServerState
 
-pytestmark = pytest.mark.anyio
+# Marked long: a gateway and a sign-in server of their own.
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LIMIT_S = 60
 

@@ -95,6 +95,10 @@ _VERBS: Mapping[str, Mapping[str, str]] = {
 """Verbs that a noun has under another name, those of mcpproxy-go's `upstream` among them."""
 _FORMS = re.compile(r"(?P<option>--(output|format|out)|-o)(?P<value>=.*)?|-o(json|yaml)")
 """Options of other programs that choose how a result is written."""
+_OF_SERVE = frozenset(
+    {"--http", "--sse", "--host", "--port", "--workers", "--config", "--passthrough", "--profile", "--check"}
+)
+"""Options that lead to `serve` where no command is typed."""
 _NOT_GUESSED = frozenset({"restore", "stop", "uninstall"})
 """What these lead to changes too much to be suggested for a word that only looks like one of them."""
 
@@ -146,7 +150,9 @@ def _behind_command(words: Sequence[str], known: Collection[str]) -> str:
         return "--version"
     words = with_json(words)
     place = next((place for place, word in enumerate(words) if word in known), 0)
-    return shlex.join([*words[place:], *words[:place]]) if place else ""
+    if place:
+        return shlex.join([*words[place:], *words[:place]])
+    return shlex.join(["serve", *words]) if words[0].partition("=")[0] in _OF_SERVE else ""
 
 
 def _of_upstream(words: Sequence[str]) -> list[str]:

@@ -1,6 +1,5 @@
 """Checks of `mcpproxy doctor`, each a list of findings."""
 
-import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -20,7 +19,7 @@ from smart_mcp_proxy.cli.support.failure import command_in
 from smart_mcp_proxy.cli.support.output import plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import ServerFile, configured_servers, expand
+from smart_mcp_proxy.servers import ServerFile, configured_servers
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.web.auth.sign_in import asks_for_sign_in
 from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
@@ -35,14 +34,6 @@ _UNSAID = {
     "disconnected": "it has not been connected to yet.",
 }
 """States that have no error to show."""
-_INSTALL = {
-    "npx": "Install Node.js, which brings npx and npm.",
-    "npm": "Install Node.js, which brings npx and npm.",
-    "node": "Install Node.js.",
-    "uvx": "Install uv, which brings uvx: pip install uv",
-    "uv": "Install uv: pip install uv",
-    "docker": "Install Docker.",
-}
 
 
 async def examine(settings: Settings) -> list[Finding]:
@@ -59,8 +50,7 @@ async def examine(settings: Settings) -> list[Finding]:
     has_place = all(one.outcome != "fail" for one in findings if one.subject == _DATA_DIR)
     if not running and not (file.servers and has_place):
         return findings
-    missing = await to_thread.run_sync(_missing_programs, file)
-    return [*findings, *await _servers(settings, file, missing)]
+    return [*findings, *await _servers(settings, file)]
 
 
 def _programs() -> Iterator[Finding]:
@@ -164,23 +154,7 @@ def _moment(at_s: float) -> str:
     return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _missing_programs(file: ServerFile) -> dict[str, str]:
-    """The programs of stdio servers that cannot be found, by server."""
-    environ = environment()
-    missing = {}
-    for server in file.servers.values():
-        if server.transport != "stdio" or server.disabled or server.quarantined:
-            continue
-        try:
-            expanded = expand(server, environ)
-        except ConfigError:
-            continue  # its state says so
-        if shutil.which(expanded.command, path=expanded.env.get("PATH", environ.get("PATH"))) is None:
-            missing[server.name] = expanded.command
-    return missing
-
-
-async def _servers(settings: Settings, file: ServerFile, missing: Mapping[str, str]) -> list[Finding]:
+async def _servers(settings: Settings, file: ServerFile) -> list[Finding]:
     """Each server's state, as the running gateway or one of our own sees it."""
     try:
         async with open_api(settings, file.servers) as api:
@@ -188,7 +162,7 @@ async def _servers(settings: Settings, file: ServerFile, missing: Mapping[str, s
             approvals = await api.approvals()
     except ProxyError as error:
         return [Finding("gateway", "fail", error.message, error.hint)]
-    servers = (_server(server, missing.get(server["name"], "")) for server in status["servers"])
+    servers = map(_server, status["servers"])
     # A gateway of an earlier version does not say what is unmatched.
     unmatched = (Finding("config", "warning", sentence) for sentence in status.get("unmatched", ()))
     return [*servers, *unmatched, *gateway_findings(settings, file, status), _waiting(approvals)]
@@ -203,7 +177,7 @@ def _waiting(approvals: Mapping[str, Any]) -> Finding:
     return Finding("approvals", "warning", words, "Look at what is new or changed.", "mcpproxy approve --list")
 
 
-def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
+def _server(server: Mapping[str, Any]) -> Finding:
     name, state = server["name"], server["state"]
     if state == "ready" and server["breaker"] != "closed":
         message = f"ready, but {server['error'][:1].lower()}{server['error'][1:]}"
@@ -219,10 +193,6 @@ def _server(server: Mapping[str, Any], missing_program: str) -> Finding:
     if state == "quarantined":
         message = "quarantined: it waits for your approval and is not started"
         return Finding(name, "warning", message, server["hint"], f"mcpproxy server approve {shell_word(name)}")
-    hint = server["hint"]
-    # Only where it was not found by who started it, which may have another PATH than this shell.
-    if missing_program and f"command '{missing_program}' not found" in server["error"]:
-        hint = _INSTALL.get(Path(missing_program).name, hint)
     message = f"{state}: {server['error'] or _UNSAID.get(state, 'nothing is known of why')}"
     command = f"mcpproxy server {'show' if state == 'needs_auth' else 'logs'} {shell_word(name)}"
-    return Finding(name, "fail", message, hint, command_in(hint) or command)
+    return Finding(name, "fail", message, server["hint"], command_in(server["hint"]) or command)

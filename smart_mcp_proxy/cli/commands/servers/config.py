@@ -56,6 +56,7 @@ def show_path(*, json: bool = False) -> int:
     elif settings.config_json is not None:
         say("The servers come from MCPPROXY_CONFIG_JSON, not from a file.")
     else:
-        say(f"There is no server file. Write one at {settings.data_dir / 'mcp_config.json'}, or have a look around:")
-        say("Next: mcpproxy demo")
+        say(f"There is no server file. Write one at {settings.data_dir / 'mcp_config.json'},")
+        say("or take over the servers that your MCP clients have:")
+        say("Next: mcpproxy init")
     return 0 if path is not None else 1

@@ -18,6 +18,7 @@ mcpproxy server add time -- uvx mcp-server-time
   mcpproxy server add docs --url https://example.com/mcp --header 'Authorization: Bearer ${env:DOCS_TOKEN}'
   mcpproxy server add --registry io.github.somebody/weather --dry-run
   mcpproxy server add weather --registry io.github.somebody/weather --version 1.0.2 --env UNITS=celsius --yes"""
+_ADDRESS: Final = ("http://", "https://")
 _Repeated = Annotated[list[str] | None, Parameter(negative=())]
 
 
@@ -100,10 +101,13 @@ async def add_server(
     if listed != _BY_HAND:
         options = "--version, --pick, --set, --deprecated, --dry-run and --yes"
         raise UsageError(f"{options} belong to --registry.", hint="Name a server of a registry, or leave them out.")
+    if name is not None and name.casefold().startswith(_ADDRESS):
+        hint = f"Write: mcpproxy server add NAME --url {shell_word(name)}"
+        raise UsageError(f"{name!r} is an address; a server needs a name as well.", hint=hint)
     if name is None or not (command or url):
         hint = f"Write: mcpproxy server add {shell_word(name or 'NAME')} -- COMMAND, or --url ADDRESS instead."
         raise UsageError("A server needs a name, and a command or an address.", hint=hint)
-    if command and command[0].casefold().startswith(("http://", "https://")):
+    if command and command[0].casefold().startswith(_ADDRESS):
         hint = f"Write: mcpproxy server add {shell_word(name)} --url ADDRESS"
         raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
     if command and command[0].startswith("-"):

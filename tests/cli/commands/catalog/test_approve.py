@@ -53,6 +53,7 @@ def test_what_waits_is_listed_with_what_differs(run: Run, shop: Path) -> None:
     assert names(run, shop) == {"up:poke"}
 
 
+@pytest.mark.long  # half a second of work and more
 def test_what_waits_is_said_wherever_servers_are_shown(run: Run, shop: Path) -> None:
     """Checks fail for it, lists and doctor name the command, until it is decided on."""
     where = {"DATA_DIR": str(shop), "CONFIG_PATH": str(shop / "mcp_config.json")}
@@ -92,6 +93,7 @@ def test_the_difference_is_shown_word_by_word(run: Run, shop: Path) -> None:
     assert names(run, shop) == {"up:poke"}
 
 
+@pytest.mark.long  # half a second of work and more
 def test_approving_by_name_by_server_and_all(run: Run, shop: Path) -> None:
     """Each approves what it names; the tools are there at once."""
     done = approve(run, shop, "up:prime")
@@ -121,6 +123,7 @@ def test_without_a_terminal_it_does_not_approve_unasked(run: Run, shop: Path) ->
 
 
 @pytest.mark.parametrize("words", [["up:paint"], ["up"], ["--all"]], ids=" ".join)
+@pytest.mark.long  # half a second of work and more
 def test_nothing_is_approved_unseen(run: Run, shop: Path, words: list[str]) -> None:
     """`--yes` takes the digest of what was shown, whole, and approves nothing else."""
     look = "mcpproxy approve " + " ".join([*words, "--diff"])
@@ -139,6 +142,7 @@ def test_nothing_is_approved_unseen(run: Run, shop: Path, words: list[str]) -> N
     assert "up:paint" in names(run, shop)
 
 
+@pytest.mark.long  # half a second of work and more
 def test_one_digest_stands_for_the_whole_set(run: Run, shop: Path) -> None:
     """A tool more or less is another set; the list names each tool's digest, its beginning where people read it."""
     listed = run("approve", "--list", "--json", DATA_DIR=str(shop)).json["tools"]
@@ -152,6 +156,7 @@ def test_one_digest_stands_for_the_whole_set(run: Run, shop: Path) -> None:
     assert (done.status, names(run, shop)) == (1, {"up:poke", "up:prime"})
 
 
+@pytest.mark.long  # half a second of work and more
 def test_on_a_terminal_it_shows_what_it_asks_about(run: Run, shop: Path) -> None:
     """Anything but yes approves nothing."""
     for answer, approved in (("\n", set()), ("no\n", set()), ("y\n", {"up:paint"})):
@@ -181,6 +186,7 @@ def test_a_lost_catalog_shows_nothing_before_the_user_says_so(run: Run, shop: Pa
     assert names(run, shop) == {"up:poke", "up:paint", "up:prime"}
 
 
+@pytest.mark.long  # half a second of work and more
 def test_what_does_not_wait_is_an_error_that_says_what_does(run: Run, shop: Path) -> None:
     """A typo approves nothing, and a block of nothing is no block."""
     done = run("approve", "up:prim", "--yes", "--digest", f"sha256:{0:064}", DATA_DIR=str(shop))
@@ -200,6 +206,7 @@ def test_a_name_that_nothing_has_is_an_error(run: Run, shop: Path, words: list[s
     assert "up" in done.json["error"]["hint"] and done.next_command == "mcpproxy server list"
 
 
+@pytest.mark.long  # half a second of work and more
 def test_the_servers_are_asked_first_where_that_is_said(run: Run, shop: Path) -> None:
     """The stored catalog may be of yesterday."""
     late = PAINT | {"name": "late"}

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from cli_runs import PROGRAM, Run, environment, some_servers
 
+# Marked long: indexes of their own.
+pytestmark = pytest.mark.long
+
 SCHEMA = {"type": "object", "properties": {"title": {"type": "string"}}}
 TOOLS = [
     {"server": "github", "name": "create_issue", "description": "Create an issue in a repository", "source": "code"},

@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from cli_runs import Run, some_servers
 
+# Marked long: each starts a shell.
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def listed(home: Path, run: Run) -> Path:

@@ -20,6 +20,9 @@ from smart_mcp_proxy.cli.commands.operate.doctor_gateways import gateway_finding
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
+# Marked long: several gateways.
+pytestmark = pytest.mark.long
+
 
 class Store:
     """The store of a project, and gateways that somebody else runs on it."""

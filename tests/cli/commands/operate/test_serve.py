@@ -17,6 +17,9 @@ import httpx2
 import pytest
 from cli_runs import PROGRAM, TIMEOUT_S, Run, environment, run_process, some_servers
 
+# Marked long: each starts the command as a process.
+pytestmark = pytest.mark.long
+
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,

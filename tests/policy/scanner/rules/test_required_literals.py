@@ -89,6 +89,7 @@ def test_the_words_of_a_sequence_are_looked_for_as_they_stand(pattern: str, want
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 @given(st.data(), st.sampled_from(WAYS))
+@pytest.mark.long  # many generated examples
 def test_whatever_a_pattern_matches_holds_what_it_needs(data: st.DataObject, way: Way) -> None:
     """A text made from the pattern itself is never passed over unread."""
     text = data.draw(st.from_regex(re.compile(QUICKENED.sub("", way.pattern.pattern)), fullmatch=True))
