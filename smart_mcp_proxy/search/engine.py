@@ -122,7 +122,9 @@ class Engine(Protocol):
 
 def fit_of(fitness: float) -> Fit:
     """The fit of a hit with this fitness."""
-    return Fit((fitness >= LOWER_FLOOR) + (fitness >= UPPER_FLOOR))
+    if fitness >= UPPER_FLOOR:
+        return Fit.YES
+    return Fit.MAYBE if fitness >= LOWER_FLOOR else Fit.NO
 
 
 class LexicalEngine(Engine, Protocol):

@@ -27,7 +27,7 @@ from smart_mcp_proxy.search.ranking import (
     plain_first,
     select,
 )
-from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, terms
+from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, has_terms, terms
 
 __all__ = ["Answer", "SearchIndex"]
 
@@ -273,8 +273,10 @@ class SearchIndex:
     def _other_language(self, state: _State, rankings: Sequence[_Ranking]) -> str | None:
         """The language of the definitions, if a query that nothing surely fits is not in it."""
         for ranking in rankings:
+            if ranking.is_sure and ranking.query.isascii():
+                continue
             words = len(set(terms(ranking.wanted)))
-            if not words or (ranking.is_sure and ranking.query.isascii()):
+            if not words:
                 continue
             spoken = language_of([ranking.query])
             if spoken is None and (words < _FOREIGN_WORDS or _is_met(state, ranking)):
@@ -320,7 +322,7 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
         ranked = plain_first(ranked, tools)  # the scores stay in their places
         fitting, others = near_top(ranked, tools) if is_answer else ([], ranked)
     by_name = [Hit(id, 1.0, {"exact": name}) for id, name in named.items()] or _alike(state, query, ranked, allowed)
-    by_name.sort(key=tools.order)
+    by_name = tools.ordered(by_name)
     if by_name:
         ids = {hit.id for hit in by_name}
         fitting = by_name + [hit for hit in fitting if hit.id not in ids]
@@ -337,7 +339,7 @@ def _alike(state: _State, query: str, ranked: Sequence[Hit], allowed: Set[int] |
         return []
     words = set(terms(query))
     found = [state.documents[hit.id] for hit in ranked[:_NAMED_ALIKE]]
-    if words and any(words <= set(terms(f"{document.server} {document.name}")) for document in found):
+    if words and any(has_terms(f"{document.server} {document.name}", words) for document in found):
         return []
     near = state.names.nearly_named(query, state.documents, allowed)
     return [Hit(id, _NEARLY - at / 1_000, {"named": "nearly"}) for at, id in enumerate(near)]
@@ -356,7 +358,7 @@ def _answer(chosen: Selection, rankings: Sequence[_Ranking], tools: Tools, total
     near: tuple[Hit, ...] = ()
     if not chosen.kept:
         others = interleave([ranking.others for ranking in rankings])
-        best = sorted(others, key=tools.order)[:_NEAR_MISSES]
+        best = tools.ordered(others)[:_NEAR_MISSES]
         near = tuple(annotated(hit, left_out="does not fit well enough") for hit in best)
     unanswered = tuple([ranking.query for ranking in rankings if chosen.kept and not ranking.fitting])
     is_sure = not chosen.kept or any(ranking.is_sure and ranking.fitting for ranking in rankings)

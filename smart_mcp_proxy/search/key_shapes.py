@@ -19,13 +19,15 @@ class _Table(NamedTuple):
 
     Attributes:
         places: Numbers of the keys, int32.
-        lengths: In characters, with their end, int32.
-        sets: Of their characters, uint32, see `_bits`.
+        sets: Of their characters with their end, uint32, see `_bits`.
+        firsts: By length in characters, where those begin that are as long or longer; the last is for all above.
+        is_ascii: Whether all of them are ASCII.
     """
 
     places: NDArray[np.int32]
-    lengths: NDArray[np.int32]
     sets: NDArray[np.uint32]
+    firsts: list[int]
+    is_ascii: bool
 
 
 @dataclass(slots=True)
@@ -50,9 +52,13 @@ class KeyShapes:
         """Numbers of the keys that one slip may lead to; some are further away."""
         table = self._table = self._table or self._read()
         # One slip changes the length by at most one and the set of letters by at most two.
-        first, last = np.searchsorted(table.lengths, (len(key), len(key) + 3))
-        own = np.bitwise_or.reduce(_bits(f"{key}\n")[0])
-        is_near = np.bitwise_count(table.sets[first:last] ^ own) <= 2
+        first, last = (table.firsts[min(length, len(table.firsts) - 1)] for length in (len(key) - 1, len(key) + 2))
+        if first == last or (table.is_ascii and len(key.encode("ascii", "ignore")) < len(key) - 1):
+            return []
+        own = 1 << _END
+        for letter in key:
+            own |= 1 << (ord(letter) & 31)
+        is_near = np.bitwise_count(table.sets[first:last] ^ np.uint32(own)) <= 2
         near: list[int] = table.places[first:last][is_near].tolist()
         return near
 
@@ -64,10 +70,11 @@ class KeyShapes:
             bits, ends = _bits(self.text[starts[at] : starts[last]].decode("utf-8", "surrogatepass"))
             begins = np.concatenate(([0], ends[:-1] + 1))
             sets.append(np.bitwise_or.reduceat(bits, begins))
-            lengths.append((ends + 1 - begins).astype(np.int32))
+            lengths.append((ends - begins).astype(np.int32))
         sizes = np.concatenate(lengths)
         places = np.argsort(sizes, kind="stable").astype(np.int32)
-        return _Table(places, sizes[places], np.concatenate(sets)[places])
+        firsts = np.searchsorted(sizes[places], np.arange(sizes.max(initial=0) + 2)).tolist()
+        return _Table(places, np.concatenate(sets)[places], firsts, self.text.isascii())
 
 
 def _bits(text: str) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:

@@ -21,6 +21,9 @@ _HEAD_BYTES = 8
 _ASKED = 256
 """Keys whose ids are remembered until the next change."""
 
+_SORTED_BY_HAND = 64
+"""So many keys are sorted faster without arrays."""
+
 _END = b"\n"
 """Below every character of a key, which is made of letters and digits: so texts sort as keys do."""
 
@@ -106,8 +109,10 @@ class NameKeys:
     def _between(self, key: bytes, lowest: bytes, highest: bytes) -> tuple[int, int]:
         """The range of keys that begin like this one, its head filled up with one byte and the other."""
         low, high = (key[:_HEAD_BYTES].ljust(_HEAD_BYTES, filling) for filling in (lowest, highest))
-        start = bisect_left(self.heads, int.from_bytes(low))
-        return start, bisect_right(self.heads, int.from_bytes(high), start)
+        start, last = bisect_left(self.heads, int.from_bytes(low)), int.from_bytes(high)
+        if start == len(self.heads) or self.heads[start] > last:  # as nearly always: no second look at all of them
+            return start, start
+        return start, bisect_right(self.heads, last, start)
 
     def _key(self, place: int) -> bytes:
         """A key with its end."""
@@ -120,9 +125,11 @@ class NameKeys:
         if len(begun) > _HEAD_BYTES:
             start = bisect_left(range(len(self.ids)), begun, start, end, key=self._key)
             end = bisect_left(range(len(self.ids)), begun + b"\xff", start, end, key=self._key)
-        text = self.text[self.starts[start] : self.starts[end]].decode("utf-8", "surrogatepass")
         fresh = {(key, id) for key, ids in self.fresh.items() if key.startswith(prefix) for id in ids}
-        if fresh or not text.isascii():
+        if start == end and not fresh:
+            return
+        text = self.text[self.starts[start] : self.starts[end]].decode("utf-8", "surrogatepass")
+        if fresh or end - start <= _SORTED_BY_HAND or not text.isascii():
             found = fresh.union(zip(text.split(_END.decode())[:-1], self.ids[start:end], strict=True))
             yield from sorted(found, key=lambda pair: (len(pair[0]), pair))
             return

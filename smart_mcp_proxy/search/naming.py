@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import chain, groupby, islice, pairwise
 from operator import itemgetter
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from smart_mcp_proxy.models import Document, ToolKey
+from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.name_keys import NameKeys
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, is_one_slip
@@ -45,6 +46,9 @@ _SLIP_LETTERS = 5
 """Shorter names have too many neighbours at one letter's distance."""
 
 _WORD = re.compile(r"[^\W_]+")
+_LOWERED = bytes(range(128)).lower() + bytes(128)
+_SEPARATORS = bytes(code for code in range(128) if not chr(code).isalnum())
+"""The same for ASCII, where it is all that a name is made of, several times as fast."""
 _SERVER_WORDS = 4
 """A server's name is looked for in a query as up to this many words in a row."""
 
@@ -100,13 +104,11 @@ class _Letters:
 
     def most_alike(self, name: str, some: Collection[int]) -> list[int]:
         """These of the ids, most letter pairs in common with `name` first."""
-        if len(some) <= _CANDIDATES:  # as nearly always: sorting all takes longer
-            at = np.concatenate([np.flatnonzero(self.ids == id) for id in some])
-        else:
-            at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
-        ids, ties = self.ids[at], self.ties[at]
-        shares = _Letters(ids, ties, self.pairs[:, :, at], self.sizes[:, at]).shares(name)
-        ordered: list[int] = ids[np.lexsort((ties, -shares))].tolist()
+        at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
+        wanted = np.frombuffer(_pairs(name), "<u8")
+        common = np.bitwise_count(self.pairs[:, :, at] & wanted[:, np.newaxis]).sum(axis=1)
+        shares = (common / (1 + self.sizes[:, at] + np.bitwise_count(wanted).sum())).max(axis=0)
+        ordered: list[int] = self.ids[at[np.lexsort((self.ties[at], -shares))]].tolist()
         return ordered
 
     def shares(self, name: str) -> NDArray[np.float32]:
@@ -188,9 +190,12 @@ class NameTable:
             pieces = [piece.rstrip(_TRAILING) for piece in _QUERY_PIECE.findall(whole)]
             written += [piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)]
         for name in dict.fromkeys(written):
-            ids = self._ids(_joined(name), documents, allowed)
-            as_written = [id for id in ids if name in _names(documents[id])]
-            folded = as_written or [id for id in ids if name.lower() in _folded_names(documents[id])]
+            if not (ids := self._ids(_joined(name), documents, allowed)):
+                continue  # as nearly always
+            forms = {id: _names(documents[id]) for id in ids}
+            lowered = name.lower()
+            as_written = [id for id, names in forms.items() if name in names]
+            folded = as_written or [id for id, names in forms.items() if lowered in map(str.lower, names)]
             for id in _one_of_each_server(folded, documents):
                 found.setdefault(id, name)
         return found
@@ -201,7 +206,7 @@ class NameTable:
         One of each server, as in `exact`: many spellings of one name are no way to fill an answer.
         """
         wanted = _joined(query)
-        ids = [id for id in self._ids(wanted, documents, allowed) if wanted in _joined_names(documents[id])]
+        ids = [id for id in self._ids(wanted, documents, allowed) if _is_joined_name(wanted, documents[id])]
         return _one_of_each_server(ids, documents)
 
     def nearly_named(self, query: str, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:
@@ -213,7 +218,7 @@ class NameTable:
             return []
         beginning = chain.from_iterable(
             sorted(
-                [id for _, id in pairs if _is_among(id, documents, allowed) and name in _joined_names(documents[id])],
+                [id for _, id in pairs if _is_among(id, documents, allowed) and _is_joined_name(name, documents[id])],
                 key=lambda id: name_order(documents[id]),
             )
             for name, pairs in groupby(self.keys.beginning(wanted), key=itemgetter(0))
@@ -228,7 +233,11 @@ class NameTable:
             if _is_among(id, documents, allowed)
             and any(is_one_slip(wanted, name) for name in _joined_names(documents[id]))
         }
-        return self.letters.most_alike(_spoken_form(query), near)[:_CANDIDATES] if near else []
+        spoken = _spoken_form(query)
+        if len(near) > _CANDIDATES:
+            return self.letters.most_alike(spoken, near)[:_CANDIDATES]
+        bits = _pair_bits(spoken)  # as nearly always: looking for each in the table takes longer
+        return sorted(near, key=lambda id: (-_share(bits, documents[id]), tie_of(documents[id]))) if near else []
 
     def _ids(self, key: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> list[int]:
         return [id for id in self.keys.ids_of(key) if _is_among(id, documents, allowed)]
@@ -268,13 +277,10 @@ class NameTable:
             reach *= 8
 
 
-def _names(document: Document) -> set[str]:
+def _names(document: Document) -> list[str]:
     """The forms in which an agent may write a tool's exact name."""
-    return {str(ToolKey(document.server, document.name)), document.name, document.listed_name} - {""}
-
-
-def _folded_names(document: Document) -> set[str]:
-    return {name.lower() for name in _names(document)}
+    names = (document.name, document.listed_name, f"{document.server}:{document.name}")
+    return [name for name in names if name]
 
 
 def _one_of_each_server(ids: Iterable[int], documents: Mapping[int, Document]) -> list[int]:
@@ -297,12 +303,18 @@ def _once(ids: Iterable[int]) -> Iterator[int]:
             yield id
 
 
-def _joined_names(document: Document) -> set[str]:
-    return {_joined(document.name), _joined(f"{document.server}:{document.name}")} - {""}
+def _joined_names(document: Document) -> tuple[str, str]:
+    return _joined(document.name), _joined(f"{document.server}:{document.name}")
+
+
+def _is_joined_name(key: str, document: Document) -> bool:
+    return bool(key) and (key == _joined(document.name) or key == _joined(f"{document.server}:{document.name}"))
 
 
 def _joined(name: str) -> str:
     """The letters and digits of a name, without case."""
+    if name.isascii():
+        return name[: 2 * _NAME_LIMIT_CHARS].encode().translate(_LOWERED, _SEPARATORS).decode()
     return "".join(_WORD.findall(name[: 2 * _NAME_LIMIT_CHARS].lower()))
 
 
@@ -335,11 +347,22 @@ def _spaced(text: str) -> str:
 
 
 def _pairs(name: str) -> bytes:
-    """The letter pairs of a name as a set of 256 bits."""
+    return _pair_bits(name).to_bytes(8 * _PAIR_WORDS, "little")
+
+
+@lru_cache(maxsize=256)
+def _pair_bits(name: str) -> int:
+    """The letter pairs of a name as a set of 256 bits; many servers have tools of one name."""
     bits = 0
-    for a, b in pairwise(name):
-        bits |= 1 << ((ord(a) * 31 + ord(b)) & (64 * _PAIR_WORDS - 1))
-    return bits.to_bytes(8 * _PAIR_WORDS, "little")
+    for a, b in pairwise(map(ord, name)):
+        bits |= 1 << (a * 31 + b & 64 * _PAIR_WORDS - 1)
+    return bits
+
+
+def _share(wanted: int, document: Document) -> float:
+    """The same for one tool as `_Letters.shares` for all."""
+    forms = [_pair_bits(form) for form in _spoken(document)]
+    return max((bits & wanted).bit_count() / (1 + bits.bit_count() + wanted.bit_count()) for bits in forms)
 
 
 def _ratio(matcher: SequenceMatcher[str], form: str) -> float:

@@ -3,13 +3,15 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import chain, pairwise, zip_longest
+from itertools import chain, zip_longest
+from operator import sub
 from typing import Any
 
 import msgspec
 
 from smart_mcp_proxy.models import Document, Hit, ToolKey
 from smart_mcp_proxy.search.likeness import Likeness, is_clone, is_embellished, is_like, is_variant
+from smart_mcp_proxy.search.ties import name_order
 
 __all__ = [
     "RELATIVE_CUT",
@@ -81,24 +83,32 @@ class Tools(msgspec.Struct, frozen=True):
 
     def order(self, hit: Hit) -> tuple[float, str, str, str, str]:
         """Sort key: the best score first, equal ones by name, whenever they were indexed."""
-        document = self.documents[hit.id]
-        score = -round(hit.score, _TIE_DIGITS)
-        return score, document.name, document.server, document.kind, document.listed_name
+        return -round(hit.score, _TIE_DIGITS), *name_order(self.documents[hit.id])
 
     def ordered(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits by `order`; those that stand by falling score are compared by name where equal only."""
+        scores = [hit.score for hit in hits]
+        falls = list(map(sub, scores, scores[1:]))
+        least = min(falls, default=1.0)
+        if least < 0:
+            return sorted(hits, key=self.order)
         found = list(hits)
+        if least >= _CLOSE:
+            return found
         start = 0
-        for at, (hit, following) in enumerate(pairwise(hits), 1):
-            if hit.score < following.score:
-                return sorted(hits, key=self.order)
-            if hit.score - following.score >= _CLOSE:
-                if at - start > 1:
-                    found[start:at] = sorted(hits[start:at], key=self.order)
-                start = at
-        if len(found) - start > 1:
-            found[start:] = sorted(hits[start:], key=self.order)
+        for end, fall in enumerate((*falls, 1.0), 1):
+            if fall >= _CLOSE:
+                if end - start > 1:
+                    found[start:end] = self._equals(found[start:end])
+                start = end
         return found
+
+    def _equals(self, hits: Sequence[Hit]) -> list[Hit]:
+        """The hits by `order`, which takes half as long where they have the very same score."""
+        if hits[0].score != hits[-1].score:
+            return sorted(hits, key=self.order)
+        documents = self.documents
+        return sorted(hits, key=lambda hit: name_order(documents[hit.id]))
 
     def is_asked_for(self, hit: Hit) -> bool:
         """Whether the query names the tool or its server: then nothing keeps it from its place."""
@@ -143,9 +153,11 @@ def near_top(ranked: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]
     reach = bisect_right(far, -SIBLING_CUT * best, key=lambda hit: -hit.score)
     if not reach:
         return near, far
-    server = tools.server(ranked[0])
-    siblings = [hit for hit in far[:reach] if tools.server(hit) == server]
-    return near + siblings, [hit for hit in far[:reach] if tools.server(hit) != server] + far[reach:]
+    server, likenesses = tools.server(ranked[0]), tools.likenesses
+    parts: tuple[list[Hit], list[Hit]] = ([], [])
+    for hit in far[:reach]:
+        parts[likenesses[hit.id].server != server].append(hit)
+    return near + parts[0], parts[1] + far[reach:]
 
 
 def harmless_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
@@ -245,7 +257,7 @@ def _seated(
     clones: dict[int, list[Hit]] = {}
     groups: dict[str, list[tuple[Hit, Likeness]]] = {}
     per_server: dict[str, int] = {}
-    likenesses = tools.likenesses
+    likenesses, explain = tools.likenesses, result.explain
     places, enough = min(limit, _CAPPED_PLACES), limit + _WAITING
     is_full = False
     for hit in ranked:
@@ -259,7 +271,7 @@ def _seated(
         is_free = taken < _PER_SERVER or tools.is_asked_for(hit)
         if group and (twin := _twin(hit, mine, group)):
             clones.setdefault(twin.id, []).append(hit)
-            if result.explain:
+            if explain:
                 result.leave_out(hit, f"says the same as {tools.name(twin)}", "clone")
         elif is_free and not is_full:
             per_server[server] = taken + 1
@@ -267,7 +279,8 @@ def _seated(
             is_full = len(front) == places
             group.append((hit, mine))
         elif not is_free and limit <= _CAPPED_PLACES:
-            result.leave_out(hit, f"{_PER_SERVER} tools of its server are above it", "server_cap")
+            if explain:
+                result.leave_out(hit, f"{_PER_SERVER} tools of its server are above it", "server_cap")
         elif len(waiting) < enough:
             waiting.append(hit)
             group.append((hit, mine))

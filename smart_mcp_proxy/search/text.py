@@ -3,12 +3,13 @@
 import re
 import threading
 import unicodedata
+from collections.abc import Set
 from functools import lru_cache
 from itertools import pairwise
 
 import snowballstemmer
 
-__all__ = ["QUERY_LIMIT_CHARS", "content_words", "is_one_slip", "split_literals", "terms"]
+__all__ = ["QUERY_LIMIT_CHARS", "content_words", "has_terms", "is_one_slip", "split_literals", "terms"]
 
 QUERY_LIMIT_CHARS = 4_000
 """What is read of a query: about 600 words, several times the longest task an agent was seen to send."""
@@ -56,6 +57,9 @@ _CJK = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 _OTHER_PART = re.compile(rf"[{_CJK}]+|\d+|[^\W\d_{_CJK}]+")
 _IS_CJK = re.compile(f"[{_CJK}]")
 
+_STEM_LETTERS = 2
+"""So many letters of a stem may be none of its word's: possibl, hope for hoping."""
+
 _stem = snowballstemmer.stemmer("english").stemWord
 _stem_lock = threading.Lock()  # the stemmer works on its own attributes
 
@@ -79,6 +83,16 @@ def terms(text: str, limit_chars: int = QUERY_LIMIT_CHARS) -> list[str]:
     for run in _RUN.findall(folded):
         found += _terms_of_run(run[:_RUN_LIMIT_CHARS])
     return found
+
+
+def has_terms(text: str, wanted: Set[str]) -> bool:
+    """Whether all of these terms are in `text`."""
+    if text.isascii():
+        lowered = text.lower()
+        # A stem is what a word begins with, but for the last two letters: most texts are told apart by that.
+        if not all([(term[:-_STEM_LETTERS] if term.isascii() else term) in lowered for term in wanted]):  # noqa: C419  (a generator is dearer)
+            return False
+    return wanted <= set(terms(text))
 
 
 def split_literals(text: str, limit_chars: int = QUERY_LIMIT_CHARS) -> tuple[str, str]:
@@ -112,7 +126,16 @@ def is_one_slip(a: str, b: str) -> bool:
     """Whether one letter inserted, left out, changed, or swapped with its neighbour turns `a` into `b`."""
     if len(a) > len(b):
         a, b = b, a
-    start = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), len(a))
+    # A slip leaves what is before the middle, or what is behind it, as it was: most words are told apart by that.
+    start = max(0, (len(a) + 1) // 2 - 1)
+    if a[:start] != b[:start]:
+        if a[start + 1 :] != b[len(b) - len(a) + start + 1 :]:
+            return False
+        start = 0
+    for x, y in zip(a[start:], b[start:], strict=False):
+        if x != y:
+            break
+        start += 1
     if len(a) < len(b):
         return len(b) - len(a) == 1 and a[start:] == b[start + 1 :]
     if a[start + 1 :] == b[start + 1 :]:

@@ -132,3 +132,14 @@ def test_a_slip_in_any_script_finds_the_name(name: str) -> None:
     for slipped in (f"x{name[1:]}", name[1:], name[:2] + name[1:], name[1] + name[0] + name[2:]):
         if slipped != name:
             assert table.nearly_named(slipped, documents, None) == [10_001]
+
+
+def test_few_names_one_slip_away_stand_as_they_do_among_many() -> None:
+    """Sixteen are compared by themselves, more of them as a table: the order is the same."""
+    names = ("search_notes", "searchNotes", "search-note", "SEARCH_NOTE")
+    documents = {id: Document(id, f"server{id % 7}-{'x' * (id % 5)}", names[id % 4]) for id in range(1, 41)}
+    table = table_of(documents)
+    first = table.nearly_named("search_notez", documents, None)
+    assert len(first) == 16
+    for count in (1, 2, 5, 16):
+        assert table.nearly_named("search_notez", documents, frozenset(first[:count])) == first[:count]

@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from snowballstemmer.english_stemmer import EnglishStemmer
 
-from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, content_words, split_literals, terms
+from smart_mcp_proxy.search.text import (
+    QUERY_LIMIT_CHARS,
+    content_words,
+    has_terms,
+    is_one_slip,
+    split_literals,
+    terms,
+)
 
 
 @pytest.mark.parametrize(
@@ -138,3 +145,54 @@ def test_literals_are_looked_for_in_linear_work(unit: str) -> None:
     """Of a long text the first 4,000 characters are read, and no pattern looks twice at all of them."""
     plain, literals = split_literals(unit * 100_000)
     assert len(plain) + len(literals) <= 3 * QUERY_LIMIT_CHARS
+
+
+def slips(word: str) -> set[str]:
+    """The word itself, and with a letter left out, inserted, changed, or swapped with the next one."""
+    cuts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
+    return {
+        word,
+        *(head + tail[1:] for head, tail in cuts),
+        *(head + letter + tail for head, tail in cuts for letter in "abc"),
+        *(head + letter + tail[1:] for head, tail in cuts if tail for letter in "abc"),
+        *(head + tail[1] + tail[0] + tail[2:] for head, tail in cuts if len(tail) > 1),
+    }
+
+
+@given(st.text("abc", max_size=8), st.text("abc", max_size=8), st.data())
+def test_one_slip_is_one_letter_or_two_neighbours(word: str, other: str, data: st.DataObject) -> None:
+    """Wherever it is in a word of whatever length, in both directions."""
+    for near in (other, data.draw(st.sampled_from(sorted(slips(word))))):
+        assert is_one_slip(word, near) == is_one_slip(near, word) == (near in slips(word))
+
+
+WORDS = [
+    "possibility",
+    "hoping",
+    "dying",
+    "skies",
+    "relational",
+    "sensitivity",
+    "early",
+    "queries",
+    "abilities",
+    "conditional",
+    "luxuriate",
+    "GitHub",
+    "read_file",
+    "S3",
+    "the",
+    "what's",
+    "happy",
+    "ﬁle",
+    "天気予報",
+    "Straße",
+    "7",
+]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=3), st.lists(st.sampled_from(WORDS), max_size=3))
+def test_a_text_has_the_terms_that_it_is_made_of(text: list[str], wanted: list[str]) -> None:
+    """The quick look beforehand passes over no text that has them."""
+    sought = set(terms(" ".join(wanted)))
+    assert has_terms(" ".join(text), sought) == (sought <= set(terms(" ".join(text))))

@@ -139,7 +139,7 @@ class _State:
     def score(self, query: str) -> _Scores:
         """Score each row for the query."""
         words, names = self.terms_of(query)
-        counts = Counter(words)
+        counts = dict.fromkeys(words, 1) if len(set(words)) == len(words) else Counter(words)
         has_synonyms = len(counts) <= SYNONYM_TERMS
         matches = {term: self._match(term, has_synonyms) for term in counts}
         for term, compounds in compounds_in(words, self.postings).items():
@@ -157,7 +157,7 @@ class _State:
                 worths = worths * np.float32(repeats)  # noqa: PLW2901
             if rows is None:
                 sums += worths
-            else:
+            elif len(rows):
                 sums[rows] += worths  # once for a row that is there twice
         return _Scores(sums, total, need)
 
@@ -205,15 +205,14 @@ class _State:
     def _matched(self, term: str, variants: Sequence[Variant]) -> _Match:
         """Match a term and its variants; a common variant counts no more than by itself."""
         own, weight = self.postings.get(term, _NOWHERE), self.rarity(term)
-        if not variants and len(own.rows) <= self._few:
-            return _Match(weight, own.rows, own.times(weight).impacts)
         rarities = [max([self.rarity(name) for name in names]) for names, _ in variants]
-        if own is _NOWHERE:
-            weight = max(rarities)
-        found = [own.times(weight)]
+        found = [own.times(weight)] if own is not _NOWHERE else []
+        weight = weight if found else max(rarities, default=weight)
         for (names, factor), rarity in zip(variants, rarities, strict=True):
             one = self.postings[names[0]] if len(names) == 1 else in_both(*[self.postings[name] for name in names])
             found.append(one.times(factor * min(weight, rarity)))
+        if len(found) < 2 and len((one := found[0] if found else own).rows) <= self._few:
+            return _Match(weight, one.rows, one.impacts)
         rows = np.concatenate([one.rows for one in found])
         worths = np.zeros(len(self.ids), np.float32)
         np.maximum.at(worths, rows, np.concatenate([one.impacts for one in found]))
@@ -386,13 +385,14 @@ def _fitness(ranked: _Ranked, own: float, crowd: float) -> float:
 
 def _crowd_row(ranked: _Ranked) -> int | None:
     """The row in the crowd's place; None if the ranking does not reach it."""
-    state = ranked.state
-    per_server = max(_CROWD_PER_SERVER, math.ceil(_CROWD / max(1, state.servers)))
+    per_server = max(_CROWD_PER_SERVER, math.ceil(_CROWD / max(1, ranked.state.servers)))
     places: dict[int, int] = {}
     counted = 0
-    for at, server in enumerate(state.server_of[ranked.rows].tolist()):
-        taken = places.get(server, 0)
-        if taken < per_server:
+    servers = ranked.state.server_of[ranked.rows].tolist()
+    if len(servers) >= _CROWD and max(Counter(servers[:_CROWD]).values()) <= per_server:
+        return int(ranked.rows[_CROWD - 1])
+    for at, server in enumerate(servers):
+        if (taken := places.get(server, 0)) < per_server:
             places[server] = taken + 1
             counted += 1
             if counted == _CROWD:

@@ -32,6 +32,8 @@ _FEW = 16
 _SLIP_LETTERS = 5
 """Shorter words have too many neighbours at one letter's distance."""
 
+_SHAPE_BITS = 32
+
 _PART_LETTERS = 3
 """The shortest part of a compound."""
 
@@ -44,11 +46,10 @@ class Variant(NamedTuple):
 
 
 class _Letters(NamedTuple):
-    """Terms of one first letter: lengths (int8) and letter sets (uint32, a bit each)."""
+    """Terms of one first letter, and the shape of each, see `_shape`."""
 
     terms: list[str]
-    lengths: NDArray[np.int8]
-    sets: NDArray[np.uint32]
+    shapes: NDArray[np.uint64]
 
 
 class Vocabulary:
@@ -88,16 +89,17 @@ class Vocabulary:
         """Known terms with the same first letter and one letter more, less, changed, or swapped."""
         if len(term) < _SLIP_LETTERS or not _is_word(term) or (near := self._by_initial.get(term[0])) is None:
             return []
-        # One slip changes the length by at most one and the set of letters by at most two.
-        is_near = np.abs(near.lengths - len(term)) <= 1
-        is_near &= np.bitwise_count(near.sets ^ _letter_set(term)) <= 2
-        return [near.terms[at] for at in np.flatnonzero(is_near) if is_one_slip(term, near.terms[at])]
+        # One slip changes the set of letters by at most two; by one, where it changes the length by one.
+        is_near = np.bitwise_count(near.shapes ^ np.uint64(_shape(term))) <= 2
+        return [other for at in is_near.nonzero()[0].tolist() if is_one_slip(term, other := near.terms[at])]
 
 
 def compounds_in(words: Sequence[str], known: Container[str]) -> dict[str, list[str]]:
     """The words of a query that make a known compound with their neighbour, with these compounds."""
     found: dict[str, list[str]] = {}
     for pair in pairwise(words):
+        if (compound := "".join(pair)) not in known and not compound.endswith("e"):
+            continue  # as nearly always
         for compound in joined(*pair):
             if compound in known:
                 for term in pair:
@@ -134,10 +136,9 @@ def _with_terms(by_initial: Mapping[str, _Letters], new: Iterable[str]) -> dict[
     """The table with more terms; 20 ms for 30,000 of them."""
     table = dict(by_initial)
     for initial, terms in _by_initials(new).items():
-        more = _signed(terms)
+        more = _Letters(terms, np.fromiter(map(_shape, terms), np.uint64, len(terms)))
         if (old := table.get(initial)) is not None:
-            lengths = np.concatenate((old.lengths, more.lengths))
-            more = _Letters([*old.terms, *terms], lengths, np.concatenate((old.sets, more.sets)))
+            more = _Letters([*old.terms, *terms], np.concatenate((old.shapes, more.shapes)))
         table[initial] = more
     return table
 
@@ -155,17 +156,13 @@ def _without_terms(by_initial: Mapping[str, _Letters], gone: Set[str]) -> dict[s
             terms = old.terms.copy()
             for at in sorted(places, reverse=True):
                 del terms[at]
-            table[initial] = _Letters(terms, np.delete(old.lengths, places), np.delete(old.sets, places))
+            table[initial] = _Letters(terms, np.delete(old.shapes, places))
     return table
 
 
-def _letter_set(term: str) -> int:
-    bits = 0
+def _shape(term: str) -> int:
+    """A bit for each letter in a term, and as many further ones as it has letters, up to 32."""
+    bits = (1 << min(len(term), _SHAPE_BITS)) - 1 << _SHAPE_BITS
     for letter in term:
-        bits |= 1 << (ord(letter) & 31)
+        bits |= 1 << (ord(letter) & _SHAPE_BITS - 1)
     return bits
-
-
-def _signed(terms: list[str]) -> _Letters:
-    lengths = np.fromiter((len(term) for term in terms), np.int8, len(terms))
-    return _Letters(terms, lengths, np.fromiter(map(_letter_set, terms), np.uint32, len(terms)))
