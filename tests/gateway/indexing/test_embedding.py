@@ -295,7 +295,7 @@ async def test_without_storage_vectors_live_in_memory(tmp_path: Path, embedder: 
     """Nothing is made twice meanwhile; a new file gets them all."""
     async with opened_setup(tmp_path, given(embedder), *TOOLS) as setup:
         await setup.ranking()
-        shutil.rmtree(tmp_path)
+        tmp_path.rename(f"{tmp_path}-gone")  # at once, whatever is being written in it
         tmp_path.write_text("in the way")
         await setup.listed(*TOOLS, "fourth")
         await setup.ranking()
