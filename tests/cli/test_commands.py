@@ -62,6 +62,7 @@ def test_a_data_directory_that_is_a_file_is_2(project: Path, run: Run) -> None:
     assert str(project / "data") in done.err
 
 
+@pytest.mark.long  # much work for one test
 def test_a_search_connects_first_and_then_answers_from_the_stored_catalog(project: Path, run: Run) -> None:
     """The first search waits for the servers, the second says where its answer is from, --fresh connects again."""
     first = run("search", "add a task", "--why")
@@ -91,6 +92,7 @@ def test_tools_are_listed_and_shown(project: Path, run: Run) -> None:
     assert run("tool", "show", "todo:add_task", "--json").json["input_schema"]["required"] == ["title"]
 
 
+@pytest.mark.long  # much work for one test
 def test_a_wrong_name_is_1_and_says_what_was_meant(project: Path, run: Run) -> None:
     """Tools and servers alike; the last line is the command that helps."""
     done = run("tool", "show", "todo:ad_task", "--json")
@@ -136,6 +138,7 @@ def test_a_value_of_the_wrong_type_is_2(project: Path, run: Run) -> None:
     assert "Expected an integer." in done.err
 
 
+@pytest.mark.long  # much work for one test
 def test_a_tool_that_reports_a_failure_is_1(project: Path, run: Run) -> None:
     """Its text goes to stderr for people, and the whole result to stdout with --json."""
     done = run("call", "todo:complete_task", "id=7")

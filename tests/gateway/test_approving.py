@@ -307,6 +307,7 @@ definitions = st.dictionaries(st.text(max_size=3), json_values, max_size=4)
 
 
 @given(definitions, definitions)
+@pytest.mark.long  # many generated examples
 def test_a_difference_is_shown_exactly_where_the_hashes_differ(one: dict[str, Any], two: dict[str, Any]) -> None:
     """No change hides from the user, and none is invented."""
     assert bool(differences(one, two)) == (change_hash("s", one) != change_hash("s", two))

@@ -475,6 +475,7 @@ async def test_a_trusted_server_may_change_its_prompts(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("contents-principals")
 @pytest.mark.parametrize("era", ERAS)
+@pytest.mark.long  # much work for one test
 async def test_two_principals_see_their_own_servers_alone(era: Any, tmp_path: Path) -> None:
     """Interleaved on one gateway: of the other's server nothing is listed, read, got or completed, and each answer goes
     to who asked."""

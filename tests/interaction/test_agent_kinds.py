@@ -125,6 +125,7 @@ async def test_what_waits_for_the_user_or_is_blocked_is_not_found(tmp_path: Path
 
 @pytest.mark.requirement("search-kinds")
 @pytest.mark.parametrize("era", ERAS)
+@pytest.mark.long  # much work for one test
 async def test_a_principal_finds_what_its_token_and_its_profile_reach(era: Any, tmp_path: Path) -> None:
     """As the lists of prompts and resources show it there."""
     for name in ("left", "right"):

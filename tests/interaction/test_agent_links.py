@@ -130,6 +130,7 @@ async def recorded(gateway: Gateway, subject: str) -> dict[str, Any]:
 @pytest.mark.requirement("links-lead-here")
 @pytest.mark.requirement("links-open")
 @pytest.mark.parametrize("channel", [channel for channel in CHANNELS if channel[0] != "sse"], ids="-".join)
+@pytest.mark.long  # much work for one test
 async def test_a_result_names_what_can_be_read(channel: tuple[str, Any], tmp_path: Path) -> None:
     """A tool makes a resource and names it: the URI leads to the gateway, and is read at once, new as it is.
 

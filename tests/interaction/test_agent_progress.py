@@ -222,6 +222,7 @@ async def test_two_calls_at_once_may_have_the_same_token(talker: Wire) -> None:
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids="-".join)
+@pytest.mark.long  # starts programs, a second of it
 async def test_a_server_that_ends_after_progress_ends_the_call_with_an_error(
     channel: tuple[str, Any], tmp_path: Path
 ) -> None:

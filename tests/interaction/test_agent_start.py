@@ -147,6 +147,7 @@ async def test_tools_of_a_server_that_is_no_longer_configured_are_gone(tmp_path:
 
 @pytest.mark.requirement("server-died")
 @ERAS
+@pytest.mark.long  # much work for one test
 async def test_a_call_whose_server_dies_is_answered_and_the_next_one_finds_it_back(tmp_path: Path, era: Era) -> None:
     """The agent learns that the call may have run; the server is started again by itself."""
     with anyio.fail_after(20):

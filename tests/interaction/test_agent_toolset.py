@@ -122,6 +122,7 @@ async def test_extending_makes_another_toolset(ledger: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("toolset-unknown")
+@pytest.mark.long  # much work for one test
 async def test_whatever_is_not_there_for_the_sender_is_answered_alike(ledger: Path, tmp_path: Path) -> None:
     """An unknown toolset, one that is over and another principal's: the same status and words, in the parameter too."""
     async with at_gateway(tmp_path, ledger) as (_, base, agent), AsyncExitStack() as stack:
@@ -183,6 +184,7 @@ async def test_a_toolset_is_served_for_an_hour(ledger: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("toolset-shared")
+@pytest.mark.long  # much work for one test
 async def test_another_process_on_the_catalog_serves_it_too(ledger: Path, tmp_path: Path) -> None:
     """It is kept in the catalog's file."""
     async with (
@@ -266,6 +268,7 @@ async def test_a_toolset_of_a_profile_stays_inside_it(ledger: Path, tmp_path: Pa
 
 
 @pytest.mark.requirement("toolset-none")
+@pytest.mark.long  # much work for one test
 async def test_none_is_made_where_it_is_not_wanted_or_cannot_be_served(ledger: Path, tmp_path: Path) -> None:
     """Under CALL_TOOL, for a list that changes by itself, for nothing found, and without an address: on pipes, SSE."""
     async with at_gateway(tmp_path / "fixed", ledger, routing_type="CALL_TOOL") as (_, _, agent):

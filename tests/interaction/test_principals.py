@@ -364,6 +364,7 @@ async def test_no_place_is_told_to_who_is_not_let_in(token_gateway: TokenGateway
 
 
 @pytest.mark.requirement("tokens-secret")
+@pytest.mark.long  # much work for one test
 async def test_no_byte_of_a_token_is_written_anywhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:

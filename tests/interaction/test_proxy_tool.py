@@ -94,6 +94,7 @@ async def _error(agent: Agent, **arguments: Any) -> dict[str, Any]:
 
 @pytest.mark.requirement("proxy-listed")
 @pytest.mark.seed("tool-name")
+@pytest.mark.long  # much work for one test
 async def test_the_tool_is_listed_only_where_the_settings_name_it(proxier: Agent, inner: Any) -> None:
     """Last in the list, marked as one that may destroy; elsewhere its name is unknown."""
     listed = (await proxier.request("tools/list"))["result"]["tools"]
@@ -299,6 +300,7 @@ async def test_progress_of_a_call_reaches_whoever_asked(proxier: Agent) -> None:
 
 @pytest.mark.requirement("proxy-scope")
 @pytest.mark.seed("access-control")
+@pytest.mark.long  # much work for one test
 async def test_the_tool_reaches_no_further_than_the_place_it_is_listed_at(tmp_path: Path) -> None:
     """In a profile the other servers' tools, resources and prompts do not exist, to list, to describe or to call."""
     text = json.dumps({"mcpServers": _servers(tmp_path), "profiles": {"small": {"servers": ["old"]}}})

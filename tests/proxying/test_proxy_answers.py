@@ -181,6 +181,7 @@ async def test_pages_follow_each_other_by_cursor() -> None:
 
 
 @given(st.sets(st.text(min_size=1, max_size=4), max_size=7), st.integers(1, 5))
+@pytest.mark.long  # many generated examples
 async def test_no_page_skips_or_repeats_anything(names: set[str], limit: int) -> None:
     """Whatever the names are, and however short the pages."""
     source, seen, cursor = FakeSource(tools=[tool(name) for name in names]), [], None

@@ -71,6 +71,7 @@ def test_a_name_means_one_tool_of_a_server_however_many_spellings_it_has() -> No
     assert table.exact("create issue", documents, {2, 3}) == {2: "create issue"}
 
 
+@pytest.mark.long  # much work for one test
 def test_a_slip_of_the_pen_finds_the_name_that_was_meant_among_thousands() -> None:
     """One letter wrong, missing, doubled or two exchanged, in any form of the name: nearly always the first one."""
     documents = many(5_000)

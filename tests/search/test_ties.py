@@ -47,6 +47,7 @@ QUERIES = (
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.long  # much work for one test
 def test_no_answer_depends_on_the_order_of_the_lists(engine: str) -> None:
     """The same tools at the same places with the same scores, by words and with vectors."""
     found = differing(catalog(), QUERIES, _ORDERS, ENGINES[engine])

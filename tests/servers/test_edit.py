@@ -128,6 +128,7 @@ def written(draw: st.DrawFn, value: Any, *, is_bare: bool = False) -> str:
 
 
 @given(st.data(), VALUES, VALUES)
+@pytest.mark.long  # many generated examples
 def test_the_rewritten_text_holds_the_new_value_and_every_text_is_its_own_rewriting(
     data: st.DataObject, old: Any, new: Any
 ) -> None:

@@ -441,6 +441,7 @@ async def test_signing_out_revokes_and_forgets(sign_ins: SignIns, server: Guarde
     assert "HTTP 503" in done.problem
 
 
+@pytest.mark.long  # much work for one test
 async def test_a_last_slash_is_no_other_issuer(sign_ins: SignIns, server: Guarded) -> None:
     """In the metadata: many servers add one to an issuer that has none. `iss` is the metadata's, letter by letter."""
     server.metadata_says(issuer=server.base, authorization_response_iss_parameter_supported=True)

@@ -95,6 +95,7 @@ async def echo(request: RawRequest, answer: RawAnswer) -> None:
 
 
 @ERAS
+@pytest.mark.long  # much work for one test
 async def test_a_call_arrives_in_both_eras(open_web, url, era):
     """The era is negotiated, or remembered."""
     session = await open_web(url, era=era)

@@ -130,6 +130,7 @@ async def both(config: ServerConfig | None = None, **options: Any) -> AsyncItera
         yield sides[0], sides[1], keeper
 
 
+@pytest.mark.long  # starts programs, a second of it
 async def test_a_killed_server_is_back_at_the_user_when_it_is_back_at_its_keeper() -> None:
     """However often: how long it pauses is the keeper's to decide, and the user waits for no pause of its own."""
     async with both() as (own, user, _):

@@ -168,6 +168,7 @@ async def test_a_page_that_is_no_list_is_an_error(page):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("per_page", [999, 1_000])
+@pytest.mark.long  # much work for one test
 async def test_so_many_tools_are_taken_and_no_more(per_page: int):
     """B75: the first 50,000; what is said of the rest names the limit and what to do."""
     asked: list[int] = []

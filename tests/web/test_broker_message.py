@@ -33,6 +33,7 @@ def test_members_of_others_are_not_taken_over() -> None:
 
 @settings(suppress_health_check=[HealthCheck.too_slow])  # the first text waits for a table of all characters
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(("jsonrpc", "method", "params", "id"), ANYTHING)))
+@pytest.mark.long  # many generated examples
 def test_whatever_is_sent_is_a_message_or_is_refused(message: dict[str, Any]) -> None:
     """And what is taken has the types that the rest counts on, and an id that can be written again."""
     try:

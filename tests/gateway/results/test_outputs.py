@@ -112,6 +112,7 @@ def test_records_of_an_array_are_shown_whole(some: list[Any], times: int, limit:
 
 @given(text=TEXTS, page_chars=st.integers(1, 700))
 @settings(max_examples=100, deadline=None)
+@pytest.mark.long  # many generated examples
 def test_the_pages_of_a_text_join_to_the_whole(text: str, page_chars: int) -> None:
     """Nothing is lost or repeated at the page ends."""
     outputs = kept_outputs()

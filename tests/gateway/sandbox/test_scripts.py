@@ -139,6 +139,7 @@ async def test_an_error_in_a_script_is_told_with_its_line(
 
 
 @BOTH
+@pytest.mark.long  # starts programs, a second of it
 async def test_what_a_script_prints_is_kept_up_to_a_limit(bench: Bench, language: Language) -> None:
     """Of a script that fails as well; more than the limit is marked."""
     code: Code = {

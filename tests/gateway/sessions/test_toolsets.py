@@ -159,6 +159,7 @@ async def test_a_wall_clock_that_jumps_a_day_changes_nothing(parts: Parts, jump_
         assert not await elsewhere.serves(handle)
 
 
+@pytest.mark.long  # much work for one test
 async def test_what_left_the_store_is_not_served_for_long(parts: Parts) -> None:
     """A principal's oldest leave, in whichever process they were made; a second later all have noticed."""
     toolsets = opened(parts)

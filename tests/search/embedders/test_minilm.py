@@ -37,6 +37,7 @@ FROM_TORCH = {
 }
 
 
+@pytest.mark.long  # much work for one test
 def test_vectors_are_those_of_sentence_transformers(minilm: MiniLmEmbedder) -> None:
     """Empty, long, Chinese, emoji, accents, control characters: to 1e-5, all in one batch."""
     vectors = minilm.embed(list(FROM_TORCH))

@@ -268,6 +268,7 @@ def test_a_query_that_failed_is_tried_again() -> None:
     assert counting.asked == ["fail", "fail"]
 
 
+@pytest.mark.long  # starts programs, a second of it
 def test_nothing_optional_is_imported_before_it_is_needed() -> None:
     """Searching by words alone pays for no embedder, and works where none is installed."""
     program = (

@@ -47,6 +47,7 @@ UPDATES = st.lists(
 @pytest.mark.parametrize("fresh_rows", [0, 3, 2_048])
 @settings(max_examples=60, deadline=None)
 @given(updates=UPDATES, allowed=st.none() | st.sets(st.integers(0, 12)), depth=st.integers(1, 8))
+@pytest.mark.long  # many generated examples
 def test_it_answers_like_a_dictionary(
     fresh_rows: int, updates: list[tuple[dict[int, int], set[int]]], allowed: set[int] | None, depth: int
 ) -> None:

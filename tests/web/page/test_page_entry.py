@@ -122,6 +122,7 @@ async def test_a_form_leads_back_to_places_of_the_page_only(tmp_path: Path) -> N
             assert (reply.status_code, reply.headers["location"]) == (303, "/ui/server?name=s"), back
 
 
+@pytest.mark.long  # much work for one test
 async def test_each_page_keeps_to_a_policy_without_inline_scripts_or_styles(there: Opened) -> None:
     """And loads nothing but its own files, of this host."""
     async with browser(there) as found:
@@ -175,6 +176,7 @@ async def test_rights_are_those_of_whoever_made_the_link(there: Opened) -> None:
         assert '"quarantined": true' in (there.turning.tools.parent / "mcp_config.json").read_text()
 
 
+@pytest.mark.long  # much work for one test
 async def test_another_operators_token_ends_what_the_old_one_opened(tmp_path: Path) -> None:
     """Sessions and links that are not used yet; those of the command line, which needs no token, go on."""
     cookies, links = {}, {}

@@ -41,6 +41,7 @@ def names(run: Run, shop: Path) -> set[str]:
     return {tool["name"] for tool in run("tool", "list", "--json", DATA_DIR=str(shop)).json}
 
 
+@pytest.mark.long  # much work for one test
 def test_what_waits_is_listed_with_what_differs(run: Run, shop: Path) -> None:
     """Without a name nothing is approved."""
     done = run("approve", DATA_DIR=str(shop))
@@ -72,6 +73,7 @@ def test_what_waits_is_said_wherever_servers_are_shown(run: Run, shop: Path) -> 
     assert "wait" not in run("server", "list", **where).out
 
 
+@pytest.mark.long  # much work for one test
 def test_a_search_for_a_kept_back_tool_says_so(run: Run, shop: Path) -> None:
     """With the reason; nothing is said to be connecting where nothing connects."""
     told = run("search", "up:paint", "--json", DATA_DIR=str(shop)).json["hint"]
@@ -82,6 +84,7 @@ def test_a_search_for_a_kept_back_tool_says_so(run: Run, shop: Path) -> None:
     assert "connecting" not in told
 
 
+@pytest.mark.long  # much work for one test
 def test_the_difference_is_shown_word_by_word(run: Run, shop: Path) -> None:
     """What a terminal would hide or obey is spelled out."""
     done = run("approve", "up:paint", "--diff", DATA_DIR=str(shop))

@@ -15,6 +15,7 @@ def project(home: Path) -> Path:
     return home
 
 
+@pytest.mark.long  # much work for one test
 def test_the_reason_comes_first_and_then_the_numbers(project: Path, run: Run) -> None:
     """On the stored catalog, as a sentence with a table of the numbers, or as one object."""
     assert run("search", "add a task", "--limit", "1").status == 0
@@ -29,6 +30,7 @@ def test_the_reason_comes_first_and_then_the_numbers(project: Path, run: Run) ->
     assert {"reason", "rank", "score", "top", "cut", "fitness", "floors", "limit", "server", "why"} <= set(told)
 
 
+@pytest.mark.long  # much work for one test
 def test_what_keeps_a_tool_from_a_search_is_told_without_numbers(project: Path, run: Run) -> None:
     """A block, a filter and a profile; the search itself goes by the profile, too."""
     assert run("search", "add a task").status == 0

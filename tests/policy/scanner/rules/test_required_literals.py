@@ -103,6 +103,7 @@ def test_whatever_a_pattern_matches_holds_what_it_needs(data: st.DataObject, way
     st.sampled_from([*REACHING]),
     st.lists(st.sampled_from(["abc", "xyz", "abcxyz", "xabc", "_", "@", ".", "\n", " ", ". ", " \n "]), max_size=24),
 )
+@pytest.mark.long  # many generated examples
 def test_a_pattern_finds_in_the_parts_of_a_text_what_it_finds_in_the_whole(pattern: str, pieces: list[str]) -> None:
     """Sentences and lines without the words that it needs are not looked at, and nothing is lost."""
     text = "".join(pieces)
@@ -151,6 +152,7 @@ def test_a_quick_pattern_finds_the_same(pattern: str, text: str) -> None:
         assert _spans(re.compile(quick(each)), text) == _spans(re.compile(each), text)
 
 
+@pytest.mark.long  # much work for one test
 def test_every_phrase_is_found_where_it_stands() -> None:
     """No way of saying something is left untried in a text that says it."""
     whole = [(said.ways, re.compile("|".join(way.pattern.pattern for way in said.ways))) for said in SAID]
