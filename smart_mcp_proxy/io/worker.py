@@ -112,39 +112,30 @@ class Worker:
             words: What goes along.
             descriptor: Of a socket; the caller may close its own at once.
         """
+        descriptors = [os.dup(descriptor)]
         if len(words) <= _INLINE_BYTES:
-            self._push(number, kind + _INLINE + words, [descriptor])
-            return
-        with tempfile.TemporaryFile() as file:
-            file.write(words)
-            file.flush()
-            self._push(number, kind + _IN_FILE, [descriptor, file.fileno()])
+            text = kind + _INLINE + words
+        else:
+            with tempfile.TemporaryFile() as file:
+                file.write(words)
+                file.flush()
+                descriptors.append(os.dup(file.fileno()))
+            text = kind + _IN_FILE
+        self._push(number, text, descriptors, asyncio.get_running_loop().time() + _GIVE_UP_S)
 
-    def _push(self, number: int, text: bytes, descriptors: list[int]) -> None:
-        if not self._is_pushed(number, text, descriptors):
-            loop = asyncio.get_running_loop()
-            own = [os.dup(descriptor) for descriptor in descriptors]
-            loop.call_later(_RETRY_S, self._push_again, number, text, own, loop.time() + _GIVE_UP_S)
-
-    def _push_again(self, number: int, text: bytes, own: list[int], until_s: float) -> None:
+    def _push(self, number: int, text: bytes, descriptors: list[int], until_s: float) -> None:
         loop = asyncio.get_running_loop()
-        if not self._is_pushed(number, text, own):
-            if loop.time() < until_s:
-                loop.call_later(_RETRY_S, self._push_again, number, text, own, until_s)
-                return
-            log.warning("worker %d takes no more connections", number)
-        for descriptor in own:
-            os.close(descriptor)
-
-    def _is_pushed(self, number: int, text: bytes, descriptors: list[int]) -> bool:
-        """Whether a parcel is dealt with; one whose letter box is full is not."""
         try:
             socket.send_fds(self._sending[number], [text], descriptors)
         except (BlockingIOError, InterruptedError):
-            return False
+            if loop.time() < until_s:
+                loop.call_later(_RETRY_S, self._push, number, text, descriptors, until_s)
+                return
+            log.warning("worker %d takes no more connections", number)
         except OSError as exc:
             log.warning("worker %d cannot be reached: %s", number, exc.strerror)
-        return True
+        for descriptor in descriptors:
+            os.close(descriptor)
 
     def _take(self) -> None:
         assert self._receiving is not None
@@ -159,13 +150,13 @@ class Worker:
             return
         if not text or not descriptors:
             return
-        # All are streams: what is not asked costs no system call.
-        handed = socket.socket(type=socket.SOCK_STREAM, proto=0, fileno=descriptors[0])
+        handed = socket.socket(fileno=descriptors[0])
         words = text[2:]
         if text[1:2] == _IN_FILE:
             with os.fdopen(descriptors[1], "rb") as file:
                 file.seek(0)
                 words = file.read()
+        handed.setblocking(False)
         if (handler := self._handlers.get(text[:1])) is not None:
             handler(words, handed)
         else:
@@ -177,7 +168,6 @@ def _answer_soon(asker: socket.socket, text: bytes) -> None:
 
 
 async def _send(asker: socket.socket, text: bytes) -> None:
-    asker.setblocking(False)
     with asker, suppress(OSError, TimeoutError):
         async with asyncio.timeout(_ANSWER_S):
             await asyncio.get_running_loop().sock_sendall(asker, text)

@@ -32,7 +32,7 @@ LAST_ANSWERS_S = 0.1
 async def serve_http(
     gateway: Gateway, listener: socket.socket, *, token: str | None, sign_in: BrowserSignIn | None = None
 ) -> AsyncIterator[None]:
-    """Serves agents on `listener` while open; at the end `/readyz` says no for a while before calls are refused.
+    """Serves agents on `listener` while open; at the end `/readyz` says no before calls are refused.
 
     Args:
         gateway: Open.

@@ -83,6 +83,13 @@ WORDS = [
 ]
 
 
+def test_whatever_serve_takes_leads_to_it_without_the_command(run: Run) -> None:
+    """All of its options but `--json`, which other commands have as well."""
+    taken = set(re.findall(r"│ (--[a-z]+) ", run("serve", "--help").out)) - {"--json"}
+    assert len(taken) >= 9
+    assert {option: run(option).next_command for option in taken} == {each: f"mcpproxy serve {each}" for each in taken}
+
+
 @pytest.mark.parametrize(("words", "expected", "helps"), WORDS, ids=lambda value: " ".join(value)[:40])
 def test_words_that_are_none_of_ours(home: Path, run: Run, words: list[str], expected: str, helps: str) -> None:
     """Exit status 2, and the command that does it here."""

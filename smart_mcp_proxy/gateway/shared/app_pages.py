@@ -90,7 +90,7 @@ def unpinned(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def without_digests(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The words of a definition, without the digests of a page or of a skill's files: they read like scrambled text."""
+    """The words of a definition, without digests of a page or a skill's files, which look like code."""
     files = definition.get("resources")
     if not isinstance(files, list):
         return unpinned(definition)

@@ -1,4 +1,4 @@
-"""Steps beside a tool's purpose that an agent is told to take: dangerous commands, keys to read, acts for others."""
+"""Steps beside a tool's purpose that an agent is told to take, such as a command or a key to read."""
 
 import math
 import re

@@ -64,7 +64,14 @@ def servers_in(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
 def drop(
     postings: dict[str, Postings], documents: Sequence[Document], rows: Sequence[int], size: int
 ) -> dict[str, None]:
-    """Take the rows of `documents`, of `size` that there are, out of the postings of their terms; returns these."""
+    """Take the rows of `documents` out of the postings of their terms; returns these.
+
+    Args:
+        postings: By term.
+        documents: What leaves.
+        rows: Theirs.
+        size: Of all rows.
+    """
     terms = dict.fromkeys(term for document in documents for term in impacts(document))
     is_kept = np.ones(size, np.bool_)
     is_kept[rows] = False

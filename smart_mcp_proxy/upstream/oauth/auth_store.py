@@ -75,7 +75,7 @@ class SignInStore(Protocol):
     """Keeps sign-ins by server and address, for all gateways that use it."""
 
     async def stamps(self, places: Sequence[tuple[str, str]]) -> Sequence[Stamp]:
-        """Stamps of what is stored for each server and address: each sign-in, renewal and sign-out changes one.
+        """Stamps of what is stored for each server and address; a sign-in, renewal or sign-out changes one.
 
         Raises:
             UpstreamError: The store fails.

@@ -64,7 +64,7 @@ def _require_json(request: Request) -> None:
 
 
 def operator_token(settings: Settings) -> str:
-    """The operator's token: the settings' own, or the data directory's, made at first use, for the owner only.
+    """The operator's token: of the settings, or of the data directory, made at first use.
 
     Gateways with a common secret key have the same one in theirs. One that others could have read proves nothing any
     more: there is a new one.

@@ -1,4 +1,4 @@
-"""`mcpproxy login` and `server login|logout`: the only place where a person is asked to sign in to a server."""
+"""`mcpproxy login` and `server login|logout`: where a person is asked to sign in to a server."""
 
 import asyncio
 import sys
