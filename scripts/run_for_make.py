@@ -11,9 +11,10 @@ INTERRUPTED = 130
 
 
 def main() -> int:
-    # A terminal sends Ctrl-C to the command as well; what only make is told is passed on.
+    # A terminal sends Ctrl-C to the command as well, which would inherit that it is ignored, but no handler.
+    signal.signal(signal.SIGINT, lambda _number, _frame: None)
     process = subprocess.Popen(sys.argv[1:])
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # What only make is told is passed on.
     signal.signal(signal.SIGTERM, lambda number, _frame: process.send_signal(number))
     status = process.wait()
     if status in (INTERRUPTED, -signal.SIGINT):

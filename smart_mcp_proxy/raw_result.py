@@ -1,14 +1,15 @@
 """Results as their servers wrote them: passed on unread where possible, else read once."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 import numpy as np
 
 from smart_mcp_proxy.escapes import are_harmless
 
-__all__ = ["OUTLINE_BYTES", "RawResult", "is_clean", "outline_of"]
+__all__ = ["DEEPEST_LEVELS", "OUTLINE_BYTES", "RawResult", "is_clean", "is_nested_deeper", "outline_of", "refuse_deep"]
 
 OUTLINE_BYTES = 64
 """Of a member's value: enough for a flag, a word, or to see what kind of value it is."""
@@ -17,6 +18,17 @@ _QUOTES = 32
 _FIRST_PRINTABLE = ord(" ")
 _DELETE = b"\x7f"
 _ESCAPE = b"\\"
+DEEPEST_LEVELS: Final = 1_000
+"""As deep as Python 3.11 reads. What is deeper breaks the parsers of clients, which would wait for their answer."""
+_READS_ANY_DEPTH: Final = sys.version_info >= (3, 14)
+"""Earlier ones count levels and stop at some thousands; this one measures the stack, which holds 100,000."""
+_CASE_BIT: Final = 0x20
+"""The bit in which a bracket differs from a brace."""
+_OPENING = b"{"
+_QUOTE = b'"'
+_STEP_BIT: Final = 0x02
+"""The bit that what opens has and what closes has not."""
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -32,6 +44,33 @@ def is_clean(pieces: Sequence[bytes]) -> bool:
     if not any(_ESCAPE in piece for piece in pieces):
         return True
     return are_harmless(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+
+
+def refuse_deep(text: bytes) -> None:
+    """Do nothing for text that may be read.
+
+    Raises:
+        RecursionError: It is nested too deep, and this interpreter would read it all the same.
+    """
+    if _READS_ANY_DEPTH and is_nested_deeper(text, DEEPEST_LEVELS):
+        raise RecursionError(f"it is nested deeper than {DEEPEST_LEVELS:,} levels")
+
+
+def is_nested_deeper(text: bytes, levels: int) -> bool:
+    """Whether arrays and objects stand in each other more than `levels` deep.
+
+    Most texts have not so many of them at all, which is seen at memory speed.
+
+    Args:
+        text: JSON; of a text that is none, this says nothing.
+        levels: At least one.
+    """
+    if len(text) <= 2 * levels or np.count_nonzero(np.frombuffer(text, np.uint8) | _CASE_BIT == _OPENING[0]) <= levels:
+        return False
+    outside = b"".join(text.replace(rb"\\", b"").replace(rb"\"", b"").split(_QUOTE)[::2])
+    brackets = np.frombuffer(outside.translate(None, _NO_BRACKETS), np.int8)
+    steps = (brackets & _STEP_BIT) - 1
+    return int(np.cumsum(steps, dtype=np.int32).max(initial=0)) > levels
 
 
 def outline_of(text: bytes) -> dict[str, bytes]:
@@ -70,9 +109,12 @@ class RawResult:
 
         Raises:
             msgspec.MsgspecError: It is no object.
+            RecursionError: It is nested too deep.
         """
         is_plain = is_clean and not any(_ESCAPE in piece for piece in pieces)
-        outline = outline_of(_without_long_strings(pieces) if is_plain else b"".join(pieces))
+        text = _without_long_strings(pieces) if is_plain else b"".join(pieces)
+        refuse_deep(text)
+        outline = outline_of(text)
         return cls(*pieces, is_clean=is_clean, outline=outline)
 
     def __repr__(self) -> str:

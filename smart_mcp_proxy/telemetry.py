@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal, TextIO, TypeVar
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -33,10 +33,13 @@ __all__ = [
     "new_activity_id",
     "printable",
     "redact",
+    "result_of",
     "secrets_hidden",
     "spawn",
     "traced_in",
 ]
+
+T = TypeVar("T")
 
 LOGGER_NAME = "mcpproxy"
 _HIDDEN = "[hidden]"
@@ -299,6 +302,16 @@ def _report_end(task: asyncio.Task[None]) -> None:
     _tasks.discard(task)
     if not task.cancelled() and (exc := task.exception()) is not None:
         get_logger("tasks").error("background task %s ended: %s", task.get_name(), exc, exc_info=exc)
+
+
+async def result_of(work: asyncio.Future[T]) -> T:
+    """The result of work that goes on when its waiter is cancelled.
+
+    As with `asyncio.shield`, which logs the error of work without a waiter as forgotten, from Python 3.14 on.
+    """
+    if not work.done():
+        await asyncio.wait([work])
+    return work.result()
 
 
 ActivityKind = Literal["search", "call", "approval", "config", "session", "question"]

@@ -14,7 +14,7 @@ from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, secrets_of
-from smart_mcp_proxy.telemetry import fields, get_logger, secrets_hidden, spawn
+from smart_mcp_proxy.telemetry import fields, get_logger, result_of, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
 from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
@@ -253,7 +253,7 @@ class OwnConnections:
             place = self._new_place(client, side)
         place.users += 1
         try:
-            yield await asyncio.shield(place.opened)
+            yield await result_of(place.opened)
         finally:
             place.users -= 1
             place.used_s = self._clock()

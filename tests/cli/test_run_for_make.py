@@ -17,11 +17,10 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts" / "run_for_make.py"
 UNTIL_CTRL_C = """
 import signal, sys
-try:
-    print("ready", flush=True)
-    signal.pause()
-except KeyboardInterrupt:
-    sys.exit(130)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # one that came before the wait would not end it
+print("ready", flush=True)
+signal.sigwait({signal.SIGINT})
+sys.exit(130)
 """
 
 

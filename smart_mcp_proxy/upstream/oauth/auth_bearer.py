@@ -11,7 +11,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.telemetry import get_logger, secrets_hidden, spawn
+from smart_mcp_proxy.telemetry import get_logger, result_of, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.oauth.auth_flow import EndedSignInError, SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore, Stamp
 
@@ -206,7 +206,7 @@ class Bearer:
             self._renewal = asyncio.get_running_loop().create_future()
             self._renewal.add_done_callback(lambda done: done.exception())
             spawn(self._settle(self._renewal, refused), f"upstream-renewal-{self.server}")
-        await asyncio.shield(self._renewal)
+        await result_of(self._renewal)
 
     async def _settle(self, renewal: "asyncio.Future[None]", refused: str) -> None:
         try:

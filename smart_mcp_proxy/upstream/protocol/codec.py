@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.raw_result import RawResult, is_clean
+from smart_mcp_proxy.raw_result import RawResult, is_clean, refuse_deep
 
 __all__ = [
     "OFF_LOOP_BYTES",
@@ -190,6 +190,7 @@ def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
     if not line.startswith((b"{", b"[")):
         return None
     try:
+        refuse_deep(line)
         messages = _batch.decode(line) if line.startswith(b"[") else [_envelope.decode(line)]
     except (msgspec.DecodeError, RecursionError) as exc:
         edges = line[:_EDGE_BYTES] + line[-_EDGE_BYTES:]
