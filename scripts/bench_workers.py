@@ -142,19 +142,46 @@ def both(gateway: Gateway) -> dict[int, tuple[http.client.HTTPConnection, str]]:
     return found
 
 
+class Shared:
+    """A connection for sessions of both workers, as that of a proxy may be.
+
+    Args:
+        gateway: With two workers.
+        sessions: One of each, by number.
+    """
+
+    def __init__(self, gateway: Gateway, sessions: Mapping[int, str]) -> None:
+        self._gateway = gateway
+        self._sessions = sessions
+        self.connection = gateway.connect()
+        self._known: object = None
+        self._away = ""
+
+    def call_elsewhere(self) -> None:
+        """A call of a session that the connection's worker does not keep."""
+        if self._known is None or self.connection.sock is not self._known:  # the gateway closes one that is idle
+            # A session begins where its connection came in; the first call for another's hands that connection on.
+            self._away = self._gateway.session(self.connection)
+            call(self.connection, "web", self._sessions[1 - worker_of(self._away)])
+            self._known = self.connection.sock
+        call(self.connection, "web", self._away)
+
+
 def cases(one: Gateway, two: Gateway, stdio: Mapping[int, str]) -> dict[str, tuple[Gateway, Callable[[], None]]]:
     """What is called, by name; each with the gateway whose CPU counts."""
     (first, first_id), (_, (own, own_id)) = both(one)[0], next(iter(both(two).items()))
     pair = both(two)
     turn = cycle([session_id for _, session_id in pair.values()])
-    shuttle, modern_one, modern_two = two.connect(), one.connect(), two.connect()
+    modern_one, modern_two = one.connect(), two.connect()
+    shared = Shared(two, {number: session_id for number, (_, session_id) in pair.items()})
     home, home_id = pair[0]
     return {
         "modern, 1 worker": (one, lambda: call(modern_one, "web", None)),
         "modern, 2 workers": (two, lambda: call(modern_two, "web", None)),
         "handshake, 1 worker": (one, lambda: call(first, "web", first_id)),
         "handshake, 2 workers, at home": (two, lambda: call(own, "web", own_id)),
-        "handshake, 2 workers, each call handed on": (two, lambda: call(shuttle, "web", next(turn))),
+        "handshake, 2 workers, each call passed on": (two, shared.call_elsewhere),
+        "handshake, 2 workers, in turn": (two, lambda: call(shared.connection, "web", next(turn))),
         "stdio server, 1 worker": (one, lambda: call(first, stdio[0], first_id)),
         "stdio server, 2 workers, in this one": (two, lambda: call(home, stdio[0], home_id)),
         "stdio server, 2 workers, in the other": (two, lambda: call(home, stdio[1], home_id)),

@@ -66,7 +66,13 @@ class Worker:
         return crc32(server.encode()) % self.count
 
     def listen(self, kind: bytes, handler: OnParcel) -> None:
-        """Give parcels of a kind, one byte, to `handler` from now on."""
+        """Give parcels of a kind, one byte, to `handler` from now on.
+
+        Raises:
+            ValueError: They have one.
+        """
+        if kind in self._handlers:
+            raise ValueError(f"parcels of kind {kind!r} have a handler")
         if not self._handlers and self._receiving is not None:
             asyncio.get_running_loop().add_reader(self._receiving, self._take)
         self._handlers[kind] = handler

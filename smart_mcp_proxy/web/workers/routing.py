@@ -1,6 +1,11 @@
-"""Connections at the worker that keeps their session: one that comes in elsewhere is handed on."""
+"""Requests at the worker that keeps their session: a connection that comes in elsewhere is handed on.
+
+Once. One that serves sessions of several workers, as that of a proxy may, stays at the worker it was handed to, and
+what is for others is relayed: to hand a connection on costs as much as a call.
+"""
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable
 from functools import partial
@@ -9,6 +14,7 @@ from typing import Any, Final
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
+from smart_mcp_proxy.web.workers.relay import RELAY, Relay
 from smart_mcp_proxy.web.workers.session_names import worker_of
 
 __all__ = ["CONNECTION", "RoutedProtocol", "adopt_connections"]
@@ -18,6 +24,9 @@ _LINE_END: Final = b"\r\n"
 _HEAD_END: Final = 2 * _LINE_END
 _LONGEST_HEAD_BYTES: Final = 64 * 1024
 """A longer one is refused anyway."""
+_LENGTH: Final = re.compile(rb"\r\n(?i:content-length):[ \t]*([0-9]{1,7})[ \t]*\r\n")
+_NOT_RELAYED: Final = re.compile(rb"\r\n(?i:expect|transfer-encoding|upgrade):")
+"""Fields of requests that have no end of their own in sight, or wait for more than their answer."""
 _UNSENT_S: Final = 0.005
 """How often a connection is looked at whose client has yet to take the answer before."""
 
@@ -30,26 +39,39 @@ class RoutedProtocol(WireProtocol):
     Args:
         worker: This process.
         begun: What another worker had read of the connection.
+        is_relay: Whether the client is another worker, with requests of its clients.
     """
 
-    def __init__(self, *args: Any, worker: Worker, begun: bytes = b"", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, worker: Worker, begun: bytes = b"", is_relay: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._worker = worker
         self._begun = begun
-        self._is_handed = bool(begun)
+        self._is_relay = is_relay
+        self._was_handed = bool(begun)
+        self._is_handed = self._was_handed
         """Whether the next request is for this worker, whatever it says: it was sent here."""
+        self._relays: dict[int, Relay] = {}
+        """To other workers, by number."""
+        self._relay: Relay | None = None
+        """Whose answer is on its way."""
+        self._is_ending = False
         self._head = b""
         """Of a request whose head has not come whole."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client is there."""
         super().connection_made(transport)
+        self._unjoined = transport
         begun, self._begun = self._begun, b""
         if begun:
             self.data_received(begun)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
+        if self._relay is not None:  # a client that does not wait for its answer
+            self._head += data
+            self.transport.pause_reading()
+            return
         if not self._head and not self._begins_request():
             super().data_received(data)
             return
@@ -63,6 +85,10 @@ class RoutedProtocol(WireProtocol):
         self._is_handed = False
         if keeper is None or keeper == self._worker.number or keeper >= self._worker.count:
             super().data_received(data)
+        elif (left_bytes := self._unread_bytes(data, head_bytes)) == 0 and self._is_relayed(keeper, data):
+            pass
+        elif left_bytes is not None and left_bytes > 0:
+            self._hold(data)
         elif self.transport.get_write_buffer_size():  # of the answer before, which would be lost with this end
             self._hold(data)
             self.transport.pause_reading()
@@ -70,6 +96,79 @@ class RoutedProtocol(WireProtocol):
         else:
             self._worker.send(keeper, CONNECTION, data, self.transport.get_extra_info("socket").fileno())
             self.transport.abort()  # of this process's descriptor alone
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        super().connection_lost(exc)
+        for relay in self._relays.values():
+            relay.close()
+
+    def pause_writing(self) -> None:
+        """The client takes an answer more slowly than it comes."""
+        super().pause_writing()
+        if self._relay is not None:
+            self._relay.pause()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        super().resume_writing()
+        if self._relay is not None:
+            self._relay.resume()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes the connection, if it has been idle for so long; one of another worker's is that one's to close."""
+        if self._relay is not None or self._is_relay:
+            self.timeout_keep_alive_task = None  # the answer's end starts it anew
+        else:
+            super().timeout_keep_alive_handler()
+
+    def shutdown(self) -> None:
+        """The server stops: what is on its way is still answered."""
+        if self._relay is not None:
+            self._is_ending = True
+        else:
+            super().shutdown()
+
+    def _unread_bytes(self, data: bytes, head_bytes: int) -> int | None:
+        """How much of a request is still to come; None where it cannot be relayed."""
+        if not self._was_handed or not self._is_message(data[: data.find(_LINE_END)]):
+            return None
+        length = _LENGTH.search(data, 0, head_bytes + len(_LINE_END))
+        if length is None:
+            return None
+        whole_bytes = head_bytes + len(_HEAD_END) + int(length[1])
+        if len(data) > whole_bytes or whole_bytes > _LONGEST_HEAD_BYTES or _NOT_RELAYED.search(data, 0, head_bytes):
+            return None
+        return whole_bytes - len(data)
+
+    def _is_message(self, line: bytes) -> bool:
+        """Whether a request's first line is that of a message for MCP: sign-ins count their clients' addresses."""
+        path = self._fast_path.path
+        return line.startswith((b"POST %b " % path, b"POST %b/" % path)) and line.endswith(b" HTTP/1.1")
+
+    def _is_relayed(self, keeper: int, request: bytes) -> bool:
+        """Whether a whole request is on its way to the worker that keeps its session, and the connection stays."""
+        relay = self._relays.get(keeper)
+        if relay is None or not relay.is_open:
+            try:
+                relay = Relay.open(self._worker, keeper, self._unjoined, self._go_on_after)
+            except OSError:  # no descriptors are left: handing this one on takes none
+                return False
+            self._relays[keeper] = relay
+        self._end_limit()
+        self._relay = relay
+        relay.send(request)
+        return True
+
+    def _go_on_after(self, is_kept: bool) -> None:
+        """Waits for the next request, after an answer that was relayed."""
+        self._relay = None
+        if not is_kept or self._is_ending:
+            self.transport.close()
+            return
+        self.rest()
+        if self._head:
+            self._go_on()
 
     def _hold(self, begun: bytes) -> None:
         """Keeps what there is of a request until it can be dealt with."""
@@ -97,7 +196,11 @@ def adopt_connections(worker: Worker, make: Callable[..., asyncio.Protocol]) -> 
     def adopt(begun: bytes, handed: socket.socket) -> None:
         spawn(_adopted(partial(make, begun=begun), handed), "adopted connection")
 
+    def adopt_relay(_: bytes, handed: socket.socket) -> None:
+        spawn(_adopted(partial(make, is_relay=True), handed), "adopted relay")
+
     worker.listen(CONNECTION, adopt)
+    worker.listen(RELAY, adopt_relay)
 
 
 async def _adopted(make: Callable[[], asyncio.Protocol], handed: socket.socket) -> None:

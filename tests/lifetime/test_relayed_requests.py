@@ -1,0 +1,150 @@
+"""A connection that serves sessions of both workers stays at one; what is for the other is relayed, whatever it is."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+from test_workers import HELLO, Served, Session, length_of, message, served, sessions_of_both, wire
+from worlds import DEADLINE_S, until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
+
+TOKEN = "operator-token-of-relayed-requests"
+
+
+class Line(NamedTuple):
+    """One connection to the gateway."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def ask(self, session: Session, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request."""
+        self.writer.write(wire(session, body))
+        return await self.answer()
+
+    async def answer(self) -> dict[str, Any]:
+        """The next answer of a length known before."""
+        async with asyncio.timeout(DEADLINE_S):
+            told: dict[str, Any] = json.loads(await self.reader.readexactly(await length_of(self.reader)))
+        return told
+
+    async def place(self) -> int:
+        """The process that reads this connection."""
+        self.writer.write(
+            f"GET /api/v1/status HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {TOKEN}\r\n\r\n".encode()
+        )
+        pid: int = (await self.answer())["pid"]
+        return pid
+
+
+def echo(text: str, request_id: int) -> dict[str, Any]:
+    arguments = {"name": "alpha:echo", "args": {"text": text}}
+    return message("tools/call", {"name": "call_tool_destructive", "arguments": arguments}, request_id)
+
+
+def wait(text: str, request_id: int) -> dict[str, Any]:
+    arguments = {"name": "alpha:wait", "args": {"text": text}}
+    return message("tools/call", {"name": "call_tool_destructive", "arguments": arguments}, request_id)
+
+
+@asynccontextmanager
+async def shared_line(gateway: Served) -> AsyncIterator[tuple[Line, Session, Session]]:
+    """A connection that was handed on once, a session of the worker that has it, and one of the other."""
+    address = httpx2.URL(gateway.url)
+    sessions = await sessions_of_both(gateway.url)
+    line = Line(*await asyncio.open_connection(address.host, address.port))
+    try:
+        line.writer.write(wire(sessions[0], message("initialize", HELLO)).replace(b"mcp-session-id", b"x-none"))
+        head = (await line.reader.readuntil(b"\r\n\r\n")).decode()
+        first = int(head.partition("mcp-session-id: ")[2].partition("\r\n")[0].rpartition("-")[2])
+        length = int(head.lower().partition("content-length: ")[2].partition("\r\n")[0])
+        await line.reader.readexactly(length)
+        home, other = sessions[1 - first], sessions[first]
+        await line.ask(home, message("ping", {}, 1))
+        yield line, home, other
+    finally:
+        line.writer.close()
+
+
+def victim_of(gateway: Served, session: Session) -> int:
+    """The process that keeps a session."""
+    number = f'"number": {session.worker}'.encode()
+    return next(pid for pid in gateway.workers() if number in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+async def test_a_connection_stays_where_it_was_handed_to(tmp_path: Path) -> None:
+    """Answers of both workers come in turn, short, long, in two packets, and as a stream of events."""
+    async with served(tmp_path, OPERATOR_TOKEN=TOKEN) as gateway, shared_line(gateway) as (line, home, other):
+        place = await line.place()
+        for number in range(5):
+            for session in (other, home):
+                answer = await line.ask(session, echo("z" * 30_000 * number, 10 + number))
+                assert answer["result"]["content"][0]["text"] == "said " + "z" * 30_000 * number
+            head, body = wire(other, echo("apart", 30 + number)).split(b"\r\n\r\n")
+            line.writer.write(head + b"\r\n\r\n")
+            await line.writer.drain()
+            await asyncio.sleep(0)
+            line.writer.write(body)
+            assert (await line.answer())["id"] == 30 + number
+        streamed = echo("told", 50)
+        streamed["params"]["_meta"] = {"progressToken": "t"}
+        assert (await line.ask(other, streamed))["id"] == 50
+        assert (await line.ask(other, message("nonsense", {}, 51)))["error"]["code"] == -32601
+        assert await line.place() == place
+
+
+async def test_who_does_not_wait_gets_answers_in_order(tmp_path: Path) -> None:
+    """Two requests at once, for the other worker and for this one: HTTP/1.1 promises their order."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+        line.writer.write(wire(other, wait("slow", 21)))
+        await until(lambda: "slow" in gateway.servers["alpha"].waiting())
+        line.writer.write(wire(home, echo("quick", 22)))
+        gateway.servers["alpha"].let_go("slow")
+        assert [(await line.answer())["id"] for _ in range(2)] == [21, 22]
+
+
+async def test_a_relayed_request_ends_with_the_worker_that_had_it(tmp_path: Path) -> None:
+    """Its client is not left waiting; a new connection is told that the session is gone."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+        victim = victim_of(gateway, other)
+        line.writer.write(wire(other, wait("lost", 31)))
+        await until(lambda: "lost" in gateway.servers["alpha"].waiting())
+        os.kill(victim, signal.SIGKILL)
+        async with asyncio.timeout(DEADLINE_S):
+            assert await line.reader.read() == b""
+        await until(lambda: len(gateway.workers()) == 2 and victim not in gateway.workers())
+        answer = await other.post(message("tools/list", {}))
+        assert answer.status_code == 404
+        assert await home.echo("alpha", "still") == "said still"
+
+
+async def test_an_idle_way_to_a_worker_that_was_replaced_is_made_anew(tmp_path: Path) -> None:
+    """The connection itself is as good as before."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+        await line.ask(other, message("ping", {}, 40))
+        victim = victim_of(gateway, other)
+        os.kill(victim, signal.SIGKILL)
+        while len(gateway.workers()) < 2 or victim in gateway.workers():  # a line that is idle for 5 s is closed
+            assert (await line.ask(home, message("ping", {}, 42)))["id"] == 42
+            await asyncio.sleep(0.1)
+        assert "error" in await line.ask(other, message("tools/list", {}, 41))
+        assert (await line.ask(home, message("ping", {}, 42)))["id"] == 42
+
+
+async def test_a_client_that_leaves_takes_its_way_along(tmp_path: Path) -> None:
+    """The other worker learns of it: its next answer is written to nobody."""
+    async with served(tmp_path) as gateway:
+        async with shared_line(gateway) as (line, home, other):
+            line.writer.write(wire(other, wait("left", 51)))
+            await until(lambda: "left" in gateway.servers["alpha"].waiting())
+        gateway.servers["alpha"].let_go("left")
+        assert await other.echo("alpha", "after") == "said after"
+        assert await home.echo("alpha", "after") == "said after"
