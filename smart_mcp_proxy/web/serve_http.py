@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
@@ -18,6 +19,7 @@ from smart_mcp_proxy.web.page.beside import PageBeside
 from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
 from smart_mcp_proxy.web.serve import serving
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
+from smart_mcp_proxy.web.workers.relay import Relays
 from smart_mcp_proxy.web.workers.routing import RoutedProtocol, adopt_connections
 
 __all__ = ["serve_http"]
@@ -45,8 +47,9 @@ async def serve_http(
     app, fast_path = build_app(gateway, token=token, stop=stop, sign_in=sign_in)
     worker = gateway.worker
     protocol: Callable[..., BoundedProtocol] = partial(WireProtocol, fast_path=fast_path)
+    relays = Relays(worker)
     if not worker.is_alone:
-        protocol = partial(RoutedProtocol, fast_path=fast_path, worker=worker)
+        protocol = partial(RoutedProtocol, fast_path=fast_path, relays=relays)
     adopt = partial(adopt_connections, worker)
     sessions = gateway.page_sessions
     sessions.address, sessions.operator = _address(gateway.settings, listener), authorizer.operator
@@ -60,6 +63,7 @@ async def serve_http(
         stop.is_leaving.set()
         await asyncio.sleep(gateway.settings.stop_delay_s)
         await gateway.agent.drain()
+        await relays.wait_for_answers(DRAIN_S)
         await asyncio.sleep(LAST_ANSWERS_S)
         stop.is_over.set()
         worker.close()

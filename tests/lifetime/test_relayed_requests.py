@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any, NamedTuple
 
 import httpx2
 import pytest
-from test_workers import HELLO, Served, Session, length_of, message, served, sessions_of_both, wire
+from test_workers import HELLO, NAMES, Served, Session, length_of, message, served, sessions_of_both, wire
 from worlds import DEADLINE_S, until
+
+from smart_mcp_proxy.io.worker import Worker
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -60,7 +63,10 @@ async def shared_line(gateway: Served) -> AsyncIterator[tuple[Line, Session, Ses
     """A connection that was handed on once, a session of the worker that has it, and one of the other."""
     address = httpx2.URL(gateway.url)
     sessions = await sessions_of_both(gateway.url)
-    line = Line(*await asyncio.open_connection(address.host, address.port))
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)  # what is not read stays with the gateway
+    client.connect((address.host, address.port))
+    line = Line(*await asyncio.open_connection(sock=client, limit=4_096))
     try:
         line.writer.write(wire(sessions[0], message("initialize", HELLO)).replace(b"mcp-session-id", b"x-none"))
         head = (await line.reader.readuntil(b"\r\n\r\n")).decode()
@@ -102,13 +108,52 @@ async def test_a_connection_stays_where_it_was_handed_to(tmp_path: Path) -> None
 
 
 async def test_who_does_not_wait_gets_answers_in_order(tmp_path: Path) -> None:
-    """Two requests at once, for the other worker and for this one: HTTP/1.1 promises their order."""
+    """Requests for the other worker and for this one, at once: HTTP/1.1 promises their order."""
     async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
         line.writer.write(wire(other, wait("slow", 21)))
         await until(lambda: "slow" in gateway.servers["alpha"].waiting())
         line.writer.write(wire(home, echo("quick", 22)))
+        assert await home.echo("alpha", "meanwhile") == "said meanwhile"  # the line's request would be answered by now
         gateway.servers["alpha"].let_go("slow")
         assert [(await line.answer())["id"] for _ in range(2)] == [21, 22]
+
+
+async def test_a_client_may_be_slow_to_take_a_relayed_answer(tmp_path: Path) -> None:
+    """Several megabytes wait until it reads; what it asks afterwards, of either worker, is answered."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+        for number in range(5):
+            asked, count = echo("x", number), 3_000_000 + 60_000 * number  # the last part is short, long, or between
+            asked["params"]["arguments"]["args"]["times"] = count
+            line.writer.write(wire(other, asked))
+            assert await home.echo("beta", "meanwhile") == "said meanwhile"
+            assert "x" * count in json.dumps(await line.answer())
+            for session in (home, other):
+                assert (await line.ask(session, message("ping", {}, 10 + number)))["id"] == 10 + number
+
+
+async def test_a_client_that_sends_no_more_gets_its_answer(tmp_path: Path) -> None:
+    """It may end its side of the connection after its request."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, _, other):
+        line.writer.write(wire(other, echo("last", 25)))
+        line.writer.write_eof()
+        assert (await line.answer())["id"] == 25
+        assert await line.reader.read() == b""
+
+
+async def test_a_stop_waits_for_relayed_answers(tmp_path: Path) -> None:
+    """Of a server that the other worker runs, longer than connections are waited for."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, _, other):
+        two: Any = [None, None]
+        name = next(name for name in NAMES if Worker(0, two, None).keeper_of(name) == other.worker)
+        call = wait("kept", 26)
+        call["params"]["arguments"]["name"] = f"{name}:wait"
+        line.writer.write(wire(other, call))
+        await until(lambda: "kept" in gateway.servers[name].waiting())
+        gateway.process.terminate()
+        await asyncio.sleep(3)  # the grace of connections is one second
+        gateway.servers[name].let_go("kept")
+        assert (await line.answer())["result"]["content"][0]["text"] == "said kept"
+        assert await asyncio.wait_for(gateway.process.wait(), DEADLINE_S) == 0
 
 
 async def test_a_relayed_request_ends_with_the_worker_that_had_it(tmp_path: Path) -> None:
@@ -140,11 +185,22 @@ async def test_an_idle_way_to_a_worker_that_was_replaced_is_made_anew(tmp_path: 
 
 
 async def test_a_client_that_leaves_takes_its_way_along(tmp_path: Path) -> None:
-    """The other worker learns of it: its next answer is written to nobody."""
+    """No worker keeps a descriptor of it."""
+
+    async def left(text: str) -> None:
+        async with shared_line(gateway) as (line, _, other):
+            line.writer.write(wire(other, wait(text, 51)))
+            await until(lambda: text in gateway.servers["alpha"].waiting())
+        gateway.servers["alpha"].let_go(text)
+
     async with served(tmp_path) as gateway:
-        async with shared_line(gateway) as (line, home, other):
-            line.writer.write(wire(other, wait("left", 51)))
-            await until(lambda: "left" in gateway.servers["alpha"].waiting())
-        gateway.servers["alpha"].let_go("left")
-        assert await other.echo("alpha", "after") == "said after"
-        assert await home.echo("alpha", "after") == "said after"
+        await left("first")
+        kept = descriptors(gateway)
+        for number in range(8):
+            await left(f"left-{number}")
+        await until(lambda: descriptors(gateway) <= kept)
+
+
+def descriptors(gateway: Served) -> int:
+    """How many all workers have open."""
+    return sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in gateway.workers())

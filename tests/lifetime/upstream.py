@@ -38,19 +38,21 @@ def tools() -> list[dict[str, object]]:
         names = (WORLD / "tools").read_text().split()
     except FileNotFoundError:
         names = ["echo", "wait"]
-    schema = {"type": "object", "properties": {"text": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"text": {"type": "string"}, "times": {"type": "integer"}}}
     return [{"name": name, "description": f"Does {name}.", "inputSchema": schema} for name in names]
 
 
 def call(params: dict[str, object]) -> str:
     """The text that a call answers with."""
     arguments = params.get("arguments")
-    text = str(arguments.get("text", "")) if isinstance(arguments, dict) else ""
+    text, times = "", 1
+    if isinstance(arguments, dict):
+        text, times = str(arguments.get("text", "")), int(arguments.get("times", 1))
     if params["name"] == "wait":
         note("waiting", text)
         while not (WORLD / f"go-{text}").exists():
             time.sleep(POLL_S)
-    return f"said {text}"
+    return f"said {text * times}"
 
 
 def answer(message: dict[str, object]) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""A way to the worker that keeps a session, for requests of a connection that stays where it is."""
+"""Ways to the workers that keep sessions, for requests of connections that stay where they are."""
 
 import asyncio
 import socket
@@ -7,10 +7,11 @@ from typing import Final, cast
 
 import httptools
 
+from smart_mcp_proxy.io.open_files import is_scarce
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["RELAY", "Relay"]
+__all__ = ["RELAY", "Relay", "Relays"]
 
 RELAY: Final = b"p"
 
@@ -32,7 +33,7 @@ class Relay(asyncio.Protocol):
     def __init__(self, client: asyncio.Transport, on_answer: Callable[[bool], None]) -> None:
         self._client = client
         self._on_answer = on_answer
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._unsent = b""
         """The first request, until the way is there."""
@@ -41,29 +42,17 @@ class Relay(asyncio.Protocol):
         self.is_busy = False
         self.is_open = True
 
-    @classmethod
-    def open(cls, worker: Worker, keeper: int, client: asyncio.Transport, on_answer: Callable[[bool], None]) -> "Relay":
-        """One that may be used at once.
+    async def connect(self, own: socket.socket) -> None:
+        """Open the way; what is sent before waits for it.
 
         Args:
-            worker: This process.
-            keeper: Number of the other one.
-            client: Takes the answers.
-            on_answer: See `Relay`.
-
-        Raises:
-            OSError: There are no descriptors left.
+            own: This worker's end.
         """
-        relay = cls(client, on_answer)
-        own, theirs = socket.socketpair()
-        with theirs:
-            own.setblocking(False)
-            worker.send(keeper, RELAY, b"", theirs.fileno())
-        spawn(relay._connect(own), "relay of requests")
-        return relay
-
-    async def _connect(self, own: socket.socket) -> None:
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: self, own)
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: self, own)
+        except OSError as exc:
+            own.close()
+            self.connection_lost(exc)
 
     def send(self, request: bytes) -> None:
         """Send a whole request; the answer to the one before has come."""
@@ -98,9 +87,13 @@ class Relay(asyncio.Protocol):
             self._transport.write(self._unsent)
         else:
             self._transport.abort()
+        self._unsent = b""
 
     def data_received(self, data: bytes) -> None:
         """A part of an answer has come."""
+        if self._parser is None or not self.is_busy or self._client.is_closing():
+            self.close()
+            return
         self._client.write(data)
         try:
             self._parser.feed_data(data)
@@ -110,11 +103,13 @@ class Relay(asyncio.Protocol):
             return
         if self._is_answered:
             self._is_answered = self.is_busy = False
+            self.resume()  # the client may have been slow to take this one, and nobody would do so later
             self._on_answer(self._is_kept)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other worker has closed it, or is no more."""
         self.is_open = False
+        self._parser = None  # it refers to this
         if self.is_busy:
             self._client.close()
 
@@ -123,4 +118,58 @@ class Relay(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """An answer is whole."""
         self._is_answered = True
-        self._is_kept = self._parser.should_keep_alive()  # it knows no longer afterwards
+        self._is_kept = self._parser is not None and self._parser.should_keep_alive()  # it knows no longer afterwards
+
+
+class Relays:
+    """All relays of this process.
+
+    Args:
+        worker: This process.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self._under_way: set[object] = set()
+        self._none = asyncio.Event()
+        self._none.set()
+
+    def open(self, keeper: int, client: asyncio.Transport, on_answer: Callable[[bool], None]) -> Relay:
+        """One that may be used at once.
+
+        Args:
+            keeper: Number of the other worker.
+            client: See `Relay`, as `on_answer`.
+
+        Raises:
+            OSError: There are no descriptors left, or those that servers need.
+        """
+        own, theirs = socket.socketpair()
+        with theirs:
+            if is_scarce(own.fileno()):
+                own.close()
+                raise OSError("too few descriptors are left")
+            own.setblocking(False)
+            self.worker.send(keeper, RELAY, b"", theirs.fileno())
+        relay = Relay(client, on_answer)
+        spawn(relay.connect(own), "relay of requests")
+        return relay
+
+    def begin(self, connection: object) -> None:
+        """Take note of an answer on its way over a client's connection."""
+        self._under_way.add(connection)
+        self._none.clear()
+
+    def end(self, connection: object) -> None:
+        """Take note that it is there, or that the client is gone."""
+        self._under_way.discard(connection)
+        if not self._under_way:
+            self._none.set()
+
+    async def wait_for_answers(self, most_s: float) -> None:
+        """Wait for those on their way; other workers stop at the same time, and end theirs."""
+        try:
+            async with asyncio.timeout(most_s):
+                await self._none.wait()
+        except TimeoutError:
+            log.warning("%d answers of other workers are given up", len(self._under_way))

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+from smart_mcp_proxy.io.open_files import is_scarce
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
-from smart_mcp_proxy.web.workers.relay import RELAY, Relay
+from smart_mcp_proxy.web.server.protocol import LEFT_S
+from smart_mcp_proxy.web.workers.relay import RELAY, Relay, Relays
 from smart_mcp_proxy.web.workers.session_names import worker_of
 
 __all__ = ["CONNECTION", "RoutedProtocol", "adopt_connections"]
@@ -37,14 +39,15 @@ class RoutedProtocol(WireProtocol):
     """One connection of a client whose session may be another worker's.
 
     Args:
-        worker: This process.
+        relays: Of this process.
         begun: What another worker had read of the connection.
         is_relay: Whether the client is another worker, with requests of its clients.
     """
 
-    def __init__(self, *args: Any, worker: Worker, begun: bytes = b"", is_relay: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, relays: Relays, begun: bytes = b"", is_relay: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._worker = worker
+        self._all_relays = relays
+        self._worker = relays.worker
         self._begun = begun
         self._is_relay = is_relay
         self._was_handed = bool(begun)
@@ -62,6 +65,8 @@ class RoutedProtocol(WireProtocol):
         """A client is there."""
         super().connection_made(transport)
         self._unjoined = transport
+        if self._is_relay and is_scarce(transport.get_extra_info("socket").fileno()):
+            self._turn_away()
         begun, self._begun = self._begun, b""
         if begun:
             self.data_received(begun)
@@ -85,23 +90,41 @@ class RoutedProtocol(WireProtocol):
         self._is_handed = False
         if keeper is None or keeper == self._worker.number or keeper >= self._worker.count:
             super().data_received(data)
-        elif (left_bytes := self._unread_bytes(data, head_bytes)) == 0 and self._is_relayed(keeper, data):
-            pass
-        elif left_bytes is not None and left_bytes > 0:
+        elif left_bytes := self._unread_bytes(data, head_bytes):
             self._hold(data)
-        elif self.transport.get_write_buffer_size():  # of the answer before, which would be lost with this end
-            self._hold(data)
+        elif left_bytes is None or self.flow.write_paused or not self._relay_to(keeper, data):
+            self._hand_over(keeper, data)
+
+    def _hand_over(self, keeper: int, begun: bytes) -> None:
+        """Gives the connection to another worker, once the answer before is sent, which would be lost with this end."""
+        if self.transport.get_write_buffer_size():
+            self._hold(begun)
             self.transport.pause_reading()
             self.loop.call_later(_UNSENT_S, self._go_on)
+            return
+        try:
+            self._worker.send(keeper, CONNECTION, begun, self._unjoined.get_extra_info("socket").fileno())
+        except OSError:  # no descriptor is left for a copy
+            self._turn_away()
         else:
-            self._worker.send(keeper, CONNECTION, data, self.transport.get_extra_info("socket").fileno())
             self.transport.abort()  # of this process's descriptor alone
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         super().connection_lost(exc)
+        self._all_relays.end(self)
         for relay in self._relays.values():
             relay.close()
+        self._relays.clear()  # they refer to this
+        self._relay = None
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as the base class has it
+        """The client sends nothing more; see the base class."""
+        if self._relay is None:
+            return super().eof_received()
+        self._is_ending = True
+        self._leaving = self.loop.call_later(LEFT_S, self.transport.close)
+        return True
 
     def pause_writing(self) -> None:
         """The client takes an answer more slowly than it comes."""
@@ -122,6 +145,11 @@ class RoutedProtocol(WireProtocol):
         else:
             super().timeout_keep_alive_handler()
 
+    def _watch_unsent(self) -> None:
+        """Watches a client that is slow; that of another worker's is watched there, where it can be seen."""
+        if not self._is_relay:
+            super()._watch_unsent()
+
     def shutdown(self) -> None:
         """The server stops: what is on its way is still answered."""
         if self._relay is not None:
@@ -130,7 +158,7 @@ class RoutedProtocol(WireProtocol):
             super().shutdown()
 
     def _unread_bytes(self, data: bytes, head_bytes: int) -> int | None:
-        """How much of a request is still to come; None where it cannot be relayed."""
+        """How much of a request is still to come; None where it is not to be relayed."""
         if not self._was_handed or not self._is_message(data[: data.find(_LINE_END)]):
             return None
         length = _LENGTH.search(data, 0, head_bytes + len(_LINE_END))
@@ -146,23 +174,25 @@ class RoutedProtocol(WireProtocol):
         path = self._fast_path.path
         return line.startswith((b"POST %b " % path, b"POST %b/" % path)) and line.endswith(b" HTTP/1.1")
 
-    def _is_relayed(self, keeper: int, request: bytes) -> bool:
-        """Whether a whole request is on its way to the worker that keeps its session, and the connection stays."""
+    def _relay_to(self, keeper: int, request: bytes) -> bool:
+        """Send a whole request to the worker that keeps its session; return whether there is a way."""
         relay = self._relays.get(keeper)
         if relay is None or not relay.is_open:
             try:
-                relay = Relay.open(self._worker, keeper, self._unjoined, self._go_on_after)
-            except OSError:  # no descriptors are left: handing this one on takes none
+                relay = self._all_relays.open(keeper, self._unjoined, self._go_on_after)
+            except OSError:  # too few descriptors are left: handing this one over keeps none
                 return False
             self._relays[keeper] = relay
         self._end_limit()
         self._relay = relay
+        self._all_relays.begin(self)
         relay.send(request)
         return True
 
     def _go_on_after(self, is_kept: bool) -> None:
         """Waits for the next request, after an answer that was relayed."""
         self._relay = None
+        self._all_relays.end(self)
         if not is_kept or self._is_ending:
             self.transport.close()
             return
