@@ -66,13 +66,7 @@ class Worker:
         return crc32(server.encode()) % self.count
 
     def listen(self, kind: bytes, handler: OnParcel) -> None:
-        """Give parcels of a kind, one byte, to `handler` from now on.
-
-        Raises:
-            ValueError: They have one.
-        """
-        if kind in self._handlers:
-            raise ValueError(f"parcels of kind {kind!r} have a handler")
+        """Give parcels of a kind, one byte, to `handler` from now on."""
         if not self._handlers and self._receiving is not None:
             asyncio.get_running_loop().add_reader(self._receiving, self._take)
         self._handlers[kind] = handler
@@ -117,15 +111,18 @@ class Worker:
             kind: One byte.
             words: What goes along.
             descriptor: Of a socket; the caller may close its own at once.
+
+        Raises:
+            OSError: There are no descriptors left, or there is no room for long words.
         """
         descriptors = [os.dup(descriptor)]
-        if len(words) <= _INLINE_BYTES:
-            text = kind + _INLINE + words
-        else:
-            with tempfile.TemporaryFile() as file:
-                file.write(words)
-                file.flush()
-                descriptors.append(os.dup(file.fileno()))
+        text = kind + _INLINE + words
+        if len(words) > _INLINE_BYTES:
+            try:
+                descriptors.append(_in_file(words))
+            except OSError:
+                os.close(descriptors[0])
+                raise
             text = kind + _IN_FILE
         self._push(number, text, descriptors, asyncio.get_running_loop().time() + _GIVE_UP_S)
 
@@ -167,6 +164,14 @@ class Worker:
             handler(words, handed)
         else:
             self._early.append((text[:1], words, handed))
+
+
+def _in_file(words: bytes) -> int:
+    """Descriptor of a file without a name."""
+    with tempfile.TemporaryFile() as file:
+        file.write(words)
+        file.flush()
+        return os.dup(file.fileno())
 
 
 def _answer_soon(asker: socket.socket, text: bytes) -> None:

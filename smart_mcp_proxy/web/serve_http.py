@@ -62,8 +62,10 @@ async def serve_http(
         yield
         stop.is_leaving.set()
         await asyncio.sleep(gateway.settings.stop_delay_s)
+        # The other workers were told to stop as well, and end their calls by then.
+        until_s = asyncio.get_running_loop().time() + DRAIN_S
         await gateway.agent.drain()
-        await relays.wait_for_answers(DRAIN_S)
+        await relays.wait_for_answers(until_s)
         await asyncio.sleep(LAST_ANSWERS_S)
         stop.is_over.set()
         worker.close()

@@ -16,6 +16,7 @@ from test_workers import HELLO, NAMES, Served, Session, length_of, message, serv
 from worlds import DEADLINE_S, until
 
 from smart_mcp_proxy.io.worker import Worker
+from smart_mcp_proxy.web.server.protocol import LEFT_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -134,9 +135,12 @@ async def test_a_client_may_be_slow_to_take_a_relayed_answer(tmp_path: Path) -> 
 async def test_a_client_that_sends_no_more_gets_its_answer(tmp_path: Path) -> None:
     """It may end its side of the connection after its request."""
     async with served(tmp_path) as gateway, shared_line(gateway) as (line, _, other):
-        line.writer.write(wire(other, echo("last", 25)))
+        asked = echo("x", 25)
+        asked["params"]["arguments"]["args"]["times"] = 3_000_000
+        line.writer.write(wire(other, asked))
         line.writer.write_eof()
-        assert (await line.answer())["id"] == 25
+        await asyncio.sleep(2 * LEFT_S)  # one that left is waited for so long; this one takes its time
+        assert "x" * 3_000_000 in json.dumps(await line.answer())
         assert await line.reader.read() == b""
 
 

@@ -7,8 +7,9 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, ClassVar, Final, NamedTuple, cast
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from smart_mcp_proxy.fastmcp_compat.paths import serve_at
@@ -103,6 +104,8 @@ class _Exchange:
 
     message_event = asyncio.Event()
     """Nobody waits for a body that is whole."""
+    scope: ClassVar[Scope] = {"type": "http", "method": "POST", "headers": ()}
+    """A call: its answer has an end of its own."""
 
     __slots__ = ("disconnected", "keep_alive", "leave", "response_complete", "stream")
 

@@ -84,10 +84,10 @@ class _EventStream(Response):
 async def _told(gateway: Gateway, wanted: ActivityFilter, after: int) -> AsyncIterator[bytes]:
     """Yield the events until the reader leaves."""
     clock = asyncio.get_running_loop().time
+    change = gateway.changes.next()
     yield _change(gateway)
     told_s = clock()
     while True:
-        change = gateway.changes.next()
         try:
             page = await activity_page(gateway.catalog, wanted, MOST_RECORDS, after=after)
         except CatalogError:  # for a moment, or until the store is back: there is nothing to tell
@@ -101,6 +101,7 @@ async def _told(gateway: Gateway, wanted: ActivityFilter, after: int) -> AsyncIt
             if page.next is not None:
                 continue
         if await _is_set(change, LOOK_S):
+            change = gateway.changes.next()
             yield _change(gateway)
             told_s = clock()
         elif clock() - told_s >= QUIET_S:
@@ -114,7 +115,7 @@ def _change(gateway: Gateway) -> bytes:
 
 
 async def _is_set(change: asyncio.Event, limit_s: float) -> bool:
-    """Whether an event is set within a time."""
+    """Whether an event is set within a time; one that is set as the time ends may be seen the next time."""
     try:
         async with asyncio.timeout(limit_s):
             await change.wait()

@@ -27,6 +27,7 @@ class Relay(asyncio.Protocol):
 
     Attributes:
         is_busy: Whether an answer is on its way.
+        has_begun: Whether some of it has come.
         is_open: Whether the other worker can be reached by it.
     """
 
@@ -40,6 +41,7 @@ class Relay(asyncio.Protocol):
         self._is_answered = False
         self._is_kept = True
         self.is_busy = False
+        self.has_begun = False
         self.is_open = True
 
     async def connect(self, own: socket.socket) -> None:
@@ -56,7 +58,7 @@ class Relay(asyncio.Protocol):
 
     def send(self, request: bytes) -> None:
         """Send a whole request; the answer to the one before has come."""
-        self.is_busy = True
+        self.is_busy, self.has_begun = True, False
         if self._transport is None:
             self._unsent = request
         else:
@@ -94,6 +96,7 @@ class Relay(asyncio.Protocol):
         if self._parser is None or not self.is_busy or self._client.is_closing():
             self.close()
             return
+        self.has_begun = True
         self._client.write(data)
         try:
             self._parser.feed_data(data)
@@ -145,12 +148,15 @@ class Relays:
             OSError: There are no descriptors left, or those that servers need.
         """
         own, theirs = socket.socketpair()
+        own.setblocking(False)
         with theirs:
-            if is_scarce(own.fileno()):
+            try:
+                if is_scarce(own.fileno()):
+                    raise OSError("too few descriptors are left")
+                self.worker.send(keeper, RELAY, b"", theirs.fileno())
+            except OSError:
                 own.close()
-                raise OSError("too few descriptors are left")
-            own.setblocking(False)
-            self.worker.send(keeper, RELAY, b"", theirs.fileno())
+                raise
         relay = Relay(client, on_answer)
         spawn(relay.connect(own), "relay of requests")
         return relay
@@ -166,10 +172,10 @@ class Relays:
         if not self._under_way:
             self._none.set()
 
-    async def wait_for_answers(self, most_s: float) -> None:
-        """Wait for those on their way; other workers stop at the same time, and end theirs."""
+    async def wait_for_answers(self, until_s: float) -> None:
+        """Wait for those on their way, by the loop's clock until then at most."""
         try:
-            async with asyncio.timeout(most_s):
+            async with asyncio.timeout_at(until_s):
                 await self._none.wait()
         except TimeoutError:
             log.warning("%d answers of other workers are given up", len(self._under_way))

@@ -58,6 +58,7 @@ class RoutedProtocol(WireProtocol):
         self._relay: Relay | None = None
         """Whose answer is on its way."""
         self._is_ending = False
+        self._is_refused = False
         self._head = b""
         """Of a request whose head has not come whole."""
 
@@ -65,14 +66,16 @@ class RoutedProtocol(WireProtocol):
         """A client is there."""
         super().connection_made(transport)
         self._unjoined = transport
-        if self._is_relay and is_scarce(transport.get_extra_info("socket").fileno()):
-            self._turn_away()
+        self._is_refused = self._is_relay and is_scarce(transport.get_extra_info("socket").fileno())
         begun, self._begun = self._begun, b""
         if begun:
             self.data_received(begun)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
+        if self._is_refused:
+            self._turn_away()
+            return
         if self._relay is not None:  # a client that does not wait for its answer
             self._head += data
             self.transport.pause_reading()
@@ -123,8 +126,12 @@ class RoutedProtocol(WireProtocol):
         if self._relay is None:
             return super().eof_received()
         self._is_ending = True
-        self._leaving = self.loop.call_later(LEFT_S, self.transport.close)
+        self._leaving = self.loop.call_later(LEFT_S, self._leave_unanswered)
         return True
+
+    def _leave_unanswered(self) -> None:
+        if self._relay is None or not self._relay.has_begun:
+            self.transport.close()
 
     def pause_writing(self) -> None:
         """The client takes an answer more slowly than it comes."""

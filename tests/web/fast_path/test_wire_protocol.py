@@ -445,6 +445,21 @@ async def test_a_server_that_stops_answers_the_call_and_says_that_it_closes() ->
     protocol.connection_lost(None)
 
 
+async def test_a_server_that_stops_waits_for_a_call_whose_client_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has yet to take what was sent before."""
+    protocol, wire, wires = connected()
+    monkeypatch.setattr(wire, "get_write_buffer_size", lambda: 1_000_000)
+    protocol.data_received(post(b"call later"))
+    protocol.pause_writing()
+    protocol.shutdown()
+    assert not wire.is_closing()
+    protocol.resume_writing()
+    wires.calls[0].go_on.set()
+    await wire.sent()
+    assert b"connection: close\r\n" in wire.text and wire.is_closed
+    protocol.connection_lost(None)
+
+
 async def test_a_failure_of_our_own_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     """A client that waits for ever is worse than one that has to connect again."""
     protocol, wire, _ = connected()

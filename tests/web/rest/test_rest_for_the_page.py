@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -15,9 +16,11 @@ from msgspec import structs
 from page_gateway import Opened, opened, tool
 from plain_http import plain_client
 
+from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.web.rest import operator_token
+from smart_mcp_proxy.web.rest import events, operator_token
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
 pytestmark = pytest.mark.anyio
@@ -179,6 +182,23 @@ async def test_a_reader_that_never_reads_does_not_hold_the_end(
             await asyncio.get_running_loop().sock_sendall(reader, (head + token).encode())
             await is_full.wait()
     assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_change_is_told_that_comes_while_records_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where more records follow at once, or the look for them has just ended."""
+    changes = Changes()
+    looks = iter((True, True, False))
+
+    async def page(*_: object, after: int) -> SimpleNamespace:
+        if has_more := next(looks, None):
+            changes.announce()
+        return SimpleNamespace(items=[{"at": after}], next=after + 1 if has_more else None, last=after + 1)
+
+    gateway: Any = SimpleNamespace(changes=changes, catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7)))
+    monkeypatch.setattr(events, "activity_page", page)
+    async with asyncio.timeout(20), aclosing(events._told(gateway, ActivityFilter(), 1)) as told:
+        lines = [await anext(told) for _ in range(5)]
+    assert [b"event: change" in line for line in lines] == [True, False, False, False, True]
 
 
 async def events_of(
