@@ -49,13 +49,9 @@ class Line(NamedTuple):
         return pid
 
 
-def echo(text: str, request_id: int) -> dict[str, Any]:
-    arguments = {"name": "alpha:echo", "args": {"text": text}}
-    return message("tools/call", {"name": "call_tool_destructive", "arguments": arguments}, request_id)
-
-
-def wait(text: str, request_id: int) -> dict[str, Any]:
-    arguments = {"name": "alpha:wait", "args": {"text": text}}
+def call(tool: str, text: str, request_id: int, **more: Any) -> dict[str, Any]:
+    """A call of one of the small server's tools."""
+    arguments = {"name": f"alpha:{tool}", "args": {"text": text, **more}}
     return message("tools/call", {"name": "call_tool_destructive", "arguments": arguments}, request_id)
 
 
@@ -93,15 +89,15 @@ async def test_a_connection_stays_where_it_was_handed_to(tmp_path: Path) -> None
         place = await line.place()
         for number in range(5):
             for session in (other, home):
-                answer = await line.ask(session, echo("z" * 30_000 * number, 10 + number))
+                answer = await line.ask(session, call("echo", "z" * 30_000 * number, 10 + number))
                 assert answer["result"]["content"][0]["text"] == "said " + "z" * 30_000 * number
-            head, body = wire(other, echo("apart", 30 + number)).split(b"\r\n\r\n")
+            head, body = wire(other, call("echo", "apart", 30 + number)).split(b"\r\n\r\n")
             line.writer.write(head + b"\r\n\r\n")
             await line.writer.drain()
             await asyncio.sleep(0)
             line.writer.write(body)
             assert (await line.answer())["id"] == 30 + number
-        streamed = echo("told", 50)
+        streamed = call("echo", "told", 50)
         streamed["params"]["_meta"] = {"progressToken": "t"}
         assert (await line.ask(other, streamed))["id"] == 50
         assert (await line.ask(other, message("nonsense", {}, 51)))["error"]["code"] == -32601
@@ -111,9 +107,9 @@ async def test_a_connection_stays_where_it_was_handed_to(tmp_path: Path) -> None
 async def test_who_does_not_wait_gets_answers_in_order(tmp_path: Path) -> None:
     """Requests for the other worker and for this one, at once: HTTP/1.1 promises their order."""
     async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
-        line.writer.write(wire(other, wait("slow", 21)))
+        line.writer.write(wire(other, call("wait", "slow", 21)))
         await until(lambda: "slow" in gateway.servers["alpha"].waiting())
-        line.writer.write(wire(home, echo("quick", 22)))
+        line.writer.write(wire(home, call("echo", "quick", 22)))
         assert await home.echo("alpha", "meanwhile") == "said meanwhile"  # the line's request would be answered by now
         gateway.servers["alpha"].let_go("slow")
         assert [(await line.answer())["id"] for _ in range(2)] == [21, 22]
@@ -123,9 +119,8 @@ async def test_a_client_may_be_slow_to_take_a_relayed_answer(tmp_path: Path) -> 
     """Several megabytes wait until it reads; what it asks afterwards, of either worker, is answered."""
     async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
         for number in range(5):
-            asked, count = echo("x", number), 3_000_000 + 60_000 * number  # the last part is short, long, or between
-            asked["params"]["arguments"]["args"]["times"] = count
-            line.writer.write(wire(other, asked))
+            count = 3_000_000 + 60_000 * number  # the last part is short, long, or between
+            line.writer.write(wire(other, call("echo", "x", number, times=count)))
             assert await home.echo("beta", "meanwhile") == "said meanwhile"
             assert "x" * count in json.dumps(await line.answer())
             for session in (home, other):
@@ -135,9 +130,7 @@ async def test_a_client_may_be_slow_to_take_a_relayed_answer(tmp_path: Path) -> 
 async def test_a_client_that_sends_no_more_gets_its_answer(tmp_path: Path) -> None:
     """It may end its side of the connection after its request."""
     async with served(tmp_path) as gateway, shared_line(gateway) as (line, _, other):
-        asked = echo("x", 25)
-        asked["params"]["arguments"]["args"]["times"] = 3_000_000
-        line.writer.write(wire(other, asked))
+        line.writer.write(wire(other, call("echo", "x", 25, times=3_000_000)))
         line.writer.write_eof()
         await asyncio.sleep(2 * LEFT_S)  # one that left is waited for so long; this one takes its time
         assert "x" * 3_000_000 in json.dumps(await line.answer())
@@ -149,9 +142,9 @@ async def test_a_stop_waits_for_relayed_answers(tmp_path: Path) -> None:
     async with served(tmp_path) as gateway, shared_line(gateway) as (line, _, other):
         two: Any = [None, None]
         name = next(name for name in NAMES if Worker(0, two, None).keeper_of(name) == other.worker)
-        call = wait("kept", 26)
-        call["params"]["arguments"]["name"] = f"{name}:wait"
-        line.writer.write(wire(other, call))
+        waiting = call("wait", "kept", 26)
+        waiting["params"]["arguments"]["name"] = f"{name}:wait"
+        line.writer.write(wire(other, waiting))
         await until(lambda: "kept" in gateway.servers[name].waiting())
         gateway.process.terminate()
         await asyncio.sleep(3)  # the grace of connections is one second
@@ -164,7 +157,7 @@ async def test_a_relayed_request_ends_with_the_worker_that_had_it(tmp_path: Path
     """Its client is not left waiting; a new connection is told that the session is gone."""
     async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
         victim = victim_of(gateway, other)
-        line.writer.write(wire(other, wait("lost", 31)))
+        line.writer.write(wire(other, call("wait", "lost", 31)))
         await until(lambda: "lost" in gateway.servers["alpha"].waiting())
         os.kill(victim, signal.SIGKILL)
         async with asyncio.timeout(DEADLINE_S):
@@ -193,7 +186,7 @@ async def test_a_client_that_leaves_takes_its_way_along(tmp_path: Path) -> None:
 
     async def left(text: str) -> None:
         async with shared_line(gateway) as (line, _, other):
-            line.writer.write(wire(other, wait(text, 51)))
+            line.writer.write(wire(other, call("wait", text, 51)))
             await until(lambda: text in gateway.servers["alpha"].waiting())
         gateway.servers["alpha"].let_go(text)
 

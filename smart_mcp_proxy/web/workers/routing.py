@@ -50,8 +50,7 @@ class RoutedProtocol(WireProtocol):
         self._worker = relays.worker
         self._begun = begun
         self._is_relay = is_relay
-        self._was_handed = bool(begun)
-        self._is_handed = self._was_handed
+        self._was_handed_on = self._is_next_ours = bool(begun)
         """Whether the next request is for this worker, whatever it says: it was sent here."""
         self._relays: dict[int, Relay] = {}
         """To other workers, by number."""
@@ -89,17 +88,17 @@ class RoutedProtocol(WireProtocol):
         if head_bytes < 0 and len(data) < _LONGEST_HEAD_BYTES:
             self._hold(data)
             return
-        keeper = None if self._is_handed else worker_of(data, head_bytes + len(_LINE_END))
-        self._is_handed = False
+        keeper = None if self._is_next_ours else worker_of(data, head_bytes + len(_LINE_END))
+        self._is_next_ours = False
         if keeper is None or keeper == self._worker.number or keeper >= self._worker.count:
             super().data_received(data)
         elif left_bytes := self._unread_bytes(data, head_bytes):
             self._hold(data)
         elif left_bytes is None or self.flow.write_paused or not self._relay_to(keeper, data):
-            self._hand_over(keeper, data)
+            self._move_to(keeper, data)
 
-    def _hand_over(self, keeper: int, begun: bytes) -> None:
-        """Gives the connection to another worker, once the answer before is sent, which would be lost with this end."""
+    def _move_to(self, keeper: int, begun: bytes) -> None:
+        """Hand the connection on once the answer before is sent, which would be lost with this end."""
         if self.transport.get_write_buffer_size():
             self._hold(begun)
             self.transport.pause_reading()
@@ -166,7 +165,7 @@ class RoutedProtocol(WireProtocol):
 
     def _unread_bytes(self, data: bytes, head_bytes: int) -> int | None:
         """How much of a request is still to come; None where it is not to be relayed."""
-        if not self._was_handed or not self._is_message(data[: data.find(_LINE_END)]):
+        if not self._was_handed_on or not self._is_message(data[: data.find(_LINE_END)]):
             return None
         length = _LENGTH.search(data, 0, head_bytes + len(_LINE_END))
         if length is None:
@@ -230,14 +229,11 @@ def adopt_connections(worker: Worker, make: Callable[..., asyncio.Protocol]) -> 
     if worker.is_alone:
         return
 
-    def adopt(begun: bytes, handed: socket.socket) -> None:
-        spawn(_adopted(partial(make, begun=begun), handed), "adopted connection")
+    def adopt(handed: socket.socket, **how: Any) -> None:
+        spawn(_adopted(partial(make, **how), handed), "adopted connection")
 
-    def adopt_relay(_: bytes, handed: socket.socket) -> None:
-        spawn(_adopted(partial(make, is_relay=True), handed), "adopted relay")
-
-    worker.listen(CONNECTION, adopt)
-    worker.listen(RELAY, adopt_relay)
+    worker.listen(CONNECTION, lambda begun, handed: adopt(handed, begun=begun))
+    worker.listen(RELAY, lambda _, handed: adopt(handed, is_relay=True))
 
 
 async def _adopted(make: Callable[[], asyncio.Protocol], handed: socket.socket) -> None:

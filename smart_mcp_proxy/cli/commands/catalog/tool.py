@@ -61,7 +61,7 @@ async def list_tools(*, server: str | None = None, fresh: bool = False, json: bo
 
 @app.command(name="show", help_epilogue="Examples:\n  mcpproxy tool show github:create_issue")
 async def show_tool(name: str, /, *, fresh: bool = False, json: bool = False) -> None:
-    """Show one tool's whole definition, and the questions that led to it where the gateway learns from use.
+    """Show one tool's whole definition, and the questions that led to it if the gateway learns.
 
     Args:
         name: SERVER:TOOL, or the name under which it is listed.
