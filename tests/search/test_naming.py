@@ -26,15 +26,22 @@ def table_of(documents: dict[int, Document]) -> NameTable:
     return NameTable.empty().changed((), documents.values())
 
 
-def test_a_changed_table_equals_one_made_anew() -> None:
-    """Names, nearest names and servers; nothing of what is gone is left."""
-    documents = many(300)
+@pytest.mark.parametrize("looked_at_each", [1_000, 30])
+def test_a_changed_table_equals_one_made_anew(looked_at_each: int) -> None:
+    """Names, nearest names and servers; nothing of what is gone is left, whenever it was looked at in between."""
+    documents = many(400)
     changed = table_of(documents)
-    for id in range(1, 150):
+    for id in range(1, 250):
         old = documents.pop(id)
         new = [Document(1_000 + id, "fresh", f"brew_{id}")] if id % 3 else []
         documents |= {document.id: document for document in new}
         changed = changed.changed([old], new)
+        if id % looked_at_each == 0:
+            servers = ["fresh", "server-0", "server-3"]
+            assert changed.ids_of(servers, documents) == table_of(documents).ids_of(servers, documents)
+            assert changed.nearest(old.name, 3, documents, None) == table_of(documents).nearest(
+                old.name, 3, documents, None
+            )
     fresh = table_of(documents)
     for name in {
         form for each in documents.values() for form in (each.name, each.listed_name, f"{each.server}:{each.name}")
@@ -43,7 +50,10 @@ def test_a_changed_table_equals_one_made_anew() -> None:
         assert changed.spelt_otherwise(name, documents, None) == fresh.spelt_otherwise(name, documents, None)
     for name in ("brew", "server2", "create_issue_1", "nosuch"):
         assert changed.nearly_named(name, documents, None) == fresh.nearly_named(name, documents, None)
-    assert (changed.ids_of, changed.by_words) == (fresh.ids_of, fresh.by_words)
+    assert (changed.counts, changed.by_words) == (fresh.counts, fresh.by_words)
+    for servers in (["fresh"], ["server-2", "fresh", "nobody's"], fresh.counts.keys(), ["nobody's"]):
+        ids = {id for id, document in documents.items() if document.server in servers}
+        assert changed.ids_of(servers, documents) == fresh.ids_of(servers, documents) == ids
     for name in ("brew_7", "server-2:create_isue_2", "delete_invoice_1", "zzz"):
         assert changed.nearest(name, 3, documents, None) == fresh.nearest(name, 3, documents, None)
 

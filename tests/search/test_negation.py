@@ -79,6 +79,19 @@ def test_a_tool_marked_destructive_never_stands_above_one_that_is_not_where_that
     assert [hit.score for hit in hits] == sorted([hit.score for hit in hits], reverse=True)
 
 
+def test_what_one_query_of_a_search_forbids_counts_for_all_of_them() -> None:
+    """The others are parts of the same need: they do not bring the tool back to the top; its name does."""
+    wipe = Document(1, "db", "tidy_records", "", "Tidy the records of a table.", is_destructive=True)
+    index = index_of(wipe, Document(2, "db", "list_records", "", "List the records."))
+    ban, further = "list the records, do not delete anything", "tidy the records of a table"
+    assert index.search(further, limit=5).hits[0].id == wipe.id
+    for queries in ((ban, further), (further, ban)):
+        hits = index.search(queries[0], limit=5, more_queries=queries[1:]).hits
+        assert [hit.id for hit in hits] == [2, 1]
+        assert hits[0].score > hits[1].score
+    assert index.search(ban, limit=5, more_queries=["db:tidy_records"]).hits[0].id == wipe.id
+
+
 def test_where_only_destructive_tools_fit_they_are_found() -> None:
     """An empty answer would help nobody."""
     tool = Document(1, "db", "update_record", "", "Update a record of a table.", is_destructive=True)

@@ -6,10 +6,11 @@ import pytest
 from growth import calls_of
 
 from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.answer import Answer
 from smart_mcp_proxy.search.engine import Engine
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
-from smart_mcp_proxy.search.index import Answer, SearchIndex
+from smart_mcp_proxy.search.index import SearchIndex
 
 ENGINES = (Bm25fEngine, RankBm25Engine)
 
@@ -38,6 +39,9 @@ FOUND = {
     "control characters between words": ("create\x00an\x1bissue\x07repository", {1}),
     "surrogates around words": ("\ud800open new issue repository\udfff", {1}),
     "full-width letters": ("\uff43\uff52\uff45\uff41\uff54\uff45 issue repository", {1}),
+    "two languages in one request": ("open an issue 查找路线", {1, 2}),
+    "words with every separator": ("create/issue create.issue create-issue", {1}),
+    "only quoted text": ('"new issue"', {1}),
     "an emoji in a sentence": ("open a new issue 🎉 in a repository", {1}),
 }
 
@@ -49,6 +53,8 @@ HUGE = {
     "names that are none": " ".join(f"w_{n}" for n in range(14_000)),
     "combining marks": "e" + "\u0301" * 100_000,
     "spaces": " " * 100_000,
+    "identifiers": "4f3c2b1a-99e0 " * 8_000,
+    "words": "list the open issues of a repository and close old ones " * 2_000,
     "characters that unfold": "\ufdfa" * 100_000,
 }
 

@@ -105,6 +105,14 @@ def test_a_querys_vector_is_the_mean_of_the_whole_and_its_content_words() -> Non
     assert inner.seen == ["a c", "c", "b", "a"]
 
 
+def test_the_content_words_of_a_query_are_those_beside_its_literals() -> None:
+    """What is handed to a tool says little of which one it is; the whole has it anyway."""
+    inner = LetterEmbedder()
+    embedder = ViewEmbedder(inner, inner.embed)
+    embedder.embed_query('close issue 4711 of https://example.com/a/b with "not planned"')
+    assert inner.seen == ['close issue 4711 of https://example.com/a/b with "not planned"', "close issue"]
+
+
 def test_a_querys_views_that_cancel_out_leave_the_whole() -> None:
     """A vector has unit length whatever the model says."""
     opposite = np.array([[0, 1, 0], [0, -1, 0]], np.float32)

@@ -15,11 +15,13 @@ from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, fit_of
 from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
+from smart_mcp_proxy.search.engines.crowd import crowd_place
 from smart_mcp_proxy.search.engines.fields import matched_by_field
 from smart_mcp_proxy.search.engines.postings import (
     Postings,
     append,
     drop,
+    following,
     in_both,
     packed,
     place,
@@ -41,9 +43,7 @@ _SINGLED_OUT = math.log(1_000)
 """The evidence, in nats, that picks one tool out of a thousand: the unit of a lead."""
 
 _CROWD = 30
-_CROWD_PER_SERVER = 5
-"""Where the crowd is: the tool in this place, if each server may fill at most this many places before it, or an even
-share of the places where there are few servers. So one server that floods the catalog does not make a crowd."""
+"""Where the crowd is: the tool in this place, see `crowd_place`."""
 
 _CROWD_DEPTH = 100
 _DEEPER = 4
@@ -123,7 +123,7 @@ class _State:
     row_of: Layered[int, int]
     ids: NDArray[np.int64]
     ties: NDArray[np.int64]
-    postings: dict[str, Postings]
+    postings: Layered[str, Postings]
     vocabulary: Vocabulary
     server_of: NDArray[np.int32]
     servers: int
@@ -133,7 +133,8 @@ class _State:
     def rarity(self, term: str) -> float:
         """The idf of a term, > 0, in the catalog together with the usual tools: small catalogs know few words."""
         tools = len(self.documents) + USUAL_TOOLS
-        holding = usual_count(term) + (len(self.postings[term].rows) if term in self.postings else 0)
+        own = self.postings.get(term)
+        holding = usual_count(term) + (0 if own is None else len(own.rows))
         return math.log1p((tools - holding + 0.5) / (holding + 0.5))
 
     def score(self, query: str) -> _Scores:
@@ -246,7 +247,9 @@ class Bm25fEngine:
 
     def __init__(self) -> None:
         none = np.empty(0, np.int64)
-        self._state = state = _State(Layered(), Layered(), none, none, {}, Vocabulary({}), np.empty(0, np.int32), 0)
+        self._state = state = _State(
+            Layered(), Layered(), none, none, Layered(), Vocabulary({}), np.empty(0, np.int32), 0
+        )
         self._last = _Ranked(state, "", None, state.score(""), 0, none)
         self._server_numbers: dict[str, int] = {}
         self._writing = threading.Lock()
@@ -263,15 +266,16 @@ class Bm25fEngine:
         with self._writing:
             old = self._state
             gone = {id for id in (*removed, *new) if id in old.documents}
-            freed, postings = [old.row_of[id] for id in gone], old.postings.copy()
+            freed = [old.row_of[id] for id in gone]
             ids, placed = place(old.ids, freed, list(new))
             documents, row_of = old.documents.changed(new, gone), old.row_of.changed(placed, gone)
-            touched = drop(postings, [old.documents[id] for id in gone], freed, len(old.ids))
-            touched |= append(postings, new.values(), placed)
+            changed = drop(old.postings, [old.documents[id] for id in gone], freed, len(old.ids))
+            append(old.postings, changed, new.values(), placed)
+            postings = following(old.postings, changed)
             rows = list(placed.values())
             server_of = written(old.server_of, len(ids), rows, map(self._server_number, new.values()))
             ties = written(old.ties, len(ids), rows, map(tie_of, new.values()))
-            vocabulary = old.vocabulary.changed(postings, touched)
+            vocabulary = old.vocabulary.changed(postings, changed)
             servers = servers_in(server_of, ids)
             self._state = _State(documents, row_of, ids, ties, postings, vocabulary, server_of, servers)
 
@@ -284,7 +288,7 @@ class Bm25fEngine:
     def restore(self, arrays: Arrays, documents: dict[int, Document], ids: NDArray[np.int64]) -> None:
         """Make documents searchable again, in place of all that were."""
         with self._writing:
-            postings = unpacked(arrays, ids >= 0)
+            postings = Layered(unpacked(arrays, ids >= 0))
             row_of = Layered({id: row for row, id in enumerate(ids.tolist()) if id >= 0})
             rows, held, known = list(row_of.values()), [documents[id] for id in row_of], Vocabulary(postings)
             server_of = written(np.empty(0, np.int32), len(ids), rows, map(self._server_number, held))
@@ -385,16 +389,5 @@ def _fitness(ranked: _Ranked, own: float, crowd: float) -> float:
 
 def _crowd_row(ranked: _Ranked) -> int | None:
     """The row in the crowd's place; None if the ranking does not reach it."""
-    per_server = max(_CROWD_PER_SERVER, math.ceil(_CROWD / max(1, ranked.state.servers)))
-    places: dict[int, int] = {}
-    counted = 0
-    servers = ranked.state.server_of[ranked.rows].tolist()
-    if len(servers) >= _CROWD and max(Counter(servers[:_CROWD]).values()) <= per_server:
-        return int(ranked.rows[_CROWD - 1])
-    for at, server in enumerate(servers):
-        if (taken := places.get(server, 0)) < per_server:
-            places[server] = taken + 1
-            counted += 1
-            if counted == _CROWD:
-                return int(ranked.rows[at])
-    return None
+    place = crowd_place(ranked.state.server_of[ranked.rows].tolist(), _CROWD, ranked.state.servers)
+    return None if place is None else int(ranked.rows[place])

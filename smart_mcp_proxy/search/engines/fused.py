@@ -3,18 +3,20 @@
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError
+from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.embedding import Embedder, text_of
 from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, fit_of
+from smart_mcp_proxy.search.engines.crowd import crowd_place
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.search.ties import cut
 from smart_mcp_proxy.search.vectors.cosine_scale import CosineScale
@@ -33,9 +35,7 @@ _STEEPNESS = 1.5
 """A value of 1, a cosine of 0.6 and 10 nats, scores 0.78."""
 
 _CROWD = 20
-_CROWD_PER_SERVER = 5
-"""Where the crowd is: the tool in this place by cosine, if each server may fill at most this many places before it,
-or an even share of them where there are few servers. So one server that floods the catalog does not make a crowd."""
+"""Where the crowd is: the tool in this place by cosine, see `crowd_place`."""
 
 _LEAD_WEIGHT = 2.0
 _FITNESS_WEIGHT = 0.66
@@ -101,7 +101,7 @@ class FusedEngine:
         is_lexical_used: Whether words count for tools that have a vector.
         is_rescaled: Whether the embedder's cosines are brought to the scale of all-MiniLM-L6-v2, for which weights and
             floors were measured.
-        documents: Those that the lexical engine has already, never changed afterwards.
+        documents: Those that the lexical engine has already.
     """
 
     is_instant = False
@@ -115,7 +115,7 @@ class FusedEngine:
         *,
         is_lexical_used: bool,
         is_rescaled: bool = False,
-        documents: Mapping[int, Document] = MappingProxyType({}),
+        documents: Mapping[int, Document] = Layered(),
     ) -> None:
         self.name = "hybrid" if is_lexical_used else "vector"
         self._is_lexical_used = is_lexical_used
@@ -124,8 +124,8 @@ class FusedEngine:
         self._scaled = CosineScale(vectors) if is_rescaled else None
         self._embedder = embedder
         self._clock = clock
-        self._documents = documents
-        self._servers = _servers(documents)
+        self._documents = documents if isinstance(documents, Layered) else Layered(dict(documents))
+        self._tools_of = Counter([document.server for document in documents.values()])
         self._last: _Candidates | None = None
         self._writing = threading.Lock()
         self._failure = ""
@@ -155,11 +155,15 @@ class FusedEngine:
         dropped = set(removed) - new.keys()
         with self._writing:
             old = self._documents
-            stale = {id for id in new.keys() & old.keys() if text_of(old[id]) != text_of(new[id])}
+            gone = old.pick((*dropped, *new))
+            stale = {id for id in new.keys() & gone.keys() if text_of(gone[id]) != text_of(new[id])}
             self._vectors.update((), np.empty((0, self._vectors.dimension), np.float32), stale | dropped)
             self._lexical.update(new.values(), dropped)
-            self._documents = {id: document for id, document in old.items() if id not in dropped} | new
-            self._servers = _servers(self._documents)
+            self._documents = old.changed(new, dropped)
+            tools_of = self._tools_of.copy()
+            tools_of.update([document.server for document in new.values()])
+            tools_of.subtract([document.server for document in gone.values()])
+            self._tools_of = +tools_of  # without servers that have none left
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
         """At most `depth` hits with a score above 0, best first; of equal ones at the end, those by `tie_of`."""
@@ -189,7 +193,7 @@ class FusedEngine:
         # The crowd is no nearer than the tool in its place, whichever servers fill the places before it.
         highest = max(0.0, float(found.cosines[_CROWD - 1])) if len(found.cosines) >= _CROWD else 0.0
         at_least = fit_of(_fitness(found, highest))
-        return at_least if at_least is Fit.YES else fit_of(_fitness(found, _crowd(found, self._servers)))
+        return at_least if at_least is Fit.YES else fit_of(_fitness(found, _crowd(found, len(self._tools_of))))
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
         """Fitness of a best hit, see `fit`, with the two floors at 1 and at 0.7."""
@@ -198,7 +202,7 @@ class FusedEngine:
             return 0.0
         if self._is_left_to_words(found, id):
             return self._lexical.fitness(query, id, allowed)
-        return _fitness(found, _crowd(found, self._servers))
+        return _fitness(found, _crowd(found, len(self._tools_of)))
 
     def _is_left_to_words(self, found: _Candidates, id: int) -> bool:
         """Whether words alone judge a hit: the first vectors may have come since it was looked for any."""
@@ -314,10 +318,6 @@ class FusedEngine:
         return vectors
 
 
-def _servers(documents: Mapping[int, Document]) -> int:
-    return len({document.server for document in documents.values()})
-
-
 def _fitness(found: _Candidates, crowd: float) -> float:
     """Fitness of a query whose crowd has this cosine, see `FusedEngine.fit`."""
     nearest = max(0.0, float(found.cosines[0]))
@@ -329,16 +329,8 @@ def _fitness(found: _Candidates, crowd: float) -> float:
 
 def _crowd(found: _Candidates, servers: int) -> float:
     """Cosine of the tool in the crowd's place among `servers` servers; 0 with too few tools."""
-    per_server = max(_CROWD_PER_SERVER, math.ceil(_CROWD / max(1, servers)))
-    places: dict[str, int] = {}
-    counted = 0
-    for place, id in enumerate(found.ids.tolist()):
-        if (document := found.documents.get(id)) is None:
-            continue
-        taken = places.get(document.server, 0)
-        if taken < per_server:
-            places[document.server] = taken + 1
-            counted += 1
-            if counted == _CROWD:
-                return float(found.cosines[place])
+    ranked = map(found.documents.get, found.ids.tolist())
+    place = crowd_place([None if document is None else document.server for document in ranked], _CROWD, servers)
+    if place is not None:
+        return float(found.cosines[place])
     return float(found.cosines[-1]) if len(found.ids) >= _CANDIDATES else 0.0

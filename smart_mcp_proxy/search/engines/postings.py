@@ -7,11 +7,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.fields import impacts
 
-__all__ = ["Postings", "append", "drop", "in_both", "packed", "place", "servers_in", "unpacked", "written"]
+__all__ = ["Postings", "append", "drop", "following", "in_both", "packed", "place", "servers_in", "unpacked", "written"]
 
 Number = TypeVar("Number", np.int32, np.int64)
 
@@ -62,9 +63,9 @@ def servers_in(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
 
 
 def drop(
-    postings: dict[str, Postings], documents: Sequence[Document], rows: Sequence[int], size: int
-) -> dict[str, None]:
-    """Take the rows of `documents` out of the postings of their terms; returns these.
+    postings: Mapping[str, Postings], documents: Sequence[Document], rows: Sequence[int], size: int
+) -> dict[str, Postings]:
+    """The postings of the terms of `documents` without their rows; empty where nothing is left.
 
     Args:
         postings: By term.
@@ -72,21 +73,30 @@ def drop(
         rows: Theirs.
         size: Of all rows.
     """
-    terms = dict.fromkeys(term for document in documents for term in impacts(document))
+    changed = {}
     is_kept = np.ones(size, np.bool_)
     is_kept[rows] = False
-    for term in terms:
+    for term in dict.fromkeys(term for document in documents for term in impacts(document)):
         old = postings[term]
         keep = is_kept[old.rows]
-        if keep.any():
-            postings[term] = Postings(old.rows[keep], old.impacts[keep])
-        else:
-            del postings[term]
-    return terms
+        changed[term] = Postings(old.rows[keep], old.impacts[keep])
+    return changed
 
 
-def append(postings: dict[str, Postings], documents: Iterable[Document], row_of: Mapping[int, int]) -> dict[str, None]:
-    """Adds the terms of `documents` to the postings; returns these."""
+def append(
+    postings: Mapping[str, Postings],
+    changed: dict[str, Postings],
+    documents: Iterable[Document],
+    row_of: Mapping[int, int],
+) -> None:
+    """Adds the rows of `documents` to the postings that changed.
+
+    Args:
+        postings: By term, as they were: where those begin that have not changed yet.
+        changed: By term, as they are to be; added to.
+        documents: What enters.
+        row_of: Their rows by id.
+    """
     fresh: dict[str, tuple[list[int], list[float]]] = {}
     for document in documents:
         row = row_of[document.id]
@@ -96,11 +106,16 @@ def append(postings: dict[str, Postings], documents: Iterable[Document], row_of:
             worths.append(impact)
     for term, (new_rows, new_impacts) in fresh.items():
         rows_array, impacts_array = np.array(new_rows, np.intp), np.array(new_impacts, np.float32)
-        if (old := postings.get(term)) is not None:
+        if (old := changed.get(term, postings.get(term))) is not None:
             rows_array = np.concatenate((old.rows, rows_array))
             impacts_array = np.concatenate((old.impacts, impacts_array))
-        postings[term] = Postings(rows_array, impacts_array)
-    return dict.fromkeys(fresh)
+        changed[term] = Postings(rows_array, impacts_array)
+
+
+def following(postings: Layered[str, Postings], changed: Mapping[str, Postings]) -> Layered[str, Postings]:
+    """The next version of all postings; a term that nothing holds any more is not in it."""
+    held = {term: each for term, each in changed.items() if len(each.rows)}
+    return postings.changed(held, [term for term in changed if term not in held])
 
 
 def packed(postings: Mapping[str, Postings], order: NDArray[np.intp], size: int) -> Arrays:

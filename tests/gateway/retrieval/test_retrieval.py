@@ -448,6 +448,22 @@ async def test_tools_that_may_fit_are_shown_with_a_word_of_caution(parts: Parts)
     assert "confidence" not in await setup.ask("water entanglement", more_queries=("heat water",))
 
 
+async def test_a_query_in_another_language_is_told_that_of_the_definitions(setup: RetrievalSetup) -> None:
+    """The agent translates better than any index."""
+    hint = (await setup.ask("删除旧的记录然后通知管理员"))["hint"]
+    assert hint.endswith("The definitions are in English: search in that language.")
+    assert "English" not in (await setup.ask("paint a wall"))["hint"]
+
+
+async def test_what_a_server_marks_destructive_comes_last_where_that_is_forbidden(setup: RetrievalSetup) -> None:
+    """The mark is that of the definition."""
+    request = "measure a wall, or tear it down for good"
+    assert names(await setup.ask(request))[0] == "alpha:demolish_wall"
+    found = names(await setup.ask(f"{request}; do not delete anything"))
+    assert found[0] == "alpha:measure_wall"
+    assert "alpha:demolish_wall" not in found[:-1]
+
+
 async def test_reasons_are_given_when_they_are_asked_for(setup: RetrievalSetup) -> None:
     """For people; an agent would only pay for them."""
     assert all("why" not in tool for tool in (await setup.ask())["tools"])

@@ -133,6 +133,20 @@ def test_words_count_by_what_they_tell_however_long_the_request_is() -> None:
 
 
 @pytest.mark.parametrize("is_lexical_used", [True, False])
+def test_a_ban_on_deleting_holds_where_vectors_rank(is_lexical_used: bool) -> None:
+    """A tool that is marked stands below all others that fit."""
+    tools = [WEATHER, ISSUE, FILE, replace(DELETE, is_destructive=True)]
+    world = World(tools, is_lexical_used=is_lexical_used)
+    index = SearchIndex(world.engine)
+    index.update(tools)
+    world.embed(tools)
+    request = "put the content of a file away for good"
+    assert index.search(request, limit=5).hits[0].id == DELETE.id
+    hits = [hit.id for hit in index.search(f"{request}, without deleting anything", limit=5).hits]
+    assert hits == [FILE.id, DELETE.id]
+
+
+@pytest.mark.parametrize("is_lexical_used", [True, False])
 def test_scores_are_shares_and_equal_scores_are_ordered_by_id(is_lexical_used: bool) -> None:
     """Scores lie in (0, 1] and fall, whatever the order in which twins came."""
     twins = [replace(ISSUE, id=number) for number in (9, 7, 8)]

@@ -1,0 +1,123 @@
+"""From the rankings of a search's queries to its answer."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import msgspec
+
+from smart_mcp_proxy.models import Hit
+from smart_mcp_proxy.search.engine import Engine
+from smart_mcp_proxy.search.ranking import Selection, Tools, annotated, destructive_last, interleave
+
+__all__ = ["OTHERS_KEPT", "Answer", "Ranking", "answer_of", "explained", "is_flooded", "merged"]
+
+_NEAR_MISSES = 3
+"""Source: contract.md, "Results and errors"."""
+
+OTHERS_KEPT = 8 * _NEAR_MISSES
+"""So many of the hits that do not fit are kept of each ranking."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Result of a search.
+
+    Attributes:
+        hits: Best first, scores in [0, 1]; `why` names the clones that stand behind a hit, and what matched, if asked.
+        near_misses: Only where nothing fits: up to 3 tools that came closest.
+        total: Tools that could have been found, after all filters.
+        left_out: If asked: up to 20 tools that ranked well and are not in `hits`, each with its reason in
+            `why["left_out"]`.
+        degraded: Why the ranking is worse than it should be at present; usually empty.
+        unanswered: Where something fits: the queries that nothing does, as far as they were read.
+        is_sure: Whether a hit fits one of the queries surely, or there is none: else each of them only may.
+        language: That of the definitions, by its English name, where a query that nothing surely fits seems to be in
+            another one.
+    """
+
+    hits: tuple[Hit, ...] = ()
+    near_misses: tuple[Hit, ...] = ()
+    total: int = 0
+    left_out: tuple[Hit, ...] = ()
+    degraded: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()
+    is_sure: bool = True
+    language: str | None = None
+
+
+class Ranking(msgspec.Struct, frozen=True):
+    """One query's part of an answer, best first.
+
+    Attributes:
+        query: As it was asked.
+        wanted: What was ranked by: the query without what it forbids.
+        fitting: Those that fit, or only may.
+        others: Some of the others.
+        is_sure: Whether the best one surely fits.
+        forbids_destruction: Whether the query forbids to remove or overwrite anything.
+    """
+
+    query: str
+    wanted: str
+    fitting: list[Hit]
+    others: list[Hit]
+    is_sure: bool
+    forbids_destruction: bool
+
+
+def is_flooded(ranking: Ranking, tools: Tools) -> bool:
+    """Return whether one server fills a ranking, so that fitting tools of others may be missing."""
+    half, likenesses = len(ranking.fitting) / 2, tools.likenesses
+    if max(Counter([likenesses[hit.id].server for hit in ranking.fitting]).values(), default=0) <= half:
+        return False  # as nearly always
+    count = Counter([tools.server(hit) for hit in ranking.fitting if not tools.is_asked_for(hit)])
+    return max(count.values(), default=0) > half
+
+
+def merged(rankings: Sequence[Ranking], tools: Tools) -> list[Hit]:
+    """The hits of all queries in turn. What one of them forbids counts for all: they are parts of one need."""
+    fitting = interleave([ranking.fitting for ranking in rankings])
+    if len(rankings) > 1 and any([ranking.forbids_destruction for ranking in rankings]):  # noqa: C419  (a generator is dearer)
+        return destructive_last(fitting, tools)
+    return fitting
+
+
+def answer_of(chosen: Selection, rankings: Sequence[Ranking], tools: Tools, total: int, problem: str | None) -> Answer:
+    """The answer with the chosen hits, or with what came closest where there is none."""
+    near: tuple[Hit, ...] = ()
+    if not chosen.kept:
+        others = interleave([ranking.others for ranking in rankings])
+        best = tools.ordered(others)[:_NEAR_MISSES]
+        near = tuple(annotated(hit, left_out="does not fit well enough") for hit in best)
+    unanswered = tuple([ranking.query for ranking in rankings if chosen.kept and not ranking.fitting])
+    is_sure = not chosen.kept or any(ranking.is_sure and ranking.fitting for ranking in rankings)
+    return Answer(tuple(chosen.kept), near, total, (), (problem,) if problem else (), unanswered, is_sure)
+
+
+def explained(
+    answer: Answer, chosen: Selection, rankings: Sequence[Ranking], engine: Engine, allowed: Set[int] | None
+) -> Answer:
+    """The answer with what matched in each hit, and what was left out."""
+    ranked = [(hit, ranking.wanted) for ranking in rankings for hit in (*ranking.fitting, *ranking.others)]
+    asked = {hit.id: query for hit, query in sorted(ranked, key=lambda pair: pair[0].score)}  # the best one stays
+    kept = {hit.id for hit in answer.hits}
+    if kept:
+        for hit in interleave([ranking.others for ranking in rankings]):
+            if hit.id not in kept:
+                chosen.leave_out(
+                    hit,
+                    "scores less than 0.7 of the best (0.6 for its server's tools), or nothing fits its query",
+                    "cut",
+                )
+
+    why: dict[int, Mapping[str, Any]] = {}
+    for query in dict.fromkeys(asked.values()):
+        ids = [hit.id for hit in (*answer.hits, *answer.near_misses) if asked[hit.id] == query]
+        why |= engine.explain(query, ids, allowed) if ids else {}
+
+    def matched(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+        return tuple(annotated(hit, **why.get(hit.id, {})) for hit in hits)
+
+    return msgspec.structs.replace(
+        answer, hits=matched(answer.hits), near_misses=matched(answer.near_misses), left_out=tuple(chosen.left_out)
+    )
