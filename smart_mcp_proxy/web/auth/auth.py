@@ -19,7 +19,7 @@ from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
 from smart_mcp_proxy.web.auth.token_files import kept_token
 from smart_mcp_proxy.web.common.hosts import is_loopback
 
-__all__ = ["Admission", "Keys", "OwnToken", "own_token"]
+__all__ = ["Admission", "Keys", "OwnToken", "own_token", "warn_of_unshared_tokens"]
 
 log = get_logger("auth")
 
@@ -147,13 +147,30 @@ def own_token(settings: Settings, *, has_signed: bool = False) -> OwnToken:
     path = settings.data_dir / TOKEN_NAME
     secret = SecretKey.of(settings)
     given = None if secret is None else secret.token("agents")
-    if given is None and settings.database_url is not None:
-        log.warning("agents' token in %s is this gateway's alone: %s", path, _SAME_TOKEN)
     kept = kept_token(path, given=given, hint=f"Make it yours alone (chmod 600), or remove it. {_OTHER_WAYS}")
     return OwnToken(kept.value, path, kept.is_new)
 
 
-_SAME_TOKEN: Final = (
-    "set MCPPROXY_AUTH_TOKEN or MCPPROXY_SECRET_KEY (or _FILE) to the same on all that share a database"
-)
 _OTHER_WAYS: Final = "Or set MCPPROXY_AUTH_TOKEN or MCPPROXY_AUTH_TOKEN_FILE, or use MCPPROXY_HOST=127.0.0.1."
+
+
+def warn_of_unshared_tokens(settings: Settings, token: OwnToken) -> None:
+    """Log which tokens are this gateway's alone, though others share its database and refuse them.
+
+    Args:
+        settings: Of the gateway.
+        token: Its own.
+    """
+    if settings.database_url is None or settings.secret_key is not None:
+        return
+    made = {"the agents' token": "MCPPROXY_AUTH_TOKEN"} if token.file is not None else {}
+    if settings.operator_token is None:
+        made["the operator's token"] = "MCPPROXY_OPERATOR_TOKEN"
+    if made:
+        log.warning(
+            "this gateway alone knows %s in %s: set %s, or MCPPROXY_SECRET_KEY (or _FILE), to the same on all that "
+            "share the database",
+            " and ".join(made),
+            settings.data_dir,
+            " and ".join(made.values()),
+        )
