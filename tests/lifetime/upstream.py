@@ -1,7 +1,7 @@
 """A small MCP server whose calls end when a file appears. Usage: upstream.py WORLD [obstinate | PORT]
 
-`WORLD/pids` gets a line for each process; `WORLD/tools` holds the names of its tools (`echo` and `wait` if absent), some
-with an edition of their definition behind an equals sign.
+`WORLD/pids` gets a line for each process; `WORLD/tools` holds the names of its tools (`echo` and `wait` if absent), and
+behind an equals sign the edition of a definition, if it has one.
 `obstinate` ignores SIGTERM and the end of its input, and starts a child that does the same. With a port it serves
 streamable HTTP on loopback. Standard library only: `python -S` starts it in no time.
 """
