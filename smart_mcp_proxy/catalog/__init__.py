@@ -30,7 +30,13 @@ from smart_mcp_proxy.catalog.tables.sealed import (
     store_sealed,
     take_lease,
 )
-from smart_mcp_proxy.catalog.tables.toolsets import KEPT_PER_PRINCIPAL, Toolset, find_toolset, store_toolset
+from smart_mcp_proxy.catalog.tables.toolsets import (
+    KEPT_PER_PRINCIPAL,
+    Toolset,
+    find_toolset,
+    kept_toolsets,
+    store_toolset,
+)
 
 __all__ = [
     "DATABASE_NAME",
@@ -68,6 +74,7 @@ __all__ = [
     "find_sealed",
     "find_toolset",
     "is_full",
+    "kept_toolsets",
     "linking_servers",
     "note_token_use",
     "open_catalog",

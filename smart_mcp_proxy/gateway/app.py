@@ -222,6 +222,7 @@ def _background(gateway: Gateway, upstreams: Upstreams, announcer: ContentsChang
     return [
         gateway.upstream_start.run(start, gateway.reconfiguration.forget_unused),
         _beat(gateway),
+        gateway.toolsets.follow(),
         upstreams.sign_ins.watch(gateway.fleet.retry),
         *(tell(gateway.changes.next) for tell in tellers),
     ]

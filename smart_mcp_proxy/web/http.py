@@ -93,20 +93,12 @@ def build_app(
     )
     scopes = list(reversed(SCOPES)) if sign_in is None else sign_in.scopes
     behind = EndingStreams(Refusals(app, metadata_url, scopes), stop.is_over)
-    wire = WireHttp(
-        behind, streamable.session, MCP_PATH, gateway.agent, keys, streamable.is_askable, partial(_is_known, gateway)
-    )
+    wire = WireHttp(behind, streamable.session, MCP_PATH, gateway.agent, keys, streamable.is_askable)
     places = ServedPaths(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
     outermost: ASGIApp = BrokerBeside(places, gateway, keys)
     if settings.serve_cards or settings.serve_registry:
         outermost = DiscoveryBeside(outermost, gateway, keys, metadata_url, scopes)
     return outermost if sign_in is None else sign_in.beside(outermost), FastPath(wire, MCP_PATH, places.address)
-
-
-def _is_known(gateway: Gateway, place: str) -> bool:
-    """Return whether an endpoint is known without the store: another process may have dropped it."""
-    kind, _, name = place.partition("/")
-    return kind != "t" or gateway.toolsets.is_fresh(name)
 
 
 def _refuse_place(gateway: Gateway) -> Response | None:

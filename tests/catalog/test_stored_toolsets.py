@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.catalog import KEPT_PER_PRINCIPAL, Catalog, Toolset, find_toolset, store_toolset
+from smart_mcp_proxy.catalog import KEPT_PER_PRINCIPAL, Catalog, Toolset, find_toolset, kept_toolsets, store_toolset
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +34,16 @@ async def test_a_toolset_is_found_by_its_handle_in_every_process(store: Any) -> 
         await stored(catalog, made("aB"))
         assert await found(other, "aB") == made("aB")
         assert await found(other, "ab") is None
+
+
+async def test_of_many_handles_those_that_are_kept_are_found_at_once(store: Any) -> None:
+    """As many as a gateway holds in memory; the letter counts here too."""
+    async with store.opened() as catalog:
+        for handle in ("aB", "cd"):
+            await stored(catalog, made(handle))
+        asked = ["aB", "ab", "cd", *map(str, range(1_021))]
+        assert await catalog.read(partial(kept_toolsets, handles=asked)) == {"aB", "cd"}
+        assert await catalog.read(partial(kept_toolsets, handles=[])) == frozenset()
 
 
 @pytest.mark.long  # half a second of work and more

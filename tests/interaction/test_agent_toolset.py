@@ -23,6 +23,7 @@ pytestmark = pytest.mark.anyio
 TOKEN = "a-token-of-the-test"
 LIST_TTL_MS = 300_000
 ERAS = ["handshake", "modern"]
+RECHECK = "smart_mcp_proxy.gateway.sessions.toolsets.RECHECK_S"
 
 
 @asynccontextmanager
@@ -83,17 +84,55 @@ async def test_a_toolset_that_another_process_has_dropped_is_served_no_more(
     era: Era, ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not at the fast path either, which has answered calls there."""
+    monkeypatch.setattr(RECHECK, 0.01)
     async with at_gateway(tmp_path, ledger) as (gateway, base, agent):
         toolset = (await found(agent, "new:look", limit=1))["toolset"]
         async with over_http(base, era, path=place(toolset)) as own:
             for _ in range(3):
                 assert not (await own.call("new__look", entry=1)).get("isError")
             await gateway.catalog.write(lambda connection: connection.execute(delete(toolsets)))
-            monkeypatch.setattr("smart_mcp_proxy.gateway.sessions.toolsets.RECHECK_S", -1.0)  # asked for long ago
             body = {"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": {"name": "new__look"}}
             body["params"] |= {"arguments": {"entry": 1}, "_meta": own._meta({})}
-            reply = await own.http.post(f"{base}{place(toolset)}", json=body, headers=own._headers(body))
+            with anyio.fail_after(LIMIT_S):
+                reply = await own.http.post(f"{base}{place(toolset)}", json=body, headers=own._headers(body))
+                while reply.status_code == 200:
+                    reply = await own.http.post(f"{base}{place(toolset)}", json=body, headers=own._headers(body))
             assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
+
+
+@pytest.mark.requirement("toolset-served")
+@pytest.mark.parametrize("era", ERAS)
+async def test_nothing_at_a_toolset_waits_for_the_store(
+    era: Era, ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that answers nothing any more holds up neither calls nor lists there, on either path, however late it is."""
+    monkeypatch.setattr(RECHECK, 0.01)
+    later_s = 0.0
+    goes_on = anyio.Event()
+    async with at_gateway(tmp_path, ledger, clock=lambda: time.monotonic() + later_s) as (gateway, base, agent):
+        toolset = (await found(agent, "new:look", limit=1))["toolset"]
+        run, asked = gateway.catalog._database.run, []
+
+        async def frozen(work: Any) -> Any:
+            asked.append(work)
+            await goes_on.wait()
+            return await run(work)
+
+        async with over_http(base, era, path=place(toolset)) as own:
+            assert not (await own.call("new__look", entry=1)).get("isError")
+            monkeypatch.setattr(gateway.catalog._database, "run", frozen)
+            try:
+                with anyio.fail_after(LIMIT_S):
+                    for _ in range(50):
+                        later_s += 2.0  # longer than a look at the store holds
+                        assert not (await own.call("new__look", entry=1)).get("isError")
+                        exchange = await own.begin("tools/call", token=True, name="new__look", arguments={"entry": 1})
+                        assert not (await exchange.answer)["result"].get("isError")
+                        assert await names(own) == ["new__look"]
+                    while not any("toolsets" in str(work) for work in asked):  # it is looked at all the same
+                        await anyio.lowlevel.checkpoint()
+            finally:
+                goes_on.set()
 
 
 @pytest.mark.requirement("toolset-served")

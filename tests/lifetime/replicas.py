@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 from plain_http import plain_client
-from worlds import DEADLINE_S, MAIN, SmallServer, end, started
+from worlds import DEADLINE_S, HELLO, MAIN, SmallServer, end, started
 
 __all__ = ["KEY", "TOOLS", "Replica", "Story", "fleet", "replica"]
 
@@ -42,8 +42,10 @@ class Replica(NamedTuple):
     operator: str
     log: Path
 
-    async def ask(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The result of one of the gateway's own tools in the modern era."""
+    async def post(
+        self, name: str, arguments: dict[str, Any], path: str = "/mcp", token: str | None = None
+    ) -> httpx2.Response:
+        """The answer to a call of a tool that is listed at a path, in the modern era."""
         params = {"name": name, "arguments": arguments, "_meta": META}
         headers = {
             "accept": "application/json, text/event-stream",
@@ -51,9 +53,14 @@ class Replica(NamedTuple):
             "mcp-method": "tools/call",
             "mcp-name": name,
         }
+        if token is not None:
+            headers["authorization"] = f"Bearer {token}"
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        answer = await self.client.post(f"{self.base}/mcp", json=body, headers=headers)
-        result: dict[str, Any] = answer.json()["result"]
+        return await self.client.post(f"{self.base}{path}", json=body, headers=headers)
+
+    async def ask(self, name: str, arguments: dict[str, Any], path: str = "/mcp") -> dict[str, Any]:
+        """The result of such a call."""
+        result: dict[str, Any] = (await self.post(name, arguments, path)).json()["result"]
         return result
 
     async def call(self, tool: str, text: str = "x") -> dict[str, Any]:
@@ -64,6 +71,27 @@ class Replica(NamedTuple):
         """Whether a call of the tool reaches its server."""
         result = await self.call(tool)
         return not result.get("isError", False)
+
+    async def admits(self, token: str) -> bool:
+        """Whether a call with this token of an agent is let in."""
+        answer = await self.post("call_tool_destructive", {"name": "up:echo", "args": {"text": "x"}}, token=token)
+        assert answer.status_code in {200, 401}, answer.text
+        return answer.status_code == 200
+
+    async def new_session(self) -> str:
+        """The id of a new session of the handshake era."""
+        answer = await self.in_session(None, "initialize", HELLO)
+        session: str = answer.headers["mcp-session-id"]
+        await self.in_session(session, "notifications/initialized")
+        return session
+
+    async def in_session(
+        self, session: str | None, method: str, params: dict[str, Any] | None = None
+    ) -> httpx2.Response:
+        """The answer to a message in a session of the handshake era."""
+        headers = {"accept": "application/json, text/event-stream"} | ({"mcp-session-id": session} if session else {})
+        body = {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"id": 1, "params": params})
+        return await self.client.post(f"{self.base}/mcp", json=body, headers=headers)
 
     async def degraded(self) -> str:
         """Why a search says that it is worse than it should be; empty where it is not."""
@@ -82,16 +110,28 @@ class Replica(NamedTuple):
         since: str | None = answer.json().get("store_lost_since")
         return since
 
+    async def rest(self, verb: str, path: str, body: dict[str, Any] | None = None) -> httpx2.Response:
+        """The answer of the REST interface to the operator."""
+        headers = {"authorization": f"Bearer {self.operator}"}
+        return await self.client.request(verb, f"{self.base}/api/v1/{path}", json=body, headers=headers)
+
     async def asked_to(self, decision: str, tool: str) -> httpx2.Response:
         """The answer to a decision in the operator's name: `block` or `unblock`."""
-        headers = {"authorization": f"Bearer {self.operator}"}
-        url = f"{self.base}/api/v1/approvals/{decision}"
-        return await self.client.post(url, json={"name": f"up:{tool}"}, headers=headers)
+        return await self.rest("POST", f"approvals/{decision}", {"name": f"up:{tool}"})
 
     async def decide(self, decision: str, tool: str) -> None:
         """Blocks a tool, or lifts that, in the operator's name."""
         answer = await self.asked_to(decision, tool)
         assert answer.status_code == 200, answer.text
+
+    async def approves(self, tool: str) -> bool:
+        """Whether a changed definition waited for the operator, and is approved now."""
+        shown = await self.rest("GET", f"approvals/up:{tool}")
+        if shown.status_code == 404:
+            return False
+        seen = {"name": f"up:{tool}", "hash": shown.json()["approval"]["hash"]}
+        answer = await self.rest("POST", "approvals/approve", {"tools": [seen]})
+        return answer.status_code == 200 and answer.json()["approved"] == [f"up:{tool}"]
 
     async def is_lost(self) -> bool:
         return await self.lost_since() is not None
@@ -101,9 +141,14 @@ class Replica(NamedTuple):
 
     def list_tools(self, *tools: str) -> None:
         """Lets its own server list other tools from now on."""
-        staged = self.server.directory / "tools.new"
-        staged.write_text(" ".join(["echo", *tools]))
-        staged.replace(self.server.directory / "tools")
+        self.server.list_words("echo", *tools)
+
+    def change(self, tool: str) -> None:
+        """Lets its own server describe a tool anew from now on."""
+        words = (self.server.directory / "tools").read_text().split()
+        editions = {name: edition for name, _, edition in (word.partition("=") for word in words)}
+        editions[tool] = f"{int(editions[tool] or 0) + 1}"
+        self.server.list_words(*(f"{name}={edition}" if edition else name for name, edition in editions.items()))
 
 
 class Story(NamedTuple):
@@ -115,6 +160,7 @@ class Story(NamedTuple):
         main: What Python is to run.
         servers: Entries beside the small server's.
         settings: More settings.
+        trust: In the small server's entry.
     """
 
     folder: Path
@@ -122,6 +168,7 @@ class Story(NamedTuple):
     main: Sequence[str] = MAIN
     servers: dict[str, Any] = {}  # noqa: RUF012  # never changed
     settings: dict[str, str] = {}  # noqa: RUF012
+    trust: str = "trusted"
 
 
 @asynccontextmanager
@@ -134,7 +181,7 @@ async def replica(name: str, story: Story) -> AsyncIterator[Replica]:
         (server.directory / "tools").write_text(" ".join(["echo", *TOOLS]))
     given = {"DATABASE_URL": story.url, "SECRET_KEY": KEY, "REPLICA": name, **story.settings}
     words = ("--http", "--port", "0", "--json")
-    entries = {"up": server.entry, **story.servers}
+    entries = {"up": server.entry | {"trust": story.trust}, **story.servers}
     try:
         async with (
             started(place / "data", entries, *words, main=story.main, **given) as process,
@@ -152,9 +199,11 @@ async def replica(name: str, story: Story) -> AsyncIterator[Replica]:
 
 
 @asynccontextmanager
-async def fleet(folder: Path, url: str, count: int = 3, **settings: str) -> AsyncIterator[list[Replica]]:
+async def fleet(
+    folder: Path, url: str, count: int = 3, trust: str = "trusted", **settings: str
+) -> AsyncIterator[list[Replica]]:
     """Gateways of today on one database."""
-    story = Story(folder, url, settings=settings)
+    story = Story(folder, url, settings=settings, trust=trust)
     async with AsyncExitStack() as stack:
         replicas = [await stack.enter_async_context(replica(f"replica{number}", story)) for number in range(count)]
         assert len({each.operator for each in replicas}) == 1

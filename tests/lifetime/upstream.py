@@ -1,6 +1,7 @@
 """A small MCP server whose calls end when a file appears. Usage: upstream.py WORLD [obstinate | PORT]
 
-`WORLD/pids` gets a line for each process; `WORLD/tools` holds the names of its tools (`echo` and `wait` if absent).
+`WORLD/pids` gets a line for each process; `WORLD/tools` holds the names of its tools (`echo` and `wait` if absent), and
+behind an equals sign the edition of a definition, if it has one.
 `obstinate` ignores SIGTERM and the end of its input, and starts a child that does the same. With a port it serves
 streamable HTTP on loopback. Standard library only: `python -S` starts it in no time.
 """
@@ -35,11 +36,11 @@ def note(name: str, text: str) -> None:
 
 def tools() -> list[dict[str, object]]:
     try:
-        names = (WORLD / "tools").read_text().split()
+        words = (WORLD / "tools").read_text().split()
     except FileNotFoundError:
-        names = ["echo", "wait"]
+        words = ["echo", "wait"]
     schema = {"type": "object", "properties": {"text": {"type": "string"}, "times": {"type": "integer"}}}
-    return [{"name": name, "description": f"Does {name}.", "inputSchema": schema} for name in names]
+    return [{"name": word.partition("=")[0], "description": f"Does {word}.", "inputSchema": schema} for word in words]
 
 
 def call(params: dict[str, object]) -> str:

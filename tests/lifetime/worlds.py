@@ -79,6 +79,12 @@ class SmallServer:
         """All its processes so far."""
         return [int(line) for line in self._lines("pids")]
 
+    def list_words(self, *words: str) -> None:
+        """Lets it list other tools from now on, see `upstream.py`."""
+        staged = self.directory / "tools.new"
+        staged.write_text(" ".join(words))
+        staged.replace(self.directory / "tools")
+
     def waiting(self) -> list[str]:
         """The calls of `wait` that have reached it."""
         return self._lines("waiting")

@@ -4,15 +4,16 @@ A modern client's list must not change as a side effect of a request, so found t
 toolset is another list at another address, made once and never changed: extending one makes a new one.
 """
 
+import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from smart_mcp_proxy.catalog import Catalog, Toolset, find_toolset, store_toolset
+from smart_mcp_proxy.catalog import Catalog, Toolset, find_toolset, kept_toolsets, store_toolset
 from smart_mcp_proxy.errors import CatalogError, RequestError
 from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -29,7 +30,7 @@ TOOLS_LIMIT: Final = 100
 HANDLE_BYTES: Final = 16
 """128 bits: nobody guesses one."""
 RECHECK_S: Final = 1.0
-"""Another process may have dropped a toolset; writes are seen everywhere within 2 s. Source: contract.md, Processes."""
+"""How often dropped ones are looked for: writes are seen everywhere within 2 s. Source: contract.md, Processes."""
 SERVED_LIMIT: Final = 1_024
 """Toolsets held in memory; others are read again when they are asked for."""
 SHOWN_CHARS: Final = 50
@@ -46,13 +47,11 @@ class _Served:
         toolset: As stored.
         offers: Its tools as clients see them, by how far these reach.
         ends_s: When it ends, in monotonic seconds.
-        checked_s: When the store was last seen to hold it, in monotonic seconds.
     """
 
     toolset: Toolset
     offers: dict[Reach, ChosenTools]
     ends_s: float
-    checked_s: float
 
 
 class Toolsets:
@@ -65,6 +64,7 @@ class Toolsets:
         clock: Monotonic seconds.
         wall: Seconds since the epoch, by which processes tell each other when a toolset ends; the
             catalog's if left out.
+        pause: Waits for so many seconds.
     """
 
     def __init__(
@@ -74,12 +74,14 @@ class Toolsets:
         calls: Calls,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] | None = None,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._catalog = catalog
         self._look = look
         self._calls = calls
         self._clock = clock
         self._wall = wall or catalog.now_s
+        self._pause = pause
         self._served: OrderedDict[str, _Served] = OrderedDict()
 
     def __repr__(self) -> str:
@@ -130,16 +132,31 @@ class Toolsets:
         return {"handle": handle, "url": f"{endpoint}/t/{handle}", "expires_in_s": round(LIFE_S)}
 
     async def serves(self, handle: str) -> bool:
-        """Whether a toolset of this handle is served now, to whomever; afterwards `at` knows it."""
+        """Whether a toolset of this handle is served now, to whomever; afterwards `at` knows it.
+
+        The store is asked for an unknown one alone: a call must not wait for it.
+        """
         return await self._find(handle) is not None
 
-    def is_fresh(self, handle: str) -> bool:
-        """Whether `at` knows what the store has, so that `serves` need not come first; a look-up."""
-        served = self._served.get(handle)
-        return served is not None and self._clock() - served.checked_s <= RECHECK_S
+    async def follow(self) -> None:
+        """Forgets, for as long as it runs, what other processes dropped; while the store fails, all is served on."""
+        while True:
+            await self._pause(RECHECK_S)
+            now_s = self._clock()
+            held = [handle for handle, served in self._served.items() if now_s < served.ends_s]
+            if not held:
+                continue
+            try:
+                kept = await self._catalog.read(partial(kept_toolsets, handles=held))
+            except CatalogError as exc:
+                log.debug("toolsets are not looked at: %s", exc)
+                continue
+            for handle in held:
+                if handle not in kept:
+                    self._served.pop(handle, None)
 
     def at(self, handle: str, principal: Principal) -> ChosenTools | None:
-        """A toolset's tools; None if it is unknown, over or another principal's. A look-up; see `is_fresh`."""
+        """A toolset's tools; None if it is unknown, over or another principal's. A look-up."""
         served = self._open_to(principal.id, handle)
         if served is None:
             return None
@@ -152,6 +169,7 @@ class Toolsets:
         served = self._served.get(handle)
         if served is None or served.toolset.principal != principal or self._clock() >= served.ends_s:
             return None
+        self._served.move_to_end(handle)
         return served if self._look(served.toolset.profile, WHOLE) is not None else None
 
     def _offer(self, visible: CatalogView, toolset: Toolset, ends_s: float) -> ChosenTools:
@@ -168,35 +186,22 @@ class Toolsets:
         return served.toolset.tools
 
     async def _find(self, handle: str) -> _Served | None:
-        served = self._served.get(handle)
-        if served is None or self._clock() - served.checked_s > RECHECK_S:
+        if handle not in self._served:
             try:
                 stored = await self._catalog.read(partial(find_toolset, handle=handle))
             except CatalogError:
-                stored = None if served is None else served.toolset  # what is in memory serves on
-            served = self._checked(handle, stored)
-        if served is None or self._clock() >= served.ends_s:
-            return None
-        self._served.move_to_end(handle)
-        return served
+                return None
+            if stored is not None and handle not in self._served:
+                self._keep(stored, min(LIFE_S, stored.expires_s - self._wall()))
+        served = self._served.get(handle)
+        return None if served is None or self._clock() >= served.ends_s else served
 
-    def _checked(self, handle: str, stored: Toolset | None) -> _Served | None:
-        """Return a toolset's state in memory after checking it against the store."""
-        if stored is None:
-            self._served.pop(handle, None)
-            return None
-        if (served := self._served.get(handle)) is not None:
-            served.checked_s = self._clock()
-            return served
-        return self._keep(stored, min(LIFE_S, stored.expires_s - self._wall()))
-
-    def _keep(self, toolset: Toolset, life_s: float) -> _Served | None:
+    def _keep(self, toolset: Toolset, life_s: float) -> None:
         if self._look(toolset.profile, WHOLE) is None or life_s <= 0:
-            return None
+            return
         now_s = self._clock()
         for handle in [handle for handle, served in self._served.items() if now_s >= served.ends_s]:
             del self._served[handle]
-        served = self._served[toolset.handle] = _Served(toolset, {}, now_s + life_s, now_s)
+        self._served[toolset.handle] = _Served(toolset, {}, now_s + life_s)
         if len(self._served) > SERVED_LIMIT:
             self._served.popitem(last=False)
-        return served

@@ -149,7 +149,6 @@ class WireHttp:
         agent: Answers calls.
         keys: Says who callers are.
         is_askable: Whether the client of a session, by id, declared that it can be asked for something.
-        is_known: Whether what is served at a place below `path` is known without a look into the store.
     """
 
     def __init__(
@@ -160,11 +159,9 @@ class WireHttp:
         agent: Agent,
         keys: Keys,
         is_askable: Callable[[str], bool] = lambda session_id: False,
-        is_known: Callable[[str], bool] = lambda place: True,
     ) -> None:
         self._app = app
         self._is_askable = is_askable
-        self._is_known = is_known
         self._find_session = find_session
         self._path = path
         self._agent = agent
@@ -190,7 +187,7 @@ class WireHttp:
             body: Whole.
             path: Where it came in, see `served_path`.
         """
-        if (who := self._entering(headers)) is None or (path and not self._is_known(path)):
+        if (who := self._entering(headers)) is None:
             return None
         match parse_wire(body):
             case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:

@@ -1,24 +1,31 @@
 """Toolsets: made of what a search found, served to one principal, never changed."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from gateway_fakes import HandClock, Parts, config, definition, opened_parts
+from sqlalchemy import delete
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
+from smart_mcp_proxy.catalog.tables.schema import toolsets as stored_toolsets
 from smart_mcp_proxy.errors import CatalogError, RequestError
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.gateway.sessions.tool_list import ChosenTools
-from smart_mcp_proxy.gateway.sessions.toolsets import RECHECK_S, TOOLS_LIMIT, Toolsets
+from smart_mcp_proxy.gateway.sessions.toolsets import TOOLS_LIMIT, Toolsets
 from smart_mcp_proxy.models import LOCAL, Principal, ToolRecord
+from smart_mcp_proxy.telemetry import spawn
 
 pytestmark = pytest.mark.anyio
 
 ENDPOINT = "http://gateway:8000/mcp"
 HOUR_S = 3600.0
 DAY_S = 86_400.0
+LIMIT_S = 60.0
+NOTICED_S = 2.0
+"""Source: contract.md, Processes."""
 NO_CALLS: Any = None
 
 
@@ -41,10 +48,43 @@ class WallClock(HandClock):
     """Seconds since the epoch."""
 
 
-def opened(parts: Parts, wall_clock: WallClock | None = None) -> Toolsets:
-    return Toolsets(
-        parts.catalog, lambda profile, reach: parts.visible, NO_CALLS, parts.clock, wall_clock or WallClock()
-    )
+def opened(
+    parts: Parts, wall_clock: WallClock | None = None, pause: Callable[[float], Awaitable[None]] = anyio.sleep
+) -> Toolsets:
+    wall = wall_clock or WallClock()
+    return Toolsets(parts.catalog, lambda profile, reach: parts.visible, NO_CALLS, parts.clock, wall, pause)
+
+
+class Follower:
+    """Toolsets that follow the store when they are told to; each pause passes at once, by the clock alone.
+
+    Attributes:
+        toolsets: What follows.
+        took_s: What passed by the clock meanwhile.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._left = 0
+        self._is_over = anyio.Event()
+        self.toolsets = opened(parts, pause=self._pause)
+        self.took_s = 0.0
+
+    async def look(self, looks: int = 1) -> None:
+        """Lets them look so many times."""
+        self._left, self._is_over, self.took_s = looks, anyio.Event(), 0.0
+        following = spawn(self.toolsets.follow(), "test")
+        with anyio.fail_after(LIMIT_S):
+            await self._is_over.wait()
+        following.cancel()
+
+    async def _pause(self, seconds: float) -> None:
+        if not self._left:
+            self._is_over.set()
+            await anyio.sleep_forever()
+        self._left -= 1
+        self.took_s += seconds
+        self._parts.clock.now_s += seconds
 
 
 def tools(parts: Parts, *names: str) -> list[ToolRecord]:
@@ -161,23 +201,53 @@ async def test_a_wall_clock_that_jumps_a_day_changes_nothing(parts: Parts, jump_
 
 @pytest.mark.long  # much work for one test
 async def test_what_left_the_store_is_not_served_for_long(parts: Parts) -> None:
-    """A principal's oldest leave, in whichever process they were made; a second later all have noticed."""
-    toolsets = opened(parts)
+    """A principal's oldest leave, in whichever process they were made, also where nobody has asked for them since."""
+    follower = Follower(parts)
+    toolsets = follower.toolsets
     first = await made(toolsets, tools(parts, "one"))
     elsewhere = opened(parts)
-    for _ in range(256):
-        await made(elsewhere, tools(parts, "two"))
-    parts.clock.now_s += 2
-    assert not await toolsets.serves(first)
+    kept = [await made(elsewhere, tools(parts, "two")) for _ in range(256)][-1]
+    assert await listed(toolsets, kept) == ["alpha__two"]
+    await follower.look()
+    assert follower.took_s <= NOTICED_S
     assert toolsets.at(first, LOCAL) is None
+    assert not await toolsets.serves(first)
+    assert await listed(toolsets, kept) == ["alpha__two"]
+
+
+async def test_what_another_process_dropped_ends_within_the_bound(parts: Parts) -> None:
+    """Whether or not it is called meanwhile; until then it is served, and no look at the store is waited for."""
+    follower = Follower(parts)
+    handle = await made(follower.toolsets, tools(parts, "one"))
+    await follower.look(3)
+    assert follower.toolsets.at(handle, LOCAL) is not None
+    await parts.catalog.write(lambda connection: connection.execute(delete(stored_toolsets)))
+    assert follower.toolsets.at(handle, LOCAL) is not None
+    await follower.look()
+    assert follower.took_s <= NOTICED_S
+    assert follower.toolsets.at(handle, LOCAL) is None
+    assert not await follower.toolsets.serves(handle)
+
+
+async def test_the_store_is_asked_about_nothing_that_is_over(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor where nothing is held: a gateway at rest stays at rest."""
+    follower = Follower(parts)
+    handle = await made(follower.toolsets, tools(parts, "one"))
+    parts.clock.now_s += HOUR_S
+    asked = []
+    monkeypatch.setattr(parts.catalog, "read", asked.append)
+    await follower.look(3)
+    assert not await follower.toolsets.serves(handle)
+    assert asked == []
 
 
 async def test_a_store_that_fails_costs_the_toolset_and_not_the_search(parts: Parts, tmp_path: Path) -> None:
     """What is in memory is served on; whoever extends a toolset is told."""
-    toolsets = opened(parts)
+    follower = Follower(parts)
+    toolsets = follower.toolsets
     handle = await made(toolsets, tools(parts, "one"))
     (tmp_path / DATABASE_NAME).unlink()
-    parts.clock.now_s += 2
+    await follower.look(2)
     assert await listed(toolsets, handle) == ["alpha__one"]
     assert await toolsets.make(tools(parts, "two"), principal="local", profile="") is None
     with pytest.raises(CatalogError):
@@ -212,13 +282,3 @@ async def test_what_is_over_leaves_the_memory_when_another_one_is_made(parts: Pa
     parts.clock.now_s += HOUR_S
     await made(toolsets, tools(parts, "one"))
     assert repr(toolsets) == "<Toolsets, 1 in memory>"
-
-
-async def test_what_the_store_was_asked_for_long_ago_is_not_fresh(parts: Parts) -> None:
-    """Another process may have dropped it since."""
-    toolsets = opened(parts)
-    handle = await made(toolsets, tools(parts, "one"))
-    assert toolsets.is_fresh(handle) and not toolsets.is_fresh("unknown")
-    parts.clock.now_s += RECHECK_S + 0.1
-    assert not toolsets.is_fresh(handle)
-    assert await toolsets.serves(handle) and toolsets.is_fresh(handle)
