@@ -76,7 +76,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=tuple(COSTS), default=tuple(COSTS), help="default: all four")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of servers, memory and, twice, search; default 5")
     parser.add_argument("--servers", type=int, default=20, help="that start beside the first; default 20")
-    parser.add_argument("--sessions", type=int, default=2_000, help="default 2,000")
+    parser.add_argument("--sessions", type=int, default=2_000, help="at most 99,900; default 2,000")
     parser.add_argument("--stored", type=int, default=1_000, help="tools that the first search covers; default 1,000")
     parser.add_argument("--tools", type=int, default=10_000, help="whose memory is measured; default 10,000")
     return parser.parse_args()
@@ -94,7 +94,7 @@ def serving(folder: Path, servers: int, data: Path, *settings: str) -> Iterator[
         assert process.stdout is not None
         with time_limit(READY_S, "the start of the gateway"):
             told = process.stdout.readline()  # once every server is listed or has failed
-        if not told or {row["state"] for row in json.loads(told)["servers"]} != {"ready"}:
+        if {row["state"] for row in json.loads(told or b"{}").get("servers", ())} != {"ready"}:
             raise TargetError(f"not all servers are ready: {told!r}\n{log.read_text(errors='replace')[-2000:]}")
         yield process, port
 
