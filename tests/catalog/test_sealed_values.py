@@ -76,3 +76,16 @@ async def test_a_lease_has_one_holder_until_it_is_given_back_or_ends(store: Stor
         assert not await take("b")  # another machine's clock, or one who has waited for the store
         clock.now_s -= 3600
         assert await take("b")
+
+
+async def test_a_holder_renews_its_lease(store: StorePlace) -> None:
+    """It has it for its whole time from then on."""
+    async with store.opened() as catalog:
+        for at_s, holder, has in (
+            (0, "a", True),
+            (50, "a", True),
+            (100, "b", False),
+            (110, "b", True),
+            (110, "a", False),
+        ):
+            assert await write(catalog, take_lease, name="l", holder=holder, now_s=at_s, life_s=60) == has

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -153,12 +154,15 @@ async def opened_setup(
     *names: str,
     pace: EmbeddingPace = PACE,
     clock: Callable[[], float] | None = None,
+    url: str | None = None,
+    wall_clock: Callable[[], float] = time.time,
     reopen_embedder: Callable[[str], Embedder] = gone,
 ) -> AsyncIterator[EmbeddingSetup]:
     """A keeper over the tools `names` of the server; without names, over those that are stored."""
     clock = clock or HandClock()
     async with AsyncExitStack() as stack:
-        catalog = await stack.enter_async_context(TrustingCatalog.open(data_dir, name_limit=NAME_LIMIT))
+        opened = TrustingCatalog.open(data_dir, url=url, name_limit=NAME_LIMIT, clock=wall_clock)
+        catalog = await stack.enter_async_context(opened)
         index = SearchIndex(Bm25fEngine())
         visible = CatalogView(catalog, {"alpha": config("alpha")}, index.nearest_names)
         alpha = FakeUpstream("alpha")

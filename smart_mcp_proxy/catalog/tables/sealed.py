@@ -103,10 +103,10 @@ def ended_sign_ins(connection: Connection) -> int:
 
 
 def take_lease(connection: Connection, name: str, holder: str, now_s: float, life_s: float) -> bool:
-    """Whether `holder` has the lease now, and for `life_s`: nobody had it, or its time was over."""
+    """Whether `holder` has the lease now, and for `life_s`: nobody else had it, or its time was over."""
     row = upsert(connection, leases).values(name=name, holder=holder, until_s=now_s + life_s)
     # A clock set back far leaves no lease for long; other machines, and who waits for the store, are behind less.
-    is_free = or_(leases.c.until_s <= now_s, leases.c.until_s > now_s + 2 * life_s)
+    is_free = or_(leases.c.holder == holder, leases.c.until_s <= now_s, leases.c.until_s > now_s + 2 * life_s)
     fresh = {"holder": row.excluded.holder, "until_s": row.excluded.until_s}
     connection.execute(row.on_conflict_do_update(index_elements=[leases.c.name], set_=fresh, where=is_free))
     has: str = connection.execute(select(leases.c.holder).where(leases.c.name == name)).scalar_one()

@@ -2,8 +2,9 @@
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,7 +13,7 @@ import numpy as np
 from anyio import to_thread
 from numpy.typing import NDArray
 
-from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.catalog import Catalog, drop_lease, take_lease
 from smart_mcp_proxy.errors import CatalogError, EmbeddingError
 from smart_mcp_proxy.gateway.indexing.daemon import run_in_daemon
 from smart_mcp_proxy.search import SearchIndex
@@ -35,6 +36,8 @@ _LARGEST_BATCH = 256
 _QUICK_S = 0.5
 _SLOW_S = 1.0
 """How long a batch should take: it is what a sudden end can cost, and what an orderly one waits for."""
+_LEASE_S = 90.0
+"""Longer than one request to an embedding service may take; a gateway that dies holds up the others for so long."""
 
 log = get_logger("embedding")
 
@@ -42,8 +45,8 @@ log = get_logger("embedding")
 class VectorFill:
     """Gives tools that have no vector theirs, some at a time.
 
-    Processes that share a data directory and an embedder take turns: whoever has the lock looks once more what is
-    stored, embeds the next texts and stores their vectors; the others read what it stored.
+    Processes that share a store and an embedder take turns: the one that has the lock, and in a database the lease,
+    looks once more what is stored, embeds the next texts and stores their vectors; the others read what it stored.
 
     Args:
         index: Whose tools get them.
@@ -67,7 +70,9 @@ class VectorFill:
         self._catalog = catalog
         self._embedder = embedder
         self._links = links
-        self._lock = data_dir / f"embedding-{hashlib.sha256(embedder.id.encode()).hexdigest()[:16]}.lock"
+        self._turns = f"embedding-{hashlib.sha256(embedder.id.encode()).hexdigest()[:16]}"
+        self._lock = data_dir / f"{self._turns}.lock"
+        self._holder = uuid.uuid4().hex
         self._clock = clock
         self._batch = _FIRST_BATCH
         self._put_off: set[str] = set()
@@ -91,7 +96,7 @@ class VectorFill:
         window = _first(self._ordered(missing), missing, _WINDOW)
         if await self._link_stored(window):
             return True
-        with self._turn() as is_ours:
+        async with self._turn() as is_ours:
             if not is_ours:
                 return False
             batch = _first(window, window, self._batch)
@@ -123,16 +128,35 @@ class VectorFill:
         self._put_off.clear()
         return missing
 
-    @contextmanager
-    def _turn(self) -> Iterator[bool]:
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[bool]:
         """Whether it is this process's turn to embed, as long as it is inside."""
-        with ExitStack() as stack:
+        async with AsyncExitStack() as stack:
             try:
                 is_ours = stack.enter_context(held_alone(self._lock))
             except OSError as exc:
                 log.debug("no turns are taken, '%s' cannot be opened: %s", self._lock, exc)
                 is_ours = True  # nor can another process store anything in that directory
+            if is_ours and self._catalog.is_shared:
+                is_ours = await stack.enter_async_context(self._leased())
             yield is_ours
+
+    @asynccontextmanager
+    async def _leased(self) -> AsyncIterator[bool]:
+        """Whether this process has the lease of all gateways on its database, as long as it is inside."""
+        take = partial(take_lease, name=self._turns, holder=self._holder, now_s=self._catalog.now_s(), life_s=_LEASE_S)
+        is_ours = True  # also where nobody can say so: each embeds for itself then
+        try:
+            try:
+                is_ours = await self._catalog.write(take, is_ordered=False)
+            except CatalogError as exc:
+                log.debug("no turns are taken, the store cannot be used: %s", exc)
+            yield is_ours
+        finally:
+            if is_ours:
+                with suppress(CatalogError):  # it ends by itself
+                    drop = partial(drop_lease, name=self._turns, holder=self._holder)
+                    await self._catalog.write(drop, is_ordered=False)
 
     async def _link_stored(self, wanted: Wanted) -> bool:
         """Gives tools the vectors that are stored; whether there were any."""
