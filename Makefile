@@ -79,6 +79,7 @@ bench-search: $(INSTALLED) ## Measure search beside other engines; TOOLS= and QU
 
 bench-sizes: $(INSTALLED) ## Measure starts, memory and kinds of queries up to 100,000 tools; TOOLS= and QUERIES= as above
 	$(BIN)/python scripts/bench_sizes.py --hybrid $(TOOLS) $(QUERIES)
+	$(BIN)/python scripts/bench_costs.py
 
 soak: $(INSTALLED) ## Run the long tests with the big numbers
 	$(BIN)/python -m pytest -m soak

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench.process import cpu_s
 from bench.report import aligned
 from bench.targets import spawn, upstream_command
 
@@ -31,7 +32,6 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIE
 LIMIT_S = 60.0
 PING_EVERY_S = 0.01
 CANDIDATES = ("first start", "later start", "create_proxy")
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Pipe:
@@ -148,7 +148,7 @@ def once(place: Path, config: Path, who: str, era: str, turn: int) -> dict[str, 
                 pipe.wait(3, PING_EVERY_S)
             found["search"] = pipe.came[3]
             found["total"] = pipe.answers[3]["result"]["structuredContent"]["total"]
-        found["cpu"] = cpu_s(process.pid)
+        found["cpu"] = cpu_s(process.pid, has_children=True)
     return found
 
 
@@ -171,12 +171,6 @@ def http_once(place: Path, config: Path, turn: int) -> tuple[float, float]:
             link.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             assert link.recv(4096).startswith(b"HTTP/1.1 200"), turn
         return bound, time.perf_counter() - start
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time of a process so far, with that of its ended children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / TICKS
 
 
 def table(rows: dict[tuple[str, str], list[dict[str, Any]]], rounds: int) -> str:

@@ -2,7 +2,9 @@
 
 One gateway with one worker and one with two stand in front of the same raw upstreams; rounds alternate between them.
 CPU is that of all the gateway's processes, upstreams not counted. Quote ratios: times are those of this machine at
-this moment. The load comes from this process, on the same cores.
+this moment. The load comes from this process, on the same cores; with --pin it and the upstreams keep to one half of
+the cores, the gateways to the other. On two cores the gateways then have one: what a second worker costs is seen, what
+it brings is not.
 """
 
 import argparse
@@ -54,8 +56,9 @@ class Gateway:
 
     def cpu_s(self) -> float:
         """CPU time of its processes, in seconds; servers have processes of their own."""
-        children = Path(f"/proc/{self._pid}/task/{self._pid}/children").read_text().split()
-        workers = [pid for pid in children if b"operate.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        workers = [
+            pid for pid in children_of(self._pid) if b"operate.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
         stats = [stat for pid in (self._pid, *workers) for stat in Path(f"/proc/{pid}/task").glob("*/schedstat")]
         return sum(int(stat.read_text().split()[0]) for stat in stats) / 1e9
 
@@ -113,8 +116,52 @@ def worker_of(session_id: str) -> int:
     return int(session_id.rpartition("-")[2]) if "-" in session_id else 0
 
 
+class Cores:
+    """The processors of the gateways, and those of the load and the upstreams.
+
+    Args:
+        is_pinned: Whether they are kept apart, as far as there is more than one.
+    """
+
+    def __init__(self, *, is_pinned: bool) -> None:
+        every = sorted(os.sched_getaffinity(0))
+        self.is_apart = is_pinned and len(every) > 1
+        middle = (len(every) + 1) // 2
+        self.gateways, self.load = (every[:middle], every[middle:]) if self.is_apart else (every, every)
+
+    def __str__(self) -> str:
+        if not self.is_apart:
+            return f"nothing is pinned: gateways, load and upstreams share processors {self.load}"
+        pinned = f"gateways are pinned to processors {self.gateways}, load and upstreams to {self.load}"
+        if len(self.gateways) == 1:
+            return f"{pinned}: this shows what a second worker costs, not what it brings"
+        return f"{pinned}: this shows what a second worker brings, as far as the load keeps up"
+
+    def keep_load(self) -> None:
+        """Keeps this process, and what it starts from now on, to the load's."""
+        os.sched_setaffinity(0, self.load)
+
+    def keep_gateway(self, pid: int) -> None:
+        """Keeps a gateway that has just been started, and what it will start, to the gateways'."""
+        os.sched_setaffinity(pid, self.gateways)
+
+    def keep_upstreams(self, pid: int) -> None:
+        """Keeps the stdio servers that a gateway's processes have started to the load's."""
+        for child in children_of(pid):
+            if b"upstream.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+                os.sched_setaffinity(child, self.load)
+            else:
+                self.keep_upstreams(child)
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that any thread of a process has started."""
+    files = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for file in files for child in file.read_text().split()]
+
+
 @contextlib.contextmanager
-def opened(folder: Path, workers: int, servers: Mapping[str, Any]) -> Iterator[Gateway]:
+def opened(folder: Path, workers: int, servers: Mapping[str, Any], cores: Cores) -> Iterator[Gateway]:
     """A gateway with all servers listed."""
     port = free_port()
     config = folder / "servers.json"
@@ -123,10 +170,12 @@ def opened(folder: Path, workers: int, servers: Mapping[str, Any]) -> Iterator[G
     os.environ["MCPPROXY_DATA_DIR"] = str(folder / f"data-{workers}")
     os.environ["MCPPROXY_MAX_SESSIONS"] = "5000"
     with spawn([sys.executable, "-m", "smart_mcp_proxy", *words], folder / f"log-{workers}") as process:
+        cores.keep_gateway(process.pid)
         assert process.stdout is not None
         report = json.loads(process.stdout.readline())
         if {row["state"] for row in report["servers"]} != {"ready"}:
             raise SystemExit(f"not all servers are ready: {report}")
+        cores.keep_upstreams(process.pid)
         yield Gateway(port, process.pid)
 
 
@@ -257,7 +306,11 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=1_000, help="a round (default 1000)")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--sessions", type=int, default=2_000)
+    parser.add_argument("--pin", action="store_true", help="keep gateways and load to processors of their own")
     options = parser.parse_args()
+    cores = Cores(is_pinned=options.pin)
+    print(f"load {os.getloadavg()[0]:.1f}; {cores}", flush=True)
+    cores.keep_load()
     names = [f"s{number}" for number in range(20)]
     two_workers = Worker(0, [None, None], None)  # type: ignore[list-item]  # nothing is sent
     stdio = {number: next(name for name in names if two_workers.keeper_of(name) == number) for number in (0, 1)}
@@ -267,8 +320,8 @@ def main() -> None:
         command = upstream_command("handshake", "stdio")
         entry = {"command": command[0], "args": command[1:]}
         servers = {"web": {"url": f"http://127.0.0.1:{port}/mcp"}} | dict.fromkeys(stdio.values(), entry)
-        one = stack.enter_context(opened(folder, 1, servers))
-        two = stack.enter_context(opened(folder, 2, servers))
+        one = stack.enter_context(opened(folder, 1, servers, cores))
+        two = stack.enter_context(opened(folder, 2, servers, cores))
         cpu_table(one, two, stdio, options.calls, options.rounds)
         for callers in (2, 4, 8):
             rates = [(calls_per_s(one, callers, 2.0), calls_per_s(two, callers, 2.0)) for _ in range(3)]

@@ -238,6 +238,12 @@ class HttpLink:
         [connection] = self._first(1)
         return decode_http(connection.exchange(request.with_id(next(self._ids))))
 
+    def request(self, method: str) -> Any:
+        """The result of a method that takes no parameters."""
+        [connection] = self._first(1)
+        body = encode(self._era, next(self._ids), method, {})
+        return _result(decode_http(connection.exchange(http_head(self._era, method, len(body), self._session) + body)))
+
     def sequential(self, request: Template, calls: int, seconds: float) -> list[float]:
         times = []
         [connection] = self._first(1)
@@ -300,5 +306,5 @@ class HttpLink:
 
 def _result(message: Any) -> Any:
     if "result" not in message:
-        raise BadReplyError(f"the greeting was answered with {message}")
+        raise BadReplyError(f"answered with {message}")
     return message["result"]

@@ -6,6 +6,7 @@ Usage: python -m bench.search_child CANDIDATE TOOLS.jsonl QUERIES.jsonl LIMIT_S
 import gc
 import itertools
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -13,16 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from bench.process import memory_kb
 from bench.search_candidates import CANDIDATES
 from bench.search_data import LIMIT, read_queries, read_rows
 
 CHANGED = 20
 _WARM_UP = 5
-
-
-def resident_mb() -> float:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
 def measure(candidate: str, tools: Path, queries: list[str], limit_s: float) -> dict[str, Any]:
@@ -34,14 +31,14 @@ def measure(candidate: str, tools: Path, queries: list[str], limit_s: float) -> 
     make = CANDIDATES[candidate]
     make(itertools.islice(read_rows(tools), 10)).find("warm up", LIMIT)  # imports are not part of the build
     gc.collect()
-    before_mb = resident_mb()
+    before_kb = memory_kb(os.getpid())
     start = time.perf_counter()
     found_by = make(read_rows(tools))
     built_s = time.perf_counter() - start
     for text in queries[:_WARM_UP]:
         found_by.find(text, LIMIT)
     gc.collect()
-    memory_mb = resident_mb() - before_mb
+    memory_mb = (memory_kb(os.getpid()) - before_kb) / 1024
     found, spent_ms, worked_ms = [], [], []
     end = time.perf_counter() + limit_s
     for text in queries:

@@ -2,7 +2,6 @@
 servers were listed again."""
 
 import json
-import os
 import sys
 import time
 import urllib.error
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.load import time_limit
+from bench.process import cpu_s, memory_kb
 from bench.search_data import write_rows
 from bench.targets import TargetError, free_port, spawn
 from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME
@@ -28,12 +28,10 @@ _SETTLED_S = 8.0
 _IDLE_S = 4.0
 """Freed memory is given back once nothing was done for 2 s."""
 
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
 Start = dict[str, float]
-"""Seconds (`ready_s`), processor seconds (`ready_cpu_s`) and resident megabytes (`ready_mb`) when `/readyz` says yes,
-the same when all servers are listed, when every tool has its vector, when nothing has happened for a while after that,
-and after the searches."""
+"""Seconds (`ready_s`), processor seconds (`ready_cpu_s`) and resident megabytes (`ready_mb`; without what files back,
+`ready_own_mb`) when `/readyz` says yes, the same when all servers are listed, when every tool has its vector, when
+nothing has happened for a while after that, and after the searches."""
 
 
 class Catalog:
@@ -53,13 +51,18 @@ class Catalog:
             write_rows(folder / f"{name}.jsonl", iter(some))
             servers[name] = {"command": sys.executable, "args": ["-S", str(upstream), str(folder / f"{name}.jsonl")]}
         self._config.write_text(json.dumps({"mcpServers": servers}))
+        self._has_tools = bool(servers)
+
+    def command(self, *words: str, embedder: str = "BM25") -> list[str]:
+        """The command line of a gateway over stdio, or as `words` say."""
+        settings = {"MCPPROXY_DATA_DIR": self.data_dir, "MCPPROXY_EMBEDDER": embedder, "MCPPROXY_LOG_LEVEL": "WARNING"}
+        command = ["env", *(f"{name}={value}" for name, value in settings.items()), sys.executable]
+        return [*command, "-m", "smart_mcp_proxy", "serve", *words, "--config", str(self._config)]
 
     def start(self, embedder: str = "BM25", queries: Sequence[str] = ()) -> Start:
         """Start once, the first time cold, and search; the servers' own processor time does not count."""
         port = free_port()
-        settings = {"MCPPROXY_DATA_DIR": self.data_dir, "MCPPROXY_EMBEDDER": embedder, "MCPPROXY_LOG_LEVEL": "WARNING"}
-        command = ["env", *(f"{name}={value}" for name, value in settings.items()), sys.executable]
-        command += ["-m", "smart_mcp_proxy", "serve", "--http", "--port", str(port), "--config", str(self._config)]
+        command = self.command("--http", "--port", str(port), embedder=embedder)
         began = time.perf_counter()
         with (
             spawn(command, self._folder / "gateway.log") as process,
@@ -75,7 +78,7 @@ class Catalog:
                 time.sleep(10 * _PAUSE_S)
             found |= {"embedded_s": time.perf_counter() - began} | _named("embedded", process.pid)
             time.sleep(_SETTLED_S)
-            while not (self.data_dir / INDEX_NAME).exists():
+            while self._has_tools and not (self.data_dir / INDEX_NAME).exists():
                 time.sleep(10 * _PAUSE_S)
             found |= _named("settled", process.pid)
             token = (self.data_dir / "operator.token").read_text().strip()
@@ -102,9 +105,8 @@ def _is_embedded(status: Any) -> bool:
 
 
 def _named(moment: str, pid: int) -> Start:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return {
-        f"{moment}_cpu_s": (int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
-        f"{moment}_mb": int(status["VmRSS"].split()[0]) / 1024,
+        f"{moment}_cpu_s": cpu_s(pid),
+        f"{moment}_mb": memory_kb(pid) / 1024,
+        f"{moment}_own_mb": memory_kb(pid, "RssAnon") / 1024,
     }

@@ -15,9 +15,10 @@ from subprocess import Popen
 from typing import Any, Literal
 
 from bench.load import HttpLink, PipeLink, UpstreamSession, time_limit
+from bench.process import cpu_s, memory_kb
 from bench.wire import BadReplyError, Era, Template
 
-__all__ = ["Bench", "Target", "TargetError", "Transport", "spawn", "upstream_command"]
+__all__ = ["Bench", "Target", "TargetError", "Transport", "free_port", "spawn", "upstream_command"]
 
 Transport = Literal["stdio", "http"]
 SERVER = "up"
@@ -26,7 +27,6 @@ READY_S = 40.0
 _PAUSE_S = 0.02
 _END_S = 8.0
 _SCRIPTS = Path(__file__).parent.parent
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class TargetError(Exception):
@@ -106,15 +106,13 @@ class Target:
         """CPU seconds that the process has used, all its threads, user and system; in ticks of the kernel."""
         if self.process is None:
             return 0.0
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return cpu_s(self.process.pid)
 
     def memory_mb(self, what: Literal["VmRSS", "VmHWM"]) -> float:
         """Resident memory now (VmRSS) or at its highest (VmHWM)."""
         if self.process is None:
             return 0.0
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(what))
+        return memory_kb(self.process.pid, what) / 1024
 
     def start_profile(self) -> None:
         assert self.process is not None

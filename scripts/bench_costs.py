@@ -1,0 +1,233 @@
+"""Measures what the gateway's own process pays for a server, a session and a tool, and when a first search is answered.
+
+  servers   processor time for each stdio server that starts: a start with 1 and one with 21 of them, the difference by
+            20; on a new data directory (lists are stored and approved) and on the one that this has left
+  sessions  processor time and memory for each session of the handshake era that stays open (initialize, tools/list,
+            one search, on a connection of its own), and for the same requests in the modern era, which has none
+  search    seconds from the spawn to the first answer that covers all of 1,000 stored tools, the client connecting
+            from the first moment on
+  memory    KB for each tool: a settled gateway with 10,000 stored tools and one without any
+
+Processor time is that of the gateway's process alone, in the kernel's ticks; memory is what no file backs (RssAnon),
+after freed memory has been given back, in KiB. All run on loopback, one after the other. Medians; compare them with
+the limits on a quiet machine only.
+
+    python scripts/bench_costs.py --only sessions memory
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from subprocess import Popen
+
+from bench.load import HttpLink, PipeLink, time_limit
+from bench.process import cpu_s, memory_kb
+from bench.report import aligned
+from bench.search_data import grow, read_rows
+from bench.sized_start import Catalog
+from bench.targets import TargetError, free_port, spawn, upstream_command
+from bench.wire import BadReplyError, Era
+
+TOOLS = Path(__file__).parent.parent / "tests" / "golden_search" / "tools.jsonl"
+ROUNDS = 5
+READY_S = 60.0
+SESSION_S = 0.2
+IDLE_S = 4.0
+"""Freed memory is given back once nothing was done for 2 s."""
+PAUSE_S = 0.002
+WARM_UP_SESSIONS = 100
+QUERY = {"arguments": {"query": "send a message to a channel"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One line of the table.
+
+    Attributes:
+        what: In words.
+        amounts: Measured once or several times.
+        unit: Of the amounts and the limit.
+        limit: The median is to be at most this; None where nothing was promised.
+    """
+
+    what: str
+    amounts: list[float]
+    unit: str
+    limit: float | None = None
+
+    def cells(self) -> list[str]:
+        """The line."""
+        limit = "" if self.limit is None else f"{self.limit:g}"
+        verdict = "" if self.limit is None else "kept" if median(self.amounts) <= self.limit else "missed"
+        extent = f"{min(self.amounts):.2f} .. {max(self.amounts):.2f}" if len(self.amounts) > 1 else ""
+        return [self.what, f"{median(self.amounts):.2f}", self.unit, limit, verdict, extent]
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=tuple(COSTS), default=tuple(COSTS), help="default: all four")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of servers, memory and, twice, search; default 5")
+    parser.add_argument("--servers", type=int, default=20, help="that start beside the first; default 20")
+    parser.add_argument("--sessions", type=int, default=2_000, help="at most 99,900; default 2,000")
+    parser.add_argument("--stored", type=int, default=1_000, help="tools that the first search covers; default 1,000")
+    parser.add_argument("--tools", type=int, default=10_000, help="whose memory is measured; default 10,000")
+    return parser.parse_args()
+
+
+@contextmanager
+def serving(folder: Path, servers: int, data: Path, *settings: str) -> Iterator[tuple["Popen[bytes]", int]]:
+    """A gateway over HTTP that has listed so many stdio servers, and its port."""
+    command, *arguments = upstream_command("handshake", "stdio")
+    config, log, port = folder / f"{servers}-servers.json", folder / "gateway.log", free_port()
+    entries = {f"up{number}": {"command": command, "args": arguments} for number in range(servers)}
+    config.write_text(json.dumps({"mcpServers": entries}))
+    gateway = ["env", f"MCPPROXY_DATA_DIR={data}", *settings, sys.executable, "-m", "smart_mcp_proxy", "serve"]
+    with spawn([*gateway, "--http", "--port", str(port), "--config", str(config), "--json"], log) as process:
+        assert process.stdout is not None
+        with time_limit(READY_S, "the start of the gateway"):
+            told = process.stdout.readline()  # once every server is listed or has failed
+        if {row["state"] for row in json.loads(told or b"{}").get("servers", ())} != {"ready"}:
+            raise TargetError(f"not all servers are ready: {told!r}\n{log.read_text(errors='replace')[-2000:]}")
+        yield process, port
+
+
+def servers(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
+    """What each stdio server beside the first costs that is new, and that is known."""
+    spent: dict[str, list[float]] = {"new": [], "known": []}
+    for number in range(options.rounds):
+        for each in spent.values():
+            cost_s = []
+            for count in (1, 1 + options.servers):
+                with serving(folder, count, folder / f"data-{count}-{number}") as (process, _):
+                    time.sleep(IDLE_S)  # what is put off counts, too
+                    cost_s.append(cpu_s(process.pid))
+            each.append((cost_s[1] - cost_s[0]) / options.servers * 1000)
+    for kind, each in spent.items():
+        yield Cost(f"a {kind} stdio server that starts, CPU", each, "ms", 25)
+
+
+def visit(port: int, era: Era) -> None:
+    """A client that connects, lists, searches, and leaves its session behind."""
+    link = HttpLink(port)
+    link.open(era)
+    link.request("tools/list")
+    if not link.ask(link.template("retrieve_tools", QUERY))["result"]["structuredContent"]["total"]:
+        raise TargetError("a search covered nothing")
+    link.close()
+
+
+def sessions(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
+    """What each session costs; those before the first measured one leave all code warm."""
+    room = f"MCPPROXY_MAX_SESSIONS={options.sessions + WARM_UP_SESSIONS}"
+    with serving(folder, 1, folder / "data", room) as (process, port):
+        labels: dict[Era, str] = {"handshake": "a session that stays open", "modern": "the same requests, modern era"}
+        for era, label in labels.items():
+            used = []
+            for count in (WARM_UP_SESSIONS, options.sessions):
+                with time_limit(READY_S + SESSION_S * count, f"{count} sessions"):
+                    for _ in range(count):
+                        visit(port, era)
+                time.sleep(IDLE_S)
+                used.append((cpu_s(process.pid), memory_kb(process.pid, "RssAnon")))
+            (before_s, before_kb), (after_s, after_kb) = used
+            is_limited = era == "handshake"
+            yield Cost(
+                f"{label}, CPU", [(after_s - before_s) / options.sessions * 1000], "ms", 1.5 if is_limited else None
+            )
+            yield Cost(
+                f"{label}, memory", [(after_kb - before_kb) / options.sessions], "KB", 60 if is_limited else None
+            )
+
+
+def stored(folder: Path, size: int) -> Catalog:
+    """A catalog of so many tools, which a first start has stored."""
+    folder.mkdir()
+    catalog = Catalog(grow(list(read_rows(TOOLS)), size), folder)
+    catalog.start()
+    return catalog
+
+
+def searched_s(catalog: Catalog, transport: str, size: int, log: Path) -> float:
+    """Seconds from the spawn to the first answer that covers so many tools."""
+    port = free_port()
+    words = ("--http", "--port", str(port)) if transport == "http" else ()
+    began = time.perf_counter()
+    with spawn(catalog.command(*words), log) as process, time_limit(READY_S, f"a first search over {transport}"):
+        link = HttpLink(port) if transport == "http" else PipeLink(process)
+        while True:
+            try:
+                link.open("handshake")
+                break
+            except ConnectionRefusedError:
+                time.sleep(PAUSE_S)
+        request = link.template("retrieve_tools", QUERY)
+        while link.ask(request)["result"]["structuredContent"]["total"] < size:
+            time.sleep(PAUSE_S)
+        taken_s = time.perf_counter() - began
+        link.close()
+        return taken_s
+
+
+def search(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
+    """When a first search is answered, over both transports in turn."""
+    catalog, size = stored(folder / "stored", options.stored), options.stored
+    taken: dict[str, list[float]] = {"http": [], "stdio": []}
+    for number in range(1 + 2 * options.rounds):
+        for transport, each in taken.items():
+            taken_s = searched_s(catalog, transport, size, folder / f"{transport}.log")
+            if number:  # the first start over stdio leaves its greeting for the next
+                each.append(taken_s)
+    for transport, each in taken.items():
+        yield Cost(f"first search over {transport}, {size:,} stored tools", each, "s", 1.2)
+
+
+def memory(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
+    """What each tool takes, and a gateway without tools."""
+    none, many = stored(folder / "none", 0), stored(folder / "many", options.tools)
+    starts = [(none.start(), many.start()) for _ in range(options.rounds)]
+    for key, label in (("settled_own_mb", "memory"), ("settled_mb", "memory with what files back")):
+        each = [(full[key] - empty[key]) * 1024 / options.tools for empty, full in starts]
+        yield Cost(f"a tool of {options.tools:,}, {label}", each, "KB", 3.7)
+    yield Cost("a gateway without tools, memory", [empty["settled_own_mb"] for empty, _ in starts], "MB")
+
+
+COSTS: dict[str, Callable[[Path, argparse.Namespace], Iterator[Cost]]] = {
+    "servers": servers,
+    "sessions": sessions,
+    "search": search,
+    "memory": memory,
+}
+
+
+def main() -> int:
+    options = parsed()
+    table = [["", "median", "", "limit", "", "lowest .. highest"]]
+    status = 0
+    try:
+        with tempfile.TemporaryDirectory(prefix="bench-costs-", ignore_cleanup_errors=True) as name:
+            for kind in dict.fromkeys(options.only):
+                print(f"measuring {kind} ...", file=sys.stderr, flush=True)
+                (folder := Path(name) / kind).mkdir()
+                table.extend(cost.cells() for cost in COSTS[kind](folder, options))
+    except (TargetError, BadReplyError, OSError) as exc:
+        print(f"The measurement ended early: {exc}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        print("Stopped, and all that was started with it.", file=sys.stderr)
+        status = 130
+    if len(table) > 1:
+        print(f"costs ({len(os.sched_getaffinity(0))} processors, load {os.getloadavg()[0]:.1f} at the end)")
+        print(aligned(table))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,67 @@
+"""The benchmark of costs itself: a figure that cannot be measured any more is noticed before it is missed."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_costs.py"
+LIMIT_S = 300
+SMALL = ("--rounds", "1", "--servers", "2", "--sessions", "20", "--stored", "60", "--tools", "300")
+
+
+@pytest.mark.long
+def test_the_benchmark_measures_servers_sessions_searches_and_memory() -> None:
+    """Few of each are enough to see every figure; how large they are is not judged."""
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *SMALL], capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = re.findall(
+        r"^ +(\S.*?) +(-?\d+\.\d\d) +(ms|s|KB|MB)\b(?: +([\d.]+) +(kept|missed))?", done.stdout, re.MULTILINE
+    )
+    assert [(what, unit, limit) for what, _, unit, limit, _ in rows] == [
+        ("a new stdio server that starts, CPU", "ms", "25"),
+        ("a known stdio server that starts, CPU", "ms", "25"),
+        ("a session that stays open, CPU", "ms", "1.5"),
+        ("a session that stays open, memory", "KB", "60"),
+        ("the same requests, modern era, CPU", "ms", ""),
+        ("the same requests, modern era, memory", "KB", ""),
+        ("first search over http, 60 stored tools", "s", "1.2"),
+        ("first search over stdio, 60 stored tools", "s", "1.2"),
+        ("a tool of 300, memory", "KB", "3.7"),
+        ("a tool of 300, memory with what files back", "KB", "3.7"),
+        ("a gateway without tools, memory", "MB", ""),
+    ]
+    assert all(float(amount) > 0 for what, amount, unit, *_ in rows if unit in ("s", "MB"))
+    assert all((verdict == "kept") == (float(amount) <= float(limit)) for _, amount, _, limit, verdict in rows if limit)
+
+
+@pytest.mark.long
+def test_an_interrupt_ends_what_the_benchmark_has_started(tmp_path: Path) -> None:
+    """Neither a process nor a file is left, and the exit status is that of an interrupt."""
+    command = [sys.executable, SCRIPT, "--only", "sessions", "--sessions", "99000"]
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            deadline_s = time.monotonic() + LIMIT_S
+            while not list(tmp_path.glob("*/sessions/data/operator.token")):
+                assert time.monotonic() < deadline_s and process.poll() is None
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(0.05)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=LIMIT_S)
+        finally:
+            process.kill()
+
+    assert process.returncode == 130, said
+    assert children and not any(Path("/proc", child).exists() for child in children)
+    assert not list(tmp_path.iterdir())
+    assert "Traceback" not in said
