@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,15 @@ def test_an_interrupt_ends_what_the_benchmark_has_started(tmp_path: Path) -> Non
     """Neither a process nor a file is left, and the exit status is that of an interrupt."""
     command = [sys.executable, SCRIPT, "--only", "sessions", "--sessions", "99000"]
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True) as process:
+    # In the background of a script, where the tests may run, an interrupt is ignored by what is started.
+    takes_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command,
+        env=environ,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=takes_interrupts,  # noqa: PLW1509  (one system call, no lock)
+    ) as process:
         try:
             deadline_s = time.monotonic() + LIMIT_S
             while not list(tmp_path.glob("*/sessions/data/operator.token")):
