@@ -74,14 +74,14 @@ class Catalog:
             while not (_answer(port, "/api/v1/status") or {}).get("is_settled"):
                 time.sleep(10 * _PAUSE_S)
             found |= {"listed_s": time.perf_counter() - began} | _named("listed", process.pid)
-            while embedder != "BM25" and not _is_embedded(_answer(port, "/api/v1/status")):
+            token = (self.data_dir / "operator.token").read_text().strip()
+            while embedder != "BM25" and not _is_embedded(_answer(port, "/api/v1/status", token)):
                 time.sleep(10 * _PAUSE_S)
             found |= {"embedded_s": time.perf_counter() - began} | _named("embedded", process.pid)
             time.sleep(_SETTLED_S)
             while self._has_tools and not (self.data_dir / INDEX_NAME).exists():
                 time.sleep(10 * _PAUSE_S)
             found |= _named("settled", process.pid)
-            token = (self.data_dir / "operator.token").read_text().strip()
             for query in queries:
                 if _answer(port, f"/api/v1/search?q={urllib.parse.quote(query)}", token) is None:
                     raise TargetError(f"no answer to {query!r}")

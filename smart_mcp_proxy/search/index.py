@@ -190,7 +190,7 @@ class SearchIndex:
         exempt = set(servers).union(*[names.servers_in(text) for text in queries])
         if len(names.counts) == 1:
             exempt.update(names.counts)  # nobody to crowd out
-        tools = Tools(state.documents, {}, exempt)
+        tools = Tools(state.documents.whole(), state.likenesses.whole(), exempt)
         depth = max(_DEPTH, 2 * limit)
         while True:
             rankings = [_rank(state, text, depth, allowed, tools, explain=explain) for text in queries]
@@ -251,10 +251,10 @@ def _kind(engine: Engine) -> bytes:
 
 
 def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools, *, explain: bool) -> Ranking:
-    named = state.names.exact(query, state.documents, allowed)
+    named = state.names.exact(query, tools.documents, allowed)
     likenesses = tools.likenesses
     wanted, forbids_destruction = read_request(query)
-    ranked = tools.ordered(tools.looked_up(state.engine.rank(wanted, depth, allowed), state.likenesses))
+    ranked = tools.ordered([hit for hit in state.engine.rank(wanted, depth, allowed) if hit.id in likenesses])
     if forbids_destruction:
         ranked = harmless_first(ranked, tools)
     fit = state.engine.fit(wanted, ranked[0].id, allowed) if ranked else Fit.NO
@@ -265,9 +265,11 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
     if is_praised and not forbids_destruction:
         ranked = plain_first(ranked, tools)  # the scores stay in their places
         fitting, others = near_top(ranked, tools) if is_answer else ([], ranked)
-    by_name = [Hit(id, 1.0, {"exact": name}) for id, name in named.items()] or _alike(state, query, ranked, allowed)
+    by_name = [Hit(id, 1.0, {"exact": name}) for id, name in named.items()] or _alike(
+        state.names, query, ranked, allowed, tools
+    )
     if by_name:
-        by_name = tools.ordered(tools.looked_up(by_name, state.likenesses))
+        by_name = tools.ordered(by_name)
         ids = {hit.id for hit in by_name}
         fitting = by_name + [hit for hit in fitting if hit.id not in ids]
         others = [hit for hit in others if hit.id not in ids]
@@ -275,17 +277,18 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
     return Ranking(query, wanted, fitting, others[:OTHERS_KEPT], fit is Fit.YES, forbids_destruction)
 
 
-def _alike(state: _State, query: str, ranked: Sequence[Hit], allowed: Set[int] | None) -> list[Hit]:
+def _alike(names: NameTable, query: str, ranked: Sequence[Hit], allowed: Set[int] | None, tools: Tools) -> list[Hit]:
     """Tools that the query names in another spelling; or nearly, where no name found has all its words."""
-    if spelt := state.names.spelt_otherwise(query, state.documents, allowed):
+    documents = tools.documents
+    if spelt := names.spelt_otherwise(query, documents, allowed):
         return [Hit(id, 1.0, {"named": "in another spelling"}) for id in spelt]
     if len(query.split()) != 1:
         return []
     words = set(terms(query))
-    found = [state.documents[hit.id] for hit in ranked[:_NAMED_ALIKE]]
+    found = [documents[hit.id] for hit in ranked[:_NAMED_ALIKE]]
     if words and any(has_terms(f"{document.server} {document.name}", words) for document in found):
         return []
-    near = state.names.nearly_named(query, state.documents, allowed)
+    near = names.nearly_named(query, documents, allowed)
     return [Hit(id, _NEARLY - at / 1_000, {"named": "nearly"}) for at, id in enumerate(near)]
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit, ToolKey
 from smart_mcp_proxy.search.likeness import Likeness, is_clone, is_embellished, is_like, is_variant
 from smart_mcp_proxy.search.ties import name_order
@@ -66,19 +65,13 @@ class Tools(msgspec.Struct, frozen=True):
 
     Attributes:
         documents: By id.
-        likenesses: By id, of those that were looked up.
+        likenesses: By id, of the same tools.
         exempt: Servers that may take any number of places.
     """
 
     documents: Mapping[int, Document]
-    likenesses: dict[int, Likeness]
+    likenesses: Mapping[int, Likeness]
     exempt: Set[str] = frozenset()
-
-    def looked_up(self, hits: Sequence[Hit], likenesses: Layered[int, Likeness]) -> list[Hit]:
-        """The hits whose tools there are; their likenesses, of those of all tools, are at hand from then on."""
-        found = likenesses.pick([hit.id for hit in hits])
-        self.likenesses.update(found)
-        return [hit for hit in hits if hit.id in found]
 
     def server(self, hit: Hit) -> str:
         """The server of a hit's tool."""

@@ -155,7 +155,7 @@ class FusedEngine:
         dropped = set(removed) - new.keys()
         with self._writing:
             old = self._documents
-            gone = old.pick((*dropped, *new))
+            gone = {id: old[id] for id in (*dropped, *new) if id in old}
             stale = {id for id in new.keys() & gone.keys() if text_of(gone[id]) != text_of(new[id])}
             self._vectors.update((), np.empty((0, self._vectors.dimension), np.float32), stale | dropped)
             self._lexical.update(new.values(), dropped)
