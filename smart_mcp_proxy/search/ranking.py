@@ -107,7 +107,7 @@ class Tools(msgspec.Struct, frozen=True):
         return found
 
     def _equals(self, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits, each of another tool, by `order`, which takes half as long where they have the very same score."""
+        """The hits, each of another tool, by `order`: faster where they have the very same score."""
         if hits[0].score != hits[-1].score:
             return sorted(hits, key=self.order)
         hit_of = {hit.id: hit for hit in hits}

@@ -139,7 +139,7 @@ class Toolsets:
         return await self._find(handle) is not None
 
     async def follow(self) -> None:
-        """Forgets, for as long as it runs, what other processes dropped; while the store fails, all is served on."""
+        """Forgets, for as long as it runs, what other processes dropped; all is served while the store fails."""
         while True:
             await self._pause(RECHECK_S)
             now_s = self._clock()
