@@ -101,7 +101,7 @@ def _answer(port: int, path: str, token: str = "") -> Any:
 
 def _is_embedded(status: Any) -> bool:
     embedded = (status or {}).get("embedded")
-    return bool(embedded) and embedded["done"] == embedded["total"] > 0
+    return bool(embedded) and embedded["done"] == embedded["total"] == status["tools"] > 0
 
 
 def _named(moment: str, pid: int) -> Start:
