@@ -75,7 +75,10 @@ def is_flooded(ranking: Ranking, tools: Tools) -> bool:
 
 
 def merged(rankings: Sequence[Ranking], tools: Tools) -> list[Hit]:
-    """The hits of all queries in turn. What one of them forbids counts for all: they are parts of one need."""
+    """The hits of all queries in turn.
+
+    What one of them forbids counts for all: they are parts of one need.
+    """
     fitting = interleave([ranking.fitting for ranking in rankings])
     if len(rankings) > 1 and any([ranking.forbids_destruction for ranking in rankings]):  # noqa: C419  (a generator is dearer)
         return destructive_last(fitting, tools)

@@ -145,7 +145,7 @@ class RoutedProtocol(WireProtocol):
             self._relay.resume()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Closes the connection, if it has been idle for so long; one of another worker's is that one's to close."""
+        """Closes the connection, if it has been idle for so long; another worker closes its own."""
         if self._relay is not None or self._is_relay:
             self.timeout_keep_alive_task = None  # the answer's end starts it anew
         else:
