@@ -78,6 +78,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--servers", type=int, default=20, help="that start beside the first; default 20")
     parser.add_argument("--sessions", type=int, default=2_000, help="at most 99,900; default 2,000")
     parser.add_argument("--stored", type=int, default=1_000, help="tools that the first search covers; default 1,000")
+    parser.add_argument("--definitions", type=Path, default=TOOLS, help="JSON lines of tools that are grown to so many")
     parser.add_argument("--tools", type=int, default=10_000, help="whose memory is measured; default 10,000")
     return parser.parse_args()
 
@@ -147,10 +148,10 @@ def sessions(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
             )
 
 
-def stored(folder: Path, size: int) -> Catalog:
+def stored(folder: Path, size: int, definitions: Path) -> Catalog:
     """A catalog of so many tools, which a first start has stored."""
     folder.mkdir()
-    catalog = Catalog(grow(list(read_rows(TOOLS)), size), folder)
+    catalog = Catalog(grow(list(read_rows(definitions)), size), folder)
     catalog.start()
     return catalog
 
@@ -178,7 +179,7 @@ def searched_s(catalog: Catalog, transport: str, size: int, log: Path) -> float:
 
 def search(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
     """When a first search is answered, over both transports in turn."""
-    catalog, size = stored(folder / "stored", options.stored), options.stored
+    catalog, size = stored(folder / "stored", options.stored, options.definitions), options.stored
     taken: dict[str, list[float]] = {"http": [], "stdio": []}
     for number in range(1 + 2 * options.rounds):
         for transport, each in taken.items():
@@ -191,7 +192,9 @@ def search(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
 
 def memory(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
     """What each tool takes, and a gateway without tools."""
-    none, many = stored(folder / "none", 0), stored(folder / "many", options.tools)
+    none, many = [
+        stored(folder / name, size, options.definitions) for name, size in (("none", 0), ("many", options.tools))
+    ]
     starts = [(none.start(), many.start()) for _ in range(options.rounds)]
     for key, label in (("settled_own_mb", "memory"), ("settled_mb", "memory with what files back")):
         each = [(full[key] - empty[key]) * 1024 / options.tools for empty, full in starts]

@@ -42,6 +42,7 @@ def upstream_command(era: Era, *place: str) -> list[str]:
 def spawn(command: list[str], log: Path) -> Iterator["Popen[bytes]"]:
     """A process with pipes; stderr goes to `log`. It is asked to end, then made to."""
     environ = {**os.environ, "FASTMCP_CHECK_FOR_UPDATES": "off", "FASTMCP_LOG_LEVEL": "ERROR", "PYTHONUNBUFFERED": "1"}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once, not at each start
     with log.open("ab") as errors:
         process = Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, cwd=_SCRIPTS, env=environ, bufsize=0

@@ -1,6 +1,7 @@
 """Operations that a query forbids in English, as in "list the files, do not delete anything"."""
 
 import re
+from functools import cache
 from typing import Final, NamedTuple
 
 __all__ = ["Request", "read_request"]
@@ -43,29 +44,47 @@ def _listed(forms: str) -> str:
     return rf"(?:{forms})\b(?:\s*(?:,\s*(?:or|nor|and)?|/|\bor\b|\bnor\b|\band\b)\s*(?:{forms})\b)*"
 
 
-_FORBIDDING: Final = re.compile(
-    rf"""{_SUBJECT}(?:
-      (?:\bdo\s+not|\bdon['\u2019]?t|\bnever|\b(?:must|should|may)(?:\s+not|n['\u2019]t)|\bnot\s+to|[,;]\s*(?:and\s+|but\s+)?not)
-        \s+{_ADVERBS}{_listed(_BASE)}
-    | \b(?:must|should|may|can)(?:not|\s+not|n['\u2019]t)\s+be\s+{_ADVERBS}{_listed(_DONE)}
-    | \bnothing\s+(?:(?:must|should|may|is|gets)\s+)?(?:to\s+)?(?:be\s+)?{_listed(_DONE)}
-    | \b(?:without|avoid|instead\s+of|rather\s+than)\s+{_ADVERBS}{_listed(_DOING)}
-    | \bno\s+{_listed(_REMOVAL)}
-    )(?:\s+(?:anything|everything|something|any|it|them)\b)?""",
-    re.IGNORECASE | re.VERBOSE,
-)
 _MAY_FORBID: Final = re.compile(
     r"\b(?:no|not|nothing|never|without|avoid|instead|rather|dont)\b|n['\u2019]t\b", re.IGNORECASE
 )
 _IN_FORBIDDING: Final = ("no", "n't", "never", "without", "avoid", "instead", "rather", "dont")
 """The same for texts of ASCII: most have none of these, which is seen faster so."""
-_ASKS_FOR_REMOVAL: Final = re.compile(
-    rf"\b(?:{'|'.join(_REMOVING)}|{_REMOVAL}|{_forms(_REMOVING, 'ed|t?en')})\b", re.IGNORECASE
-)
-_IS_DESTRUCTIVE: Final = re.compile(
-    rf"\b(?:{_forms([*_REMOVING, 'alter', 'change', 'edit', 'modify', 'replace', 'update', 'write'], r'[a-z]*')})\b",
-    re.IGNORECASE,
-)
+
+
+class _Patterns(NamedTuple):
+    """What tells of a forbidden operation in a query, and of its kind.
+
+    Attributes:
+        forbidding: An operation that is forbidden.
+        asking_for_removal: A word by which something is to go.
+        destructive: An operation that removes or overwrites something.
+    """
+
+    forbidding: re.Pattern[str]
+    asking_for_removal: re.Pattern[str]
+    destructive: re.Pattern[str]
+
+
+@cache
+def _patterns() -> _Patterns:
+    """Compiled for the first query that may forbid something: it takes up to 50 ms, which a start need not pay."""
+    forbidding = re.compile(
+        rf"""{_SUBJECT}(?:
+          (?:\bdo\s+not|\bdon['\u2019]?t|\bnever|\b(?:must|should|may)(?:\s+not|n['\u2019]t)|\bnot\s+to|[,;]\s*(?:and\s+|but\s+)?not)
+            \s+{_ADVERBS}{_listed(_BASE)}
+        | \b(?:must|should|may|can)(?:not|\s+not|n['\u2019]t)\s+be\s+{_ADVERBS}{_listed(_DONE)}
+        | \bnothing\s+(?:(?:must|should|may|is|gets)\s+)?(?:to\s+)?(?:be\s+)?{_listed(_DONE)}
+        | \b(?:without|avoid|instead\s+of|rather\s+than)\s+{_ADVERBS}{_listed(_DOING)}
+        | \bno\s+{_listed(_REMOVAL)}
+        )(?:\s+(?:anything|everything|something|any|it|them)\b)?""",
+        re.IGNORECASE | re.VERBOSE,
+    )
+    asking_for_removal = re.compile(
+        rf"\b(?:{'|'.join(_REMOVING)}|{_REMOVAL}|{_forms(_REMOVING, 'ed|t?en')})\b", re.IGNORECASE
+    )
+    overwriting = ["alter", "change", "edit", "modify", "replace", "update", "write"]
+    destructive = re.compile(rf"\b(?:{_forms([*_REMOVING, *overwriting], r'[a-z]*')})\b", re.IGNORECASE)
+    return _Patterns(forbidding, asking_for_removal, destructive)
 
 
 class Request(NamedTuple):
@@ -97,8 +116,9 @@ def read_request(query: str) -> Request:
         forbidden.append(match[0])
         return " "
 
-    wanted = _FORBIDDING.sub(cut, query)
+    patterns = _patterns()
+    wanted = patterns.forbidding.sub(cut, query)
     if not forbidden or not re.search(r"\w", wanted):
         return Request(query)
-    is_destructive = any(map(_IS_DESTRUCTIVE.search, forbidden))
-    return Request(wanted, is_destructive and not _ASKS_FOR_REMOVAL.search(wanted))
+    is_destructive = any(map(patterns.destructive.search, forbidden))
+    return Request(wanted, is_destructive and not patterns.asking_for_removal.search(wanted))

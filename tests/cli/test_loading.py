@@ -58,6 +58,7 @@ def test_a_command_hardly_collects_while_it_loads() -> None:
 
 NOT_ON_STDIO = {
     "fastmcp.server.auth.providers.jwt",
+    "rich.progress",
     "smart_mcp_proxy.cli.support.report",
     "smart_mcp_proxy.cli.commands.operate.serving_http",
     "smart_mcp_proxy.web.broker.app",
@@ -76,8 +77,10 @@ def test_what_serves_agents_over_http_is_not_loaded_for_a_client_on_stdio() -> N
     _, _, _, modules = loaded("serve")
     assert NOT_ON_STDIO.isdisjoint(modules), NOT_ON_STDIO.intersection(modules)
     assert "smart_mcp_proxy.web.rest" in modules
+    assert "sqlalchemy.dialects.postgresql" not in modules  # the catalog is a file
     code = (
-        f"import sys, smart_mcp_proxy.cli.commands.operate.serving_http; print({NOT_ON_STDIO!r} - sys.modules.keys())"
+        "import sys, rich.progress, smart_mcp_proxy.cli.commands.operate.serving_http; "
+        f"print({NOT_ON_STDIO!r} - sys.modules.keys())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60, text=True)
     assert done.stdout == "set()\n"

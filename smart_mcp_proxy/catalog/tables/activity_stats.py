@@ -3,8 +3,21 @@
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from sqlalchemy import ColumnElement, Connection, Integer, Select, and_, case, cast, func, literal, or_, select
-from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, JSON
+from sqlalchemy import (
+    JSON,
+    ColumnElement,
+    Connection,
+    Double,
+    Integer,
+    Select,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    or_,
+    select,
+)
 
 from smart_mcp_proxy.catalog.tables.schema import activity
 
@@ -141,6 +154,6 @@ def _tokens(kind: str, *, is_sqlite: bool) -> ColumnElement[Any]:
     if is_sqlite:
         found = func.json_extract(activity.c.detail, f"$.tokens.{kind}")
     else:
-        found = cast(cast(activity.c.detail, JSON)["tokens"][kind].astext, DOUBLE_PRECISION)
+        found = cast(cast(activity.c.detail, JSON)["tokens"][kind].as_string(), Double)
     counted = func.coalesce(func.sum(case((activity.c.kind == "search", found), else_=0)), 0)
     return cast(counted, Integer) if is_sqlite else counted

@@ -5,13 +5,15 @@ import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from typing import TYPE_CHECKING
 
 from smart_mcp_proxy.cli.support.output import console, plural
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.models import PENDING_STATES, ServerState
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 __all__ = ["SETTLE_S", "settle", "show_embedding"]
 
@@ -51,6 +53,8 @@ async def show_embedding(gateway: Gateway) -> None:
     embedding = gateway.embedding
     if embedding is None or not sys.stderr.isatty():
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # 30 ms of each start off a terminal
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     # Nothing of stdout passes through it: over stdio that is the protocol's.
     progress = Progress(*columns, console=console(sys.stderr), transient=True, redirect_stdout=False)
@@ -77,6 +81,8 @@ def _progress(gateway: Gateway) -> Iterator[Callable[[], None]]:
     if not sys.stderr.isatty():
         yield lambda: None
         return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
     progress = Progress(*columns, console=console(sys.stderr), transient=True)
     connecting = progress.add_task("Connecting", total=None, note="")
@@ -98,7 +104,7 @@ def _progress(gateway: Gateway) -> Iterator[Callable[[], None]]:
 
 
 @contextmanager
-def _log_above(progress: Progress) -> Iterator[None]:
+def _log_above(progress: "Progress") -> Iterator[None]:
     """Shows the bars while open; what is logged meanwhile stands above them, not in the middle."""
     plain = sys.stderr
     streams = [handler for handler in logging.getLogger().handlers if isinstance(handler, logging.StreamHandler)]
