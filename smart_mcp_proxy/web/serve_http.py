@@ -1,11 +1,13 @@
 """Serving agents over HTTP, which a gateway on stdio does not load."""
 
 import asyncio
+import hashlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from smart_mcp_proxy.catalog import TokenKind
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.settings import Settings
@@ -16,11 +18,13 @@ from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.http import build_app
 from smart_mcp_proxy.web.metrics.endpoint import MetricsBeside
 from smart_mcp_proxy.web.page.beside import PageBeside
+from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer
 from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
 from smart_mcp_proxy.web.serve import serving
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 from smart_mcp_proxy.web.workers.relay import Relays
 from smart_mcp_proxy.web.workers.routing import RoutedProtocol, adopt_connections
+from smart_mcp_proxy.web.workers.session_names import replica_name
 
 __all__ = ["serve_http"]
 
@@ -53,6 +57,8 @@ async def serve_http(
     adopt = partial(adopt_connections, worker)
     sessions = gateway.page_sessions
     sessions.address, sessions.operator = _address(gateway.settings, listener), authorizer.operator
+    sessions.others = authorizer.others
+    _share_tokens(gateway, token, authorizer)
     rest = RestBeside(app, gateway, authorizer, stop.is_over)
     whole = PageBeside(MetricsBeside(rest, gateway, authorizer), gateway, stop.is_over, sign_in)
     async with AsyncExitStack() as stack:
@@ -69,6 +75,23 @@ async def serve_http(
         await asyncio.sleep(LAST_ANSWERS_S)
         stop.is_over.set()
         worker.close()
+
+
+def _share_tokens(gateway: Gateway, token: str | None, authorizer: NetworkAuthorizer) -> None:
+    """Let gateways on one database accept each other's tokens where each had to make its own."""
+    settings = gateway.settings
+    if not gateway.catalog.is_shared:
+        return
+    made: dict[TokenKind, str | None] = {}
+    if settings.auth_token is None and settings.secret_key is None:
+        made["agents"] = token
+    if settings.operator_token is None and settings.secret_key is None:
+        made["operator"] = authorizer.operator.decode()
+        # As the others know it: what it opened goes on at them.
+        gateway.page_sessions.operator = hashlib.sha256(authorizer.operator).digest()
+    # Several gateways of one machine have its name, and a data directory each: there the tokens lie.
+    replica = settings.replica or f"{replica_name(settings)}:{settings.data_dir.resolve()}"
+    gateway.agent_tokens.of_gateways.share(replica, made)
 
 
 def _address(settings: Settings, listener: socket.socket) -> str:

@@ -233,6 +233,27 @@ _SERVES_COLUMN = "ALTER TABLE instances ADD COLUMN serves BIGINT NOT NULL DEFAUL
 """An earlier program's gateways do not say it; its commands count, too, as long as they run."""
 
 
+def _gateway_tokens_table(real: str) -> str:
+    """Of tokens that gateways make for themselves, their SHA-256, by the dialect's name of a type."""
+    return f"""CREATE TABLE gateway_tokens (
+      kind        TEXT NOT NULL,
+      replica     TEXT NOT NULL,
+      digest      TEXT NOT NULL,
+      confirmed_s {real} NOT NULL,
+      PRIMARY KEY (kind, replica)
+    )"""
+
+
+_GATEWAY_TOKENS_TOLD = tuple(
+    f"CREATE TRIGGER mcpproxy_gateway_tokens_{number} AFTER {event} ON gateway_tokens FOR EACH ROW {condition} "
+    "EXECUTE FUNCTION mcpproxy_tokens_change()"
+    for number, (event, condition) in enumerate(
+        (("INSERT OR DELETE", ""), ("UPDATE", "WHEN (OLD.digest <> NEW.digest)"))
+    )
+)
+"""Told as agent tokens are; that one is confirmed changes nothing."""
+
+
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
 
@@ -260,5 +281,6 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_GONE_TABLE, POSTGRES_TABLES),
     Migration(_sealed_tables("BLOB", "REAL"), _sealed_tables("BYTEA", "DOUBLE PRECISION")),
     Migration((_SERVES_COLUMN,), (_SERVES_COLUMN, *ACTIVITY_DAYS)),
+    Migration((_gateway_tokens_table("REAL"),), (_gateway_tokens_table("DOUBLE PRECISION"), *_GATEWAY_TOKENS_TOLD)),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""

@@ -1,15 +1,33 @@
-"""SQL of agent tokens: holders and their reach; of a token only its hash is stored."""
+"""SQL of tokens: those of agents with their reach, and those that gateways made; of each only its hash is stored."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
-from smart_mcp_proxy.catalog.tables.schema import agent_tokens
+from smart_mcp_proxy.catalog.tables.schema import agent_tokens, gateway_tokens
+from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import CallVariant
 
-__all__ = ["AgentToken", "find_agent_tokens", "note_token_use", "revoke_agent_token", "store_agent_token"]
+__all__ = [
+    "GATEWAY_TOKEN_LIFE_S",
+    "AgentToken",
+    "GatewayToken",
+    "TokenKind",
+    "confirm_gateway_tokens",
+    "find_agent_tokens",
+    "find_gateway_tokens",
+    "note_token_use",
+    "revoke_agent_token",
+    "store_agent_token",
+]
+
+TokenKind = Literal["agents", "operator"]
+"""Whose token it is that a gateway made for itself."""
+GATEWAY_TOKEN_LIFE_S: Final = 86_400.0
+"""A gateway that has not confirmed its token for so long is gone, and who holds that has no right any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +113,39 @@ def note_token_use(connection: Connection, used: Mapping[int, float]) -> None:
     row = update(agent_tokens).where(agent_tokens.c.id == bindparam("token"))
     uses = [{"token": id_, "at_s": at_s} for id_, at_s in used.items()]
     connection.execute(row.values(last_used_s=bindparam("at_s")), uses)
+
+
+class GatewayToken(NamedTuple):
+    """A token that a gateway made for itself.
+
+    Attributes:
+        kind: Whose it is.
+        replica: The gateway that made it; of each kind it has one.
+        digest: Hex SHA-256 of the token.
+    """
+
+    kind: TokenKind
+    replica: str
+    digest: str
+
+
+def confirm_gateway_tokens(
+    connection: Connection, replica: str, digests: Mapping[TokenKind, str], now_s: float
+) -> None:
+    """Stores digests as those of all tokens that a gateway made, and drops others' that are no longer confirmed."""
+    made = gateway_tokens.c
+    age_s = func.abs(made.confirmed_s - now_s)
+    is_other = and_(made.replica == replica, made.kind.not_in(list(digests)))
+    connection.execute(delete(gateway_tokens).where(or_(is_other, age_s >= GATEWAY_TOKEN_LIFE_S)))
+    for kind, digest in sorted(digests.items()):
+        row = upsert(connection, gateway_tokens).values(kind=kind, replica=replica, digest=digest, confirmed_s=now_s)
+        fresh = {"digest": row.excluded.digest, "confirmed_s": row.excluded.confirmed_s}
+        connection.execute(row.on_conflict_do_update(index_elements=[made.kind, made.replica], set_=fresh))
+
+
+def find_gateway_tokens(connection: Connection, now_s: float) -> tuple[GatewayToken, ...]:
+    """The tokens that gateways made and have confirmed within a day; a time far in the future confirms nothing."""
+    made = gateway_tokens.c
+    wanted = select(made.kind, made.replica, made.digest)
+    rows = connection.execute(wanted.where(func.abs(made.confirmed_s - now_s) < GATEWAY_TOKEN_LIFE_S))
+    return tuple(GatewayToken(*row) for row in rows)

@@ -8,6 +8,7 @@ __all__ = [
     "approvals",
     "baselines",
     "examples",
+    "gateway_tokens",
     "gone",
     "instances",
     "leases",
@@ -145,6 +146,14 @@ agent_tokens = Table(
     Column("expires_s", Float),
     Column("last_used_s", Float),
     Column("revoked_s", Float),
+)
+gateway_tokens = Table(
+    "gateway_tokens",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("replica", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("confirmed_s", Float, nullable=False),
 )
 baselines = Table(
     "baselines", metadata, Column("server_name", Text, primary_key=True), Column("at_s", Float, nullable=False)

@@ -18,6 +18,7 @@ from smart_mcp_proxy.catalog import (
     store_agent_token,
 )
 from smart_mcp_proxy.errors import CatalogError, ConflictError, RequestError
+from smart_mcp_proxy.gateway.admin.gateway_tokens import GatewayTokens
 from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -107,6 +108,9 @@ class AgentTokens:
     Args:
         catalog: Keeps them.
         wall: Seconds since the epoch, by which tokens end, whichever process looks; the catalog's if left out.
+
+    Attributes:
+        of_gateways: Those that gateways made for themselves, followed together with these.
     """
 
     def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
@@ -114,6 +118,7 @@ class AgentTokens:
         self._wall = wall or catalog.now_s
         self._holders: Mapping[bytes, _Holder] = {}
         self._used: dict[int, float] = {}
+        self.of_gateways = GatewayTokens(catalog, self._wall)
 
     def __repr__(self) -> str:
         return f"<AgentTokens, {len(self._holders)} good ones>"
@@ -187,13 +192,15 @@ class AgentTokens:
 
     async def refresh(self) -> tuple[AgentToken, ...]:
         """All tokens as they are stored; what is good among them is known from now on."""
-        stored = await self._catalog.read(find_agent_tokens)
+        stored, of_gateways = await self._catalog.read(lambda at: (find_agent_tokens(at), self.of_gateways.look(at)))
+        self.of_gateways.note(of_gateways)
         self._holders = {bytes.fromhex(one.hash): _holder(one) for one in stored if one.revoked_s is None}
         return stored
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """While open, what other processes do to the tokens is known here."""
+        await self.of_gateways.confirm()
         await self._refresh_quietly()
         task = spawn(self._follow(), "agent tokens")
         try:
@@ -208,6 +215,7 @@ class AgentTokens:
         noted_s = clock()
         while True:
             await self._catalog.wait_change("tokens", FOLLOW_S)
+            await self.of_gateways.confirm()
             await self._refresh_quietly()
             if clock() - noted_s >= USE_NOTED_S:
                 noted_s = clock()

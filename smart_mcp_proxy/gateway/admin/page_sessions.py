@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import secrets
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, get_args
 
@@ -53,10 +53,10 @@ class PageSession(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A link or a session as the store has it."""
+    """A link or a session as the store has it, and what `PageSessions` knows of the token that opened it."""
 
     author: Author
-    is_by_token: bool
+    proved_by: bytes | None
 
 
 class PageSessions:
@@ -68,7 +68,8 @@ class PageSessions:
 
     Attributes:
         address: Where a browser finds this gateway; None where it serves no HTTP.
-        operator: The operator's token, by which the network proves its right.
+        operator: The operator's token, by which the network proves its right; its digest where the others know that.
+        others: Digests of the operator's tokens of other gateways on the store, each as good as that.
     """
 
     def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
@@ -76,12 +77,17 @@ class PageSessions:
         self._wall = wall or catalog.now_s
         self.address: str | None = None
         self.operator = b""
+        self.others: Callable[[], Iterable[bytes]] = tuple
 
     def __repr__(self) -> str:
         return f"<PageSessions at {self.address or 'no address'}>"
 
-    async def make_link(self, by: Author) -> PageLink:
+    async def make_link(self, by: Author, proved_by: bytes | None = None) -> PageLink:
         """Make a link that lets one browser in with the rights of its maker.
+
+        Args:
+            by: The maker.
+            proved_by: The digest of another gateway's operator token, if that proved who it is.
 
         Raises:
             RequestError: This gateway serves no HTTP.
@@ -95,7 +101,7 @@ class PageSessions:
             )
         token = secrets.token_urlsafe(_SECRET_BYTES)
         await self._tidy()
-        await self._keep(_LINK, token, by, LINK_S, is_by_token=by == "web")
+        await self._keep(_LINK, token, by, LINK_S, (proved_by or self.operator) if by == "web" else None)
         return PageLink(f"{self.address}{ENTRY_PATH}{token}", LINK_S)
 
     async def enter(self, token: str) -> str:
@@ -112,17 +118,17 @@ class PageSessions:
             raise RefusedError(
                 "This link was used already, or is too old.", hint="Make another one: mcpproxy ui", code="link_used"
             )
-        return await self.open(kept.author, is_by_token=kept.is_by_token)
+        return await self.open(kept.author, kept.proved_by)
 
-    async def open(self, author: Author, *, is_by_token: bool = False) -> str:
+    async def open(self, author: Author, proved_by: bytes | None = None) -> str:
         """Open a session for somebody who has proved who they are; returns its secret.
 
         Args:
             author: Whose rights it has.
-            is_by_token: Whether the operator's token was the proof: another token ends it.
+            proved_by: `operator`, or one of `others`, if that token was the proof: it ends with that.
         """
         secret = secrets.token_urlsafe(_SECRET_BYTES)
-        await self._keep(_SESSION, secret, author, SESSION_S, is_by_token=is_by_token)
+        await self._keep(_SESSION, secret, author, SESSION_S, proved_by)
         return secret
 
     async def find(self, secret: str) -> PageSession | None:
@@ -135,23 +141,21 @@ class PageSessions:
         drop = partial(drop_sealed, kind=_SESSION, key=_name(_SESSION, secret))
         await self._catalog.write(drop, is_ordered=False)
 
-    async def _keep(self, kind: str, token: str, author: Author, life_s: float, *, is_by_token: bool) -> None:
-        text = f"{author} {self._proof(token)}" if is_by_token else author
+    async def _keep(self, kind: str, token: str, author: Author, life_s: float, proved_by: bytes | None) -> None:
+        text = author if proved_by is None else f"{author} {_proof(token, proved_by)}"
         value = SealedValue(kind, _name(kind, token), text.encode(), uuid.uuid4().hex, self._wall() + life_s)
         await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
-
-    def _proof(self, token: str) -> str:
-        """Ties a link or a session to the operator's token; without its own secret it tells nothing of that."""
-        return signature(token, b"operator " + self.operator)
 
     async def _find(self, kind: str, token: str) -> _Kept | None:
         find = partial(find_sealed, kind=kind, key=_name(kind, token), now_s=self._wall())
         kept = await self._catalog.read(find)
         text, _, proof = ("" if kept is None else kept.box.decode()).partition(" ")
-        if proof and not hmac.compare_digest(proof, self._proof(token)):
+        opened = (one for one in (self.operator, *self.others()) if hmac.compare_digest(proof, _proof(token, one)))
+        by = next(opened, None) if proof else None
+        if proof and by is None:
             return None
         known: tuple[Author, ...] = get_args(Author)
-        return next((_Kept(one, bool(proof)) for one in known if one == text), None)
+        return next((_Kept(one, by) for one in known if one == text), None)
 
     async def _tidy(self) -> None:
         for kind in (_LINK, _SESSION):
@@ -162,6 +166,11 @@ class PageSessions:
 def signature(secret: str, purpose: bytes) -> str:
     """A proof that only who has the secret can make; it tells nothing of the secret."""
     return hmac.new(secret.encode(), purpose, hashlib.sha256).hexdigest()
+
+
+def _proof(secret: str, operator: bytes) -> str:
+    """Ties a link or a session to the operator's token; without its own secret it tells nothing of that."""
+    return signature(secret, b"operator " + operator)
 
 
 def _name(kind: str, token: str) -> str:

@@ -14,18 +14,15 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.models import LOCAL, Principal
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
 from smart_mcp_proxy.web.auth.token_files import kept_token
 from smart_mcp_proxy.web.common.hosts import is_loopback
 
-__all__ = ["Admission", "Keys", "OwnToken", "own_token", "warn_of_unshared_tokens"]
-
-log = get_logger("auth")
+__all__ = ["Admission", "Keys", "OwnToken", "own_token"]
 
 TOKEN_NAME: Final = "auth.token"
 TOKEN = Principal("token")
-"""Who holds the gateway's own token."""
+"""Who holds the gateway's own token, or that of another one on its database."""
 
 
 class Keys:
@@ -33,13 +30,14 @@ class Keys:
 
     Args:
         token: The gateway's own; None where it has none.
-        agents: Those that the operator has made.
+        agents: Those that the operator has made, and those of other gateways on the database.
         signed: Those of an identity provider; None where none are accepted.
     """
 
     def __init__(self, token: str | None, agents: AgentTokens, signed: SignedTokens | None = None) -> None:
         self._token = None if token is None else token.encode()
         self._agents = agents
+        self._of_gateways = agents.of_gateways
         self._signed = signed
         self._is_open = token is None and signed is None
 
@@ -65,7 +63,10 @@ class Keys:
             return TOKEN
         digest = hashlib.sha256(token).digest()
         who = self._agents.principal_of(digest)
-        return self._signed.principal_of(digest) if who is None and self._signed is not None else who
+        if who is None and self._signed is not None:
+            return self._signed.principal_of(digest)
+        # Where people sign in nobody needs a gateway's token, whatever the others on the database have.
+        return TOKEN if who is None and digest in self._of_gateways.digests("agents") else who
 
     async def check(self, scope: Scope) -> Principal | None:
         """Whose request this is; None if it is to be refused."""
@@ -152,25 +153,3 @@ def own_token(settings: Settings, *, has_signed: bool = False) -> OwnToken:
 
 
 _OTHER_WAYS: Final = "Or set MCPPROXY_AUTH_TOKEN or MCPPROXY_AUTH_TOKEN_FILE, or use MCPPROXY_HOST=127.0.0.1."
-
-
-def warn_of_unshared_tokens(settings: Settings, token: OwnToken) -> None:
-    """Log which tokens are this gateway's alone, though others share its database and refuse them.
-
-    Args:
-        settings: Of the gateway.
-        token: Its own.
-    """
-    if settings.database_url is None or settings.secret_key is not None:
-        return
-    made = {"the agents' token": "MCPPROXY_AUTH_TOKEN"} if token.file is not None else {}
-    if settings.operator_token is None:
-        made["the operator's token"] = "MCPPROXY_OPERATOR_TOKEN"
-    if made:
-        log.warning(
-            "this gateway alone knows %s in %s: set %s, or MCPPROXY_SECRET_KEY (or _FILE), to the same on all that "
-            "share the database",
-            " and ".join(made),
-            settings.data_dir,
-            " and ".join(made.values()),
-        )

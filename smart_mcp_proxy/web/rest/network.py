@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+from functools import partial
 
 from anyio import to_thread
 from fastmcp.server.http import HostOriginGuardMiddleware
@@ -54,4 +55,4 @@ async def open_authorizer(gateway: Gateway) -> NetworkAuthorizer:
     except ConfigError as exc:
         log.warning("servers cannot be managed over HTTP: %s", exc)
         token = secrets.token_urlsafe()
-    return NetworkAuthorizer(token)
+    return NetworkAuthorizer(token, partial(gateway.agent_tokens.of_gateways.digests, "operator"))

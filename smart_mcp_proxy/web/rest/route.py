@@ -35,6 +35,7 @@ __all__ = [
     "choice",
     "integer",
     "one_of",
+    "operator_of",
     "whole_number",
 ]
 
@@ -160,6 +161,12 @@ def author_of(request: Request) -> Author:
     """Return the author of an admitted request; an unknown one has the rights of an agent."""
     author: Author | None = request.state.author
     return author or "agent"
+
+
+def operator_of(request: Request) -> bytes | None:
+    """The digest of another gateway's operator token, if an admitted request came with that."""
+    digest: bytes | None = getattr(request.state, "operator", None)
+    return digest
 
 
 async def body_of(request: Request, kind: type[BodyT]) -> BodyT:

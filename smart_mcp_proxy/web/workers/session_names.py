@@ -10,14 +10,14 @@ from typing import Final
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["SessionNames", "worker_of"]
+__all__ = ["SessionNames", "replica_name", "worker_of"]
 
 _SESSION: Final = re.compile(
     rb"\r\n(?i:mcp-session-id):[ \t]*[0-9a-f]{32}-([0-9]{1,2})(?:\.[a-z0-9-]{1,63})?[ \t]*\r\n"
 )
 
 
-def _replica_name(settings: Settings) -> str | None:
+def replica_name(settings: Settings) -> str | None:
     """The name of this gateway among those on its database, fit for a session's id; None without one."""
     if settings.database_url is None:
         return None
@@ -34,7 +34,7 @@ class SessionNames:
     """
 
     def __init__(self, worker: Worker, settings: Settings) -> None:
-        replica = _replica_name(settings)
+        replica = replica_name(settings)
         self._end = ("" if worker.is_alone else f"-{worker.number}") + ("" if replica is None else f".{replica}")
 
     def __call__(self, random: str) -> str:

@@ -11,7 +11,7 @@ from smart_mcp_proxy.catalog.tables.activity_days import ACTIVITY_DAYS
 
 CREATES = re.compile(r"CREATE (?:TABLE|INDEX|SEQUENCE|FUNCTION) (\w+)")
 ADDS_COLUMN = re.compile(r"ALTER TABLE \w+ ADD COLUMN \w+ [^,]+")
-CREATES_UNIQUE_INDEX = re.compile(r"CREATE UNIQUE INDEX \w+ ON (\w+)")
+RULES = re.compile(r"CREATE (?:UNIQUE INDEX \w+|TRIGGER \w+ AFTER [A-Z ]+) ON (\w+)")
 COLUMN = re.compile(r"^ {6}(\w+) +(BIGINT|TEXT|DOUBLE PRECISION)(.*?),?$", re.MULTILINE)
 
 REPLACED_WHOLE = ACTIVITY_DAYS
@@ -33,7 +33,7 @@ def takes_away(statements: Sequence[str]) -> list[str]:
 def _only_adds(statement: str, made: set[str]) -> bool:
     if CREATES.match(statement):
         return True
-    if found := CREATES_UNIQUE_INDEX.match(statement):  # on a table from before it may refuse what is inserted there
+    if found := RULES.match(statement):  # on a table from before it may refuse what is inserted there
         return found[1] in made
     # Who does not know the column does not name it.
     is_filled = "NOT NULL" not in statement or " DEFAULT " in statement
@@ -93,3 +93,5 @@ def test_a_table_of_the_same_step_may_be_ruled_as_it_likes() -> None:
     """Nobody used it before."""
     step = ["CREATE TABLE notes (name TEXT)", "CREATE UNIQUE INDEX idx_notes ON notes(name)"]
     assert takes_away([*step, "ALTER TABLE tools ADD COLUMN note TEXT NOT NULL DEFAULT ''"]) == []
+    tells = "CREATE TRIGGER tells AFTER INSERT OR DELETE ON {} FOR EACH ROW EXECUTE FUNCTION tells()"
+    assert takes_away([*step, tells.format("notes"), tells.format("tools")]) == [tells.format("tools")]

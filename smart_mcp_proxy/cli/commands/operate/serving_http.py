@@ -12,7 +12,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
-from smart_mcp_proxy.web.auth.auth import OwnToken, own_token, warn_of_unshared_tokens
+from smart_mcp_proxy.web.auth.auth import OwnToken, own_token
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, asks_for_sign_in
 from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
 from smart_mcp_proxy.web.serve import stop_signals
@@ -48,8 +48,6 @@ async def serve_agents_over_http(
     file = await followed_servers(settings)
     token = own_token(settings, has_signed=signed_tokens(settings) is not None or asks_for_sign_in(settings))
     is_first = worker.number == 0
-    if is_first:
-        warn_of_unshared_tokens(settings, token)
     with stop_signals() as stop:
         address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None)
         async with (
