@@ -2,8 +2,9 @@
 
   servers   processor time for each stdio server that starts: a start with 1 and one with 21 of them, the difference by
             20; on a new data directory (lists are stored and approved) and on the one that this has left
-  sessions  processor time and memory for each session of the handshake era that stays open (initialize, tools/list,
-            one search, on a connection of its own), and for the same requests in the modern era, which has none
+  sessions  processor time and memory for each session of the handshake era that is opened and stays open, on a
+            connection of its own: alone, and with tools/list and one search, and for the latter in the modern era,
+            which has no sessions
   search    seconds from the spawn to the first answer that covers all of 1,000 stored tools, the client connecting
             from the first moment on
   memory    KB for each tool: a settled gateway with 10,000 stored tools and one without any
@@ -76,7 +77,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=tuple(COSTS), default=tuple(COSTS), help="default: all four")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of servers, memory and, twice, search; default 5")
     parser.add_argument("--servers", type=int, default=20, help="that start beside the first; default 20")
-    parser.add_argument("--sessions", type=int, default=2_000, help="at most 99,900; default 2,000")
+    parser.add_argument("--sessions", type=int, default=2_000, help="at most 49,900; default 2,000")
     parser.add_argument("--stored", type=int, default=1_000, help="tools that the first search covers; default 1,000")
     parser.add_argument("--definitions", type=Path, default=TOOLS, help="JSON lines of tools that are grown to so many")
     parser.add_argument("--tools", type=int, default=10_000, help="whose memory is measured; default 10,000")
@@ -115,27 +116,32 @@ def servers(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
         yield Cost(f"a {kind} stdio server that starts, CPU", each, "ms", 25)
 
 
-def visit(port: int, era: Era) -> None:
-    """A client that connects, lists, searches, and leaves its session behind."""
+def visit(port: int, era: Era, *, is_silent: bool = False) -> None:
+    """A client that connects, lists and searches, or does neither, and leaves its session behind."""
     link = HttpLink(port)
     link.open(era)
-    link.request("tools/list")
-    if not link.ask(link.template("retrieve_tools", QUERY))["result"]["structuredContent"]["total"]:
-        raise TargetError("a search covered nothing")
+    if not is_silent:
+        link.request("tools/list")
+        if not link.ask(link.template("retrieve_tools", QUERY))["result"]["structuredContent"]["total"]:
+            raise TargetError("a search covered nothing")
     link.close()
 
 
 def sessions(folder: Path, options: argparse.Namespace) -> Iterator[Cost]:
     """What each session costs; those before the first measured one leave all code warm."""
-    room = f"MCPPROXY_MAX_SESSIONS={options.sessions + WARM_UP_SESSIONS}"
+    room = f"MCPPROXY_MAX_SESSIONS={2 * (options.sessions + WARM_UP_SESSIONS)}"
+    kinds: tuple[tuple[str, Era, bool], ...] = (
+        ("a session that is only opened", "handshake", True),
+        ("a session that stays open", "handshake", False),
+        ("the same requests, modern era", "modern", False),
+    )
     with serving(folder, 1, folder / "data", room) as (process, port):
-        labels: dict[Era, str] = {"handshake": "a session that stays open", "modern": "the same requests, modern era"}
-        for era, label in labels.items():
+        for label, era, is_silent in kinds:
             used = []
             for count in (WARM_UP_SESSIONS, options.sessions):
                 with time_limit(READY_S + SESSION_S * count, f"{count} sessions"):
                     for _ in range(count):
-                        visit(port, era)
+                        visit(port, era, is_silent=is_silent)
                 time.sleep(IDLE_S)
                 used.append((cpu_s(process.pid), memory_kb(process.pid, "RssAnon")))
             (before_s, before_kb), (after_s, after_kb) = used

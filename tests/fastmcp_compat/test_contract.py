@@ -24,6 +24,8 @@ from fastmcp.server.auth.oauth_proxy.models import JTIMapping
 from fastmcp.server.auth.providers import jwt
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from fastmcp.server.low_level import LowLevelServer
+from fastmcp.server.middleware import CallNext, MiddlewareContext
+from fastmcp.server.middleware import Middleware as ServerMiddleware
 from key_value.aio.stores.memory import MemoryStore
 from mcp.server import runner
 from mcp.server.connection import Connection
@@ -46,7 +48,7 @@ from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
 from smart_mcp_proxy.fastmcp_compat.http.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, HttpSession, owned_by, replying_with_json
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
-from smart_mcp_proxy.fastmcp_compat.paths import acting_for, serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import acting_for, principal, served_path, serving_path
 from smart_mcp_proxy.fastmcp_compat.server import (
     CheckedClient,
     Client,
@@ -84,6 +86,7 @@ PINNED_HERE = {
     "_get_verification_key",
     "_idle_timeout",
     "_import_key_for_algorithm",
+    "_inner",
     "_jti_mapping_store",
     "_jwks_cache_time",
     "_jwks_refresh_interval",
@@ -91,6 +94,7 @@ PINNED_HERE = {
     "_mcp_server",
     "_on_notify",
     "_on_request",
+    "_read_stream_writer",
     "_refresh_jwks_key",
     "_request_handlers",
     "_request_outbound",
@@ -658,6 +662,43 @@ async def test_a_session_is_found_after_its_first_call_and_until_its_end(handler
             assert app.session(session_id, LOCAL, "") is None
             while session_id in checked_clients(server):
                 await anyio.lowlevel.checkpoint()
+
+
+class Notified(ServerMiddleware):
+    """Notes notifications, and for whom they came."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str | None, str, str]] = []
+
+    async def on_notification(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
+        self.seen.append((context.method, served_path(), principal().id))
+        return await call_next(context)
+
+
+async def test_a_session_hears_past_the_app_that_its_client_is_initialized(handlers: Handlers) -> None:
+    """Where and on whose behalf it was opened, whatever the present context says; nobody else's session does."""
+    server, noted = build_server("gate", "7", handlers), Notified()
+    server.add_middleware(noted)
+    app = HttpApp(server, "/mcp")
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            with serving_path("p/work"):
+                hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+                session_id = (await client.post("/mcp", json=hello)).headers["mcp-session-id"]
+                await anyio.wait_all_tasks_blocked()
+            assert not app.tell_initialized(session_id, LOCAL, "")
+            assert not app.tell_initialized(session_id, Principal("agent"), "p/work")
+            assert not app.tell_initialized("0" * 32, LOCAL, "p/work")
+            with serving_path("p/home"), acting_for(Principal("agent")):
+                assert app.tell_initialized(session_id, LOCAL, "p/work")
+                # The one before was not read yet, and no second one fits beside it.
+                assert not app.tell_initialized(session_id, LOCAL, "p/work")
+            while not noted.seen:
+                await anyio.lowlevel.checkpoint()
+            assert noted.seen == [("notifications/initialized", "p/work", "local")]
+            with serving_path("p/work"):
+                await client.delete("/mcp", headers={"mcp-session-id": session_id})
+            assert not app.tell_initialized(session_id, LOCAL, "p/work")
 
 
 async def pinged(client: httpx2.AsyncClient, session_id: str) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.web.fast_path.messages import WireCall, parse_wire
+from smart_mcp_proxy.web.fast_path.messages import WireCall, WireInitialized, parse_wire
 
 LOOKALIKES = ['"progressToken":5', ',"progressToken":5}', '{"progressToken":5,', "progressToken", '"', "\\", ","]
 texts = st.text(max_size=4) | st.sampled_from(LOOKALIKES)
@@ -40,3 +40,21 @@ def test_a_token_that_stands_twice_is_the_sdks_to_refuse() -> None:
     for meta in ('{"progressToken":1,"progressToken":2}', '{"progressToken":1,"a":1,"progressToken":2}'):
         text = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"paint","_meta":{meta}}}}}'
         assert parse_wire(text.encode()) is None
+
+
+def test_a_client_says_that_it_is_initialized_with_nothing_else_in_it() -> None:
+    """What else it may say, and what stands twice, is the SDK's to judge."""
+    plain = '"jsonrpc":"2.0","method":"notifications/initialized"'
+    for text in (f"{{{plain}}}", f'{{{plain},"params":{{}}}}', f'{{"params": {{ }},\n {plain} }}'):
+        assert isinstance(parse_wire(text.encode()), WireInitialized)
+    for more in (
+        '"params":{"_meta":{}}',
+        '"params":null',
+        '"params":[]',
+        '"id":1',
+        '"x":1',
+        '"jsonrpc":"2.0"',
+        '"params":{},"params":{}',
+        '"method":"notifications/initialized"',
+    ):
+        assert parse_wire(f"{{{plain},{more}}}".encode()) is None, more

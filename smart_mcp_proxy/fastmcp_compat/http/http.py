@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import lru_cache, partial
 from http import HTTPStatus
+from typing import cast
 
 import mcp_types
 from fastmcp import FastMCP
@@ -123,13 +124,20 @@ class HttpApp:
     def session(self, session_id: str, who: Principal, path: str) -> HttpSession | None:
         """The open session of that id, if it is this principal's, at this path, and has called a tool before."""
         client = self._checked.get(session_id)
-        if self._manager is None or client is None:
-            return None
-        session = self._manager._server_instances.get(session_id)
-        if not isinstance(session, HttpSession) or not session.is_open or not session.is_of(path, who):
-            return None
-        session.client = client
+        session = self._open_session(session_id, who, path) if client is not None else None
+        if session is not None:
+            session.client = client
         return session
+
+    def tell_initialized(self, session_id: str, who: Principal, path: str) -> bool:
+        """Tell the SDK that the client of this principal's session at this path is initialized; whether it could."""
+        session = self._open_session(session_id, who, path)
+        return session is not None and session.tell_initialized()
+
+    def _open_session(self, session_id: str, who: Principal, path: str) -> HttpSession | None:
+        session = None if self._manager is None else self._manager._server_instances.get(session_id)
+        is_theirs = isinstance(session, HttpSession) and session.is_open and session.is_of(path, who)
+        return cast(HttpSession, session) if is_theirs else None
 
     def is_askable(self, session_id: str) -> bool:
         """Whether the client of the session declared that it can be asked for something."""

@@ -9,12 +9,15 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, cast
 
+import anyio
 from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
 
 from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.paths import acting_for, principal, served_path, serving_path
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient
 from smart_mcp_proxy.models import Principal
 
@@ -23,6 +26,7 @@ __all__ = ["MAX_SESSIONS", "HttpSession", "NoRoomError", "admit_session", "reply
 MAX_SESSIONS = 1_000
 """Open at a time where nobody says otherwise. For one more the session that has been idle longest ends, as it would
 have after half an hour: its client is told that it is not found, and begins anew. A session takes 50 KB."""
+_INITIALIZED = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
 _replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
 
 
@@ -111,14 +115,33 @@ class HttpSession(StreamableHTTPServerTransport):
             if self._requests_in_flight == 1:
                 self.idle_scope.deadline = math.inf
 
+    def tell_initialized(self) -> bool:
+        """Give the SDK the client's `notifications/initialized`, past its app; whether it takes it at once."""
+        writer = self._read_stream_writer
+        if writer is None or not self.is_open:
+            return False
+        context = contextvars.Context()  # the present one may be that of another request
+        context.run(serving_path(self.path).__enter__)
+        context.run(acting_for(self.principal).__enter__)
+        try:
+            writer._inner.send_nowait((context, SessionMessage(_INITIALIZED)))
+        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return False
+        self._idle_anew()
+        return True
+
     def end_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
         """It is answered."""
         self._ids_in_use.discard(coerce_request_id(request_id))
         if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
             self._requests_in_flight -= 1
-            if not self._requests_in_flight:
-                # Not anyio's clock, which is the same one: it answers to tasks only, and this may be a callback.
-                self.idle_scope.deadline = asyncio.get_running_loop().time() + self._idle_timeout
+            self._idle_anew()
+
+    def _idle_anew(self) -> None:
+        """If nothing is being served, the time that the session may be without a request begins now."""
+        if self.idle_scope is not None and self._idle_timeout is not None and not self._requests_in_flight:
+            # Not anyio's clock, which is the same one: it answers to tasks only, and this may be a callback.
+            self.idle_scope.deadline = asyncio.get_running_loop().time() + self._idle_timeout
 
 
 class NoRoomError(Exception):

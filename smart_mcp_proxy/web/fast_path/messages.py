@@ -1,4 +1,4 @@
-"""The fast path: the common `tools/call` answered from raw JSON, everything else handed on to the SDK.
+"""The fast path: the common `tools/call` answered from raw JSON, nearly everything else handed on to the SDK.
 
 A message is read once, checked for what the SDK would check, and answered by the same agent and the same one call
 path as behind the SDK. Whatever is unusual (an answer to an input request, a level for log messages, a member this file
@@ -27,7 +27,17 @@ from smart_mcp_proxy.gateway.shared.tool_offer import ToolProvider
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era, Progress
 
-__all__ = ["CallMeta", "CallsInFlight", "Pieces", "Tell", "WireCall", "WireCancel", "error_reply", "parse_wire"]
+__all__ = [
+    "CallMeta",
+    "CallsInFlight",
+    "Pieces",
+    "Tell",
+    "WireCall",
+    "WireCancel",
+    "WireInitialized",
+    "error_reply",
+    "parse_wire",
+]
 
 _TOKEN_KEY: Final = "progressToken"
 _TOKEN_MARK: Final = b'"progressToken"'
@@ -205,14 +215,31 @@ class WireCancel(msgspec.Struct, tag_field="method", tag="notifications/cancelle
     params: _CancelParams
 
 
-_decoder: "msgspec.json.Decoder[_CallMessage | WireCancel]" = msgspec.json.Decoder(_CallMessage | WireCancel)
+class _NoParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An object without members."""
 
 
-def parse_wire(message: bytes) -> WireCall | WireCancel | None:
+class WireInitialized(msgspec.Struct, forbid_unknown_fields=True, tag_field="method", tag="notifications/initialized"):
+    """A client's word that it knows what its session can do; all of them say it, with nothing else in it."""
+
+    jsonrpc: Literal["2.0"]
+    params: _NoParams | msgspec.UnsetType = msgspec.UNSET
+
+
+_Message = _CallMessage | WireCancel | WireInitialized
+_decoder: "msgspec.json.Decoder[_Message]" = msgspec.json.Decoder(_Message)
+
+
+def parse_wire(message: bytes) -> WireCall | WireCancel | WireInitialized | None:
     """The message if it is one that the fast path understands, else None."""
     try:
         parsed = _decoder.decode(message)
-        return parsed if isinstance(parsed, WireCancel) else _usual(message, parsed)
+        if isinstance(parsed, _CallMessage):
+            return _usual(message, parsed)
+        is_odd = isinstance(parsed, WireInitialized) and has_odd_members(
+            message, {}, 2 + (parsed.params is not msgspec.UNSET)
+        )
+        return None if is_odd else parsed
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 

@@ -25,6 +25,7 @@ from smart_mcp_proxy.web.fast_path.messages import (
     Tell,
     WireCall,
     WireCancel,
+    WireInitialized,
     error_reply,
     parse_wire,
 )
@@ -149,6 +150,7 @@ class WireHttp:
         agent: Answers calls.
         keys: Says who callers are.
         is_askable: Whether the client of a session, by id, declared that it can be asked for something.
+        tell_initialized: Tells a principal's session, by id and path, that its client is initialized; whether it could.
     """
 
     def __init__(
@@ -159,9 +161,11 @@ class WireHttp:
         agent: Agent,
         keys: Keys,
         is_askable: Callable[[str], bool] = lambda session_id: False,
+        tell_initialized: Callable[[str, Principal, str], bool] = lambda session_id, who, path: False,
     ) -> None:
         self._app = app
         self._is_askable = is_askable
+        self._tell_initialized = tell_initialized
         self._find_session = find_session
         self._path = path
         self._agent = agent
@@ -179,8 +183,8 @@ class WireHttp:
             return
         await self._hand_on(scope, headers_of(scope["headers"]), body, messages, receive, send)
 
-    def take(self, headers: Headers, body: bytes, path: str) -> TakenCall | WireCancel | None:
-        """A call to answer, a cancellation that was heeded; None for whatever is the SDK's to judge.
+    def take(self, headers: Headers, body: bytes, path: str) -> TakenCall | WireCancel | WireInitialized | None:
+        """A call to answer, a notification that was heeded; None for whatever is the SDK's to judge.
 
         Args:
             headers: Of a POST to the fast path.
@@ -194,6 +198,8 @@ class WireHttp:
                 return TakenCall(_traced(call, headers) if headers.trace else call, who, *way)
             case WireCancel() as cancel if self._cancelled(headers, cancel, who, path):
                 return cancel
+            case WireInitialized() as told if self._initialized(headers, who, path):
+                return told
         return None
 
     def _entering(self, headers: Headers) -> Principal | None:
@@ -222,7 +228,7 @@ class WireHttp:
                 and headers.takes_stream
             )
             return (modern, None, "modern") if is_right and modern.takes(call) else None
-        if call.meta.version is not None or (headers.version and headers.version not in HANDSHAKE_PROTOCOL_VERSIONS):
+        if call.meta.version is not None or not _is_handshake(headers):
             return None
         session = self._session(headers, who, path)
         if session is None or session.client is None or session.is_serving(call.id):
@@ -246,6 +252,10 @@ class WireHttp:
         session = self._session(headers, who, path)
         calls = self._session_calls.get(session) if session is not None else None
         return calls is not None and calls.cancel(cancel.params.requestId)
+
+    def _initialized(self, headers: Headers, who: Principal, path: str) -> bool:
+        is_right = headers.is_json and _is_handshake(headers) and self._agent.find_offer(path, who) is not None
+        return is_right and self._tell_initialized(headers.session_id, who, path)
 
     async def _hand_on(
         self,
@@ -301,6 +311,10 @@ async def _read(receive: Receive) -> tuple[bytes | None, list[Message]]:
         return None, messages
     body = messages[0]["body"] if len(messages) == 1 else b"".join(message.get("body", b"") for message in messages)
     return body, messages
+
+
+def _is_handshake(headers: Headers) -> bool:
+    return not headers.version or headers.version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 def headers_of(fields: Fields) -> Headers | None:

@@ -17,7 +17,7 @@ from smart_mcp_proxy.io.busy_poll import busy_poll_of
 from smart_mcp_proxy.io.header_cache import HEAD_END, KnownHeads
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.common.messages import BODY_LIMIT_BYTES
-from smart_mcp_proxy.web.fast_path.messages import Pieces, WireCancel
+from smart_mcp_proxy.web.fast_path.messages import Pieces, WireCancel, WireInitialized
 from smart_mcp_proxy.web.fast_path.reply_stream import Pings, ReplyStream
 from smart_mcp_proxy.web.fast_path.wire_http import Fields, Headers, TakenCall, WireHttp, headers_of
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
@@ -251,7 +251,7 @@ class WireProtocol(BoundedProtocol):
         self._start(taken, head)
         return True
 
-    def _taken(self, head: CallHead, body: bytes) -> TakenCall | WireCancel | None:
+    def _taken(self, head: CallHead, body: bytes) -> TakenCall | WireCancel | WireInitialized | None:
         try:
             return self._fast_path.wire.take(head.headers, body, head.place)
         except Exception:  # boundary: a callback, whose caller would take it for a request that is not valid
@@ -296,11 +296,11 @@ class WireProtocol(BoundedProtocol):
 
     # --- answering
 
-    def _start(self, taken: TakenCall | WireCancel, head: CallHead) -> None:
+    def _start(self, taken: TakenCall | WireCancel | WireInitialized, head: CallHead) -> None:
         leave = taken.leave if isinstance(taken, TakenCall) else _nobody_waits
         exchange = self._exchange = _Exchange(leave, is_kept=head.is_kept)
         self.cycle = cast(RequestResponseCycle, exchange)
-        if isinstance(taken, WireCancel):  # it was heeded
+        if not isinstance(taken, TakenCall):  # it was heeded
             self._send(exchange, 202, ())
             return
         taken.begin()
