@@ -193,7 +193,7 @@ class SearchIndex:
         tools = Tools(state.documents.whole(), state.likenesses.whole(), exempt)
         depth = max(_DEPTH, 2 * limit)
         while True:
-            rankings = [_rank(state, text, depth, allowed, tools, explain=explain) for text in queries]
+            rankings = [_rank(state, text, depth, allowed, tools) for text in queries]
             chosen = select(merged(rankings, tools), tools, limit, explain=explain, watched=watched)
             is_all = all([ranking.others or len(ranking.fitting) < depth for ranking in rankings])  # noqa: C419  (as below)
             if is_all or (len(chosen.kept) >= limit and not any(is_flooded(ranking, tools) for ranking in rankings)):
@@ -250,7 +250,7 @@ def _kind(engine: Engine) -> bytes:
     return f"{engine.name} {_STORED} {unicodedata.unidata_version}".encode()
 
 
-def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools, *, explain: bool) -> Ranking:
+def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools: Tools) -> Ranking:
     named = state.names.exact(query, tools.documents, allowed)
     likenesses = tools.likenesses
     wanted, forbids_destruction = read_request(query)
@@ -259,17 +259,11 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
         ranked = harmless_first(ranked, tools)
     fit = state.engine.fit(wanted, ranked[0].id, allowed) if ranked else Fit.NO
     is_answer = fit is not Fit.NO
-    fitting, others = near_top(ranked, tools) if is_answer else ([], ranked)
-    # Only praise above moves anything, and what comes after those that fit is looked at by people only.
-    is_praised = explain or not is_answer or any([likenesses[hit.id].praise for hit in fitting])  # noqa: C419  (a generator is dearer)
-    if is_praised and not forbids_destruction:
+    if not forbids_destruction:
         ranked = plain_first(ranked, tools)  # the scores stay in their places
-        fitting, others = near_top(ranked, tools) if is_answer else ([], ranked)
-    by_name = [Hit(id, 1.0, {"exact": name}) for id, name in named.items()] or _alike(
-        state.names, query, ranked, allowed, tools
-    )
-    if by_name:
-        by_name = tools.ordered(by_name)
+    fitting, others = near_top(ranked, tools) if is_answer else ([], ranked)
+    exact = tools.ordered([Hit(id, 1.0, {"exact": name}) for id, name in named.items()])
+    if by_name := exact or _alike(state.names, query, ranked, allowed, tools):
         ids = {hit.id for hit in by_name}
         fitting = by_name + [hit for hit in fitting if hit.id not in ids]
         others = [hit for hit in others if hit.id not in ids]
@@ -281,8 +275,8 @@ def _alike(names: NameTable, query: str, ranked: Sequence[Hit], allowed: Set[int
     """Tools that the query names in another spelling; or nearly, where no name found has all its words."""
     documents = tools.documents
     if spelt := names.spelt_otherwise(query, documents, allowed):
-        return [Hit(id, 1.0, {"named": "in another spelling"}) for id in spelt]
-    if len(query.split()) != 1:
+        return tools.ordered([Hit(id, 1.0, {"named": "in another spelling"}) for id in spelt])
+    if len(query.split(maxsplit=1)) != 1:
         return []
     words = set(terms(query))
     found = [documents[hit.id] for hit in ranked[:_NAMED_ALIKE]]

@@ -52,7 +52,8 @@ class KeyShapes:
         """Numbers of the keys that one slip may lead to; some are further away."""
         table = self._table = self._table or self._read()
         # One slip changes the length by at most one and the set of letters by at most two.
-        first, last = (table.firsts[min(length, len(table.firsts) - 1)] for length in (len(key) - 1, len(key) + 2))
+        firsts, above = table.firsts, len(table.firsts) - 1
+        first, last = firsts[min(len(key) - 1, above)], firsts[min(len(key) + 2, above)]
         if first == last or (table.is_ascii and len(key.encode("ascii", "ignore")) < len(key) - 1):
             return []
         own = 1 << _END

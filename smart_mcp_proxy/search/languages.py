@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Final
 
 __all__ = ["language_of"]
@@ -51,16 +52,19 @@ def language_of(texts: Iterable[str]) -> str | None:
     Args:
         texts: Of each, the first 1,000 characters are read.
     """
-    votes = Counter(found for text in texts if (found := _language(text[:_READ_CHARS])))
-    return max(votes, key=lambda name: votes[name]) if votes else None
+    found = [name for text in texts if (name := _language(text[:_READ_CHARS]))]
+    return Counter(found).most_common(1)[0][0] if found else None
 
 
 def _language(text: str) -> str | None:
     found = _WORD.findall(text)
     if not text.isascii() and (script := _script(text, sum(map(len, found)))):
         return script
-    counts = Counter(name for word in found for name in _LANGUAGES_OF.get(word.lower(), ()))
-    best = max(counts.values(), default=0)
+    told = [names for word in found if (names := _LANGUAGES_OF.get(word.lower()))]
+    if len(told) < _LEAST_WORDS:  # as most queries of a few words
+        return None
+    counts = Counter(chain.from_iterable(told))
+    best = max(counts.values())
     leading = [name for name, count in counts.items() if count == best]
     return leading[0] if best >= _LEAST_WORDS and len(leading) == 1 else None
 

@@ -58,7 +58,7 @@ class LetterPairs:
     def of(cls, documents: Collection[Document]) -> "LetterPairs":
         """The table of some tools."""
         count = len(documents)
-        bits = b"".join(_pairs(form) for document in documents for form in spoken(document))
+        bits = b"".join(_as_bytes(each) for document in documents for each in _both_sets(document))
         pairs = np.frombuffer(bits, "<u8").reshape(count, 2, _PAIR_WORDS).transpose(1, 2, 0)
         return cls.over(documents, pairs)
 
@@ -102,7 +102,7 @@ class LetterPairs:
     def most_alike(self, name: str, some: Collection[int]) -> list[int]:
         """These of the ids, most letter pairs in common with `name` first."""
         at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
-        wanted = np.frombuffer(_pairs(name), "<u8")
+        wanted = np.frombuffer(_as_bytes(pair_bits(name)), "<u8")
         common = np.bitwise_count(self.pairs[:, :, at] & wanted[:, np.newaxis]).sum(axis=1)
         shares = (common / (1 + self.sizes[:, at] + np.bitwise_count(wanted).sum())).max(axis=0)
         ordered: list[int] = self.ids[at[np.lexsort((self.ties[at], -shares))]].tolist()
@@ -110,7 +110,7 @@ class LetterPairs:
 
     def shares(self, name: str) -> NDArray[np.float32]:
         """The letter pairs that each tool has in common with `name`, as a share of both; float32, shape (n,)."""
-        wanted = np.frombuffer(_pairs(name), "<u8")
+        wanted = np.frombuffer(_as_bytes(pair_bits(name)), "<u8")
         common = np.zeros(self.sizes.shape, np.float32)
         for word in range(_PAIR_WORDS):
             common += np.bitwise_count(self.pairs[:, word] & wanted[word])
@@ -168,8 +168,8 @@ def spaced(text: str) -> str:
     return " ".join(WORD.findall(text.lower()))
 
 
-def _pairs(name: str) -> bytes:
-    return pair_bits(name).to_bytes(8 * _PAIR_WORDS, "little")
+def _as_bytes(bits: int) -> bytes:
+    return bits.to_bytes(8 * _PAIR_WORDS, "little")
 
 
 @lru_cache(maxsize=256)
@@ -181,7 +181,21 @@ def pair_bits(name: str) -> int:
     return bits
 
 
+def _both_sets(document: Document) -> tuple[int, int]:
+    """The letter pairs of both spoken names; those of the canonical one are its parts', unless it is cut short."""
+    own, server = spoken_form(document.name), spoken_form(document.server)
+    bits = pair_bits(own)
+    longest = max(len(own) + len(server), len(document.name), len(document.server))
+    if longest >= NAME_LIMIT_CHARS or not own or not server:
+        return bits, pair_bits(spoken(document)[1])
+    return bits, bits | pair_bits(server) | pair_bits(f"{server[-1]} {own[0]}")
+
+
 def share_of(wanted: int, document: Document) -> float:
     """The same for one tool as `LetterPairs.shares` for all."""
-    forms = [pair_bits(form) for form in spoken(document)]
-    return max((bits & wanted).bit_count() / (1 + bits.bit_count() + wanted.bit_count()) for bits in forms)
+    own, canonical = _both_sets(document)
+    size = 1 + wanted.bit_count()
+    return max(
+        (own & wanted).bit_count() / (size + own.bit_count()),
+        (canonical & wanted).bit_count() / (size + canonical.bit_count()),
+    )

@@ -97,19 +97,21 @@ class NameKeys:
         return known
 
     def _look_up(self, key: str) -> list[int]:
+        found = set(self.fresh.get(key, ()))
         wanted = _encoded(key) + _END
         place, end = self._between(wanted, b"\0", b"\0")
-        place = bisect_left(range(len(self.ids)), wanted, place, end, key=self._key)
-        found = set(self.fresh.get(key, ()))
-        while place < len(self.ids) and self._key(place) == wanted:
+        if place < end:  # for few queries
+            place = bisect_left(range(end), wanted, place, end, key=self._key)
+        while place < end and self._key(place) == wanted:
             found.add(self.ids[place])
             place += 1
         return sorted(found)
 
     def _between(self, key: bytes, lowest: bytes, highest: bytes) -> tuple[int, int]:
         """The range of keys that begin like this one, its head filled up with one byte and the other."""
-        low, high = (key[:_HEAD_BYTES].ljust(_HEAD_BYTES, filling) for filling in (lowest, highest))
-        start, last = bisect_left(self.heads, int.from_bytes(low)), int.from_bytes(high)
+        head = key[:_HEAD_BYTES]
+        start = bisect_left(self.heads, int.from_bytes(head.ljust(_HEAD_BYTES, lowest)))
+        last = int.from_bytes(head.ljust(_HEAD_BYTES, highest))
         if start == len(self.heads) or self.heads[start] > last:  # as nearly always: no second look at all of them
             return start, start
         return start, bisect_right(self.heads, last, start)
@@ -122,7 +124,7 @@ class NameKeys:
         """The keys that begin so with the id of each, the shortest first; some may have other names by now."""
         begun = _encoded(prefix)
         start, end = self._between(begun, b"\0", b"\xff")
-        if len(begun) > _HEAD_BYTES:
+        if len(begun) > _HEAD_BYTES and start < end:
             start = bisect_left(range(len(self.ids)), begun, start, end, key=self._key)
             end = bisect_left(range(len(self.ids)), begun + b"\xff", start, end, key=self._key)
         fresh = {(key, id) for key, ids in self.fresh.items() if key.startswith(prefix) for id in ids}
@@ -130,21 +132,28 @@ class NameKeys:
             return
         text = self.text[self.starts[start] : self.starts[end]].decode("utf-8", "surrogatepass")
         if fresh or end - start <= _SORTED_BY_HAND or not text.isascii():
-            found = fresh.union(zip(text.split(_END.decode())[:-1], self.ids[start:end], strict=True))
-            yield from sorted(found, key=lambda pair: (len(pair[0]), pair))
+            found = list(zip(text.split(_END.decode())[:-1], self.ids[start:end], strict=True))
+            if fresh:
+                found = sorted(fresh.union(found))
+            yield from sorted(found, key=lambda pair: len(pair[0]))
             return
         # As they lie they are in order, each once, and few of the shortest are asked for.
         ends = np.asarray(self.starts)[start : end + 1] - self.starts[start]
         for at in np.argsort(np.diff(ends), kind="stable").tolist():
             yield text[ends[at] : ends[at + 1] - 1], self.ids[start + at]
 
-    def one_slip_from(self, key: str) -> set[int]:
-        """The ids of the keys that one slip turns into `key`; some may have other names by now."""
-        near = self.shapes.near(key) if len(self.ids) else []
-        found = {self.ids[place] for place in near if is_one_slip(key, _decoded(self._key(place)))}
+    def one_slip_from(self, key: str) -> list[tuple[str, int]]:
+        """The keys that one slip turns into `key` with the id of each; some may have other names by now."""
+        places: dict[bytes, list[int]] = {}
+        for place in self.shapes.near(key) if len(self.ids) else ():
+            places.setdefault(self._key(place), []).append(place)  # many servers have tools of one name
+        found: list[tuple[str, int]] = []
+        for encoded, alike in places.items():
+            if is_one_slip(key, other := _decoded(encoded)):
+                found += [(other, self.ids[place]) for place in alike]
         for other, ids in self.fresh.items():
             if abs(len(other) - len(key)) <= 1 and is_one_slip(key, other):
-                found.update(ids)
+                found += [(other, id) for id in ids]
         return found
 
     def stored(self, known: NDArray[np.int64]) -> Arrays:

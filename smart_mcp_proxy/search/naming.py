@@ -24,7 +24,7 @@ from smart_mcp_proxy.search.letter_pairs import (
     spoken_form,
 )
 from smart_mcp_proxy.search.name_keys import NameKeys
-from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, is_one_slip
+from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 from smart_mcp_proxy.search.ties import name_order, tie_of
 
 __all__ = ["NameTable"]
@@ -143,13 +143,12 @@ class NameTable:
         if _LOOKS_LIKE_NAME.search(whole):  # most queries hold nothing that does: one look at all of it tells
             pieces = [piece.rstrip(_TRAILING) for piece in _QUERY_PIECE.findall(whole)]
             written += [piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)]
-        for name in dict.fromkeys(written):
+        for name in dict.fromkeys(written) if whole else ():
             if not (ids := self._ids(_joined(name), documents, allowed)):
                 continue  # as nearly always
-            forms = {id: _names(documents[id]) for id in ids}
+            as_written = [id for id in ids if name == documents[id].name or name in _names(documents[id])]
             lowered = name.lower()
-            as_written = [id for id, names in forms.items() if name in names]
-            folded = as_written or [id for id, names in forms.items() if lowered in map(str.lower, names)]
+            folded = as_written or [id for id in ids if lowered in map(str.lower, _names(documents[id]))]
             for id in _one_of_each_server(folded, documents):
                 found.setdefault(id, name)
         return found
@@ -176,9 +175,8 @@ class NameTable:
             return []
         near = {
             id
-            for id in self.keys.one_slip_from(wanted)
-            if _is_among(id, documents, allowed)
-            and any(is_one_slip(wanted, name) for name in _joined_names(documents[id]))
+            for name, id in self.keys.one_slip_from(wanted)
+            if _is_among(id, documents, allowed) and _is_joined_name(name, documents[id])
         }
         if len(near) < 2:  # as mostly
             return list(near)
@@ -247,18 +245,17 @@ def _names(document: Document) -> list[str]:
 
 def _one_of_each_server(ids: Iterable[int], documents: Mapping[int, Document]) -> list[int]:
     """The tool of each server whose name is the first in order; and the first of each other kind."""
-    first_of: dict[tuple[str, str], int] = {}
-    for id in sorted(ids, key=lambda id: documents[id].name):
-        first_of.setdefault((documents[id].server, documents[id].kind), id)
-    return list(first_of.values())
+    first_of: dict[tuple[str, str], Document] = {}
+    for id in ids:
+        document = documents[id]
+        first = first_of.setdefault((document.server, document.kind), document)
+        if document.name < first.name:
+            first_of[document.server, document.kind] = document
+    return [document.id for document in first_of.values()]
 
 
 def _is_among(id: int, documents: Mapping[int, Document], allowed: Container[int] | None) -> bool:
     return id in documents and (allowed is None or id in allowed)
-
-
-def _joined_names(document: Document) -> tuple[str, str]:
-    return _joined(document.name), _joined(f"{document.server}:{document.name}")
 
 
 def _is_joined_name(key: str, document: Document) -> bool:

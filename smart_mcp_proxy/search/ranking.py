@@ -98,20 +98,14 @@ class Tools(msgspec.Struct, frozen=True):
         found = list(hits)
         if least >= _CLOSE:
             return found
-        start = 0
-        for end, fall in enumerate((*falls, 1.0), 1):
-            if fall >= _CLOSE:
-                if end - start > 1:
-                    found[start:end] = self._equals(found[start:end])
-                start = end
+        start, documents = 0, self.documents
+        for end in (*[at for at, fall in enumerate(falls, 1) if fall >= _CLOSE], len(found)):
+            if end - start > 1:
+                is_one_score = scores[start] == scores[end - 1]  # as mostly: then names alone decide
+                by = (lambda hit: name_order(documents[hit.id])) if is_one_score else self.order
+                found[start:end] = sorted(found[start:end], key=by)
+            start = end
         return found
-
-    def _equals(self, hits: Sequence[Hit]) -> list[Hit]:
-        """The hits, each of another tool, by `order`: faster where they have the very same score."""
-        if hits[0].score != hits[-1].score:
-            return sorted(hits, key=self.order)
-        hit_of = {hit.id: hit for hit in hits}
-        return [hit_of[document.id] for document in sorted(map(self.documents.__getitem__, hit_of), key=name_order)]
 
     def is_asked_for(self, hit: Hit) -> bool:
         """Whether the query names the tool or its server: then nothing keeps it from its place."""
@@ -307,14 +301,12 @@ def _twin(hit: Hit, mine: Likeness, kept: Iterable[tuple[Hit, Likeness]]) -> Hit
     """The kept hit behind which this one is only named; None for one that was asked for by its name."""
     if "exact" in hit.why:
         return None
-    alike = []
-    for other, theirs in kept:
-        is_one_server = theirs.server == mine.server
-        if is_clone(mine, theirs, is_one_server=is_one_server):
-            if is_one_server:
-                return other
-            alike.append(other)
-    return alike[0] if len(alike) >= _SERVERS_PER_CLONE else None
+    server = mine.server
+    alike = [(other, theirs) for other, theirs in kept if is_clone(mine, theirs, is_one_server=theirs.server == server)]
+    for other, theirs in alike:
+        if theirs.server == server:
+            return other
+    return alike[0][0] if len(alike) >= _SERVERS_PER_CLONE else None
 
 
 def _shared(page: Sequence[Hit], others: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]:
