@@ -76,6 +76,7 @@ class ToolRecord(msgspec.Struct, frozen=True, gc=False):
         listed_name: Legal, unique name under which a client may see the tool listed.
         raw: The definition exactly as the upstream sent it, as UTF-8 JSON text of one object.
         change_hash: Hex SHA-256 over everything an agent can see or call with, inside this server and name.
+        digest: Approval digest, `"sha256:"` and 16 hex characters.
         annotations: The upstream's known hints, absent ones absent.
         examples: Questions that this tool answered before; not part of its definition.
     """
@@ -85,13 +86,9 @@ class ToolRecord(msgspec.Struct, frozen=True, gc=False):
     listed_name: str
     raw: bytes
     change_hash: str
+    digest: str
     annotations: Mapping[str, Any] = msgspec.field(default_factory=dict)
     examples: tuple[str, ...] = ()
-
-    @property
-    def digest(self) -> str:
-        """What `approval_digest` makes of the change hash; kept in each record it would take 80 bytes."""
-        return f"sha256:{self.change_hash[:16]}"
 
 
 Trust = Literal["manual", "scan", "trusted"]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from smart_mcp_proxy.catalog import change_hash
+from smart_mcp_proxy.catalog import approval_digest, change_hash
 from smart_mcp_proxy.catalog.hashing import json_text
 from smart_mcp_proxy.evaluation.files import LabelledTool
 from smart_mcp_proxy.gateway.indexing.documents import document_of
@@ -82,5 +82,6 @@ def _records(tools: Iterable[LabelledTool], name_limit: int) -> Iterable[ToolRec
             listed_name=listed,
             raw=json_text(tool.definition).encode(),
             change_hash=full_hash,
+            digest=approval_digest(full_hash),
             annotations={hint: value for hint, value in hints.items() if isinstance(value, bool)},
         )

@@ -1,4 +1,4 @@
-"""How the C library keeps this process's memory; elsewhere than with the GNU C library nothing of it is done."""
+"""Memory settings of the GNU C library; with another one nothing is set."""
 
 import ctypes
 from contextlib import suppress

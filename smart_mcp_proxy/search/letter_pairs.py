@@ -182,7 +182,7 @@ def pair_bits(name: str) -> int:
 
 
 def _both_sets(document: Document) -> tuple[int, int]:
-    """The letter pairs of both spoken names; those of the canonical one are its parts', unless it is cut short."""
+    """Letter pairs of both spoken names; of the canonical one its parts', unless it is cut short."""
     own, server = spoken_form(document.name), spoken_form(document.server)
     bits = pair_bits(own)
     longest = max(len(own) + len(server), len(document.name), len(document.server))

@@ -52,7 +52,7 @@ _IN_FORBIDDING: Final = ("no", "n't", "never", "without", "avoid", "instead", "r
 
 
 class _Patterns(NamedTuple):
-    """What tells of a forbidden operation in a query, and of its kind.
+    """Patterns of a forbidden operation in a query, and of its kind.
 
     Attributes:
         forbidding: An operation that is forbidden.
@@ -67,7 +67,7 @@ class _Patterns(NamedTuple):
 
 @cache
 def _patterns() -> _Patterns:
-    """Compiled for the first query that may forbid something: it takes up to 50 ms, which a start need not pay."""
+    """Compiled for the first query that may forbid something: up to 50 ms that no start pays."""
     forbidding = re.compile(
         rf"""{_SUBJECT}(?:
           (?:\bdo\s+not|\bdon['\u2019]?t|\bnever|\b(?:must|should|may)(?:\s+not|n['\u2019]t)|\bnot\s+to|[,;]\s*(?:and\s+|but\s+)?not)

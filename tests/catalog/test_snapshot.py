@@ -11,7 +11,7 @@ from smart_mcp_proxy.models import ToolKey, ToolRecord
 
 def record(id_: int, server: str = "s", version: int = 0) -> ToolRecord:
     key = ToolKey(server, f"t{id_}")
-    return ToolRecord(id_, key, f"{server}__t{id_}", b"{}", f"hash{version}")
+    return ToolRecord(id_, key, f"{server}__t{id_}", b"{}", f"hash{version}", "sha256:0")
 
 
 steps = st.lists(st.tuples(st.sets(st.integers(1, 9)), st.sets(st.integers(1, 9))), max_size=6)
@@ -69,8 +69,8 @@ def test_two_tools_may_swap_their_listed_names() -> None:
     one, two = record(1), record(2)
     before = Snapshot().replaced(1, [one, two], [])
     swapped = [
-        ToolRecord(1, one.key, two.listed_name, b"{}", "h"),
-        ToolRecord(2, two.key, one.listed_name, b"{}", "h"),
+        ToolRecord(1, one.key, two.listed_name, b"{}", "h", "d"),
+        ToolRecord(2, two.key, one.listed_name, b"{}", "h", "d"),
     ]
     after = before.replaced(2, swapped, [])
     assert {name: found.id for name, found in after.by_listed.items()} == {"s__t1": 2, "s__t2": 1}

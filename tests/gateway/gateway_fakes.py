@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from trusting import TrustingCatalog
 
-from smart_mcp_proxy.catalog import Catalog, change_hash
+from smart_mcp_proxy.catalog import Catalog, approval_digest, change_hash
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.indexing.documents import document_of
 from smart_mcp_proxy.gateway.indexing.index_sync import FOLLOW_S, IndexSync, Sight
@@ -47,6 +47,7 @@ def record_of(made: Mapping[str, Any], server: str = "alpha", id: int = 1) -> To
         listed_name=f"{server}__{made['name']}",
         raw=msgspec.json.encode(made),
         change_hash=full_hash,
+        digest=approval_digest(full_hash),
         annotations=made.get("annotations", {}),
     )
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, update
 
+from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables import approvals
 from smart_mcp_proxy.catalog.tables.following import Standing, hints_in
@@ -82,6 +83,7 @@ def _record(
         listed_name=name if known is None else known.listed_name,
         raw=tool.raw,
         change_hash=tool.hash,
+        digest=approval_digest(tool.hash),
         annotations=hints_in(tool.annotations),
         examples=() if known is None else known.examples,
     )

@@ -1,4 +1,4 @@
-"""SQL of tokens: those of agents with their reach, and those that gateways made; of each only its hash is stored."""
+"""SQL of tokens of agents, with their reach, and of gateways; of each only its hash is stored."""
 
 import json
 from collections.abc import Mapping
@@ -132,7 +132,7 @@ class GatewayToken(NamedTuple):
 def confirm_gateway_tokens(
     connection: Connection, replica: str, digests: Mapping[TokenKind, str], now_s: float
 ) -> None:
-    """Stores digests as those of all tokens that a gateway made, and drops others' that are no longer confirmed."""
+    """Store the digests of all tokens that a gateway made, and drop those that nobody confirms any more."""
     made = gateway_tokens.c
     age_s = func.abs(made.confirmed_s - now_s)
     is_other = and_(made.replica == replica, made.kind.not_in(list(digests)))
@@ -144,7 +144,10 @@ def confirm_gateway_tokens(
 
 
 def find_gateway_tokens(connection: Connection, now_s: float) -> tuple[GatewayToken, ...]:
-    """The tokens that gateways made and have confirmed within a day; a time far in the future confirms nothing."""
+    """The tokens that gateways made and have confirmed within a day.
+
+    A time far in the future confirms nothing.
+    """
     made = gateway_tokens.c
     wanted = select(made.kind, made.replica, made.digest)
     rows = connection.execute(wanted.where(func.abs(made.confirmed_s - now_s) < GATEWAY_TOKEN_LIFE_S))

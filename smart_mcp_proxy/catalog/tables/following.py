@@ -137,7 +137,7 @@ def _advance(connection: Connection, snapshot: Snapshot, generation: int, beside
         changed = changed.execution_options(yield_per=_ROWS)  # by a cursor at the server: there may be many
     records, withheld = [], []
     for row in connection.execute(changed, {"seen": snapshot.generation}):
-        record, (state, approved_hash, approved) = _record(row, beside.learned), row[7:]
+        record, (state, approved_hash, approved) = _record(row, beside.learned), row[8:]
         if state == "approved" and approved_hash == record.change_hash:
             records.append(record)
         else:
@@ -168,6 +168,7 @@ def _changed_tools(dialect: str) -> Select[Any]:
             tools.c.listed_name,
             definition,
             tools.c.hash,
+            tools.c.digest,
             tools.c.annotations,
             approvals.c.state,
             approvals.c.hash,
@@ -194,13 +195,14 @@ def _withheld(record: ToolRecord, state: str | None, approved_hash: str | None, 
 
 
 def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
-    id_, server, name, listed, definition, hash_, annotations = row[:7]
+    id_, server, name, listed, definition, hash_, digest, annotations = row[:8]
     return ToolRecord(
         id=id_,
         key=ToolKey(sys.intern(server), name),
         listed_name=listed,
         raw=definition,
         change_hash=hash_,
+        digest=digest,
         annotations=hints_in(annotations),
         examples=learned.get(id_, ()),
     )

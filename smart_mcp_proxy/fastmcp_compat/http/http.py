@@ -130,7 +130,13 @@ class HttpApp:
         return session
 
     def tell_initialized(self, session_id: str, who: Principal, path: str) -> bool:
-        """Tell the SDK that the client of this principal's session at this path is initialized; whether it could."""
+        """Tell the SDK that the client of a session is initialized; returns whether it could.
+
+        Args:
+            session_id: Of the session.
+            who: Whose it is; of nobody else.
+            path: Where it was opened, likewise.
+        """
         session = self._open_session(session_id, who, path)
         return session is not None and session.tell_initialized()
 

@@ -51,7 +51,7 @@ class GatewayTokens:
         return f"<GatewayTokens, {sum(map(len, self._digests.values()))} of all gateways>"
 
     def digests(self, kind: TokenKind) -> Collection[bytes]:
-        """The SHA-256 of each token of a kind that gateways made. A look-up in it tells nothing about any token."""
+        """SHA-256 of each token of a kind that gateways made; to look one up tells nothing about any token."""
         return self._digests.get(kind, frozenset())
 
     def share(self, replica: str, tokens: Mapping[TokenKind, str | None] = MappingProxyType({})) -> None:
@@ -79,7 +79,7 @@ class GatewayTokens:
             self._due_s = self._clock() + (CONFIRM_S if self._accepts else float("inf"))
 
     def look(self, connection: Connection) -> tuple[GatewayToken, ...]:
-        """What is stored, if that counts here; in the store's thread."""
+        """Tokens in the store, if they count here; in the store's thread."""
         return find_gateway_tokens(connection, self._wall()) if self._accepts else ()
 
     def note(self, found: Collection[GatewayToken]) -> None:

@@ -1,4 +1,4 @@
-"""The fast path: the common `tools/call` answered from raw JSON, nearly everything else handed on to the SDK.
+"""Fast path: the common `tools/call` answered from raw JSON, nearly everything else left to the SDK.
 
 A message is read once, checked for what the SDK would check, and answered by the same agent and the same one call
 path as behind the SDK. Whatever is unusual (an answer to an input request, a level for log messages, a member this file
