@@ -193,15 +193,6 @@ def test_what_keeps_it_from_serving_is_2(project: Path, run: Run) -> None:
     assert str(project / "data") in done.err
 
 
-def test_tokens_that_other_gateways_on_its_database_refuse_are_named(project: Path, run: Run) -> None:
-    """At the start, before the database is asked: here it is not there."""
-    given = {"HOST": "0.0.0.0", "DATABASE_URL": "postgresql://me@127.0.0.1:1/x"}
-    done = run("serve", "--http", "--port", "0", **given)
-    assert done.status == 2 and "MCPPROXY_AUTH_TOKEN and MCPPROXY_OPERATOR_TOKEN, or" in done.err
-    done = run("serve", "--http", "--port", "0", **given, SECRET_KEY="k" * 32)
-    assert done.status == 2 and "_TOKEN" not in done.err
-
-
 @pytest.mark.long  # starts the bundled servers; tests/cli/test_demo_servers.py calls them all
 def test_the_demo_can_be_served(tmp_path: Path) -> None:
     """The bundled servers over HTTP, and the temporary folder goes with the process."""
