@@ -1,4 +1,4 @@
-"""Memory settings of the GNU C library; with another one nothing is set."""
+"""Memory settings of the GNU C library; other libraries keep theirs."""
 
 import ctypes
 from contextlib import suppress

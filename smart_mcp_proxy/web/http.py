@@ -93,8 +93,8 @@ def build_app(
     )
     scopes = list(reversed(SCOPES)) if sign_in is None else sign_in.scopes
     behind = EndingStreams(Refusals(app, metadata_url, scopes), stop.is_over)
-    sessions = (streamable.is_askable, streamable.tell_initialized)
-    wire = WireHttp(behind, streamable.session, MCP_PATH, gateway.agent, keys, *sessions)
+    is_askable, tell_initialized = streamable.is_askable, streamable.tell_initialized
+    wire = WireHttp(behind, streamable.session, MCP_PATH, gateway.agent, keys, is_askable, tell_initialized)
     places = ServedPaths(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
     outermost: ASGIApp = BrokerBeside(places, gateway, keys)
     if settings.serve_cards or settings.serve_registry:

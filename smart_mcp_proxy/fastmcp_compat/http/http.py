@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import lru_cache, partial
 from http import HTTPStatus
-from typing import cast
 
 import mcp_types
 from fastmcp import FastMCP
@@ -134,16 +133,17 @@ class HttpApp:
 
         Args:
             session_id: Of the session.
-            who: Whose it is; of nobody else.
-            path: Where it was opened, likewise.
+            who: The principal to whom it has to belong.
+            path: Where it has to have been opened.
         """
         session = self._open_session(session_id, who, path)
         return session is not None and session.tell_initialized()
 
     def _open_session(self, session_id: str, who: Principal, path: str) -> HttpSession | None:
         session = None if self._manager is None else self._manager._server_instances.get(session_id)
-        is_theirs = isinstance(session, HttpSession) and session.is_open and session.is_of(path, who)
-        return cast(HttpSession, session) if is_theirs else None
+        if not isinstance(session, HttpSession) or not session.is_open or not session.is_of(path, who):
+            return None
+        return session
 
     def is_askable(self, session_id: str) -> bool:
         """Whether the client of the session declared that it can be asked for something."""

@@ -1,4 +1,4 @@
-"""Steps beside a tool's purpose that an agent is told to take, such as a command or a key to read."""
+"""Orders to an agent that do not serve the tool's purpose, such as to run a command or read a key."""
 
 import math
 import re

@@ -12,7 +12,7 @@ __all__ = ["Limits", "Place"]
 
 
 class Limits(NamedTuple):
-    """How much of a definition a place shows; what is more is counted.
+    """Limits of what a place shows of a definition; the rest is counted.
 
     Attributes:
         fields: Of its fields.

@@ -164,7 +164,7 @@ class RoutedProtocol(WireProtocol):
             super().shutdown()
 
     def _unread_bytes(self, data: bytes, head_bytes: int) -> int | None:
-        """How much of a request is still to come; None where it is not to be relayed."""
+        """Bytes of a request that are still to come; None for one that is not relayed."""
         if not self._was_handed_on or not self._is_message(data[: data.find(_LINE_END)]):
             return None
         length = _LENGTH.search(data, 0, head_bytes + len(_LINE_END))
@@ -176,7 +176,10 @@ class RoutedProtocol(WireProtocol):
         return whole_bytes - len(data)
 
     def _is_message(self, line: bytes) -> bool:
-        """Whether a request's first line is that of a message for MCP: sign-ins count their clients' addresses."""
+        """Whether a request's first line is that of an MCP message.
+
+        Others stay here: sign-ins count their clients' addresses.
+        """
         path = self._fast_path.path
         return line.startswith((b"POST %b " % path, b"POST %b/" % path)) and line.endswith(b" HTTP/1.1")
 

@@ -102,7 +102,7 @@ _PLACEHOLDER: Final = "TOKEN"
 
 @app.command(name="list", help_epilogue="Examples:\n  mcpproxy token list\n  mcpproxy token list --json")
 async def list_tokens(*, json: bool = False) -> None:
-    """List all tokens: what they allow, when they end, when they were last used. Not the tokens themselves.
+    """List what all tokens allow, when they end and when they were last used; not the tokens themselves.
 
     Args:
         json: Print a list of objects.
