@@ -181,6 +181,23 @@ async def test_an_idle_way_to_a_worker_that_was_replaced_is_made_anew(tmp_path: 
         assert (await line.ask(home, message("ping", {}, 42)))["id"] == 42
 
 
+async def test_a_request_that_is_read_together_with_the_end_of_its_way_is_relayed(tmp_path: Path) -> None:
+    """A busy worker learns in one turn of its loop that another one died, and what a client asks of the new one."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+        await line.ask(other, message("ping", {}, 43))
+        busy, victim = victim_of(gateway, home), victim_of(gateway, other)
+        os.kill(busy, signal.SIGSTOP)
+        try:
+            os.kill(victim, signal.SIGKILL)
+            await until(lambda: len(gateway.workers()) == 2 and victim not in gateway.workers())
+            line.writer.write(wire(other, message("tools/list", {}, 44)))
+            await line.writer.drain()
+        finally:
+            os.kill(busy, signal.SIGCONT)
+        assert "error" in await line.answer()
+        assert (await line.ask(home, message("ping", {}, 45)))["id"] == 45
+
+
 async def test_a_client_that_leaves_takes_its_way_along(tmp_path: Path) -> None:
     """No worker keeps a descriptor of it."""
 

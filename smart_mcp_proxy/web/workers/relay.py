@@ -109,8 +109,15 @@ class Relay(asyncio.Protocol):
             self.resume()  # the client may have been slow to take this one, and nobody would do so later
             self._on_answer(self._is_kept)
 
+    def eof_received(self) -> None:
+        """The other worker has closed it, or is no more.
+
+        A request that is read in the same turn of the loop comes before `connection_lost`, and needs a way of its own.
+        """
+        self.is_open = False
+
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other worker has closed it, or is no more."""
+        """The way is closed."""
         self.is_open = False
         self._parser = None  # it refers to this
         if self.is_busy:
