@@ -1,29 +1,25 @@
 """The catalog of tools: SQL is the truth, a snapshot in memory answers."""
 
-import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog.membership import Membership
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
+from smart_mcp_proxy.catalog.server_lists import ServerLists
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
-from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, ServerList, remember, restore
-from smart_mcp_proxy.catalog.store.store import StorageError, Store
+from smart_mcp_proxy.catalog.store.memory_fallback import restore
+from smart_mcp_proxy.catalog.store.store import StorageError
 from smart_mcp_proxy.catalog.store.stores import open_store
 from smart_mcp_proxy.catalog.store.versions import is_latest
-from smart_mcp_proxy.catalog.tables import approvals, instances, tools
-from smart_mcp_proxy.catalog.tables.following import Followed, Standing, follow
+from smart_mcp_proxy.catalog.tables import instances, tools
+from smart_mcp_proxy.catalog.tables.following import Followed, Standing
 from smart_mcp_proxy.catalog.tables.instances import Instance
-from smart_mcp_proxy.catalog.tables.prepared_tools import prepare
 from smart_mcp_proxy.errors import CatalogError, ConfigError
-from smart_mcp_proxy.models import Review, ToolKey
 from smart_mcp_proxy.names import server_of
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -35,7 +31,7 @@ Clock = Callable[[], float]
 _log = get_logger("catalog")
 
 
-class Catalog(Membership):
+class Catalog(ServerLists):
     """The tools of all servers, stored in the data directory and shared by its processes.
 
     Every method that reads or writes the file runs in the catalog's own thread and raises `CatalogError` where the
@@ -47,19 +43,6 @@ class Catalog(Membership):
     kept in memory, `problem` says so, and `refresh` stores them as soon as it can be written again. Activity is refused
     meanwhile, because what is not on disk must not be taken for stored.
     """
-
-    def __init__(self, database: Store, *, name_limit: int, clock: Clock) -> None:
-        super().__init__(database, clock=clock)
-        self._name_limit = name_limit
-        self._snapshot = Snapshot()
-        self._standing = Standing(is_closed=True)
-        """Nothing is trusted before the file was read, or found never to have been written."""
-        self._last_sync_s: dict[str, float] = {}
-        self._listed: dict[str, dict[str, str]] = {}
-        """Change hashes by server and tool name, as heard last; names of a list would keep the memory that it took."""
-        self._heard: dict[str, ServerList] = {}
-        """Lists that no file holds yet, by server."""
-        self._ids = itertools.count(FIRST_REMEMBERED_ID)
 
     @classmethod
     @asynccontextmanager
@@ -99,54 +82,12 @@ class Catalog(Membership):
         return f"<Catalog {self._database.label} {self._snapshot!r}>"
 
     @property
-    def snapshot(self) -> Snapshot:
-        """All tools as of now; a new object after each change, the same one otherwise."""
-        return self._snapshot
-
-    @property
     def problem(self) -> str | None:
         """Why nothing is stored at present; None while everything is."""
         if self._lost is None or self.lost_since is None:
             return None
         kept = f"Tools are kept in memory since {self.lost_since:%F %T} UTC, until it can be written."
         return f"{self._lost.message} {kept} {self._lost.hint}".rstrip()
-
-    def last_sync_s(self, server: str) -> float | None:
-        """When `server` last told its tools, in seconds since the epoch; None if it never did."""
-        return self._last_sync_s.get(server)
-
-    def listed_hash(self, key: ToolKey) -> str | None:
-        """The change hash of a tool in its server's last list to this very process, empty if it was not in it.
-
-        None before this process heard such a list. Another process may have heard another one since: it speaks for
-        its own connection, not for ours.
-        """
-        listed = self._listed.get(key.server)
-        return None if listed is None else listed.get(key.tool, "")
-
-    def is_known(self, server: str) -> bool:
-        """Return whether a first list was stored, of tools or contents: only a first list is trusted."""
-        return server in self._standing.baselined
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the record of approvals was lost: every tool waits for the user, also those of a first list."""
-        return self._standing.is_closed
-
-    async def sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None = None) -> Diff:
-        """Makes the catalog's tools of `server` equal to its full list, and returns what changed.
-
-        A tool whose definition changed keeps its id; one that left and comes back gets a new one. A list that
-        changes nothing writes nothing: that the server was heard is stored with the next heartbeat.
-
-        Args:
-            server: Configured name, or a shelf of its prompts, resources or templates, which are kept as tools are.
-            definitions: Tool objects as the server sent them, each with a string `name`; of two with one name the
-                first counts. One that JSON or UTF-8 cannot write is left out with a warning.
-            review: Whether the server's policy approves a definition; None where the first list is approved and only
-                the user does. Called in the catalog's thread.
-        """
-        return await self._database.run(partial(self._sync, server, definitions, review))
 
     async def forget_servers(self, keep: Collection[str]) -> Diff:
         """Removes servers that are no longer configured, and their tools; returns what changed.
@@ -208,54 +149,6 @@ class Catalog(Membership):
         except CatalogError as exc:
             _log.warning("the catalog was not told that this process ends: %s", exc)
 
-    def _sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None) -> Diff:
-        heard = ServerList(prepare(server, definitions, self._snapshot, self._database.unstorable), review)
-        self._listed[server] = {tool.key.tool: tool.hash for tool in heard.wanted.values()}
-        now_s = self.now_s()
-        try:
-            self._store(server, heard, now_s)
-            self._last_sync_s[server] = now_s
-            return self._read_on()
-        except StorageError:
-            return self._remember(server, heard, now_s)
-
-    def _store(self, server: str, heard: ServerList, now_s: float) -> None:
-        def store(connection: Connection) -> None:
-            written = tools.store(connection, server, heard.wanted, self._name_limit)
-            # In the same transaction: no list stands in the file without what was agreed to with it.
-            approvals.settle(connection, server, heard.wanted, heard.review, written=written, now_s=now_s)
-            tools.note_syncs(connection, {server: now_s})
-
-        if self._lost is None and not self._is_unstored(server, heard):
-            self._unsaved_syncs[server] = now_s
-            return
-        self._decide(store)
-        self._unsaved_syncs.pop(server, None)
-
-    def _is_unstored(self, server: str, heard: ServerList) -> bool:
-        def look(connection: Connection) -> bool:
-            return tools.is_unstored(connection, server, heard.wanted) or bool(
-                approvals.settlement(connection, server, heard.wanted, heard.review)
-            )
-
-        try:
-            return self._database.read(look)
-        except StorageError as exc:
-            self._lose(exc)
-            raise
-
-    def _remember(self, server: str, heard: ServerList, now_s: float) -> Diff:
-        before, standing = self._snapshot, self._standing
-        self._heard[server] = heard
-        self._last_sync_s[server] = self._unsaved_syncs[server] = now_s
-        self._snapshot = remember(before, server, heard, standing, self._name_limit, self._ids)
-        self._note_known(server)
-        return self._snapshot.since(before)
-
-    def _note_known(self, server: str) -> None:
-        if not self.is_known(server):
-            self._standing = replace(self._standing, baselined=self._standing.baselined | {server})
-
     def _forget_servers(self, keep: frozenset[str]) -> Diff:
         now_s = self.now_s()
 
@@ -280,21 +173,6 @@ class Catalog(Membership):
         # Also of one that another process removed first or still uses: ours spoke for a connection that is gone.
         self._listed = {name: listed for name, listed in self._listed.items() if server_of(name) in keep}
         return self._follow()
-
-    def _look(self, connection: Connection) -> Followed:
-        now = follow(connection, self._snapshot, self._standing)
-        return now or Followed(self._snapshot, self._standing, self._last_sync_s)
-
-    def _read_on(self) -> Diff:
-        """Return what the file holds and the snapshot does not."""
-        before = self._snapshot
-        try:
-            self._snapshot, self._standing, last_sync_s = self._database.read(self._look)
-        except StorageError as exc:
-            self._lose(exc)
-            raise
-        self._last_sync_s = last_sync_s | self._unsaved_syncs
-        return self._snapshot.since(before)
 
     def _follow(self) -> Diff:
         if self._lost is None:

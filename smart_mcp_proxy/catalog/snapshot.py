@@ -36,6 +36,30 @@ class Diff:
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
 
+    def split(self, servers: Collection[str], older: "Snapshot") -> dict[str, "Diff"]:
+        """The part of each of these servers; the first one's has what is of none of them.
+
+        Args:
+            servers: At least one.
+            older: The snapshot from which this leads on.
+        """
+        first, *others = servers
+        if not (others and self):
+            return {server: Diff((), (), (), self.generation) for server in others} | {first: self}
+
+        def place(record: ToolRecord) -> str:
+            return record.key.server if record.key.server in servers else first
+
+        return {
+            server: Diff(
+                tuple(record for record in self.added if place(record) == server),
+                tuple(record for record in self.changed if place(record) == server),
+                tuple(id_ for id_ in self.removed if place(older.by_id[id_]) == server),
+                self.generation,
+            )
+            for server in servers
+        }
+
 
 class Step(NamedTuple):
     """The way from one snapshot to the next: the mark of the former, and what changed."""
@@ -87,6 +111,15 @@ class Snapshot:
         approved = (record for server in servers for record in self.by_server.get(server, ()))
         withheld = (each.record for each in self.withheld.values() if each.record.key.server in servers)
         return (*approved, *withheld)
+
+    def holds(self, server: str, hashes: Mapping[str, str]) -> bool:
+        """Whether a server's tools are these, by name and change hash, and all of them approved."""
+        records = self.by_server.get(server, ())
+        return (
+            len(records) == len(hashes)
+            and all(hashes.get(record.key.tool) == record.change_hash for record in records)
+            and all(key.server != server for key in self.withheld)
+        )
 
     def replaced(
         self,

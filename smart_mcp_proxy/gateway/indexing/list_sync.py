@@ -6,6 +6,7 @@ All are stored, digested and approved in the same way; prompts, resources and te
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from logging import DEBUG, INFO
@@ -194,46 +195,50 @@ class ListSync:
         upstream = self._fleet.upstreams.get(server)
         if upstream is None or not upstream.is_ready:
             return
-        connection, before, problems = upstream.status.restarts, self._catalog.snapshot, list[str]()
+        connection, before = upstream.status.restarts, self._catalog.snapshot
+        found: dict[str, tuple[str, ...]] = {}
         failures: dict[str, ProxyError] = {}
-        for kind in self._kinds:
-            place = kind.place(server)
+        turn = asyncio.Lock()
+
+        async def bring(kind: Kind) -> None:
             try:
-                async with self._places.place(self._known_items(place)):
-                    problems += await self._list_kind(upstream, kind)
-                if self._known_items(place) >= LARGE_ITEMS:
-                    await to_thread.run_sync(give_back)
+                found[kind.name] = await self._list_kind(upstream, kind, turn)
             except ProxyError as exc:
                 failures[kind.name] = exc
+
+        # Side by side: what a server does not have is stored together.
+        await asyncio.gather(*map(bring, self._kinds))
         if self._catalog.snapshot is not before:
             await self._bring()
         if failures:
             self._state.listing_failed(server)
-            kinds, why = ", ".join(failures), next(iter(failures.values()))
+            failed = [kind.name for kind in self._kinds if kind.name in failures]
+            kinds, why = ", ".join(failed), failures[failed[0]]
             log.warning("%s of '%s' could not be listed, the last list stays: %s", kinds, server, why)
         else:
-            self._report(server, tuple(problems))
+            self._report(server, tuple(problem for kind in self._kinds for problem in found[kind.name]))
             is_same = upstream.is_ready and upstream.status.restarts == connection
             self._state.listing_succeeded(server, is_present=is_same)
 
-    async def _list_kind(self, upstream: Upstream, kind: Kind) -> tuple[str, ...]:
+    async def _list_kind(self, upstream: Upstream, kind: Kind, turn: asyncio.Lock) -> tuple[str, ...]:
         """Brings one kind to the catalog; returns what was left out of it.
+
+        Args:
+            upstream: The server.
+            kind: What is listed.
+            turn: The server is asked for one kind at a time: it may take its time for each.
 
         Raises:
             ProxyError: It cannot be listed, or not stored.
         """
         place = kind.place(upstream.name)
-        if place in self._missed:
-            await self._close_first_list(place)
-        try:
-            listing = await kind.fetch(upstream)
-        except UpstreamError as exc:
-            if kind.is_closed_by_failure:
-                self._missed.add(place)
-                await self._close_first_list(place, has_answered=exc.was_answered)
-            raise
-        self._missed.discard(place)
-        diff = await self._store(place, listing.definitions)
+        async with AsyncExitStack() as stack:
+            async with turn:
+                await stack.enter_async_context(self._places.place(self._known_items(place)))
+                listing = await self._fetch(upstream, kind, place)
+            diff = await self._store(place, listing.definitions)
+        if self._known_items(place) >= LARGE_ITEMS:
+            await to_thread.run_sync(give_back)
         log.log(
             INFO if listing.definitions or diff else DEBUG,
             "'%s': %d %s (%d new, %d changed, %d gone)",
@@ -246,6 +251,19 @@ class ListSync:
             extra=fields(server=upstream.name, kind=kind.name, listed=len(listing.definitions)),
         )
         return listing.problems
+
+    async def _fetch(self, upstream: Upstream, kind: Kind, place: str) -> ToolListing:
+        if place in self._missed:
+            await self._close_first_list(place)
+        try:
+            listing = await kind.fetch(upstream)
+        except UpstreamError as exc:
+            if kind.is_closed_by_failure:
+                self._missed.add(place)
+                await self._close_first_list(place, has_answered=exc.was_answered)
+            raise
+        self._missed.discard(place)
+        return listing
 
     async def _store(self, place: str, definitions: Sequence[Mapping[str, Any]]) -> Diff:
         if self._review is None:

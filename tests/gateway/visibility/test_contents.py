@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ServerState, ToolKey
 from smart_mcp_proxy.names import shelf
+from smart_mcp_proxy.upstream import ToolListing
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
 pytestmark = pytest.mark.anyio
@@ -97,6 +99,48 @@ async def test_a_kind_that_cannot_be_listed_leaves_the_others(tmp_path: Path) ->
         assert setup.seen("prompts") == {"greet"}
         assert setup.seen("resources") == set()
         assert not setup.catalog.snapshot.withheld.keys() - {ToolKey("alpha:templates", ANY["uriTemplate"])}
+
+
+async def test_kinds_that_a_server_lacks_are_stored_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transaction each would cost more than all else that a server's start takes."""
+    stored: list[set[str]] = []
+    store = Catalog._store
+
+    def noted(catalog: Catalog, heard: Any, now_s: float) -> None:
+        stored.append(set(heard))
+        store(catalog, heard, now_s)
+
+    monkeypatch.setattr(Catalog, "_store", noted)
+    async with opened(tmp_path) as setup:
+        has_come = threading.Event()
+        busy = asyncio.create_task(setup.catalog._database.run(has_come.wait))
+        await asyncio.sleep(0)
+        setup.sync.status_changed(setup.alpha.move(ServerState.READY))
+        with anyio.fail_after(10):
+            while len(setup.catalog._waiting) < len(CONTENTS):
+                await anyio.lowlevel.checkpoint()
+        has_come.set()
+        await busy
+        with anyio.fail_after(10):
+            await setup.lists.wait_listed("alpha")
+    assert stored == [{shelf("alpha", kind) for kind in ("prompts", "resources", "templates", "skills")}]
+
+
+async def test_a_server_is_asked_for_one_kind_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes its time for each would be late with the last of them."""
+    asked: list[tuple[str, str]] = []
+
+    async def slow(upstream: FakeUpstream, kind: ContentKind) -> ToolListing:
+        asked.append(("begin", kind))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        asked.append(("end", kind))
+        return ToolListing()
+
+    monkeypatch.setattr(FakeUpstream, "list_contents", slow)
+    async with opened(tmp_path) as setup:
+        await setup.listed()
+    assert asked == [(what, kind.name) for kind in CONTENTS for what in ("begin", "end")]
 
 
 async def test_a_first_list_that_fails_is_not_agreed_to_later(tmp_path: Path) -> None:
