@@ -9,7 +9,7 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, literal, select, union_all, update
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
 from smart_mcp_proxy.catalog.tables.following import Standing
@@ -17,7 +17,7 @@ from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
 from smart_mcp_proxy.catalog.tables.tools import mark_changed
-from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
+from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns, upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey
 
 __all__ = ["approve", "block", "recall", "settle", "settlement", "unblock"]
@@ -25,6 +25,17 @@ __all__ = ["approve", "block", "recall", "settle", "settlement", "unblock"]
 BY_FIRST_LIST = "first list"
 BY_POLICY = "policy"
 BY_MEMORY = "memory of a running gateway"
+
+
+# Made once: to put a statement together takes longer than to run it.
+_HEARD, _CLOSED = "heard", "closed"
+_STANDING = union_all(
+    select(literal(_HEARD)).where(baselines.c.server_name == bindparam("server")),
+    select(literal(_CLOSED)).where(meta.c.key == CLOSED_KEY),
+)
+_DECIDED = select(approvals.c.name, approvals.c.state, approvals.c.hash).where(
+    approvals.c.server_name == bindparam("server")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +70,10 @@ def settlement(
         wanted: Its whole list.
         review: The server's policy; None where only the user approves.
     """
-    is_heard = connection.scalar(select(baselines.c.at_s).where(baselines.c.server_name == server)) is not None
-    is_closed = connection.scalar(select(meta.c.value).where(meta.c.key == CLOSED_KEY)) is not None
-    of_server = select(approvals.c.name, approvals.c.state, approvals.c.hash).where(approvals.c.server_name == server)
-    decided = {name: (state, hash_) for name, state, hash_ in connection.execute(of_server)}
+    standing = connection.scalars(_STANDING, {"server": server}).all()
+    is_heard, is_closed = _HEARD in standing, _CLOSED in standing
+    rows = connection.execute(_DECIDED, {"server": server}).all() if wanted else ()
+    decided = {name: (state, hash_) for name, state, hash_ in rows}
     open_ = [tool for name, tool in wanted.items() if decided.get(name, ("", ""))[0] != "blocked"]
     open_ = [tool for tool in open_ if decided.get(tool.key.tool, ("", ""))[1] != tool.hash]
     if is_closed:
@@ -150,11 +161,8 @@ def approve(
 
 def block(connection: Connection, key: ToolKey, by: str, now_s: float) -> None:
     """Switches a tool off, whatever its definition becomes; what was approved of it is remembered."""
-    row = upsert(connection, approvals).values(
-        server_name=key.server, name=key.tool, state="blocked", decided_by=by, at_s=now_s
-    )
-    changes = {"state": row.excluded.state, "decided_by": row.excluded.decided_by, "at_s": row.excluded.at_s}
-    connection.execute(row.on_conflict_do_update(index_elements=["server_name", "name"], set_=changes))
+    row = {"server_name": key.server, "name": key.tool, "state": "blocked", "decided_by": by, "at_s": now_s}
+    connection.execute(replace_columns(connection, approvals, "state", "decided_by", "at_s"), row)
     mark_changed(connection, [key])
 
 
@@ -192,9 +200,7 @@ def recall(connection: Connection, standing: Standing, known: Iterable[tuple[Too
 
 
 def _write(connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by: str, now_s: float) -> None:
-    row = upsert(connection, approvals)
-    changes = {name: row.excluded[name] for name in ("state", "hash", "definition", "decided_by", "at_s")}
-    written = row.on_conflict_do_update(index_elements=["server_name", "name"], set_=changes)
+    written = replace_columns(connection, approvals, "state", "hash", "definition", "decided_by", "at_s")
     for some in parts(found):
         rows = [_row(key, "approved", hash_, text, by, now_s) for key, hash_, text in some]
         connection.execute(written, rows)

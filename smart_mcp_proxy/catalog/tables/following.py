@@ -115,7 +115,7 @@ def follow(connection: Connection, snapshot: Snapshot, standing: Standing) -> Fo
 
 def _read_beside(connection: Connection, seen: int) -> _Beside:
     found, learned = _Beside(), []
-    for kind, first, second, number in connection.exec_driver_sql(_BESIDE.format(seen=seen)):
+    for kind, first, second, number in connection.exec_driver_sql(_BESIDE.format(seen=seen)).all():
         if kind == "heard":
             found.heard[first] = number
         elif kind == "first":

@@ -15,10 +15,11 @@ from sqlalchemy import (
 )
 
 from smart_mcp_proxy.catalog.hashing import approval_digest
+from smart_mcp_proxy.catalog.recovery.rollback_guard import GENERATION_KEY
 from smart_mcp_proxy.catalog.tables.following import forget_gone
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta, servers, tools
-from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
+from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import listed_name
 from smart_mcp_proxy.telemetry import get_logger
@@ -35,6 +36,17 @@ __all__ = [
 ]
 
 _log = get_logger("catalog")
+
+
+# Made once: to put a statement together takes longer than to run it.
+_STORED = select(tools.c.name, tools.c.id, tools.c.hash).where(tools.c.server_name == bindparam("server"))
+_GIVEN = select(listed_names.c.name, listed_names.c.listed_name).where(
+    listed_names.c.server_name == bindparam("server")
+)
+_NEXT_GENERATION = (
+    update(meta).where(meta.c.key == GENERATION_KEY).values(value=meta.c.value + 1).returning(meta.c.value)
+)
+_NUMBER_VECTORS = update(tools).where(tools.c.faiss_vector_id.is_(None)).values(faiss_vector_id=tools.c.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,7 @@ def is_unstored(connection: Connection, server: str, wanted: Mapping[str, Prepar
 
 
 def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> _Plan:
-    rows = connection.execute(select(tools.c.name, tools.c.id, tools.c.hash).where(tools.c.server_name == server))
+    rows = connection.execute(_STORED, {"server": server})
     return _plan_from({name: (id_, hash_) for name, id_, hash_ in rows.all()}, wanted)
 
 
@@ -98,7 +110,7 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
                 for tool in some
             ]
             connection.execute(insert(tools), rows)
-        connection.execute(update(tools).where(tools.c.faiss_vector_id.is_(None)).values(faiss_vector_id=tools.c.id))
+        connection.execute(_NUMBER_VECTORS)
     return frozenset(tool.key.tool for tool in (*plan.added, *(tool for _, tool in plan.changed)))
 
 
@@ -114,14 +126,12 @@ def _columns(tool: PreparedTool, generation: int) -> dict[str, Any]:
 
 
 def _next_generation(connection: Connection) -> int:
-    bump = update(meta).where(meta.c.key == "generation").values(value=meta.c.value + 1).returning(meta.c.value)
-    return int(connection.execute(bump).scalar_one())
+    return int(connection.execute(_NEXT_GENERATION).scalar_one())
 
 
 def _names_for(connection: Connection, server: str, names: Sequence[str], limit: int) -> dict[str, str]:
     """Listed names of a server's tools: their old ones, new ones for the rest, kept for good."""
-    of_server = select(listed_names.c.name, listed_names.c.listed_name).where(listed_names.c.server_name == server)
-    given: dict[str, str] = dict(connection.execute(of_server).all())
+    given: dict[str, str] = dict(connection.execute(_GIVEN, {"server": server}).all())
     unnamed = [name for name in names if name not in given]
     if unnamed:
         taken = _Taken(connection, [listed_name(ToolKey(server, name), limit) for name in unnamed])
@@ -215,11 +225,7 @@ def note_syncs(connection: Connection, at_s: Mapping[str, float]) -> None:
         select(tools.c.server_name, func.count()).where(tools.c.server_name.in_(at_s)).group_by(tools.c.server_name)
     )
     counts: dict[str, int] = dict(connection.execute(counted).all())
-    row = upsert(connection, servers)
     connection.execute(
-        row.on_conflict_do_update(
-            index_elements=[servers.c.name],
-            set_={"last_sync_s": row.excluded.last_sync_s, "tool_count": row.excluded.tool_count},
-        ),
+        replace_columns(connection, servers, "last_sync_s", "tool_count"),
         [{"name": name, "last_sync_s": at, "tool_count": counts.get(name, 0)} for name, at in sorted(at_s.items())],
     )

@@ -1,6 +1,7 @@
 """Statements that differ between the stores' dialects, or that take so many values at most."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -10,7 +11,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
 
-__all__ = ["parts", "upsert"]
+__all__ = ["parts", "replace_columns", "upsert"]
 
 _ASKED_ROWS = 500
 """Keys in one statement; SQLite takes at least 999."""
@@ -22,7 +23,25 @@ def upsert(connection: Connection, table: Table) -> "Insert":
 
     Both dialects spell these alike, so the one's type stands for both.
     """
-    if connection.dialect.name == "sqlite":
+    return _insert(connection.dialect.name, table)
+
+
+def replace_columns(connection: Connection, table: Table, *columns: str) -> "Insert":
+    """Return an insert into `table` that puts these columns in the place of those of a row with the same key."""
+    return _replacing(connection.dialect.name, table, columns)
+
+
+@lru_cache
+def _replacing(dialect: str, table: Table, columns: tuple[str, ...]) -> "Insert":
+    """Makes a statement once: to put it together takes longer than to run it."""
+    row = _insert(dialect, table)
+    return row.on_conflict_do_update(
+        index_elements=list(table.primary_key.columns), set_={name: row.excluded[name] for name in columns}
+    )
+
+
+def _insert(dialect: str, table: Table) -> "Insert":
+    if dialect == "sqlite":
         return sqlite_insert(table)
     # Here and not above: gateways on SQLite need none of it.
     from sqlalchemy.dialects.postgresql import insert
