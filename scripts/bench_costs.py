@@ -1,7 +1,7 @@
 """Measures what the gateway's own process pays for a server, a session and a tool, and when a first search is answered.
 
-  servers   processor time for each stdio server that starts: a start with 1 and one with 21 of them, the difference by
-            20; on a new data directory (lists are stored and approved) and on the one that this has left
+  servers   processor time for each stdio server that starts: a start with 1 and one with 41 of them, the difference by
+            40; on a new data directory (lists are stored and approved) and on the one that this has left
   sessions  processor time and memory for each session of the handshake era that is opened and stays open, on a
             connection of its own: alone, and with tools/list and one search, and for the latter in the modern era,
             which has no sessions
@@ -76,7 +76,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=tuple(COSTS), default=tuple(COSTS), help="default: all four")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of servers, memory and, twice, search; default 5")
-    parser.add_argument("--servers", type=int, default=20, help="that start beside the first; default 20")
+    parser.add_argument("--servers", type=int, default=40, help="that start beside the first; default 40")
     parser.add_argument("--sessions", type=int, default=2_000, help="at most 49,900; default 2,000")
     parser.add_argument("--stored", type=int, default=1_000, help="tools that the first search covers; default 1,000")
     parser.add_argument("--definitions", type=Path, default=TOOLS, help="JSON lines of tools that are grown to so many")
