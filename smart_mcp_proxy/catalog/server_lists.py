@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
@@ -22,6 +22,10 @@ from smart_mcp_proxy.models import Review, ToolKey
 __all__ = ["ServerLists"]
 
 
+_MOST_ITEMS: Final = 1_000
+"""Of lists that share a transaction: other processes wait for its end."""
+
+
 @dataclass(slots=True)
 class _Waiting:
     """A list on its way into the file.
@@ -30,13 +34,15 @@ class _Waiting:
         server: Configured name, or a shelf.
         definitions: As the server sent them.
         review: The server's policy; None where only the user approves.
-        diff: What it has changed; None before it had its turn.
+        diff: What it has changed; None before it is stored.
+        had_turn: Whether it was tried to store it.
     """
 
     server: str
     definitions: Sequence[Mapping[str, Any]]
     review: Review | None
     diff: Diff | None = None
+    had_turn: bool = False
 
 
 class ServerLists(Membership):
@@ -99,7 +105,7 @@ class ServerLists(Membership):
         """
         waiting = _Waiting(server, definitions, review)
         self._waiting.append(waiting)
-        await self._database.run(self._sync_waiting)
+        await self._database.run(partial(self._sync_waiting, waiting))
         if waiting.diff is None:  # it failed together with others: by itself it tells whether it was the cause
             await self._database.run(partial(self._sync, {server: waiting}))
         assert waiting.diff is not None
@@ -107,15 +113,25 @@ class ServerLists(Membership):
 
     # From here on: in the database's thread.
 
-    def _sync_waiting(self) -> None:
-        """Stores all lists that wait, one of each server: a transaction costs more than what is written in it."""
+    def _sync_waiting(self, own: _Waiting) -> None:
+        """Stores a list and those behind it, one of each server: a transaction costs more than what is written in it.
+
+        Raises:
+            CatalogError: It cannot be stored; of several, each has to be tried by itself.
+        """
+        if own.had_turn:
+            return  # with others
         lists: dict[str, _Waiting] = {}
-        while self._waiting and self._waiting[0].server not in lists:
-            waiting = self._waiting.popleft()
-            lists[waiting.server] = waiting
+        items = 0
+        while self._waiting:
+            waiting = self._waiting[0]
+            items += len(waiting.definitions)
+            if lists and (waiting.server in lists or items > _MOST_ITEMS):
+                break
+            lists[waiting.server] = self._waiting.popleft()
+            waiting.had_turn = True
         try:
-            if lists:  # none, where they went along with others
-                self._sync(lists)
+            self._sync(lists)
         except CatalogError:
             if len(lists) == 1:
                 raise

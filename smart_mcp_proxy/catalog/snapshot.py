@@ -43,21 +43,20 @@ class Diff:
             servers: At least one.
             older: The snapshot from which this leads on.
         """
-        first, *others = servers
-        if not (others and self):
-            return {server: Diff((), (), (), self.generation) for server in others} | {first: self}
-
-        def place(record: ToolRecord) -> str:
-            return record.key.server if record.key.server in servers else first
-
+        first = next(iter(servers))
+        if not self or len(servers) == 1:
+            return {server: self if server == first else Diff((), (), (), self.generation) for server in servers}
+        parts: dict[str, tuple[list[ToolRecord], list[ToolRecord], list[int]]]
+        parts = {server: ([], [], []) for server in servers}
+        for record in self.added:
+            parts.get(record.key.server, parts[first])[0].append(record)
+        for record in self.changed:
+            parts.get(record.key.server, parts[first])[1].append(record)
+        for id_ in self.removed:
+            parts.get(older.by_id[id_].key.server, parts[first])[2].append(id_)
         return {
-            server: Diff(
-                tuple(record for record in self.added if place(record) == server),
-                tuple(record for record in self.changed if place(record) == server),
-                tuple(id_ for id_ in self.removed if place(older.by_id[id_]) == server),
-                self.generation,
-            )
-            for server in servers
+            server: Diff(tuple(added), tuple(changed), tuple(removed), self.generation)
+            for server, (added, changed, removed) in parts.items()
         }
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from sqlalchemy import Engine, event
 from store_places import StorePlace
 
 from smart_mcp_proxy.catalog import Catalog, Diff
+from smart_mcp_proxy.catalog.server_lists import _Waiting
 from smart_mcp_proxy.catalog.store.store import StorageError
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import Submission, ToolKey
@@ -116,6 +118,37 @@ async def test_a_list_that_fails_takes_no_other_with_it(store: StorePlace, tool:
         assert {key.server for key in catalog.snapshot.by_key} == set(SERVERS) - {"s7"}
         assert not catalog.is_known("s7")
         assert tools_of(await catalog.sync("s7", [tool("a")])) == [("s7", "a")]
+
+
+async def test_a_list_that_comes_while_others_are_stored_fails_for_its_own_caller(
+    store: StorePlace, tool: MakeTool
+) -> None:
+    """Whoever went along with others does not look at what came after them."""
+
+    def fails(submission: Submission) -> bool:
+        raise CatalogError("no decision")
+
+    async with store.opened() as catalog:
+        first, second = [_Waiting(server, [tool("a")], None) for server in ("first", "second")]
+        late = _Waiting("late", [tool("a")], fails)
+        catalog._waiting.extend([first, second])
+        await catalog._database.run(partial(catalog._sync_waiting, first))
+        catalog._waiting.append(late)
+        await catalog._database.run(partial(catalog._sync_waiting, second))
+        assert [tools_of(each.diff) for each in (first, second) if each.diff] == [[("first", "a")], [("second", "a")]]
+        with pytest.raises(CatalogError, match="no decision"):
+            await catalog._database.run(partial(catalog._sync_waiting, late))
+        assert (late.diff, list(catalog._waiting)) == (None, [])
+
+
+async def test_long_lists_have_transactions_of_their_own(store: StorePlace, tool: MakeTool, commits: list[str]) -> None:
+    """Other gateways wait for the end of each."""
+    async with store.opened() as catalog:
+        commits.clear()
+        definitions = [tool(f"t{number}") for number in range(400)]
+        diffs = await told_together(catalog, *(catalog.sync(server, definitions) for server in SERVERS[:5]))
+        assert [len(diff.added) for diff in diffs] == [400] * 5
+        assert len(commits) == 3
 
 
 async def test_where_nothing_can_be_stored_each_list_is_remembered(

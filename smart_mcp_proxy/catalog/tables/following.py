@@ -106,6 +106,8 @@ def follow(connection: Connection, snapshot: Snapshot, standing: Standing) -> Fo
     # An empty list is a first one, too, and moves no generation.
     if generation == snapshot.generation and checkpoint == standing.checkpoint:
         return None
+    if generation < snapshot.generation:  # what was written last is lost, and memory must not hide it
+        snapshot = Snapshot()
     beside = _read_beside(connection, snapshot.generation)
     decided = Standing(frozenset(beside.first), frozenset(beside.blocked), CLOSED_KEY in counters, checkpoint)
     if generation != snapshot.generation:

@@ -205,9 +205,12 @@ class ListSync:
                 found[kind.name] = await self._list_kind(upstream, kind, turn)
             except ProxyError as exc:
                 failures[kind.name] = exc
+            if self._known_items(kind.place(server)) >= LARGE_ITEMS:
+                await to_thread.run_sync(give_back)
 
-        # Side by side: what a server does not have is stored together.
-        await asyncio.gather(*map(bring, self._kinds))
+        async with asyncio.TaskGroup() as group:  # side by side: what a server does not have is stored together
+            for kind in self._kinds:
+                group.create_task(bring(kind))
         if self._catalog.snapshot is not before:
             await self._bring()
         if failures:
@@ -237,8 +240,6 @@ class ListSync:
                 await stack.enter_async_context(self._places.place(self._known_items(place)))
                 listing = await self._fetch(upstream, kind, place)
             diff = await self._store(place, listing.definitions)
-        if self._known_items(place) >= LARGE_ITEMS:
-            await to_thread.run_sync(give_back)
         log.log(
             INFO if listing.definitions or diff else DEBUG,
             "'%s': %d %s (%d new, %d changed, %d gone)",
