@@ -114,7 +114,9 @@ class ServerLists(Membership):
     # From here on: in the database's thread.
 
     def _sync_waiting(self, own: _Waiting) -> None:
-        """Stores a list and those behind it, one of each server: a transaction costs more than what is written in it.
+        """Stores a list, and those that wait behind it, in one transaction.
+
+        A transaction costs more than what is written in it. Only one list of each server goes along.
 
         Raises:
             CatalogError: It cannot be stored; of several, each has to be tried by itself.

@@ -27,7 +27,7 @@ def upsert(connection: Connection, table: Table) -> "Insert":
 
 
 def replace_columns(connection: Connection, table: Table, *columns: str) -> "Insert":
-    """Return an insert into `table` that puts these columns in the place of those of a row with the same key."""
+    """Return an insert that replaces these columns where the table has a row with the same key."""
     return _replacing(connection.dialect.name, table, columns)
 
 

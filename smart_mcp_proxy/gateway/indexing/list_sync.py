@@ -200,7 +200,7 @@ class ListSync:
         failures: dict[str, ProxyError] = {}
         turn = asyncio.Lock()
 
-        async def bring(kind: Kind) -> None:
+        async def list_one(kind: Kind) -> None:
             try:
                 found[kind.name] = await self._list_kind(upstream, kind, turn)
             except ProxyError as exc:
@@ -210,7 +210,7 @@ class ListSync:
 
         async with asyncio.TaskGroup() as group:  # side by side: what a server does not have is stored together
             for kind in self._kinds:
-                group.create_task(bring(kind))
+                group.create_task(list_one(kind))
         if self._catalog.snapshot is not before:
             await self._bring()
         if failures:
