@@ -13,12 +13,13 @@ RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm 
 COPY pyproject.toml README.md LICENSE /src/
 COPY smart_mcp_proxy /src/smart_mcp_proxy
 # dumb-init passes signals on and waits for the orphans of stdio servers, which nobody else would do for process 1.
-# What only serves to develop or debug the packages is left out: 14 MB of it are the symbols of uvloop.
+# What only serves to develop or debug the packages is left out: 33 MB of it are symbols. Libraries that wheels bring
+# along (*.libs) stay as they are: their files were put together anew, and strip may break such a file.
 RUN /opt/mcpproxy/bin/pip install --no-cache-dir --no-compile "/src[postgres,metrics,otel]" dumb-init \
     && rm -rf /opt/mcpproxy/lib/python3*/site-packages/pip /opt/mcpproxy/lib/python3*/site-packages/pip-* \
     && find /opt/mcpproxy/lib -type d -name tests -prune -exec rm -r {} + \
     && find /opt/mcpproxy/lib -type f -regex '.*\.\(pyi\|pyx\|pxd\|c\|h\|a\)' -delete \
-    && strip --strip-unneeded /opt/mcpproxy/lib/python3*/site-packages/uvloop/loop.*.so \
+    && find /opt/mcpproxy/lib -name '*.so' -not -path '*.libs/*' -exec strip --strip-unneeded {} + \
     && /opt/mcpproxy/bin/python -m compileall -q -j 0 \
         -x '/(pygments/(lexers|styles)|sqlalchemy/(testing|dialects/(mysql|oracle|mssql))|numpy/(f2py|testing))/' /opt/mcpproxy/lib
 

@@ -41,15 +41,18 @@ else
     give_up "no docker service here, and neither buildah nor podman"
 fi
 
-# The base when none is named: of the distribution's packages, so that no registry of images is asked.
+# The base when none is named: of the distribution's packages, so that no registry of images is asked. Like the public
+# slim images it has no manuals and no translations; it is about as large as they are.
 debian_base() {
-    local name=localhost/python-base:$suite archive
+    local name=localhost/python-base:$suite-slim archive
+    local left_out=(--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*'
+        --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright')
     if ! pod image exists "$name"; then
         command -v mmdebstrap >/dev/null || give_up "name a BASE, or install mmdebstrap to make one"
         archive=$(mktemp --suffix=.tar)
         printf 'image.sh: making %s of Debian packages\n' "$name" >&2
-        mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,python3-pip,ca-certificates "$suite" "$archive" \
-            >&2 || give_up "mmdebstrap could not make a base image"
+        mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates "${left_out[@]}" \
+            "$suite" "$archive" >&2 || give_up "mmdebstrap could not make a base image"
         pod import "$archive" "$name" >/dev/null || give_up "podman cannot keep an image here"
         rm -f "$archive"
     fi

@@ -1,8 +1,10 @@
 """The way to the first answer: which modules it takes, and that nothing goes through them again and again."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -84,6 +86,46 @@ def test_what_serves_agents_over_http_is_not_loaded_for_a_client_on_stdio() -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60, text=True)
     assert done.stdout == "set()\n"
+
+
+BUILT_MODELS = """
+import sys
+from smart_mcp_proxy import cli
+import smart_mcp_proxy.cli.commands.operate.serve as serve
+async def built(*_, **__):
+    import smart_mcp_proxy.cli.commands.operate.serving
+    import mcp_types._types as types, mcp_types._v2025_11_25 as handshake, mcp_types._v2026_07_28 as modern
+    models = [m for each in (types, handshake, modern) for m in vars(each).values() if hasattr(m, "model_fields")]
+    built = sum(model.__pydantic_complete__ for model in models)
+    tool = types.Tool.model_validate({"name": "x", "inputSchema": {"type": "object"}})
+    print(len(models), built, tool.model_dump(exclude_none=True), types.Tool.__pydantic_complete__)
+    return 0
+serve.serve_settings = built
+"""
+SERVED = "sys.argv = ['mcpproxy', 'serve']; cli.main()"
+EMBEDDED = "import asyncio; asyncio.run(built())"
+
+
+@pytest.mark.long  # two processes that load everything
+@pytest.mark.parametrize(("run", "least", "most"), [(SERVED, 0, 40), (EMBEDDED, 470, 500)])
+def test_models_of_messages_are_built_when_they_are_used_where_a_gateway_starts(
+    tmp_path: Path, run: str, least: int, most: int
+) -> None:
+    """In a program that embeds the gateway they are built at once, as pydantic does by itself."""
+    environ = {**os.environ, "MCPPROXY_DATA_DIR": str(tmp_path / "data"), "MCPPROXY_CONFIG_JSON": '{"mcpServers": {}}'}
+    done = subprocess.run(
+        [sys.executable, "-c", BUILT_MODELS + run],
+        input="",
+        capture_output=True,
+        check=True,
+        text=True,
+        cwd=tmp_path,
+        env=environ,
+    )
+    models, built, rest = done.stdout.split(" ", 2)
+    assert rest.strip() == "{'name': 'x', 'input_schema': {'type': 'object'}} True"
+    assert int(models) > 400
+    assert least <= int(built) <= most
 
 
 @pytest.mark.long  # a process that loads everything

@@ -41,6 +41,16 @@ print(json.dumps(found))
 """
 READY = "import urllib.request as u; print(u.urlopen('http://127.0.0.1:{}/readyz', timeout=2).status)"
 
+LIBRARIES = """
+import ctypes, pathlib
+found = sorted(pathlib.Path("/opt/mcpproxy/lib").rglob("*.so"))
+assert len(found) > 40, found
+for path in found:
+    ctypes.CDLL(str(path))
+print("all of them can be loaded")
+"""
+MOST_BYTES = {"slim": 330_000_000, "full": 520_000_000}
+
 GREETING = """
 import json, pathlib, urllib.request as u
 asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
@@ -205,3 +215,11 @@ def test_the_image_says_what_it_is_and_holds_no_secret(target: str) -> None:
     for word in ("TOKEN", "SECRET", "PASSWORD"):
         assert word not in " ".join(config["Env"])
         assert word not in history
+    if not os.environ.get("BASE"):  # one that somebody named may be as large as they like
+        assert image["Size"] <= MOST_BYTES[target]
+
+
+def test_every_library_can_be_loaded_without_its_symbols() -> None:
+    """Those that are used first in a rare case, too."""
+    done = image_script("run", "--rm", "--entrypoint", "python3", "mcpproxy:slim", "-c", LIBRARIES)
+    assert done.splitlines()[-1] == "all of them can be loaded"

@@ -79,6 +79,7 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         from smart_mcp_proxy.cli.commands.operate.serving_check import check as check_servers
 
         return run(check_servers(open_settings(**flags), passthrough=passthrough, as_json=json))
+    _defer_models()
     log_level = "WARNING" if sys.stderr.isatty() else None
     settings = open_settings(is_serving=True, log_level=log_level, **flags)
     if json and settings.transport == "stdio":
@@ -95,6 +96,16 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         raise UsageError("--workers goes with --http alone.")
     greet_anew(settings, is_whole=passthrough is None and profile is None)
     return run(serve_settings(settings, passthrough=passthrough, profile=profile, as_json=json))
+
+
+def _defer_models() -> None:
+    """Has models of messages built when one is first used.
+
+    The SDK has 500 of them, for two eras; to build all takes a tenth of a start, and a session needs few.
+    """
+    from pydantic import BaseModel
+
+    BaseModel.model_config["defer_build"] = True
 
 
 async def serve_on_port(
