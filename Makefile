@@ -46,7 +46,7 @@ test: $(INSTALLED) ## Run the tests that need nothing but this folder; WORKERS=0
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak and not clients and not image and not long"
 
 test-long: $(INSTALLED) ## Run the tests that kill, break, measure or need PostgreSQL (many minutes; fewer with LONG_WORKERS=3)
-	$(BIN)/python -m pytest -n $(LONG_WORKERS) -m "long and not soak and not clients and not image"
+	$(BIN)/python -m pytest -n $(LONG_WORKERS) --dist worksteal -m "long and not soak and not clients and not image"
 
 test-clients: $(INSTALLED) ## Run the tests with real clients; those that need node are skipped without it
 	$(BIN)/python -m pytest -m clients

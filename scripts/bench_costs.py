@@ -67,9 +67,10 @@ class Cost:
     def cells(self) -> list[str]:
         """The line."""
         limit = "" if self.limit is None else f"{self.limit:g}"
-        verdict = "" if self.limit is None else "kept" if median(self.amounts) <= self.limit else "missed"
+        amount = round(median(self.amounts), 2)  # as it is shown
+        verdict = "" if self.limit is None else "kept" if amount <= self.limit else "missed"
         extent = f"{min(self.amounts):.2f} .. {max(self.amounts):.2f}" if len(self.amounts) > 1 else ""
-        return [self.what, f"{median(self.amounts):.2f}", self.unit, limit, verdict, extent]
+        return [self.what, f"{amount:.2f}", self.unit, limit, verdict, extent]
 
 
 def parsed() -> argparse.Namespace:

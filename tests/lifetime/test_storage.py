@@ -208,10 +208,12 @@ async def test_a_disk_that_fails_at_any_step_is_served_from_memory(
     tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture, code: int
 ) -> None:
     """At step 1, 2, 3 ... until a run has no failure: nothing is half stored, and all of it once the disk is back."""
+    async with opened(tmp_path / "before") as catalog:
+        await catalog.sync("s", [tool("a"), tool("old")])
     for step in range(0, 200, 1 if code == sqlite3.SQLITE_FULL else 5):
         data_dir = tmp_path / str(step)
+        shutil.copytree(tmp_path / "before", data_dir)
         async with opened(data_dir) as catalog:
-            await catalog.sync("s", [tool("a"), tool("old")])
             caplog.clear()
             disk.steps = 0
             with disk.broken(step, code):
