@@ -9,7 +9,7 @@ import pytest
 from postgres_server import PostgresServer
 from replicas import KEY
 from test_workers import NAMES, Session, connections_of_both, message, served, sessions_of_both
-from worlds import until, until_so
+from worlds import is_replaced, until, until_so
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -60,7 +60,7 @@ async def test_workers_share_a_database(postgres: PostgresServer, tmp_path: Path
         victim = next(pid for pid in gateway.workers() if b'"number": 0' in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(victim, signal.SIGKILL)
         assert await kept.echo("beta", "still") == "said still"
-        await until(lambda: len(gateway.workers()) == 2 and victim not in gateway.workers())
+        await until(lambda: is_replaced(victim, gateway.workers()))
         assert (await lost.post(message("tools/list", {}))).status_code == 404
         anew, _ = await sessions_of_both(gateway.url)
         for session in (anew, kept):

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import httpx2
 import pytest
+from plain_http import plain_client
 from test_workers import HELLO, NAMES, Served, Session, length_of, message, served, sessions_of_both, wire
-from worlds import DEADLINE_S, until
+from worlds import DEADLINE_S, is_replaced, until
 
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.web.server.protocol import LEFT_S
@@ -162,7 +163,7 @@ async def test_a_relayed_request_ends_with_the_worker_that_had_it(tmp_path: Path
         os.kill(victim, signal.SIGKILL)
         async with asyncio.timeout(DEADLINE_S):
             assert await line.reader.read() == b""
-        await until(lambda: len(gateway.workers()) == 2 and victim not in gateway.workers())
+        await until(lambda: is_replaced(victim, gateway.workers()))
         answer = await other.post(message("tools/list", {}))
         assert answer.status_code == 404
         assert await home.echo("alpha", "still") == "said still"
@@ -174,7 +175,7 @@ async def test_an_idle_way_to_a_worker_that_was_replaced_is_made_anew(tmp_path: 
         await line.ask(other, message("ping", {}, 40))
         victim = victim_of(gateway, other)
         os.kill(victim, signal.SIGKILL)
-        while len(gateway.workers()) < 2 or victim in gateway.workers():  # a line that is idle for 5 s is closed
+        while not is_replaced(victim, gateway.workers()):  # a line that is idle for 5 s is closed
             assert (await line.ask(home, message("ping", {}, 42)))["id"] == 42
             await asyncio.sleep(0.1)
         assert "error" in await line.ask(other, message("tools/list", {}, 41))
@@ -189,13 +190,45 @@ async def test_a_request_that_is_read_together_with_the_end_of_its_way_is_relaye
         os.kill(busy, signal.SIGSTOP)
         try:
             os.kill(victim, signal.SIGKILL)
-            await until(lambda: len(gateway.workers()) == 2 and victim not in gateway.workers())
+            await until(lambda: is_replaced(victim, gateway.workers()))
             line.writer.write(wire(other, message("tools/list", {}, 44)))
             await line.writer.drain()
         finally:
             os.kill(busy, signal.SIGCONT)
         assert "error" in await line.answer()
         assert (await line.ask(home, message("ping", {}, 45)))["id"] == 45
+
+
+async def test_a_request_that_is_read_before_the_end_of_its_way_is_relayed_anew(tmp_path: Path) -> None:
+    """The same, in the other order: the way was closed when it seemed open."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+        await line.ask(other, message("ping", {}, 46))
+        busy, victim = victim_of(gateway, home), victim_of(gateway, other)
+        os.kill(busy, signal.SIGSTOP)
+        try:
+            line.writer.write(wire(other, message("tools/list", {}, 47)))
+            await line.writer.drain()
+            os.kill(victim, signal.SIGKILL)
+            await until(lambda: is_replaced(victim, gateway.workers()))
+        finally:
+            os.kill(busy, signal.SIGCONT)
+        assert "error" in await line.answer()
+        assert (await line.ask(home, message("ping", {}, 48)))["id"] == 48
+
+
+async def test_a_request_that_a_worker_never_read_is_relayed_anew(tmp_path: Path) -> None:
+    """It was sent while that one hung, and the one in its place can answer it."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other), plain_client() as client:
+        await line.ask(other, message("ping", {}, 49))
+        await home.post(message("ping", {}), client)  # its connection is now where the line is
+        victim = victim_of(gateway, other)
+        os.kill(victim, signal.SIGSTOP)
+        line.writer.write(wire(other, message("tools/list", {}, 50)))
+        await line.writer.drain()
+        await home.post(message("ping", {}), client)  # the line came first: its request is on the way
+        os.kill(victim, signal.SIGKILL)
+        assert "error" in await line.answer()
+        assert (await line.ask(home, message("ping", {}, 52)))["id"] == 52
 
 
 async def test_a_client_that_leaves_takes_its_way_along(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from plain_http import plain_client
 from sign_in_fakes import guarded, redirect_of
-from worlds import DEADLINE_S, SmallServer, end, is_alive, started, until, until_so
+from worlds import DEADLINE_S, SmallServer, end, is_alive, is_replaced, started, until, until_so
 
 from smart_mcp_proxy.io.worker import Worker
 
@@ -200,7 +200,7 @@ async def test_a_worker_that_is_killed_is_replaced(tmp_path: Path) -> None:
         victim = next(pid for pid in before if b'"number": 0' in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(victim, signal.SIGKILL)
         assert await kept.echo("beta", "still") == "said still"
-        await until(lambda: len(gateway.workers()) == 2 and victim not in gateway.workers())
+        await until(lambda: is_replaced(victim, gateway.workers()))
         answer = await lost.post(message("tools/list", {}))
         assert answer.status_code == 404
         async with asyncio.timeout(DEADLINE_S):

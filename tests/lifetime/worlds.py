@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,16 @@ async def until_so(is_true: Callable[[], Awaitable[bool]], timeout_s: float = DE
     async with asyncio.timeout(timeout_s):
         while not await is_true():
             await asyncio.sleep(0.05)
+
+
+def is_replaced(victim: int, workers: Collection[int]) -> bool:
+    """Whether another process is in the place of a worker that was killed.
+
+    Args:
+        victim: Of two workers.
+        workers: Those there are, all seen in one look: it may die between two.
+    """
+    return len(workers) == 2 and victim not in workers
 
 
 def is_alive(pid: int) -> bool:

@@ -14,6 +14,8 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 __all__ = ["RELAY", "Relay", "Relays"]
 
 RELAY: Final = b"p"
+_UNREAD: Final = (BrokenPipeError, ConnectionResetError)
+"""How a way ends whose other side was closed before a request was sent, or with some of it unread."""
 
 log = get_logger("http")
 
@@ -24,6 +26,7 @@ class Relay(asyncio.Protocol):
     Args:
         client: Takes the answers.
         on_answer: Told after each answer whether the client's connection may be kept.
+        on_unread: Takes a request that the other worker cannot have read whole; its way is closed.
 
     Attributes:
         is_busy: Whether an answer is on its way.
@@ -31,13 +34,18 @@ class Relay(asyncio.Protocol):
         is_open: Whether the other worker can be reached by it.
     """
 
-    def __init__(self, client: asyncio.Transport, on_answer: Callable[[bool], None]) -> None:
+    def __init__(
+        self, client: asyncio.Transport, on_answer: Callable[[bool], None], on_unread: Callable[[bytes], None]
+    ) -> None:
         self._client = client
         self._on_answer = on_answer
+        self._on_unread = on_unread
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._unsent = b""
-        """The first request, until the way is there."""
+        self._request = b""
+        """The one that waits for the first of its answer, or for the way to be there."""
+        self._has_served = False
+        """Whether an answer has come by it before."""
         self._is_answered = False
         self._is_kept = True
         self.is_busy = False
@@ -59,9 +67,8 @@ class Relay(asyncio.Protocol):
     def send(self, request: bytes) -> None:
         """Send a whole request; the answer to the one before has come."""
         self.is_busy, self.has_begun = True, False
-        if self._transport is None:
-            self._unsent = request
-        else:
+        self._request = request
+        if self._transport is not None:
             self._transport.write(request)
 
     def pause(self) -> None:
@@ -86,10 +93,9 @@ class Relay(asyncio.Protocol):
         """The way is there."""
         self._transport = cast(asyncio.Transport, transport)
         if self.is_open:
-            self._transport.write(self._unsent)
+            self._transport.write(self._request)
         else:
             self._transport.abort()
-        self._unsent = b""
 
     def data_received(self, data: bytes) -> None:
         """A part of an answer has come."""
@@ -97,6 +103,7 @@ class Relay(asyncio.Protocol):
             self.close()
             return
         self.has_begun = True
+        self._request = b""
         self._client.write(data)
         try:
             self._parser.feed_data(data)
@@ -106,6 +113,7 @@ class Relay(asyncio.Protocol):
             return
         if self._is_answered:
             self._is_answered = self.is_busy = False
+            self._has_served = True
             self.resume()  # the client may have been slow to take this one, and nobody would do so later
             self._on_answer(self._is_kept)
 
@@ -117,10 +125,18 @@ class Relay(asyncio.Protocol):
         self.is_open = False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The way is closed."""
+        """The way is closed.
+
+        A request that nobody read goes another way, once: a new way that ends so has a reason that may last.
+        """
         self.is_open = False
         self._parser = None  # it refers to this
-        if self.is_busy:
+        request, self._request = self._request, b""
+        if not self.is_busy:
+            return
+        if request and self._has_served and isinstance(exc, _UNREAD) and not self._client.is_closing():
+            self._on_unread(request)
+        else:
             self._client.close()
 
     # --- called by the parser
@@ -144,12 +160,18 @@ class Relays:
         self._none = asyncio.Event()
         self._none.set()
 
-    def open(self, keeper: int, client: asyncio.Transport, on_answer: Callable[[bool], None]) -> Relay:
+    def open(
+        self,
+        keeper: int,
+        client: asyncio.Transport,
+        on_answer: Callable[[bool], None],
+        on_unread: Callable[[bytes], None],
+    ) -> Relay:
         """One that may be used at once.
 
         Args:
             keeper: Number of the other worker.
-            client: See `Relay`, as `on_answer`.
+            client: See `Relay`, as `on_answer` and `on_unread`.
 
         Raises:
             OSError: There are no descriptors left, or those that servers need.
@@ -164,7 +186,7 @@ class Relays:
             except OSError:
                 own.close()
                 raise
-        relay = Relay(client, on_answer)
+        relay = Relay(client, on_answer, on_unread)
         spawn(relay.connect(own), "relay of requests")
         return relay
 

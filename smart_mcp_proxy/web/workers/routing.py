@@ -188,7 +188,8 @@ class RoutedProtocol(WireProtocol):
         relay = self._relays.get(keeper)
         if relay is None or not relay.is_open:
             try:
-                relay = self._all_relays.open(keeper, self._unjoined, self._go_on_after)
+                anew = partial(self._relay_anew, keeper)
+                relay = self._all_relays.open(keeper, self._unjoined, self._go_on_after, anew)
             except OSError:  # too few descriptors are left: handing this one over keeps none
                 return False
             self._relays[keeper] = relay
@@ -197,6 +198,11 @@ class RoutedProtocol(WireProtocol):
         self._all_relays.begin(self)
         relay.send(request)
         return True
+
+    def _relay_anew(self, keeper: int, request: bytes) -> None:
+        """Sends a request once more that a worker had not read when it ended: the one in its place may answer it."""
+        if self._is_ending or not self._relay_to(keeper, request):
+            self.transport.close()
 
     def _go_on_after(self, is_kept: bool) -> None:
         """Waits for the next request, after an answer that was relayed."""
