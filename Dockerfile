@@ -13,8 +13,8 @@ RUN apt-get update && apt-get install -y --no-install-recommends binutils && rm 
 COPY pyproject.toml README.md LICENSE /src/
 COPY smart_mcp_proxy /src/smart_mcp_proxy
 # dumb-init passes signals on and waits for the orphans of stdio servers, which nobody else would do for process 1.
-# What only serves to develop or debug the packages is left out: 33 MB of it are symbols. Libraries that wheels bring
-# along (*.libs) stay as they are: their files were put together anew, and strip may break such a file.
+# What only serves to develop or debug the packages is left out: 33 MB of it are symbols. Libraries that wheels bundle
+# (*.libs) stay as they are: the wheels' tools have patched them, and strip may break a patched file.
 RUN /opt/mcpproxy/bin/pip install --no-cache-dir --no-compile "/src[postgres,metrics,otel]" dumb-init \
     && rm -rf /opt/mcpproxy/lib/python3*/site-packages/pip /opt/mcpproxy/lib/python3*/site-packages/pip-* \
     && find /opt/mcpproxy/lib -type d -name tests -prune -exec rm -r {} + \

@@ -200,7 +200,7 @@ class RoutedProtocol(WireProtocol):
         return True
 
     def _relay_anew(self, keeper: int, request: bytes) -> None:
-        """Sends a request once more that a worker had not read when it ended: the one in its place may answer it."""
+        """Sends a request again that a worker had not read when it ended: its replacement may answer."""
         if self._is_ending or not self._relay_to(keeper, request):
             self.transport.close()
 
