@@ -77,6 +77,7 @@ class Collector:
         self._young_used_s = self._full_used_s = cpu_s()
         self._begun_s = 0.0
         self._owed_s = 0.0
+        self._is_young_done = False
         self._whole_s, self._least_bytes = clock(), 0
 
     def __repr__(self) -> str:
@@ -89,6 +90,7 @@ class Collector:
         if phase == "start":
             self._begun_s = self._thread_s()
             return
+        self._is_young_done = True
         self._owed_s += self._thread_s() - self._begun_s
         if self._owed_s > OWED_S:
             self._freeze()
@@ -96,9 +98,12 @@ class Collector:
     def look(self) -> None:
         """Collects what is due."""
         now_s, used_s = self._clock(), self._cpu_s()
-        if used_s - self._young_used_s >= WORKED_S:
+        if self._is_young_done:  # the interpreter has counted enough objects by itself
+            self._young_used_s = used_s
+        elif used_s - self._young_used_s >= WORKED_S:
             self._young_used_s = used_s
             gc.collect(_MIDDLE)
+        self._is_young_done = False
         if (passed_s := now_s - self._seen_s) >= IDLE_S:
             is_idle = used_s - self._seen_used_s < IDLE_SHARE * passed_s
             self._seen_s, self._seen_used_s = now_s, used_s

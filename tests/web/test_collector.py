@@ -76,6 +76,15 @@ def test_the_young_are_collected_while_there_is_work(machine: Machine) -> None:
     assert machine.look(after_s=0.1, worked_s=WORKED_S / 2) == ["collect 1"]
 
 
+def test_the_young_are_not_collected_again_where_the_interpreter_has_just_done_so(machine: Machine) -> None:
+    """Once: what it counts may stand still from then on."""
+    machine.collect(MIDDLE)
+    assert machine.look(after_s=0.1, worked_s=2 * WORKED_S) == []
+    assert machine.look(after_s=0.1, worked_s=2 * WORKED_S) == ["collect 1"]
+    machine.collect(YOUNG)
+    assert machine.look(after_s=0.1, worked_s=2 * WORKED_S) == ["collect 1"], "the youngest alone are not enough"
+
+
 def test_an_idle_process_collects_fully_once_and_freezes_what_is_left(machine: Machine) -> None:
     """And gives back what was freed; not again until it has worked."""
     assert machine.look() == [], "it has done nothing yet"
