@@ -46,7 +46,15 @@ class Served(NamedTuple):
     def workers(self) -> list[int]:
         """Process ids of the workers."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        return [pid for pid in map(int, children) if b"worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        return [pid for pid in map(int, children) if b"worker" in _command(pid)]
+
+
+def _command(pid: int) -> bytes:
+    """Of a process; empty once it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 class Session:

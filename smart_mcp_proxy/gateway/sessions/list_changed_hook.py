@@ -114,19 +114,20 @@ class ListChangedHook:
     async def _run(self) -> _Failure | None:
         """Starts the command and sees it end; how it failed, if it did."""
         await self._watchdog.start()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                stdin=DEVNULL,
-                stdout=DEVNULL,
-                stderr=DEVNULL,
-                env=self._environment,
-                start_new_session=True,
-            )
-        except OSError as exc:
-            return _Failure("start", f"cannot be started: {exc.strerror}")
-        self._group = process.pid
-        self._watchdog.watch(process.pid)
+        async with self._watchdog.announced() as mark:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *self._argv,
+                    stdin=DEVNULL,
+                    stdout=DEVNULL,
+                    stderr=DEVNULL,
+                    env=self._environment | mark,
+                    start_new_session=True,
+                )
+            except OSError as exc:
+                return _Failure("start", f"cannot be started: {exc.strerror}")
+            self._group = process.pid
+            self._watchdog.watch(process.pid)
         limit = spawn(self._kill_late(process.pid), "list-changed limit")
         try:
             if not self._is_closed:  # while it was started

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -334,6 +335,34 @@ async def test_a_failure_after_a_success_is_news_again(
     assert "cannot be started" in caplog.messages[-1]
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes cannot be found by their environment")
+async def test_a_gateway_that_is_killed_while_it_starts_a_run_leaves_none(
+    tmp_path: Path, letters: Letters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command is there, the gateway has not heard so, and its watchdog is the one that is left."""
+    start, is_released = asyncio.create_subprocess_exec, asyncio.Event()
+    begun: list[asyncio.subprocess.Process] = []
+
+    async def start_unheard(*argv: str, **options: Any) -> asyncio.subprocess.Process:
+        process = await start(*argv, **options)
+        if argv[0] == str(tmp_path / "notify me"):
+            begun.append(process)
+            await is_released.wait()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start_unheard)
+    async with Watchdog() as watchdog:
+        hooks = Hooks(Hours(), tmp_path, watchdog)
+        hooks.script('echo begun > "$L"\nsleep 600').fire()
+        assert await letters.next() == ["begun"]
+    try:
+        with anyio.fail_after(20):
+            assert await begun[0].wait() == -signal.SIGKILL
+    finally:
+        is_released.set()
+        await hooks.opened[0].close()
+
+
 async def test_the_environment_is_what_servers_inherit(
     hooks: Hooks, letters: Letters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -345,7 +374,8 @@ async def test_the_environment_is_what_servers_inherit(
     lines = letters.arrived()
     seen = dict(line.partition("=")[::2] for line in lines)
     assert {name: seen[name] for name in ENVIRON} == ENVIRON
-    assert seen.keys() - ENVIRON.keys() <= {"PWD", "SHLVL", "OLDPWD", "_"}  # of the shell itself
+    mark = {"SMART_MCP_PROXY_START"}  # every server carries one, too
+    assert seen.keys() - ENVIRON.keys() - mark <= {"PWD", "SHLVL", "OLDPWD", "_"}  # of the shell itself
     assert "canary" not in "".join(lines)
 
 
