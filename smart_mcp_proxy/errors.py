@@ -16,6 +16,7 @@ ProxyError                        code             HTTP  JSON-RPC  whose fault
 │   ├─ UpstreamBusyError          rate_limited     429   -32603    upstream
 │   └─ UpstreamTimeoutError       upstream_timeout 504   -32603    upstream
 ├─ CatalogError                   catalog_failed   500   -32603    us
+│   └─ UnverifiedError            catalog_failed   503   -32603    us
 └─ SearchError                    search_failed    500   -32603    us
     └─ EmbeddingError             embedding_failed 502   -32603    the embedding backend
 """
@@ -41,6 +42,7 @@ __all__ = [
     "ServerNotFoundError",
     "ShuttingDownError",
     "ToolNotFoundError",
+    "UnverifiedError",
     "UpstreamAuthError",
     "UpstreamBusyError",
     "UpstreamError",
@@ -250,6 +252,12 @@ class CatalogError(ProxyError):
     """The catalog cannot be read or written."""
 
     code = "catalog_failed"
+
+
+class UnverifiedError(CatalogError):
+    """Whether a token is good cannot be looked up, which says nothing against it."""
+
+    http_status = 503
 
 
 class SearchError(ProxyError):

@@ -4,10 +4,12 @@ import asyncio
 import json
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx2
@@ -22,7 +24,7 @@ from sign_in_fakes import Guarded, Person, guarded, redirect_of
 from worlds import until_so
 
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream import SignIns
+from smart_mcp_proxy.upstream import SignIn, SignIns
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -35,10 +37,10 @@ LOGIN = "/api/v1/servers/web/login"
 
 @asynccontextmanager
 async def pair(
-    tmp_path: Path, postgres: PostgresServer, servers: dict[str, Any], **settings: str
+    tmp_path: Path, postgres: PostgresServer, servers: dict[str, Any], database: str | None = None, **settings: str
 ) -> AsyncIterator[tuple[Replica, Replica]]:
-    """Two gateways in front of these servers and the small one."""
-    story = Story(tmp_path, postgres.url(postgres.new_database()), servers=servers, settings=settings)
+    """Two gateways in front of these servers and the small one, on a database of their own if none is named."""
+    story = Story(tmp_path, postgres.url(database or postgres.new_database()), servers=servers, settings=settings)
     async with replica("one", story) as one, replica("two", story) as two:
         yield one, two
 
@@ -189,8 +191,11 @@ class Turns:
         writer.close()
 
 
-async def test_a_person_signs_in_through_both_and_is_known_at_both(postgres: PostgresServer, tmp_path: Path) -> None:
-    """Registration, consent, the way back and the token come in at either; so do calls, a renewal, and its end."""
+@asynccontextmanager
+async def front_doors(
+    postgres: PostgresServer, tmp_path: Path
+) -> AsyncIterator[tuple[tuple[Replica, Replica], SignIns, ServerConfig, str]]:
+    """Two gateways at which people sign in, behind a balancer; how they do, and the gateways' database."""
     keyring.set_keyring(NoKeyring())
     provider, listener = OpenIdProvider(), socket.create_server(("127.0.0.1", 0))
     turns = Turns(listener)
@@ -202,27 +207,72 @@ async def test_a_person_signs_in_through_both_and_is_known_at_both(postgres: Pos
             "OIDC_USERS": "ann@example.com=destructive",
             "PUBLIC_URL": turns.base,
         }
-        async with pair(tmp_path, postgres, {}, **settings) as replicas:
+        database = postgres.new_database()
+        async with pair(tmp_path, postgres, {}, database, **settings) as replicas:
             turns.ports = [int(each.base.rpartition(":")[2]) for each in replicas]
             async with await asyncio.start_server(turns.take, sock=listener):
-                sign_ins = SignIns(tmp_path / "agent")
                 config = ServerConfig("gateway", "http", url=f"{turns.base}/mcp", oauth={})
-                async with Person(consent).browser() as browser:
-                    held = await sign_ins.sign_in(config, browser)
+                yield replicas, SignIns(tmp_path / "agent"), config, database
                 assert min(turns.given) > 0, turns.given
-                for each in replicas:
-                    assert await said(each, held.access_token) == "said hello"
-                renewed = await sign_ins._flow(config).renew(held)
-                await sign_ins.store.write(config.name, config.url, renewed)
-                for each in replicas:
-                    assert await said(each, renewed.access_token) == "said hello"
-                assert (await sign_ins.sign_out(config)).is_revoked
 
-                async def is_over(each: Replica) -> bool:
-                    return await said(each, renewed.access_token) == "401"
 
-                for each in replicas:
-                    await until_so(partial(is_over, each), NOTICED_S)
+async def signed_in(sign_ins: SignIns, config: ServerConfig) -> SignIn:
+    """What a person holds who has just signed in."""
+    async with Person(consent).browser() as browser:
+        return await sign_ins.sign_in(config, browser)
+
+
+async def test_a_person_signs_in_through_both_and_is_known_at_both(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Registration, consent, the way back and the token come in at either; so do calls, a renewal, and its end."""
+    async with front_doors(postgres, tmp_path) as (replicas, sign_ins, config, _):
+        held = await signed_in(sign_ins, config)
+        for each in replicas:
+            assert await said(each, held.access_token) == "said hello"
+        renewed = await sign_ins._flow(config).renew(held)
+        await sign_ins.store.write(config.name, config.url, renewed)
+        for each in replicas:
+            assert await said(each, renewed.access_token) == "said hello"
+        assert (await sign_ins.sign_out(config)).is_revoked
+
+        async def is_over(each: Replica) -> bool:
+            return await said(each, renewed.access_token) == "401"
+
+        for each in replicas:
+            await until_so(partial(is_over, each), NOTICED_S)
+
+
+@pytest.mark.soak
+async def test_people_who_are_known_stay_so_while_the_database_is_gone(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Longer than a token is trusted: who calls all the time, who does not, and who is not known yet."""
+    async with front_doors(postgres, tmp_path) as ((one, two), sign_ins, config, database):
+        known, held = [await signed_in(sign_ins, config) for _ in range(2)]
+        unknown = await sign_ins._flow(config).renew(held)  # no gateway has seen it
+        for each in (one, two):
+            assert await said(each, known.access_token) == "said hello"
+        postgres.refuse(database)
+        try:
+            await until_so(one.is_lost)
+            for _ in range(80):
+                assert await said(one, known.access_token) == "said hello"
+                await asyncio.sleep(1)
+            assert await said(two, known.access_token) == "said hello"
+            assert [await said(each, unknown.access_token) for each in (one, two)] == ["503", "503"]
+        finally:
+            postgres.accept(database)
+        for each in (one, two):
+            await until_so(each.is_back)
+            assert await said(each, unknown.access_token) == "said hello"
+        took_s = []
+        with postgres.frozen():
+            for _ in range(80):
+                begun_s = time.monotonic()
+                assert await said(one, known.access_token) == "said hello"
+                took_s.append(time.monotonic() - begun_s)
+                await asyncio.sleep(1)
+        print(f"while it stood still a call took {median(took_s) * 1e3:.1f} ms, {max(took_s) * 1e3:.1f} at most")
+        assert max(took_s) < 1, "a look at the database took it up"
 
 
 async def said(each: Replica, token: str) -> str:

@@ -151,6 +151,17 @@ class SignInProxy(OIDCProxy):
                 await self._give_back(self._claims(redeemed["access_token"]))
         return found
 
+    async def load_access_token(self, token: str) -> AccessToken | None:
+        """What is known of a good token; None for any other.
+
+        Raises:
+            Exception: The store cannot be read, as the store says so: FastMCP takes such a token for a bad one.
+        """
+        found: AccessToken | None = await super().load_access_token(token)  # type: ignore[assignment]
+        if found is None and (jti := self._claims(token).get("jti")):
+            await self._jti_mapping_store.get(key=str(jti))
+        return found
+
     def get_token_verifier(
         self,
         *,

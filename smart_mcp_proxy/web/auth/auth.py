@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from smart_mcp_proxy.errors import UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.http.http import owned_by
 from smart_mcp_proxy.fastmcp_compat.paths import acting_for
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
@@ -17,6 +18,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
 from smart_mcp_proxy.web.auth.token_files import kept_token
 from smart_mcp_proxy.web.common.hosts import is_loopback
+from smart_mcp_proxy.web.common.refusals import refusal
 
 __all__ = ["Admission", "Keys", "OwnToken", "own_token"]
 
@@ -64,12 +66,16 @@ class Keys:
         digest = hashlib.sha256(token).digest()
         who = self._agents.principal_of(digest)
         if who is None and self._signed is not None:
-            return self._signed.principal_of(digest)
+            return self._signed.principal_of(digest, token)
         # Where people sign in nobody needs a gateway's token, whatever the others on the database have.
         return TOKEN if who is None and digest in self._of_gateways.digests("agents") else who
 
     async def check(self, scope: Scope) -> Principal | None:
-        """Whose request this is; None if it is to be refused."""
+        """Whose request this is; None if it is to be refused.
+
+        Raises:
+            UnverifiedError: Nobody can say at the moment.
+        """
         sent = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(sent) > 1:
             return None
@@ -103,7 +109,11 @@ class Admission:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        who = await self._keys.check(scope)
+        try:
+            who = await self._keys.check(scope)
+        except UnverifiedError as error:
+            await refusal(error)(scope, receive, send)
+            return
         if who is None:
             await Response(status_code=401)(scope, receive, send)
             return

@@ -8,10 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from fastmcp.server.auth import AccessToken, AuthProvider
 
-from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.errors import CatalogError, ConfigError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
 from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import spawn
 
 __all__ = ["MISTAKEN", "SCOPES", "ReachOf", "SignedTokens", "names_in", "resource_url", "signed_tokens"]
 
@@ -19,6 +20,10 @@ SCOPES: Final[dict[str, CallVariant]] = {"mcp:destructive": "destructive", "mcp:
 """What a token's scope allows; each includes those after it."""
 KNOWN_S: Final = 60.0
 """For so long a token is not verified again: a key that its provider withdraws is good for no longer than this."""
+RENEW_S: Final = 30.0
+"""After so long it is verified anew beside the call that it came with, so that those in use make no call wait."""
+AGAIN_S: Final = 5.0
+"""Where the store did not answer: for so long nobody asks it again."""
 KNOWN_TOKENS: Final = 1_024
 PARTS: Final = 3
 """Of a compact JWS: head, claims, signature."""
@@ -37,10 +42,10 @@ class _Known(NamedTuple):
 
 
 class SignedTokens:
-    """Verifies signed tokens and keeps for a minute what it found.
+    """Verifies signed tokens and keeps for a minute what it found; while the store is lost, to a token's own end.
 
     Args:
-        verifier: Checks signature, issuer and audience.
+        verifier: Checks signature, issuer and audience. A `CatalogError` of its means that it could not.
         reach_of: Says how far its holder reaches.
         clock: Monotonic seconds.
         wall: Seconds since the epoch: what tokens say about their own time is in them.
@@ -59,29 +64,74 @@ class SignedTokens:
         self._wall = wall
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._forgotten = 0
+        self._renewed: set[bytes] = set()
+        """Digests of tokens that are being verified anew."""
 
-    def principal_of(self, digest: bytes) -> Principal | None:
-        """Whose token has this SHA-256; None if it was not verified within the last minute. A look-up."""
+    def principal_of(self, digest: bytes, token: bytes | None = None) -> Principal | None:
+        """Whose token has this SHA-256; None if it was not verified within the last minute. A look-up.
+
+        Args:
+            digest: Of the token.
+            token: Itself; where it is given, and is due, it is verified anew meanwhile.
+        """
         known = self._known.get(digest)
-        if known is None or self._clock() - known.verified_s > KNOWN_S or self._wall() >= known.expires_s:
+        if known is None or self._wall() >= known.expires_s:
             return None
+        age_s = self._clock() - known.verified_s
+        if age_s > KNOWN_S:
+            return None
+        if age_s > RENEW_S and token is not None and digest not in self._renewed:
+            self._renewed.add(digest)
+            spawn(self._renew(token, digest), "verification of a token")
         return known.principal
 
+    async def _renew(self, token: bytes, digest: bytes) -> None:
+        try:
+            await self.verify(token)
+        except UnverifiedError:  # its time is over: the next request hears so
+            pass
+        finally:
+            self._renewed.discard(digest)
+
     async def verify(self, token: bytes) -> Principal | None:
-        """Whose token this is; None if it is not good, now and here."""
+        """Whose token this is; None if it is not good, now and here.
+
+        Raises:
+            UnverifiedError: It was not verified lately, and cannot be now.
+        """
         if token.count(b".") != PARTS - 1 or not token.isascii():
             return None
-        forgotten = self._forgotten
-        found = await self._verifier.verify_token(token.decode("ascii"))
+        forgotten, digest = self._forgotten, hashlib.sha256(token).digest()
+        try:
+            found = await self._verifier.verify_token(token.decode("ascii"))
+        except CatalogError as exc:
+            return self._still_known(digest, exc)
         if found is None or (principal := self._judge(found)) is None:
+            self._known.pop(digest, None)
             return None
         assert found.expires_at is not None
         if forgotten != self._forgotten:  # it may be the one that was given back meanwhile
             return principal
-        self._known[hashlib.sha256(token).digest()] = _Known(principal, self._clock(), found.expires_at)
+        self._known[digest] = _Known(principal, self._clock(), found.expires_at)
         if len(self._known) > KNOWN_TOKENS:
             self._known.popitem(last=False)
         return principal
+
+    def _still_known(self, digest: bytes, cause: CatalogError) -> Principal:
+        """Whose token this was found to be, while nobody can look whether it was given back.
+
+        Nobody can note so either: all that may be missed is what was given back in the second before the store was
+        lost, and that is noticed once it is back.
+        """
+        known = self._known.get(digest)
+        if known is None or self._wall() >= known.expires_s:
+            raise UnverifiedError(
+                "Whether this token is good cannot be looked up: the database does not answer.",
+                hint="Try again in a while, with the same token: a new sign-in would not be kept.",
+                retry_after_s=AGAIN_S,
+            ) from cause
+        self._known[digest] = known._replace(verified_s=self._clock() - RENEW_S + AGAIN_S)
+        return known.principal
 
     def _judge(self, token: AccessToken) -> Principal | None:
         """Whose a token is whose signature, issuer and audience are right; None if it is not good for a call.

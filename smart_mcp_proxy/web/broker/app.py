@@ -99,8 +99,9 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
     )
 
     async def answered(request: Request, look: Callable[[Principal], Any]) -> Response:
-        who = await keys.check(request.scope)
+        who = None
         try:
+            who = await keys.check(request.scope)
             value = look(_admitted(request.scope, who))
         except ProxyError as error:
             name = request.path_params.get("name", "")
@@ -155,9 +156,9 @@ class _Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         name: str = scope["path_params"]["name"]
-        who = await self._keys.check(scope)
+        who = None
         try:
-            who = _admitted(scope, who)
+            who = _admitted(scope, await self._keys.check(scope))
             with self._place(who):
                 await self._serve(name, who, Request(scope, receive), send)
         except ProxyError as error:

@@ -6,8 +6,10 @@ from functools import partial
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from smart_mcp_proxy.errors import UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.models import Principal
+from smart_mcp_proxy.web.common.refusals import refusal
 
 __all__ = ["ServedPaths", "not_found"]
 
@@ -47,7 +49,12 @@ class ServedPaths:
             await self._app(scope, receive, send)
             return
         place = path.removeprefix(self._endpoint).removeprefix("/")
-        if place and await self._check(scope) is not None and not await self._has(place):
+        try:
+            is_missing = place and await self._check(scope) is not None and not await self._has(place)
+        except UnverifiedError as error:
+            await refusal(error)(scope, receive, send)
+            return
+        if is_missing:
             await not_found(place)(scope, receive, send)
             return
         if path != self._endpoint:

@@ -5,11 +5,12 @@ from typing import Any
 
 import msgspec
 from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
 
-__all__ = ["Refusals", "refusal_of"]
+__all__ = ["Refusals", "refusal", "refusal_of"]
 
 INVALID_REQUEST = -32600
 """Source: JSON-RPC 2.0; a refusal has no request id, as the MCP specification has it for a forbidden Origin."""
@@ -98,8 +99,14 @@ def refusal_of(scope: Scope, status: int) -> ProxyError | None:
     )
 
 
-def _rpc(error: ProxyError) -> dict[str, Any]:
-    failure = {"code": INVALID_REQUEST, "message": str(error), "data": error.to_dict()}
+def refusal(error: ProxyError) -> Response:
+    """The answer to a request that an error keeps from being let in, as JSON-RPC."""
+    headers = {} if error.retry_after_s is None else {"retry-after": f"{error.retry_after_s:.0f}"}
+    return JSONResponse(_rpc(error, error.jsonrpc_code), status_code=error.http_status, headers=headers)
+
+
+def _rpc(error: ProxyError, code: int = INVALID_REQUEST) -> dict[str, Any]:
+    failure = {"code": code, "message": str(error), "data": error.to_dict()}
     return {"jsonrpc": "2.0", "id": None, "error": failure}
 
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.errors import RequestError, UnverifiedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import WHOLE, Principal
 from smart_mcp_proxy.web.auth.auth import Keys
@@ -113,7 +113,10 @@ class _Discovery:
     async def _answered(
         self, request: Request, look: Callable[[Sequence[Place]], dict[str, Any] | None], kind: str = JSON_TYPE
     ) -> Response:
-        who = await self._keys.check(request.scope)
+        try:
+            who = await self._keys.check(request.scope)
+        except UnverifiedError as error:
+            return _refused(error.http_status, f"{error.message} {error.hint}")
         if who is None:
             return Response(status_code=401)
         try:
