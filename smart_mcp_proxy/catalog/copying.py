@@ -21,7 +21,7 @@ from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.catalog.store.stores import engine_of, open_store
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
-from smart_mcp_proxy.catalog.tables.schema import gateway_tokens, instances, leases, meta, metadata
+from smart_mcp_proxy.catalog.tables.schema import gateway_keys, gateway_tokens, instances, leases, meta, metadata
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
 __all__ = ["Place", "Told", "backup_catalog", "copy_catalog", "restore_catalog"]
@@ -29,8 +29,8 @@ __all__ = ["Place", "Told", "backup_catalog", "copy_catalog", "restore_catalog"]
 Told = Callable[[str, int], None]
 """Called from a thread with a table's name and the number of its rows copied since."""
 
-_OF_GATEWAYS: Final = (instances, leases, gateway_tokens)
-"""Tables of running gateways; who may enter at those of one store has no right at those of another."""
+_OF_GATEWAYS: Final = (instances, leases, gateway_tokens, gateway_keys)
+"""Tables of running gateways; who may enter at those of one store has no right at those of another, nor its key."""
 TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in _OF_GATEWAYS)
 """All others."""
 _MAGIC: Final = b"SQLite format 3\0"

@@ -13,6 +13,7 @@ from smart_mcp_proxy.gateway.calls.inputs import Inputs
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
 from smart_mcp_proxy.gateway.calls.requests import ContentRequests
+from smart_mcp_proxy.gateway.calls.state_key import StateKey
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequests
 from smart_mcp_proxy.gateway.calls.tasks import Tasks
 from smart_mcp_proxy.gateway.configuration import Configuration
@@ -50,6 +51,7 @@ class Requests:
 
     outputs: Outputs
     inputs: Inputs
+    state_key: StateKey
     clients: Clients
     calls: Calls
     asks: ContentRequests
@@ -61,13 +63,16 @@ class Requests:
     tasks: TaskHandlers
 
 
-def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Requests:
+async def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Requests:
     """Make the paths of requests to servers."""
     settings, config, clock, fleet = base.settings, base.config, base.clock, upstreams.fleet
     views, recorder, admission = lists.views, base.recorder, lists.admission
     shared = SharedOutputs(base.catalog) if base.catalog.is_shared or not base.worker.is_alone else None
     outputs, links = Outputs(clock, shared), Links(base.catalog)
-    states = RequestStates(settings.data_dir, base.catalog.now_s, secret=SecretKey.of(settings))
+    secret = SecretKey.of(settings)
+    states = RequestStates(settings.data_dir, base.catalog.now_s, secret=secret)
+    state_key = StateKey(base.catalog, states, is_given=secret is not None)
+    await state_key.bring()
     inputs = Inputs(states, config.servers(), is_cleaned=settings.clean_results)
     base.configured.subscribe(inputs.configure)
     clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
@@ -97,7 +102,9 @@ def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncEx
     task_handlers = TaskHandlers(views, fleet, of_tasks, config.passthrough)
     index = SearchIndex(lexical_engine(base.usable))
     kinds = KindIndex(base.catalog, index, views.whole, lookup.on(views.whole), uses_examples=settings.learn)
-    return Requests(outputs, inputs, clients, calls, asks, lookup, kinds, contents, subscriptions, apps, task_handlers)
+    return Requests(
+        *(outputs, inputs, state_key, clients, calls, asks, lookup, kinds, contents, subscriptions, apps, task_handlers)
+    )
 
 
 def _run_of(fleet: Fleet, server: str) -> str | None:

@@ -17,6 +17,7 @@ from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
 from smart_mcp_proxy.gateway.admin.sign_in_progress import sign_in_progress
 from smart_mcp_proxy.gateway.agent_parts import Requests, open_agent, open_requests
+from smart_mcp_proxy.gateway.calls.state_key import StateKey
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.gateway import Gateway
@@ -99,7 +100,7 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
         )
         upstreams = await open_upstreams(base, stack)
         lists = await open_lists(base, upstreams, stack)
-        requests = open_requests(base, upstreams, lists, stack)
+        requests = await open_requests(base, upstreams, lists, stack)
         admin = open_admin(base, unavailable, upstreams, lists, stack)
         gateway = _assemble(base, upstreams, lists, requests, admin, stack)
         await upstreams.fleet.apply(config.servers())
@@ -109,7 +110,7 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
         announcer = ContentsChanges(requests.content_lookup.at, gateway.agent.list_changes)
         for begin in (announcer.begin, requests.clients.begin):
             base.session_opened.subscribe(begin)
-        for work in _background(gateway, upstreams, announcer):
+        for work in _background(gateway, upstreams, requests, announcer):
             stack.callback(spawn(work, "gateway").cancel)
         yield gateway
 
@@ -205,7 +206,9 @@ def _tool_parts(
     )
 
 
-def _background(gateway: Gateway, upstreams: Upstreams, announcer: ContentsChanges) -> list[Coroutine[Any, Any, None]]:
+def _background(
+    gateway: Gateway, upstreams: Upstreams, requests: Requests, announcer: ContentsChanges
+) -> list[Coroutine[Any, Any, None]]:
     """Return what runs by itself as long as the gateway is open."""
 
     async def start() -> None:
@@ -221,7 +224,7 @@ def _background(gateway: Gateway, upstreams: Upstreams, announcer: ContentsChang
     )
     return [
         gateway.upstream_start.run(start, gateway.reconfiguration.forget_unused),
-        _beat(gateway),
+        _beat(gateway, requests.state_key),
         gateway.toolsets.follow(),
         upstreams.sign_ins.watch(gateway.fleet.retry),
         *(tell(gateway.changes.next) for tell in tellers),
@@ -233,11 +236,12 @@ def _divide(gateway: Gateway) -> None:
     gateway.admission.divide([other.servers for other in gateway.catalog.other_gateways])
 
 
-async def _beat(gateway: Gateway) -> None:
+async def _beat(gateway: Gateway, state_key: StateKey) -> None:
     while True:
         await asyncio.sleep(HEARTBEAT_S)
         try:
             await gateway.catalog.heartbeat()
             _divide(gateway)
+            await state_key.bring()
         except CatalogError as exc:
             log.warning("other processes cannot see that this one lives: %s", exc)

@@ -18,6 +18,7 @@ from smart_mcp_proxy.catalog import (
     confirm_gateway_tokens,
     find_agent_tokens,
     find_gateway_tokens,
+    gateway_key,
     revoke_agent_token,
     store_agent_token,
     store_links,
@@ -129,18 +130,21 @@ async def test_there_and_back_everything_is_equal(
 async def test_what_opens_gateways_on_one_store_opens_none_on_another(
     places: Callable[[str], StorePlace], store: StorePlace, tool: MakeTool
 ) -> None:
-    """The tokens that they made for themselves stay where they are; those of the target's own as well."""
+    """The tokens and the key that they made for themselves stay where they are; those of the target's own as well."""
     target = places("sqlite" if store.url is not None else "postgresql")
     await fill(store, tool)
     for place, replica in ((store, "here"), (target, "there")):
         async with place.opened() as catalog:
             digests = {"agents": "aa", "operator": "bb"}
             await write(catalog, confirm_gateway_tokens, replica=replica, digests=digests, now_s=NOW_S)
+            await write(catalog, gateway_key, name="k", made=replica.ljust(32).encode())
     await copy_catalog(at(store), at(target), replaces=True)
     for place, replica in ((store, "here"), (target, "there")):
         async with place.opened() as catalog:
             found = await catalog.read(partial(find_gateway_tokens, now_s=NOW_S))
             assert {one.replica for one in found} == {replica}
+        keys = [bytes(key) for (key,) in place.rows("SELECT key FROM gateway_keys")]
+        assert keys == [replica.ljust(32).encode()]
 
 
 async def test_a_target_that_holds_something_is_kept_unless_it_is_to_be_replaced(

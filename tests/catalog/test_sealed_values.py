@@ -1,8 +1,11 @@
 """Sealed values and leases: kept until they end, the oldest making room, one holder at a time."""
 
+import asyncio
+import sys
 from functools import partial
 from typing import Any
 
+import anyio
 import pytest
 from store_places import HandClock, StorePlace
 
@@ -13,12 +16,29 @@ from smart_mcp_proxy.catalog import (
     drop_oldest_sealed,
     drop_sealed,
     find_sealed,
+    gateway_key,
     sealed_stamps,
     store_sealed,
     take_lease,
 )
 
 pytestmark = pytest.mark.anyio
+
+KEY_TAKER = """
+import asyncio, secrets, sys
+from functools import partial
+from pathlib import Path
+from smart_mcp_proxy.catalog import Catalog, gateway_key
+
+async def main():
+    async with Catalog.open(Path(sys.argv[1]), name_limit=60, url=sys.argv[2] or None) as catalog:
+        sys.stdout.write("ready\\n"); sys.stdout.flush()
+        sys.stdin.readline()
+        take = partial(gateway_key, name="k", made=secrets.token_bytes(32))
+        sys.stdout.write((await catalog.write(take, is_ordered=False)).hex())
+
+asyncio.run(main())
+"""
 
 
 async def write(catalog: Catalog, work: Any, **given: Any) -> Any:
@@ -89,3 +109,32 @@ async def test_a_holder_renews_its_lease(store: StorePlace) -> None:
             (110, "a", False),
         ):
             assert await write(catalog, take_lease, name="l", holder=holder, now_s=at_s, life_s=60) == has
+
+
+async def test_all_on_a_store_have_the_key_that_the_first_has_made(store: StorePlace) -> None:
+    """Of each name; once it is there a later process makes none, whatever it brings."""
+    made = [bytes([number]) * 32 for number in range(4)]
+    async with store.opened() as one, store.opened() as two:
+        assert await write(one, gateway_key, name="k", made=made[0]) == made[0]
+        assert await write(two, gateway_key, name="k", made=made[1]) == made[0]
+        assert await write(two, gateway_key, name="other", made=made[2]) == made[2]
+    async with store.opened() as later:
+        assert await write(later, gateway_key, name="k", made=made[3]) == made[0]
+
+
+@pytest.mark.long
+async def test_processes_that_ask_for_a_key_at_once_get_the_same(store: StorePlace) -> None:
+    """It is one of those that they brought, and the store holds no other."""
+    async with store.opened():
+        pass
+    pipe = asyncio.subprocess.PIPE
+    command = (sys.executable, "-c", KEY_TAKER, str(store.data_dir), store.url or "")
+    with anyio.fail_after(60):
+        takers = [await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe) for _ in "1234"]
+        for taker in takers:
+            assert taker.stdout is not None
+            assert await taker.stdout.readline() == b"ready\n"
+        ends = await asyncio.gather(*(taker.communicate(b"go\n") for taker in takers))
+    assert [stderr for _, stderr in ends] == [b""] * 4
+    (key,) = {stdout for stdout, _ in ends}
+    assert [bytes(kept).hex() for (kept,) in store.rows("SELECT key FROM gateway_keys")] == [key.decode()]

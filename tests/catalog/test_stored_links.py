@@ -30,7 +30,7 @@ LINKS_VERSION = 10
 """The first one with links."""
 UNDO_GONE = (
     "DROP TRIGGER tools_gone; DROP TABLE gone; DROP TABLE sealed; DROP TABLE leases; DROP INDEX idx_approvals_blocked;"
-    "ALTER TABLE instances DROP COLUMN serves; DROP TABLE gateway_tokens;"
+    "ALTER TABLE instances DROP COLUMN serves; DROP TABLE gateway_tokens; DROP TABLE gateway_keys;"
 )
 """The versions after it."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import runpy
 import socket
 import sys
 import time
@@ -19,7 +20,7 @@ from asgi_server import listening
 from keyring.backends.fail import Keyring as NoKeyring
 from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider, consent
 from postgres_server import PostgresServer
-from replicas import META, MODERN, Replica, Story, replica
+from replicas import KEY, META, MODERN, Replica, Story, replica
 from sign_in_fakes import Guarded, Person, guarded, redirect_of
 from worlds import until_so
 
@@ -29,7 +30,12 @@ from smart_mcp_proxy.upstream import SignIn, SignIns
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 ASKING = Path(__file__).parents[1] / "interaction" / "asking_upstream.py"
+EXTENDED = ASKING.with_name("extended_upstream.py")
+TASKS = "io.modelcontextprotocol/tasks"
 ABLE = {**META, "io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+KNOWS_TASKS = {**META, "io.modelcontextprotocol/clientCapabilities": {"extensions": {TASKS: {}}}}
+with_and_without_key = pytest.mark.parametrize("key", [KEY, ""], ids=["key", "no key"])
+"""Of gateways that were given a secret key, and of those that share what the database has; an empty one is none."""
 NOTICED_S = 20.0
 """Much less than a token that was verified is trusted without another look."""
 LOGIN = "/api/v1/servers/web/login"
@@ -47,14 +53,18 @@ async def pair(
 
 async def call(each: Replica, tool: str, path: str = "/mcp", **more: Any) -> dict[str, Any]:
     """The answer to `tools/call` of a client that can be asked."""
+    return await request(each, "tools/call", tool, path, **{"name": tool, "_meta": ABLE, **more})
+
+
+async def request(each: Replica, method: str, named: str, path: str = "/mcp", **params: Any) -> dict[str, Any]:
+    """The result of a request, which has to come to one."""
     headers = {
         "accept": "application/json, text/event-stream",
         "mcp-protocol-version": MODERN,
-        "mcp-method": "tools/call",
-        "mcp-name": tool,
+        "mcp-method": method,
+        "mcp-name": named,
     }
-    params = {"name": tool, "_meta": ABLE, **more}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     reply = await each.client.post(f"{each.base}{path}", json=body, headers=headers)
     answer: dict[str, Any] = reply.json()
     assert "result" in answer, answer
@@ -62,21 +72,48 @@ async def call(each: Replica, tool: str, path: str = "/mcp", **more: Any) -> dic
     return result
 
 
-async def test_a_server_s_questions_are_answered_at_the_other_one(postgres: PostgresServer, tmp_path: Path) -> None:
+@with_and_without_key
+async def test_a_server_s_questions_are_answered_at_the_other_one(
+    postgres: PostgresServer, tmp_path: Path, key: str
+) -> None:
     """Round after round, each at another gateway than the one that passed on the question."""
     asking = {"command": sys.executable, "args": ["-S", str(ASKING), str(tmp_path / "ledger")], "input_requests": True}
-    async with pair(tmp_path, postgres, {"asking": asking}) as (one, two):
+    async with pair(tmp_path, postgres, {"asking": asking}, SECRET_KEY=key) as (one, two):
         arguments = {"name": "asking:ask", "args": {"label": "Luca", "rounds": 3}}
         result = await call(one, "call_tool_destructive", arguments=arguments)
         for number, each in enumerate((two, one, two), start=1):
             assert result["resultType"] == "input_required", result
-            (key, question), *_ = result["inputRequests"].items()
+            (name, question), *_ = result["inputRequests"].items()
             assert f"round {number}" in question["params"]["message"]
-            given = {key: {"action": "accept", "content": {"name": f"answer {number}"}}}
+            given = {name: {"action": "accept", "content": {"name": f"answer {number}"}}}
             more = {"requestState": result["requestState"], "inputResponses": given}
             result = await call(each, "call_tool_destructive", arguments=arguments, **more)
         said = json.loads(result["content"][0]["text"])
         assert said["state"] == "Luca/3" and said["answers"]["name"]["content"] == {"name": "answer 3"}
+
+
+@with_and_without_key
+async def test_a_task_is_looked_at_and_cancelled_at_the_other_one(
+    postgres: PostgresServer, tmp_path: Path, key: str
+) -> None:
+    """Under the id that its client got at the first, which holds there as before."""
+    state, ledger = tmp_path / "state", tmp_path / "tasks"
+    state.write_text(json.dumps({"extensions": {TASKS: {}}}))
+    ledger.touch()
+    extended = runpy.run_path(str(EXTENDED))
+    async with (
+        listening(extended["asgi"](extended["Extended"]("modern", state, ledger))) as base,
+        pair(tmp_path, postgres, {"web": {"url": f"{base}/mcp"}}, SECRET_KEY=key) as (one, two),
+    ):
+        states = [{"status": "working", "statusMessage": f"look {number}"} for number in range(4)]
+        arguments = {"name": "web:work", "args": {"states": states}}
+        begun = await call(one, "call_tool_destructive", arguments=arguments, _meta=KNOWS_TASKS)
+        assert begun["resultType"] == "task" and begun["status"] == "working", begun
+        task = {"taskId": begun["taskId"], "_meta": KNOWS_TASKS}
+        seen = [(await request(each, "tasks/get", begun["taskId"], **task))["statusMessage"] for each in (two, one)]
+        assert seen == ["look 1", "look 2"]
+        await request(two, "tasks/cancel", begun["taskId"], **task)
+        assert "tasks/cancel" in [json.loads(line)[0] for line in ledger.read_text().splitlines()]
 
 
 async def test_a_toolset_and_a_cut_result_are_found_at_the_other_one(postgres: PostgresServer, tmp_path: Path) -> None:

@@ -254,6 +254,11 @@ _GATEWAY_TOKENS_TOLD = tuple(
 """Told as agent tokens are; that one is confirmed changes nothing."""
 
 
+def _gateway_keys_table(blob: str) -> str:
+    """Of keys that the first gateway makes for all on the store, by the dialect's name of a type."""
+    return f"CREATE TABLE gateway_keys (name TEXT PRIMARY KEY, key {blob} NOT NULL CHECK (length(key) = 32))"
+
+
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
 
@@ -282,5 +287,6 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_sealed_tables("BLOB", "REAL"), _sealed_tables("BYTEA", "DOUBLE PRECISION")),
     Migration((_SERVES_COLUMN,), (_SERVES_COLUMN, *ACTIVITY_DAYS)),
     Migration((_gateway_tokens_table("REAL"),), (_gateway_tokens_table("DOUBLE PRECISION"), *_GATEWAY_TOKENS_TOLD)),
+    Migration((_gateway_keys_table("BLOB"),), (_gateway_keys_table("BYTEA"),)),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""

@@ -8,6 +8,7 @@ __all__ = [
     "approvals",
     "baselines",
     "examples",
+    "gateway_keys",
     "gateway_tokens",
     "gone",
     "instances",
@@ -154,6 +155,12 @@ gateway_tokens = Table(
     Column("replica", Text, primary_key=True),
     Column("digest", Text, nullable=False),
     Column("confirmed_s", Float, nullable=False),
+)
+gateway_keys = Table(
+    "gateway_keys",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("key", LargeBinary, nullable=False),
 )
 baselines = Table(
     "baselines", metadata, Column("server_name", Text, primary_key=True), Column("at_s", Float, nullable=False)

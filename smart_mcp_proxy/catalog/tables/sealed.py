@@ -1,6 +1,7 @@
-"""SQL of sealed values and leases: what gateways on one store share besides tools and decisions.
+"""SQL of sealed values, leases and keys: what gateways on one store share besides tools and decisions.
 
-Values are encrypted before they come here: the store knows no key of theirs.
+Values are encrypted before they come here: the store knows no key of theirs. It holds one for what clients keep, where
+gateways were given none.
 """
 
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, or_, select
 
-from smart_mcp_proxy.catalog.tables.schema import leases, meta, sealed
+from smart_mcp_proxy.catalog.tables.schema import gateway_keys, leases, meta, sealed
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "drop_sealed",
     "ended_sign_ins",
     "find_sealed",
+    "gateway_key",
     "sealed_stamps",
     "store_sealed",
     "take_lease",
@@ -116,6 +118,14 @@ def take_lease(connection: Connection, name: str, holder: str, now_s: float, lif
 def drop_lease(connection: Connection, name: str, holder: str) -> None:
     """Gives a lease back, if `holder` still has it."""
     connection.execute(delete(leases).where(leases.c.name == name, leases.c.holder == holder))
+
+
+def gateway_key(connection: Connection, name: str, made: bytes) -> bytes:
+    """The key of this name that all gateways on the store use: `made`, unless another one was first."""
+    row = upsert(connection, gateway_keys).values(name=name, key=made)
+    # Where another is about to commit one, this waits for it, and the next statement sees what was committed.
+    connection.execute(row.on_conflict_do_nothing(index_elements=[gateway_keys.c.name]))
+    return bytes(connection.execute(select(gateway_keys.c.key).where(gateway_keys.c.name == name)).scalar_one())
 
 
 def _is_alive(now_s: float) -> ColumnElement[bool]:

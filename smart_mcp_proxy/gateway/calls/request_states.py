@@ -1,7 +1,8 @@
 """States that clients keep for servers between two rounds, sealed to their request.
 
 A server's own state never leaves the gateway: a client gets it encrypted, bound to whom it was given, to the server,
-to what was called and with which arguments, and for a while. Any process with the same data directory can open it.
+to what was called and with which arguments, and for a while. Any process with the same data directory can open it, and
+any gateway on the same database.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -98,7 +100,8 @@ class RequestStates:
     Args:
         data_dir: Holds the key.
         wall: Seconds since the epoch; another process may have sealed what is opened here.
-        secret: Has the key of gateways on many machines; None where the data directory's is theirs.
+        secret: Has the key of gateways on many machines; None where the data directory's counts, until another one
+            is shared.
     """
 
     def __init__(
@@ -107,8 +110,16 @@ class RequestStates:
         self._data_dir = data_dir
         self._wall = wall
         self._secret = secret
+        self._own: bytes | None = None
         self._codec: AESGCMRequestStateCodec | None = None
         self._lock = threading.Lock()
+
+    async def share(self, key: bytes) -> None:
+        """Seal with the key of all gateways on a store from now on.
+
+        What this data directory's key has sealed can still be opened here: the id of a task is kept for weeks.
+        """
+        await asyncio.to_thread(self._share, key)
 
     async def seal(self, subject: Subject, state: str | None, round: int) -> str:
         """Seal a server's state for the client."""
@@ -153,8 +164,17 @@ class RequestStates:
     def _ready(self) -> AESGCMRequestStateCodec:
         with self._lock:
             if self._codec is None:
-                self._codec = AESGCMRequestStateCodec([self._key()])
+                self._own = self._key()
+                self._codec = AESGCMRequestStateCodec([self._own])
             return self._codec
+
+    def _share(self, key: bytes) -> None:
+        with self._lock:
+            earlier = self._own
+            if earlier is None:
+                with suppress(OSError, UnusableFileError):  # none was made, or nothing can be opened with it
+                    earlier = self._stored_key()
+            self._codec = AESGCMRequestStateCodec([key] if earlier is None else [key, earlier])
 
     def _key(self) -> bytes:
         """The gateways' key, else the data directory's, made the first time."""
@@ -164,7 +184,7 @@ class RequestStates:
         try:
             with flocked(file.with_suffix(".lock")):
                 try:
-                    return decode_key(read_private(file), f"{_KEY_FILE} is damaged: remove it, and a new one is made")
+                    return self._stored_key()
                 except FileNotFoundError:
                     key = secrets.token_bytes(KEY_BYTES)
                     write_private(file, base64.b64encode(key))
@@ -172,6 +192,10 @@ class RequestStates:
         except (OSError, UnusableFileError) as exc:
             log.warning("what servers ask can be answered to this process alone, another one has another key: %s", exc)
             return os.urandom(KEY_BYTES)
+
+    def _stored_key(self) -> bytes:
+        text = read_private(self._data_dir / _KEY_FILE)
+        return decode_key(text, f"{_KEY_FILE} is damaged: remove it, and a new one is made")
 
 
 def _invalid(subject: Subject, reason: str) -> RequestError:
