@@ -15,9 +15,14 @@ from worlds import ENVIRON, SmallServer, end, until_so
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
-LATE = Path(__file__).with_name("late_clock.py")
-HOUR_BEHIND = ("-c", f"import runpy; runpy.run_path({str(LATE)!r}, run_name='__main__')")
-CUT = {"TRUNCATE_OUTPUT_LEN": "300"}
+WRONG_CLOCK = str(Path(__file__).with_name("wrong_clock.py"))
+HOUR_S = 3_600
+SHARES = {"TRUNCATE_OUTPUT_LEN": "300", "ROUTING_TYPE": "DYNAMIC"}
+
+
+def by_wrong_clock(ahead_s: int) -> tuple[str, ...]:
+    """What Python is to run for a gateway whose clock is ahead by so much."""
+    return "-c", f"import runpy; runpy.run_path({WRONG_CLOCK!r}, {{'AHEAD_S': {ahead_s}}}, '__main__')"
 
 
 async def rest(each: Replica, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -64,15 +69,19 @@ async def _refuses(each: Replica, tool: str) -> bool:
     return not await each.is_executed(tool)
 
 
-async def test_gateways_whose_clocks_are_an_hour_apart_agree(postgres: PostgresServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("wrong_s", [-HOUR_S, HOUR_S], ids=["behind", "ahead"])
+async def test_gateways_whose_clocks_are_an_hour_apart_agree(
+    postgres: PostgresServer, tmp_path: Path, wrong_s: int
+) -> None:
     """Each counts the other as alive; what one makes that ends within the hour is served by the other."""
     url = postgres.url(postgres.new_database())
+    stories = Story(tmp_path, url, settings=SHARES), Story(tmp_path, url, by_wrong_clock(wrong_s), settings=SHARES)
     async with AsyncExitStack() as stack:
-        right = await stack.enter_async_context(replica("right", Story(tmp_path, url, settings=CUT)))
-        late = await stack.enter_async_context(replica("late", Story(tmp_path, url, HOUR_BEHIND, settings=CUT)))
-        ahead_s = [(await rest(each, "GET", "status"))["store"]["clock_ahead_s"] for each in (right, late)]
-        assert ahead_s[0] == 0 and abs(ahead_s[1] - 3600) < 5, ahead_s
-        for number, (maker, other) in enumerate(((right, late), (late, right))):
+        right = await stack.enter_async_context(replica("right", stories[0]))
+        wrong = await stack.enter_async_context(replica("wrong", stories[1]))
+        ahead_s = [(await rest(each, "GET", "status"))["store"]["clock_ahead_s"] for each in (right, wrong)]
+        assert ahead_s[0] == 0 and abs(ahead_s[1] + wrong_s) < 5, ahead_s
+        for number, (maker, other) in enumerate(((right, wrong), (wrong, right))):
             await maker.decide("block", TOOLS[number])
             await until_so(lambda other=other, number=number: _refuses(other, TOOLS[number]))
             # A cut result and a set of tools, an hour each.
@@ -80,22 +89,23 @@ async def test_gateways_whose_clocks_are_an_hour_apart_agree(postgres: PostgresS
             (key,) = [value["key"] for value in cut["_meta"].values() if isinstance(value, dict) and "key" in value]
             page = await other.ask("read_output", {"key": key})
             assert "yyyy" in page["content"][0]["text"], page
-            found = await maker.ask("retrieve_tools", {"query": "does echo", "limit": 3})
-            toolset = found["structuredContent"]["toolset"]
-            listed = await other.client.get(f"{other.base}/healthz")
-            assert listed.status_code == 200
-            assert toolset is None or toolset["expires_in_s"] > 3_500
-            assert found["structuredContent"]["index_age_s"] < 60
+            found = (await maker.ask("retrieve_tools", {"query": "up:tool3", "limit": 3}))["structuredContent"]
+            assert found["toolset"]["expires_in_s"] > 3_500
+            assert found["index_age_s"] < 60
+            called = await other.post("up__tool3", {"text": "z"}, f"/mcp/t/{found['toolset']['handle']}")
+            assert called.status_code == 200, called.text
+            result = called.json()["result"]
+            assert not result.get("isError") and result["content"][0]["text"] == "said z", result
             # A token for half an hour.
             body = {"name": f"half{number}", "access": "destructive", "expires_in_s": 1_800}
             token = (await rest(maker, "POST", "tokens", body))["token"]
             for each in (maker, other):
                 await until_so(lambda each=each, token=token: _is_let_in(each, token))
         async with asyncio.timeout(30):
-            for each in (right, late):
+            for each in (right, wrong):
                 while len((await rest(each, "GET", "status"))["gateways"]) != 2:
                     await asyncio.sleep(0.5)
-    log = (tmp_path / "late" / "log").read_text()
+    log = (tmp_path / "wrong" / "log").read_text()
     assert "Traceback" not in log, log
 
 
