@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import psycopg
 import pytest
@@ -14,12 +16,15 @@ from pydantic import SecretStr
 from sign_in_fakes import Guarded, Person, WallClock, guarded
 
 from smart_mcp_proxy.catalog import Catalog, open_catalog
+from smart_mcp_proxy.catalog.tables import feedback
 from smart_mcp_proxy.errors import ConfigError, RequestError, UpstreamAuthError
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates, Subject
+from smart_mcp_proxy.gateway.indexing.learning import opened_learning
 from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import SharedSignIns
+from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
@@ -141,6 +146,43 @@ async def test_what_people_sign_in_with_is_found_at_the_other_gateway(two: Two) 
     assert b"canary" not in two.dump()
     assert await second.delete("code-canary", collection="codes")
     assert await first.get("code-canary", collection="codes") is None
+
+
+OFF = pytest.mark.parametrize("off_s", [3_600.0, -3_600.0], ids=["behind", "ahead"])
+
+
+@OFF
+async def test_what_people_sign_in_with_ends_by_the_store_s_clock(two: Two, off_s: float) -> None:
+    """A gateway whose clock is an hour off neither loses at once what it stores, nor leaves it there for longer."""
+    catalog = two.catalogs[0]
+    catalog._database.ahead_s = off_s
+    store, _ = open_store(two.settings[0], catalog)
+    await store.put("code", {"token": "t"}, collection="codes", ttl=60)
+    _, ttl = await store.ttl("code", collection="codes")
+    assert ttl is not None and 50 < ttl <= 60
+    with psycopg.connect(two.url) as connection:
+        ((ends_s,),) = connection.execute("SELECT expires_s FROM sealed").fetchall()
+    assert 50 < ends_s - catalog.now_s() <= 60
+
+
+@OFF
+async def test_what_was_learned_last_stays_whatever_its_gateway_s_clock_says(
+    two: Two, off_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A late clock drops no question before those of the others, and an early one keeps none for longer."""
+    monkeypatch.setattr(feedback, "_KEPT_PER_TOOL", 1)
+    wrong, right = two.catalogs
+    told, key = time.time, ToolKey("s", "a")
+    wrong._database.ahead_s, wrong._clock = off_s, lambda: told() - off_s
+    await right.sync("s", [{"name": "a", "inputSchema": {"type": "object"}}])
+    follower: Any = SimpleNamespace(follow=wrong.refresh)
+    for number, catalog in enumerate((right, wrong, right)):
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", catalog._clock)
+            async with opened_learning(catalog, follower, time.monotonic) as learning:
+                learning.searched("ann", None, f"question {number}", [key])
+                learning.called("ann", None, key)
+        assert [example.question for example in await right.examples_of(key)] == [f"question {number}"]
 
 
 @pytest.mark.parametrize("who", ["server", "people"])

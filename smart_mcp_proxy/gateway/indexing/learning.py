@@ -63,11 +63,18 @@ class Learning:
     Args:
         store: Takes a lesson; must neither wait nor fail.
         clock: Monotonic seconds.
+        wall: Seconds since the epoch, by which lessons of all gateways on one store are ordered.
     """
 
-    def __init__(self, store: Callable[[Lesson], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        store: Callable[[Lesson], None],
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._wall = wall
         self._searches: OrderedDict[tuple[str, str | None], deque[_Search]] = OrderedDict()
 
     def searched(self, principal: str, session: str | None, question: str, found: Collection[ToolKey]) -> None:
@@ -98,7 +105,7 @@ class Learning:
         for search in reversed(self._searches.get((principal, session), ())):
             if search.at_s >= earliest_s and key in search.found:
                 search.found.discard(key)
-                self._store(Lesson(key, search.question, words_of(search.question), time.time()))
+                self._store(Lesson(key, search.question, words_of(search.question), self._wall()))
                 return
 
 
@@ -130,7 +137,7 @@ async def opened_learning(
         await index_sync.follow()
 
     async with Recorder(store, noun="lessons from use") as recorder:
-        yield Learning(recorder.record, clock)
+        yield Learning(recorder.record, clock, catalog.now_s)
 
 
 async def forget_examples(catalog: Catalog, name: str | None, question: str | None) -> int:

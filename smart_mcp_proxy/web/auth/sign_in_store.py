@@ -78,6 +78,8 @@ class SweptFiles(FileTreeStore):
 class SharedEntries(BaseStore):
     """Entries in the database that gateways share, each encrypted.
 
+    The library goes by this machine's clock, the rows by the store's.
+
     Args:
         catalog: Its store keeps them.
         key: What encrypts them, of 32 bytes.
@@ -100,14 +102,16 @@ class SharedEntries(BaseStore):
             data = open_sealed(self._key, kept.box, purpose)
         except SealBrokenError:  # under an earlier key: as if it had ended
             return None
-        expires = None if kept.expires_s is None else datetime.fromtimestamp(kept.expires_s, UTC)
+        ends_s = None if kept.expires_s is None else kept.expires_s - self._catalog.clock_ahead_s
+        expires = None if ends_s is None else datetime.fromtimestamp(ends_s, UTC)
         return ManagedEntry(value=json.loads(data), expires_at=expires)
 
     async def _put_managed_entry(self, *, collection: str, key: str, managed_entry: ManagedEntry) -> None:
         purpose, name = _named(collection, key)
         box = seal(self._key, managed_entry.value_as_json.encode(), purpose)
         expires = managed_entry.expires_at
-        value = SealedValue(KIND, name, box, uuid.uuid4().hex, None if expires is None else expires.timestamp())
+        ends_s = None if expires is None else expires.timestamp() + self._catalog.clock_ahead_s
+        value = SealedValue(KIND, name, box, uuid.uuid4().hex, ends_s)
         await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
         if self._clock() >= self._sweep_due_s:
             self._sweep_due_s = self._clock() + SWEEP_EVERY_S

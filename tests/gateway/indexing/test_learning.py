@@ -21,6 +21,7 @@ from smart_mcp_proxy.gateway.indexing.learning import (
     Learning,
     cleaned_question,
     forget_examples,
+    opened_learning,
     words_of,
 )
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval
@@ -297,6 +298,18 @@ async def test_lessons_reach_the_index_off_the_call_path(parts: Parts, is_on: bo
     finally:
         await work.close()
     assert [document.examples for document in engine.seen.values()] == [examples]
+
+
+async def test_a_lesson_has_the_time_by_the_store_s_clock(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gateways on one store have clocks of their own, and the question that was used least recently leaves first."""
+    await parts.sync("alpha", [definition("paint")])
+    monkeypatch.setattr(parts.catalog, "_clock", lambda: 5.0)
+    sync = ToolWork(FakeFleet(), parts.catalog, parts.index, parts.visible.sees).index_sync
+    sync.loaded.set()
+    async with opened_learning(parts.catalog, sync, parts.clock) as learning:
+        learning.searched("ann", None, "daub the wall", [PAINT])
+        learning.called("ann", None, PAINT)
+    assert [one.last_used_s for one in await parts.catalog.examples_of(PAINT)] == [5.0]
 
 
 async def test_forgetting_takes_either_name_and_any_wording(parts: Parts) -> None:
