@@ -161,7 +161,8 @@ async def _made(place: Place, *, is_source: bool) -> bool:
                 return False
             store.connect()
             if not store.read(versions.is_latest):
-                store.write(partial(_migrate, store))
+                # A source as a start does: one in the place of what was lost trusts nothing, and nor does its copy.
+                store.write(partial(store.migrate, is_lost=False) if is_source else partial(_migrate, store))
             return True
 
         return await store.run(make)

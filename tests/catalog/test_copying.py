@@ -1,15 +1,16 @@
 """Copies of a whole catalog: equal row by row, decisions and their guard included, or nothing is changed."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from postgres_server import PostgresServer
-from store_places import MakeTool, StorePlace
+from store_places import KINDS, NAME_LIMIT, MakeTool, StorePlace
 
 from smart_mcp_proxy.catalog import (
+    DATABASE_NAME,
     AgentToken,
     Catalog,
     Lesson,
@@ -125,6 +126,86 @@ async def test_there_and_back_everything_is_equal(
             last = await catalog.last_activity_place()
             await catalog.append_activity([record("later")])
             assert await catalog.last_activity_place() > last > 0
+
+
+async def lose_the_record(place: StorePlace, tool: MakeTool) -> None:
+    """Approvals were in a file that is damaged, or that a new database does not know."""
+    async with Catalog.open(place.data_dir, name_limit=NAME_LIMIT) as catalog:
+        await catalog.sync("s", [tool("a")])
+    if place.url is None:
+        (place.data_dir / DATABASE_NAME).write_bytes(b"garbage" * 10_000)
+    else:
+        place.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+
+
+async def set_back(place: StorePlace, tool: MakeTool) -> None:
+    """An older copy of the store takes its place; of a database its gateways notice it, of a file the next start."""
+    async with place.opened() as catalog:
+        await catalog.sync("s", [tool("a"), tool("b")])
+        await catalog.block(B, "ann")
+        await catalog.refresh()
+        place.execute("UPDATE meta SET value = value - 1 WHERE key = 'approvals_count'")
+        await catalog.refresh()
+
+
+async def is_closed(place: StorePlace, tool: MakeTool) -> bool:
+    """Whether a start there trusts no first list."""
+    async with place.opened() as catalog:
+        await catalog.sync("new", [tool("a")], lambda _: True)
+        assert catalog.is_closed != bool(catalog.snapshot.by_server.get("new"))
+        return catalog.is_closed
+
+
+BOTH_WAYS = pytest.mark.parametrize("kinds", [("sqlite", "postgresql"), ("postgresql", "sqlite")], ids="-".join)
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("close", [lose_the_record, set_back], ids=["record lost", "set back"])
+async def test_a_closed_catalog_stays_closed(
+    places: Callable[[str], StorePlace],
+    tool: MakeTool,
+    kinds: tuple[str, str],
+    close: Callable[[StorePlace, MakeTool], Awaitable[None]],
+) -> None:
+    """A copy is no way around the user's look: neither there nor home again."""
+    first, second, home = places(kinds[0]), places(kinds[1]), places(kinds[0])
+    await close(first, tool)
+    assert await is_closed(first, tool)
+    await copy_catalog(at(first), at(second))
+    await copy_catalog(at(second), at(home))
+    for place in (second, home):
+        assert await is_closed(place, tool)
+
+
+@pytest.mark.parametrize("close", [lose_the_record, set_back], ids=["record lost", "set back"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_file_that_no_gateway_has_looked_at_yet_is_copied_closed(
+    places: Callable[[str], StorePlace],
+    tool: MakeTool,
+    kind: str,
+    close: Callable[[StorePlace, MakeTool], Awaitable[None]],
+) -> None:
+    """The copy is the first to find that decisions are missing."""
+    source, target = places("sqlite"), places(kind)
+    await close(source, tool)
+    await copy_catalog(at(source), at(target))
+    assert await is_closed(target, tool)
+    assert await is_closed(source, tool)
+
+
+@BOTH_WAYS
+async def test_a_copy_that_is_set_back_later_closes(
+    places: Callable[[str], StorePlace], tool: MakeTool, kinds: tuple[str, str]
+) -> None:
+    """The guard came along: what is beside the copy, or in the memory of its gateways, counts its decisions."""
+    first, second = places(kinds[0]), places(kinds[1])
+    await fill(first, tool)
+    await copy_catalog(at(first), at(second))
+    async with second.opened() as catalog:
+        assert not catalog.is_closed
+        second.execute("UPDATE meta SET value = value - 1 WHERE key = 'approvals_count'")
+        await catalog.refresh()
+    assert await is_closed(second, tool)
 
 
 async def test_what_opens_gateways_on_one_store_opens_none_on_another(
