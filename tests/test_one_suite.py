@@ -1,0 +1,73 @@
+"""The tests of the catalog run on each kind of store, or stand in a short list with the reason why not."""
+
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Final
+
+CATALOG = Path(__file__).parent / "catalog"
+KINDS: Final = {"sqlite", "postgresql"}
+
+NAMED: Final = {
+    # The SQLite file: its journal, its recovery, its migrations, what stands beside it.
+    "recovery/test_read_only.py",
+    "recovery/test_rollback_guard.py",
+    "recovery/test_wal_files.py",
+    "tables/test_schema.py",
+    "tables/test_approvals.py::test_a_file_that_cannot_be_read_at_the_start_trusts_nothing",
+    "tables/test_approvals.py::test_a_process_killed_while_it_replaces_a_damaged_file_leaves_none_that_trusts",
+    "tables/test_approvals.py::test_after_a_damaged_file_nothing_is_trusted_until_the_user_says_so",
+    "tables/test_approvals.py::test_every_acknowledged_approval_survives_a_kill_and_no_other_is_there",
+    "tables/test_approvals.py::test_the_tools_of_an_older_file_were_served_and_stay_so",
+    "test_processes.py::test_a_lock_that_never_ends_is_a_catalog_error",
+    "test_stored_links.py::test_a_file_of_the_version_before_gets_room_for_links",
+    # The PostgreSQL server: its refusals, its notifications, its partitions.
+    "store/test_postgres.py",
+    "store/test_doorbell.py",
+    "tables/test_activity_days.py",
+    # Rules that need no store, and hundreds of examples against a model of them, each with a store of its own.
+    "store/test_migrations.py",
+    "test_hashing.py",
+    "test_snapshot.py",
+    "test_shelves.py::test_the_name_of_an_item_leads_back_to_it",
+    "test_approval_machine.py",
+    "test_stable_names.py",
+    "test_stored_links.py::test_nobody_ever_finds_what_another_was_linked_to",
+    # From each kind to each: these choose their stores themselves.
+    "test_copying.py",
+}
+"""Files, and single tests of the others, that do not run once on each kind of store."""
+
+
+def collected(cache: Path) -> list[str]:
+    """The ids of all tests of the catalog, from its folder on."""
+    words = [sys.executable, "-m", "pytest", "--collect-only", "-o", f"cache_dir={cache}", CATALOG]
+    found = subprocess.run(words, cwd=CATALOG.parents[1], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+    return [line.removeprefix("tests/catalog/") for line in found.stdout.splitlines() if "::" in line]
+
+
+def on_one_store(ids: list[str]) -> set[str]:
+    """The tests that do not run on both kinds of store with the same parameters."""
+    kinds = defaultdict[tuple[str, tuple[str, ...]], set[str]](set)
+    for id_ in ids:
+        test, _, rest = id_.partition("[")
+        given = rest.removesuffix("]").split("-")
+        kinds[test, tuple(each for each in given if each not in KINDS)] |= KINDS.intersection(given)
+    return {test for (test, _), found in kinds.items() if found != KINDS}
+
+
+def test_the_catalog_s_tests_run_on_both_kinds_of_store(tmp_path: Path) -> None:
+    """But for those that are named here, each of which there is."""
+    files = {test for test in NAMED if "::" not in test}
+    found = {file if (file := test.partition("::")[0]) in files else test for test in on_one_store(collected(tmp_path))}
+    assert found == NAMED
+
+
+def test_the_rule_finds_a_test_that_runs_on_one_store_only() -> None:
+    """Without a store among its parameters, with one of them, or with other parameters on the other one."""
+    both = ["f.py::both[sqlite]", "f.py::both[postgresql]", "f.py::each[sqlite-a]", "f.py::each[postgresql-a]"]
+    assert on_one_store(both) == set()
+    for more in ("f.py::plain", "f.py::plain[a]", "f.py::file[sqlite]", "f.py::each[sqlite-b]"):
+        assert on_one_store([*both, more]) == {more.partition("[")[0]}
