@@ -69,10 +69,11 @@ lint: $(INSTALLED) ## Check format, style, types and the order of the layers
 
 check: lint test ## Everything a change must pass: lint and test
 
-bench: $(INSTALLED) ## Measure calls through the gateway, starts, and lists that change
+bench: $(INSTALLED) ## Measure calls through the gateway, starts, lists that change, and workers
 	$(BIN)/python scripts/bench_calls.py
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_lists.py
+	$(BIN)/python scripts/bench_workers.py
 
 bench-search: $(INSTALLED) ## Measure search beside other engines; TOOLS= and QUERIES= name files of your own
 	$(BIN)/python scripts/bench_search.py --peers $(TOOLS) $(QUERIES)

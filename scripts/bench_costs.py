@@ -24,14 +24,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from subprocess import Popen
 
 from bench.load import HttpLink, PipeLink, time_limit
 from bench.process import cpu_s, memory_kb
-from bench.report import aligned
+from bench.report import Cost, aligned
 from bench.search_data import grow, read_rows
 from bench.sized_start import Catalog
 from bench.targets import TargetError, free_port, spawn, upstream_command
@@ -46,31 +44,6 @@ IDLE_S = 4.0
 PAUSE_S = 0.002
 WARM_UP_SESSIONS = 100
 QUERY = {"arguments": {"query": "send a message to a channel"}}
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """One line of the table.
-
-    Attributes:
-        what: In words.
-        amounts: Measured once or several times.
-        unit: Of the amounts and the limit.
-        limit: The median is to be at most this; None where nothing was promised.
-    """
-
-    what: str
-    amounts: list[float]
-    unit: str
-    limit: float | None = None
-
-    def cells(self) -> list[str]:
-        """The line."""
-        limit = "" if self.limit is None else f"{self.limit:g}"
-        amount = round(median(self.amounts), 2)  # as it is shown
-        verdict = "" if self.limit is None else "kept" if amount <= self.limit else "missed"
-        extent = f"{min(self.amounts):.2f} .. {max(self.amounts):.2f}" if len(self.amounts) > 1 else ""
-        return [self.what, f"{amount:.2f}", self.unit, limit, verdict, extent]
 
 
 def parsed() -> argparse.Namespace:

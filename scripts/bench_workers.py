@@ -1,10 +1,10 @@
 """Measures what several workers cost and bring: CPU time of a call by where it lands, calls per second, lost sessions.
 
 One gateway with one worker and one with two stand in front of the same raw upstreams; rounds alternate between them.
-CPU is that of all the gateway's processes, upstreams not counted. Quote ratios: times are those of this machine at
-this moment. The load comes from this process, on the same cores; with --pin it and the upstreams keep to one half of
-the cores, the gateways to the other. On two cores the gateways then have one: what a second worker costs is seen, what
-it brings is not.
+CPU is that of all the gateway's processes, upstreams not counted. Quote ratios, each of one round: times are those of
+this machine at this moment. Compare them with the limits on a quiet machine only. The load comes from this process, on
+the same cores; with --pin it and the upstreams keep to one half of the cores, the gateways to the other. On two cores
+the gateways then have one: what a second worker costs is seen, what it brings is not.
 """
 
 import argparse
@@ -16,13 +16,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
+from bench.report import Cost, aligned
 from bench.targets import free_port, spawn, upstream_command
 
 from smart_mcp_proxy.io.worker import Worker
@@ -36,7 +37,10 @@ META = {
 }
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
 CALL_TOOL = "call_tool_destructive"
-READY_S = 60.0
+AT_HOME, PASSED_ON = 1.05, 1.6
+"""Limits of what a call at two workers costs, in those of one, by where it lands."""
+CALLERS = (2, 4, 8)
+WARM_UP_CALLS = 50
 
 
 class Gateway:
@@ -216,8 +220,24 @@ class Shared:
         call(self.connection, "web", self._away)
 
 
-def cases(one: Gateway, two: Gateway, stdio: Mapping[int, str]) -> dict[str, tuple[Gateway, Callable[[], None]]]:
-    """What is called, by name; each with the gateway whose CPU counts."""
+class Case(NamedTuple):
+    """A call that is made again and again.
+
+    Attributes:
+        gateway: Whose CPU counts.
+        make: Makes it.
+        limit: Of its ratio to the last case without one; None for those and where nothing was promised.
+        is_base: Whether the cases after it are compared with it.
+    """
+
+    gateway: Gateway
+    make: Callable[[], None]
+    limit: float | None = None
+    is_base: bool = False
+
+
+def cases(one: Gateway, two: Gateway, stdio: Mapping[int, str]) -> dict[str, Case]:
+    """What is called, by name."""
     (first, first_id), (_, (own, own_id)) = both(one)[0], next(iter(both(two).items()))
     pair = both(two)
     turn = cycle([session_id for _, session_id in pair.values()])
@@ -225,35 +245,41 @@ def cases(one: Gateway, two: Gateway, stdio: Mapping[int, str]) -> dict[str, tup
     shared = Shared(two, {number: session_id for number, (_, session_id) in pair.items()})
     home, home_id = pair[0]
     return {
-        "modern, 1 worker": (one, lambda: call(modern_one, "web", None)),
-        "modern, 2 workers": (two, lambda: call(modern_two, "web", None)),
-        "handshake, 1 worker": (one, lambda: call(first, "web", first_id)),
-        "handshake, 2 workers, at home": (two, lambda: call(own, "web", own_id)),
-        "handshake, 2 workers, each call passed on": (two, shared.call_elsewhere),
-        "handshake, 2 workers, in turn": (two, lambda: call(shared.connection, "web", next(turn))),
-        "stdio server, 1 worker": (one, lambda: call(first, stdio[0], first_id)),
-        "stdio server, 2 workers, in this one": (two, lambda: call(home, stdio[0], home_id)),
-        "stdio server, 2 workers, in the other": (two, lambda: call(home, stdio[1], home_id)),
+        "modern, 1 worker": Case(one, lambda: call(modern_one, "web", None), is_base=True),
+        "modern, 2 workers": Case(two, lambda: call(modern_two, "web", None), AT_HOME),
+        "handshake, 1 worker": Case(one, lambda: call(first, "web", first_id), is_base=True),
+        "handshake, 2 workers, at home": Case(two, lambda: call(own, "web", own_id), AT_HOME),
+        "handshake, 2 workers, each call passed on": Case(two, shared.call_elsewhere, PASSED_ON),
+        "handshake, 2 workers, in turn": Case(two, lambda: call(shared.connection, "web", next(turn)), PASSED_ON),
+        "stdio server, 1 worker": Case(one, lambda: call(first, stdio[0], first_id), is_base=True),
+        "stdio server, 2 workers, in this one": Case(two, lambda: call(home, stdio[0], home_id), AT_HOME),
+        "stdio server, 2 workers, in the other": Case(two, lambda: call(home, stdio[1], home_id)),
     }
 
 
-def cpu_table(one: Gateway, two: Gateway, stdio: Mapping[int, str], calls: int, rounds: int) -> None:
-    """Prints CPU a call, median of the rounds, and its ratio to the first row of its kind."""
-    every = cases(one, two, stdio)
+def cpu_rows(every: Mapping[str, Case], calls: int, rounds: int) -> Iterator[list[str]]:
+    """CPU a call, median of the rounds, and its ratio to the same with one worker."""
     spent: dict[str, list[float]] = {name: [] for name in every}
-    for _, make in every.values():
-        for _ in range(50):
-            make()
+    for case in every.values():
+        for _ in range(WARM_UP_CALLS):
+            case.make()
     for _ in range(rounds):
-        for name, (gateway, make) in every.items():
-            began = gateway.cpu_s()
+        for name, case in every.items():
+            began = case.gateway.cpu_s()
             for _ in range(calls):
-                make()
-            spent[name].append((gateway.cpu_s() - began) / calls * 1e6)
-    base = 0.0
-    for name, values in spent.items():
-        base = median(values) if name.endswith("1 worker") else base
-        print(f"{name:45} {median(values):7.0f} us of CPU a call  {median(values) / base:5.2f} x")
+                case.make()
+            spent[name].append((case.gateway.cpu_s() - began) / calls * 1e6)
+    base: list[float] = []
+    for name, case in every.items():
+        base = spent[name] if case.is_base else base
+        ratios = [own / other for own, other in zip(spent[name], base, strict=True)]
+        yield row(f"{median(spent[name]):.0f} us", Cost(name, [1.0] if case.is_base else ratios, "x", case.limit))
+
+
+def row(amount: str, ratio: Cost) -> list[str]:
+    """A line of the table: what was measured before its ratio."""
+    what, *cells = ratio.cells()
+    return [what, amount, *cells]
 
 
 LOAD = """
@@ -280,40 +306,56 @@ def calls_per_s(gateway: Gateway, callers: int, seconds: float) -> float:
         return sum(int(each.stdout) for each in done) / seconds
 
 
-def lost_sessions(gateway: Gateway, sessions: int) -> tuple[int, dict[int, int]]:
-    """How many of many sessions are not found by a request on a new connection, and how many each worker has."""
+def rate_rows(one: Gateway, two: Gateway, seconds: float) -> Iterator[list[str]]:
+    """Calls per second, median of three, and the ratio to those with one worker."""
+    for callers in CALLERS:
+        rates = [[calls_per_s(gateway, callers, seconds) for gateway in (one, two)] for _ in range(3)]
+        single, double = (median(each) for each in zip(*rates, strict=True))
+        yield row(f"{single:.0f}/s", Cost(f"{callers} callers, 1 worker", [1.0], "x"))
+        yield row(f"{double:.0f}/s", Cost(f"{callers} callers, 2 workers", [double / single], "x"))
+
+
+def session_row(gateway: Gateway, sessions: int) -> list[str]:
+    """How many of many sessions are not found by one of two requests, each on a new connection."""
     opened_ids = []
     for _ in range(sessions):
         connection = gateway.connect()
         opened_ids.append(gateway.session(connection))
         connection.close()
-    lost, held = 0, dict.fromkeys(range(2), 0)
+    lost = set()
     for session_id in opened_ids * 2:
         connection = gateway.connect()
         try:
             post(connection, HEAD | {"mcp-session-id": session_id}, request("ping", {}))
-        except RuntimeError:
-            lost += 1
+        except RuntimeError as exc:
+            print(exc, file=sys.stderr)
+            lost.add(session_id)
         connection.close()
-    for session_id in opened_ids:
-        held[worker_of(session_id)] += 1
-    return lost, held
+    held = Counter(map(worker_of, opened_ids))
+    by_worker = " + ".join(str(held[number]) for number in range(2))
+    return row(by_worker, Cost("sessions of each worker, and those of both not found", [len(lost)], "", 0))
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=200, help="a round (default 200)")
+    parser.add_argument("--rounds", type=int, default=35)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of each count of calls per second (default 2)")
+    parser.add_argument("--sessions", type=int, default=2_000)
+    parser.add_argument("--pin", action="store_true", help="keep gateways and load to processors of their own")
+    return parser.parse_args()
 
 
 def main() -> None:
     """Prints everything."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--calls", type=int, default=1_000, help="a round (default 1000)")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--sessions", type=int, default=2_000)
-    parser.add_argument("--pin", action="store_true", help="keep gateways and load to processors of their own")
-    options = parser.parse_args()
+    options = parsed()
     cores = Cores(is_pinned=options.pin)
     print(f"load {os.getloadavg()[0]:.1f}; {cores}", flush=True)
     cores.keep_load()
     names = [f"s{number}" for number in range(20)]
     two_workers = Worker(0, [None, None], None)  # type: ignore[list-item]  # nothing is sent
     stdio = {number: next(name for name in names if two_workers.keeper_of(name) == number) for number in (0, 1)}
+    table = [["", "median", "ratio", "", "limit", "", "lowest .. highest"]]
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
         folder, port = Path(temporary), free_port()
         stack.enter_context(spawn(upstream_command("handshake", "http", str(port)), folder / "upstream"))
@@ -322,16 +364,10 @@ def main() -> None:
         servers = {"web": {"url": f"http://127.0.0.1:{port}/mcp"}} | dict.fromkeys(stdio.values(), entry)
         one = stack.enter_context(opened(folder, 1, servers, cores))
         two = stack.enter_context(opened(folder, 2, servers, cores))
-        cpu_table(one, two, stdio, options.calls, options.rounds)
-        for callers in (2, 4, 8):
-            rates = [(calls_per_s(one, callers, 2.0), calls_per_s(two, callers, 2.0)) for _ in range(3)]
-            single, double = (median(rate[place] for rate in rates) for place in (0, 1))
-            gain = f"{double:.0f} with 2 ({double / single:.2f} x)"
-            print(f"{callers} callers: {single:.0f} calls a second with 1 worker, {gain}")
-        began = time.monotonic()
-        lost, held = lost_sessions(two, options.sessions)
-        seconds = time.monotonic() - began
-        print(f"{options.sessions} sessions, two requests each: {lost} not found, {held} by worker, {seconds:.0f} s")
+        table.extend(cpu_rows(cases(one, two, stdio), options.calls, options.rounds))
+        table.extend(rate_rows(one, two, options.seconds))
+        table.append(session_row(two, options.sessions))
+    print(aligned(table))
 
 
 if __name__ == "__main__":

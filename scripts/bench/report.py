@@ -1,12 +1,39 @@
 """Tables for people."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
-__all__ = ["aligned", "calls_table", "profile_table", "startup_table"]
+__all__ = ["Cost", "aligned", "calls_table", "profile_table", "startup_table"]
 
 SHOWN_MODULES = 12
 SHOWN_FUNCTIONS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """One line of the table.
+
+    Attributes:
+        what: In words.
+        amounts: Measured once or several times.
+        unit: Of the amounts and the limit.
+        limit: The median is to be at most this; None where nothing was promised.
+    """
+
+    what: str
+    amounts: list[float]
+    unit: str
+    limit: float | None = None
+
+    def cells(self) -> list[str]:
+        """The line."""
+        limit = "" if self.limit is None else f"{self.limit:g}"
+        amount = round(median(self.amounts), 2)  # as it is shown
+        verdict = "" if self.limit is None else "kept" if amount <= self.limit else "missed"
+        extent = f"{min(self.amounts):.2f} .. {max(self.amounts):.2f}" if len(self.amounts) > 1 else ""
+        return [self.what, f"{amount:.2f}", self.unit, limit, verdict, extent]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
