@@ -5,7 +5,7 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
@@ -153,24 +153,31 @@ async def test_a_decision_holds_at_all_through_a_pooler(postgres: PostgresServer
         assert log.count("the database does not tell of changes (a pooler may be in between)") == 1, log
 
 
+def drop_triggers(url: str) -> None:
+    """Lets a database tell of no change any more."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        for name, table in connection.execute(
+            "SELECT tgname, tgrelid::regclass FROM pg_trigger WHERE tgname ~ '^mcpproxy_.*_change'"
+        ).fetchall():
+            connection.execute(f"DROP TRIGGER {name} ON {table}")  # type: ignore[call-overload]  # no user's text
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("is_told", [True, False], ids=["told", "not-told"])
-async def test_a_thousand_decisions(postgres: PostgresServer, tmp_path: Path, is_told: bool) -> None:
-    """With notifications, and without any: the triggers that make them are dropped."""
+@pytest.mark.parametrize("way", ["told", "not-told", "pooled"])
+async def test_a_thousand_decisions(postgres: PostgresServer, tmp_path: Path, way: str) -> None:
+    """With notifications, and without any: the triggers that make them are dropped, or a pooler keeps them back."""
     database = postgres.new_database()
-    async with fleet(tmp_path, postgres.url(database), trust="manual") as replicas:
-        if not is_told:
-            with psycopg.connect(postgres.url(database), autocommit=True) as connection:
-                for name, table in connection.execute(
-                    "SELECT tgname, tgrelid::regclass FROM pg_trigger WHERE tgname ~ '^mcpproxy_.*_change'"
-                ).fetchall():
-                    connection.execute(f"DROP TRIGGER {name} ON {table}")  # type: ignore[call-overload]  # no user's text
-        # Without notifications each takes a second or so: ten at a time.
-        took_s = await interleave(replicas, 1_000, POLLED_S, groups=1 if is_told else 10)
-        p99 = shown(took_s, "told" if is_told else "not told")
-        assert set(took_s) == DECISIONS
-        if is_told:
-            assert p99 <= TOLD_S
+    direct = postgres.url(database)
+    with pooled(postgres, database) if way == "pooled" else nullcontext(direct) as url:
+        async with fleet(tmp_path, url, trust="manual") as replicas:
+            if way == "not-told":
+                drop_triggers(direct)
+            # Without notifications each takes a second or so: ten at a time.
+            took_s = await interleave(replicas, 1_000, POLLED_S, groups=1 if way == "told" else 10)
+            p99 = shown(took_s, way)
+            assert set(took_s) == DECISIONS
+            if way == "told":
+                assert p99 <= TOLD_S
 
 
 @asynccontextmanager
