@@ -1,10 +1,12 @@
 """Three gateways on one PostgreSQL database: a decision at one holds at all, and nothing is lost but what was local."""
 
 import asyncio
+import itertools
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,7 @@ from plain_http import plain_client
 from pooler import pooled
 from postgres_server import PostgresServer, free_port
 from replicas import TOOLS, Replica, fleet
-from worlds import until_so
+from worlds import DEADLINE_S, until_so
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -29,6 +31,8 @@ BUSY_S = 20.0
 HELD_UP_S = 2.0
 """Far less than a statement waits for a database that does not answer."""
 DECISIONS = {"block", "unblock", "approve", "make a token", "revoke"}
+CALLERS, CALLS = 4, 200
+"""At each gateway, and of each caller: about two seconds of load."""
 IN_A_ROW = 9
 """Calls through a balancer after which a decision holds at all three gateways: it takes them about in turn."""
 
@@ -238,13 +242,7 @@ async def test_a_killed_gateway_takes_only_its_own_along(postgres: PostgresServe
         victim, *others = replicas
         await victim.decide("block", TOOLS[0])
         lost, *kept = [await replica.new_session() for replica in replicas]
-        calls = [asyncio.ensure_future(replica.call("echo", f"{n}")) for n in range(50) for replica in replicas]
-        await asyncio.sleep(0)
-        victim.process.send_signal(signal.SIGKILL)
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        for number, result in enumerate(results):
-            if number % 3:
-                assert isinstance(result, dict) and result["content"][0]["text"] == f"said {number // 3}"
+        await kill_halfway((victim, lost), list(zip(others, kept, strict=True)))
         for replica in others:
             assert not await replica.is_executed(TOOLS[0])
             assert await replica.is_executed(TOOLS[1])
@@ -255,6 +253,57 @@ async def test_a_killed_gateway_takes_only_its_own_along(postgres: PostgresServe
             assert answer.json()["result"]["content"][0]["text"] == "said x", answer.text
         with pytest.raises(httpx2.TransportError):
             await victim.in_session(lost, "tools/call", echo)
+
+
+async def kill_halfway(victim: tuple[Replica, str], others: list[tuple[Replica, str]]) -> None:
+    """Kills a gateway once half of many calls at the others were answered; each of those is answered rightly.
+
+    Args:
+        victim: The gateway and a session of it. What the kill leaves unanswered there is nobody's fault.
+        others: Likewise. One of the callers at each calls in the session, the others without one.
+    """
+    answered: Counter[str] = Counter()
+    is_halfway = asyncio.Event()
+
+    async def call_on(replica: Replica, session: str | None, caller: int, calls: Iterable[int]) -> None:
+        for number in calls:
+            text = f"{caller}-{number}"
+            assert await said(replica, text, session) == f"said {text}"
+            answered[replica.base] += 1
+            if sum(answered[other.base] for other, _ in others) >= len(others) * CALLERS * CALLS // 2:
+                is_halfway.set()
+
+    async def call_until_killed(replica: Replica, session: str | None, caller: int) -> None:
+        with pytest.raises(httpx2.TransportError):
+            await call_on(replica, session, caller, itertools.count())
+        assert is_halfway.is_set()
+
+    began_s = time.monotonic()
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        for caller in range(CALLERS):
+            for replica, session in others:
+                group.create_task(call_on(replica, None if caller else session, caller, range(CALLS)))
+            group.create_task(call_until_killed(victim[0], None if caller else victim[1], caller))
+        await is_halfway.wait()
+        victim[0].process.send_signal(signal.SIGKILL)
+        killed_s, before = time.monotonic(), dict(answered)
+    counts = [(before.get(replica.base, 0), answered[replica.base]) for replica, _ in (victim, *others)]
+    print(f"killed after {killed_s - began_s:.2f} s of {time.monotonic() - began_s:.2f} s; calls answered: {counts}")
+    assert counts[0][0] > 0
+    assert all(0 < then < now == CALLERS * CALLS for then, now in counts[1:])
+
+
+async def said(replica: Replica, text: str, session: str | None) -> str:
+    """What the small server's `echo` answers, in a session of the handshake era or without one."""
+    if session is None:
+        result = await replica.call("echo", text)
+    else:
+        echo = {"name": "call_tool_destructive", "arguments": {"name": "up:echo", "args": {"text": text}}}
+        answer = await replica.in_session(session, "tools/call", echo)
+        assert answer.status_code == 200, answer.text
+        result = answer.json()["result"]
+    answered: str = result["content"][0]["text"]
+    return answered
 
 
 @pytest.mark.soak
