@@ -257,6 +257,7 @@ class CatalogError(ProxyError):
 class UnverifiedError(CatalogError):
     """Whether a token is good cannot be looked up, which says nothing against it."""
 
+    code = "catalog_failed"
     http_status = 503
 
 
