@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from anyio import to_thread
-from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, literal_column, select, update
+from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, inspect, literal_column, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
+from smart_mcp_proxy.catalog.recovery.damage import find_damage
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CheckpointFile, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
@@ -125,7 +126,20 @@ async def restore_catalog(
         raise ConfigError(f"'{file}' is no backup.", hint="Make one with: mcpproxy data backup FILE")
     with _scratch_folder() as folder:
         await to_thread.run_sync(shutil.copyfile, file, folder / DATABASE_NAME)
+        if (harm := await to_thread.run_sync(_find_harm, folder)) is not None:
+            raise ConfigError(f"'{file}' {harm}.", hint="Restore another backup; the target is as it was.")
         return await copy_catalog(Place(None, folder), target, replaces=replaces, told=told)
+
+
+def _find_harm(folder: Path) -> str | None:
+    """Why the file in the folder cannot be restored; opened as a catalog, a damaged one would be as good as empty."""
+    try:
+        with closing(engine_of(None, folder).connect()) as connection:
+            if (damage := find_damage(connection)) is not None:
+                return f"is damaged ({damage})"
+            return None if inspect(connection).has_table(meta.name) else "is no backup of a catalog"
+    except SQLAlchemyError as exc:
+        return f"is damaged ({getattr(exc, 'orig', None) or exc})"
 
 
 def _require_new(file: Path) -> None:

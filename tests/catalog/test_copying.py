@@ -1,6 +1,8 @@
 """Copies of a whole catalog: equal row by row, decisions and their guard included, or nothing is changed."""
 
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -310,3 +312,25 @@ async def test_what_is_no_backup_is_refused(
     with pytest.raises(ConfigError, match="no catalog in"):
         await copy_catalog(at(places("sqlite")), at(target))
     assert not target.data_dir.exists()
+
+
+@pytest.mark.parametrize("harm", ["cut off", "overwritten", "of another program"])
+async def test_a_damaged_backup_replaces_nothing(
+    places: Callable[[str], StorePlace], store: StorePlace, tool: MakeTool, tmp_path: Path, harm: str
+) -> None:
+    """What it would replace may be all that is left."""
+    await fill(store, tool)
+    file = tmp_path / "catalog.backup"
+    await backup_catalog(at(store), file)
+    if harm == "of another program":
+        file.unlink()
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute("CREATE TABLE theirs (id INTEGER)")
+    else:
+        content = bytearray(file.read_bytes())
+        middle = len(content) // 2
+        file.write_bytes(content[:middle] if harm == "cut off" else content[:4096] + b"\xff" * (len(content) - 4096))
+    before = rows(store)
+    with pytest.raises(ConfigError, match=r"is no backup|is damaged"):
+        await restore_catalog(file, at(store), replaces=True)
+    assert rows(store) == before
