@@ -14,6 +14,9 @@ from smart_mcp_proxy.settings import (
     origins,
     unknown_variables,
 )
+from smart_mcp_proxy.settings.pairs import SECRET_FILES
+
+SECRETS = ("auth_token", "oidc_client_secret", "operator_token", "secret_key")
 
 
 def complaint(environ: dict[str, str], **overrides: object) -> str:
@@ -333,6 +336,20 @@ class TestSecrets:
         assert settings.database_url is not None
         assert settings.database_url.get_secret_value() == path.read_text().strip()
         assert "s3cret" not in repr(settings)
+
+    @pytest.mark.parametrize("name", SECRETS)
+    @pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+    def test_the_content_of_a_secrets_file_is_the_secret(self, tmp_path: Path, name: str, end: str) -> None:
+        """Without the line's end that an editor writes; its repr gives nothing away."""
+        path = tmp_path / "secret"
+        path.write_bytes(f"s3cret-of-thirty-two-characters-{name}{end}".encode())
+        settings = load_settings({f"MCPPROXY_{name.upper()}_FILE": str(path)})
+        assert getattr(settings, name).get_secret_value() == f"s3cret-of-thirty-two-characters-{name}"
+        assert "s3cret" not in repr(settings)
+
+    def test_every_secret_that_may_stand_in_a_file_is_tried(self) -> None:
+        """Those, and the address of a database."""
+        assert set(SECRET_FILES) == {*SECRETS, "database_url"}
 
     def test_token_and_token_file_together_are_refused(self, tmp_path: Path) -> None:
         """Neither is obviously meant."""
