@@ -49,8 +49,9 @@ WORKDIR /data
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM
+# A proxy that the variables name is for servers elsewhere, not for this address.
 HEALTHCHECK --interval=30s --timeout=3s --start-period=20s --retries=3 \
-    CMD ["python3", "-c", "import os, urllib.request as u; u.urlopen(f\"http://127.0.0.1:{os.environ['MCPPROXY_PORT']}/healthz\", timeout=2)"]
+    CMD ["python3", "-c", "import os, urllib.request as u; u.build_opener(u.ProxyHandler({})).open(f\"http://127.0.0.1:{os.environ['MCPPROXY_PORT']}/healthz\", timeout=2)"]
 ENTRYPOINT ["dumb-init", "--", "mcpproxy"]
 CMD ["serve"]
 

@@ -3,7 +3,6 @@
 import json
 import os
 import secrets
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,9 +12,12 @@ from typing import Any
 
 import anyio
 import httpx2
+import postgres_server
 import pytest
-from fastmcp import Client
+from asgi_server import listening
+from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
+from postgres_server import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.image, pytest.mark.long]
 
@@ -64,6 +66,18 @@ print(json.loads(text[text.index("{"):])["result"]["serverInfo"]["name"])
 """
 """What an agent of the handshake era does first, with the token that the gateway has made."""
 
+SIGNAL = """
+import os, pathlib, signal
+(gateway,) = pathlib.Path("/proc/1/task/1/children").read_text().split()
+os.kill(int(gateway), signal.{})
+"""
+
+LABELS = {
+    "org.opencontainers.image.title": "smart-mcp-proxy",
+    "org.opencontainers.image.description": "One search tool in front of all your MCP servers.",
+    "org.opencontainers.image.licenses": "MIT",
+}
+
 
 @pytest.fixture(scope="module", autouse=True)
 def images() -> None:
@@ -100,6 +114,12 @@ class Container:
     def python(self, program: str) -> str:
         """What a program prints in the container; empty where it fails."""
         return image_script("engine", "exec", self.name, "python3", "-c", program, check=False).strip()
+
+    def exit_status(self, command: list[str], **variables: str) -> int:
+        """How a command ends in the container, with these variables beside its own."""
+        given = [part for name, value in variables.items() for part in ("-e", f"{name}={value}")]
+        words = [SCRIPT, "engine", "exec", *given, self.name, *command]
+        return subprocess.run(words, capture_output=True, timeout=LIMIT_S, check=False).returncode
 
     def inspect(self) -> Any:
         return json.loads(self.engine("inspect"))[0]
@@ -139,17 +159,75 @@ def test_it_starts_without_network_as_nobody_and_ends_by_sigterm(target: str) ->
         assert container.python("import os; print(os.getuid(), os.getgid(), os.getcwd())") == "10001 10001 /data"
         assert container.python("open('/opt/x', 'w')") == ""
         assert container.python(GREETING) == "smart-mcp-proxy"
-        assert container.stop()[0] == 0, container.engine("logs")
-        print(f"{target}: ready after {seconds:.1f} s")
+        status, end_s = container.stop()
+        print(f"{target}: ready after {seconds:.1f} s, ended after {end_s:.1f} s")
+        assert (status, end_s < ENDED_S) == (0, True), container.engine("logs")
         assert seconds < READY_S
         lines = container.engine("logs").splitlines()
         assert not [line for line in lines if "Traceback" in line]
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.mark.parametrize("target", ["slim", "full"])
+def test_the_health_check_fails_where_the_gateway_does_not_answer(target: str) -> None:
+    """It hangs, or nothing listens at the port; a proxy that the variables name is not asked."""
+    kind, *check = _health_check(target)
+    assert kind == "CMD"
+    with started(target, "--network", "none") as container:
+        container.until_ready()
+        assert container.exit_status(check) == 0
+        assert container.exit_status(check, http_proxy="http://127.0.0.1:9") == 0
+        assert container.exit_status(check, MCPPROXY_PORT="9") == 1
+        container.python(SIGNAL.format("SIGSTOP"))
+        assert container.exit_status(check) == 1
+        container.python(SIGNAL.format("SIGCONT"))
+        assert container.exit_status(check) == 0
+
+
+def _health_check(target: str) -> list[str]:
+    """The words of it; docker shows them in another place than podman."""
+    image = json.loads(image_script("engine", "inspect", f"mcpproxy:{target}"))[0]
+    words: list[str] = ({**image["Config"], **image})["Healthcheck"]["Test"]
+    return words
+
+
+@pytest.mark.parametrize("target", ["slim", "full"])
+def test_both_images_have_the_driver_of_postgresql(target: str) -> None:
+    """With the client library that it brings."""
+    program = "import psycopg; print(psycopg.pq.__impl__)"
+    done = image_script("run", "--rm", "--entrypoint", "python3", f"mcpproxy:{target}", "-c", program)
+    assert done.splitlines()[-1] == "binary"
+
+
+async def test_a_slim_one_keeps_its_catalog_in_postgresql() -> None:
+    """The tool of a server over HTTP has a row there; a search finds it and it can be called."""
+    notes = FastMCP("notes")
+    notes.tool(lambda text: f"kept: {text}", name="write_note", description="Write a note down.")
+    token, port = secrets.token_urlsafe(24), free_port()
+    with postgres_server.running_server() as postgres, anyio.fail_after(LIMIT_S):
+        database = postgres.new_database()
+        async with listening(notes.http_app()) as address:
+            servers = {"notes": {"url": f"{address}/mcp", "trust": "trusted"}}
+            settings = {
+                "MCPPROXY_PORT": port,
+                "MCPPROXY_HOST": "127.0.0.1",
+                "MCPPROXY_AUTH_TOKEN": token,
+                "MCPPROXY_SECRET_KEY": secrets.token_urlsafe(32),
+                "MCPPROXY_DATABASE_URL": postgres.url(database),
+                "MCPPROXY_CONFIG_JSON": json.dumps({"mcpServers": servers}),
+            }
+            given = [part for name, value in settings.items() for part in ("-e", f"{name}={value}")]
+            with started("slim", "--network", "host", *given) as container:
+                await anyio.to_thread.run_sync(container.until_ready, port)
+                headers = {"Authorization": f"Bearer {token}"}
+                async with Client(StreamableHttpTransport(f"http://127.0.0.1:{port}/mcp", headers=headers)) as client:
+                    names: list[str] = []
+                    while not names:
+                        found = await client.call_tool("retrieve_tools", {"query": "write a note"})
+                        names = [tool["name"] for tool in found.structured_content["tools"]]
+                    said = await client.call_tool("call_tool_write", {"name": names[0], "args": {"text": "as it was"}})
+                assert (names, "kept: as it was" in str(said.content)) == (["notes:write_note"], True)
+                assert postgres.value("SELECT count(*) FROM tools", database) == 1
+                assert container.stop()[0] == 0, container.engine("logs")
 
 
 @pytest.mark.parametrize("restarts", [5, pytest.param(100, marks=pytest.mark.soak)])
@@ -207,7 +285,7 @@ def test_the_image_says_what_it_is_and_holds_no_secret(target: str) -> None:
     """Labels, port, volume, user, health check; no variable that is named like a secret."""
     image = json.loads(image_script("engine", "inspect", f"mcpproxy:{target}"))[0]
     config = image["Config"]
-    assert config["Labels"]["org.opencontainers.image.title"] == "smart-mcp-proxy"
+    assert {name: text for name, text in config["Labels"].items() if name.startswith("org.opencontainers.")} == LABELS
     assert (list(config["ExposedPorts"]), list(config["Volumes"])) == (["8000/tcp"], ["/data"])
     assert config["User"] == "10001:10001"
     assert config["Entrypoint"][0] == "dumb-init"
