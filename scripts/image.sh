@@ -2,6 +2,7 @@
 # Builds, starts and tests the container images: image.sh prepare | build | test | run [OPTION ...] | engine WORD ...
 #   BASE=...    the image to build on; without a registry one is made of Debian packages
 #   TARGETS=... "slim full" if it is not set
+#   NAME=...    what the images are called, mcpproxy if it is not set
 # `run` and `engine` take what `docker run` and `docker` take. Uses docker where its service runs, else buildah and
 # podman, which `prepare` installs where it may, and makes a base for. Exit status 3, with the reason on stderr, where
 # images cannot be built or started.
@@ -9,6 +10,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 targets=${TARGETS:-slim full}
+image=${NAME:-mcpproxy}
 suite=trixie
 base=${BASE:-}
 
@@ -66,29 +68,47 @@ prepare() {
     local probe='ARG BASE
 FROM ${BASE}
 RUN python3 -m venv /probe && /probe/bin/pip install -q dumb-init'
-    bud -t localhost/mcpproxy-probe -f - <<<"$probe" >/dev/null ||
+    bud -t localhost/mcpproxy-probe -f - . <<<"$probe" >/dev/null ||
         give_up "nothing can be built on $base, or no package index is reached from there"
     run --rm localhost/mcpproxy-probe true >/dev/null || give_up "podman cannot start a container here"
+}
+
+# A folder to build in, with the Dockerfile, what it copies, and of that what git tracks where git is used: the engine
+# never sees the secrets, settings and data that a checkout may hold beside them.
+make_context() {
+    local copied file
+    context=$(mktemp -d)
+    trap 'rm -rf "$context"' EXIT
+    read -ra copied < <(sed -n 's/^COPY \([^-].*\) [^ ]*$/\1/p' Dockerfile | tr '\n' ' ') || true
+    copied+=(Dockerfile)
+    if git ls-files --error-unmatch "${copied[@]}" >/dev/null 2>&1; then
+        git ls-files -z "${copied[@]}"
+    else
+        find "${copied[@]}" -type f -print0
+    fi | while IFS= read -r -d '' file; do
+        [[ ! -e $file ]] || printf '%s\0' "$file"
+    done | tar -c --null -T - | tar -x -C "$context"
+    # An engine may take a new time stamp for a change, and build everything again.
+    find "$context" -exec touch -t 200001010000 {} +
 }
 
 build() {
     local target
     prepare
-    if [[ $engine == docker ]]; then
-        for target in $targets; do
-            docker build ${base:+--build-arg "BASE=$base"} --target "$target" -t "mcpproxy:$target" .
-        done
-        return
-    fi
+    make_context
     for target in $targets; do
-        bud --target "$target" -t "localhost/mcpproxy:$target"
+        if [[ $engine == docker ]]; then
+            docker build ${base:+--build-arg "BASE=$base"} --target "$target" -t "$image:$target" "$context"
+        else
+            bud --target "$target" -t "localhost/$image:$target" "$context"
+        fi
     done
 }
 
 # The building machine's certificates serve a network that has its own; they do not become part of the image.
 bud() {
     buildah bud --isolation chroot --layers --format docker --build-arg "BASE=$base" -v /etc/ssl/certs:/etc/ssl/certs:ro \
-        "$@" .
+        "$@"
 }
 
 run() {

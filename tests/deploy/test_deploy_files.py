@@ -157,6 +157,12 @@ def test_the_script_makes_each_secret_once(secrets: Path) -> None:
     assert before["postgres_password"].strip() in before["database_url"]
 
 
+def test_the_image_is_built_of_named_paths() -> None:
+    """Also by a plain `docker build .`: nothing else of a checkout, such as its secrets, is copied."""
+    copied = re.findall(r"^(?:COPY|ADD) +(?!--from=)(.+) \S+$", DOCKERFILE, re.MULTILINE)
+    assert copied == ["pyproject.toml README.md LICENSE", "smart_mcp_proxy"]
+
+
 def test_pods_run_as_the_image_does() -> None:
     """Its user, its port and its volume; nothing else can be written but /tmp."""
     user, group = re.findall(r"^USER (\d+):(\d+)$", DOCKERFILE, re.MULTILINE)[0]

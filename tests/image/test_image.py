@@ -1,9 +1,13 @@
 """The container images as an operator runs them: read-only, not root, no capabilities, configured by environment."""
 
+import gzip
+import io
 import json
 import os
 import secrets
+import shutil
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +25,8 @@ from postgres_server import free_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.image, pytest.mark.long]
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "image.sh"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts" / "image.sh"
 LIMIT_S = 180
 READY_S = 5
 ENDED_S = 10
@@ -295,6 +300,70 @@ def test_the_image_says_what_it_is_and_holds_no_secret(target: str) -> None:
         assert word not in history
     if not os.environ.get("BASE"):  # one that somebody named may be as large as they like
         assert image["Size"] <= MOST_BYTES[target]
+
+
+PLACES = ("deploy/secrets/auth_token", ".env", "mcp_config.json", "data/catalog.db", "smart_mcp_proxy/.env")
+"""Where a checkout may hold what is nobody else's."""
+SHIPPED = b"Loads the settings from environment and flags"
+"""Of a file of the package: words that a search of an image finds."""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what git tracks here, as it is now, and a repository of its own."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("This folder is no checkout of git.")
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in filter(None, tracked.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, tmp_path / name)
+    for words in (["init", "--quiet"], ["add", "--all"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_what_git_does_not_track_gets_into_no_image(checkout: Path) -> None:
+    """Secrets, settings and data in the checkout, and in the package's folder; each layer is searched."""
+    name, canary = f"mcpproxy-test-{secrets.token_hex(4)}", f"canary-{secrets.token_hex(16)}"
+    for place in PLACES:
+        (checkout / place).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / place).write_text(canary)
+    try:
+        words, environ = [checkout / "scripts" / "image.sh", "build"], {**os.environ, "NAME": name}
+        done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=5 * LIMIT_S, check=False)
+        assert done.returncode == 0, done.stderr
+        for target in ("slim", "full"):
+            assert _found_in_image(f"{name}:{target}", {canary.encode(), SHIPPED}) == {SHIPPED}
+    finally:
+        image_script("engine", "rmi", f"{name}:slim", f"{name}:full", check=False)
+
+
+def _found_in_image(image: str, words: set[bytes]) -> set[bytes]:
+    """Those of the words that stand in the image: its configuration, its history, and the files of its layers."""
+    found: set[bytes] = set()
+    with (
+        subprocess.Popen([SCRIPT, "engine", "save", image], stdout=subprocess.PIPE) as saving,
+        tarfile.open(fileobj=saving.stdout, mode="r|") as archive,
+    ):
+        for member in archive:
+            if member.isfile() and (file := archive.extractfile(member)):
+                found |= _found(file, words)
+        assert saving.stdout is not None
+        saving.stdout.read()  # what fills the last block; without a reader the engine would fail
+    assert saving.returncode == 0
+    return found
+
+
+def _found(file: Any, words: set[bytes]) -> set[bytes]:
+    """Those of the words that stand in a file, which may be compressed."""
+    found: set[bytes] = set()
+    stream, seen = io.BufferedReader(file), b""
+    plain = gzip.GzipFile(fileobj=stream) if stream.peek(2)[:2] == b"\x1f\x8b" else stream
+    while chunk := plain.read(1 << 20):
+        seen = seen[-max(map(len, words)) :] + chunk
+        found |= {word for word in words if word in seen}
+    return found
 
 
 def test_every_library_can_be_loaded_without_its_symbols() -> None:
