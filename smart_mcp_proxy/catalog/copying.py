@@ -126,13 +126,16 @@ async def restore_catalog(
         raise ConfigError(f"'{file}' is no backup.", hint="Make one with: mcpproxy data backup FILE")
     with _scratch_folder() as folder:
         await to_thread.run_sync(shutil.copyfile, file, folder / DATABASE_NAME)
-        if (harm := await to_thread.run_sync(_find_harm, folder)) is not None:
-            raise ConfigError(f"'{file}' {harm}.", hint="Restore another backup; the target is as it was.")
+        if (fault := await to_thread.run_sync(_find_fault, folder)) is not None:
+            raise ConfigError(f"'{file}' {fault}.", hint="Restore another backup; the target is as it was.")
         return await copy_catalog(Place(None, folder), target, replaces=replaces, told=told)
 
 
-def _find_harm(folder: Path) -> str | None:
-    """Why the file in the folder cannot be restored; opened as a catalog, a damaged one would be as good as empty."""
+def _find_fault(folder: Path) -> str | None:
+    """Describe why the database file in a folder cannot be restored; None if it can.
+
+    To be called before it is opened as a catalog, which replaces a damaged file with an empty one.
+    """
     try:
         with closing(engine_of(None, folder).connect()) as connection:
             if (damage := find_damage(connection)) is not None:

@@ -1,4 +1,4 @@
-"""The key of request states where gateways share a database and were given no secret key: it lies in that database."""
+"""Encryption key of request states, kept in the database by gateways without a secret key."""
 
 import secrets
 from functools import partial
@@ -39,7 +39,9 @@ class StateKey:
         return f"<StateKey {'not had yet' if self._is_due else 'settled'}>"
 
     async def bring(self) -> None:
-        """Take the key from the store, where the first gateway makes it; tried again with the next call if that fails.
+        """Take the key from the store, or make it there if this is the first gateway.
+
+        If the store fails, the next call of this method tries again.
 
         Until then states are sealed with a key of this gateway's own, and go on to be opened with it: a start or a
         call that failed over this would cost more than a question that has to be answered at the same gateway.

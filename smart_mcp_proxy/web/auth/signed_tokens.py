@@ -42,7 +42,9 @@ class _Known(NamedTuple):
 
 
 class SignedTokens:
-    """Verifies signed tokens and keeps for a minute what it found; while the store is lost, to a token's own end.
+    """Verifies signed tokens and keeps each result for a minute.
+
+    While the store is lost, a result is kept until the token expires.
 
     Args:
         verifier: Checks signature, issuer and audience. A `CatalogError` of its means that it could not.
