@@ -11,7 +11,9 @@ import httpx2
 from plain_http import plain_client
 from worlds import DEADLINE_S, HELLO, MAIN, SmallServer, end, started
 
-__all__ = ["KEY", "TOOLS", "Replica", "Story", "fleet", "replica"]
+__all__ = ["HOUR_S", "KEY", "TOOLS", "Replica", "Story", "by_wrong_clock", "fleet", "replica"]
+
+HOUR_S = 3_600
 
 KEY = "a-key-of-the-tests-with-32-characters"
 TOOLS = [f"tool{number}" for number in range(20)]
@@ -169,6 +171,12 @@ class Story(NamedTuple):
     servers: dict[str, Any] = {}  # noqa: RUF012  # never changed
     settings: dict[str, str] = {}  # noqa: RUF012
     trust: str = "trusted"
+
+
+def by_wrong_clock(ahead_s: int) -> tuple[str, ...]:
+    """What Python is to run for a gateway whose clock is ahead by so much."""
+    file = str(Path(__file__).with_name("wrong_clock.py"))
+    return "-c", f"import runpy; runpy.run_path({file!r}, {{'AHEAD_S': {ahead_s}}}, '__main__')"
 
 
 @asynccontextmanager

@@ -5,24 +5,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp.server.auth.providers.jwt import RSAKeyPair
 from postgres_server import PASSWORD, PostgresServer, standby_of
-from replicas import KEY, TOOLS, Replica, Story, replica
+from replicas import HOUR_S, KEY, TOOLS, Replica, Story, by_wrong_clock, replica
 from worlds import ENVIRON, SmallServer, end, until_so
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
-WRONG_CLOCK = str(Path(__file__).with_name("wrong_clock.py"))
-HOUR_S = 3_600
 SHARES = {"TRUNCATE_OUTPUT_LEN": "300", "ROUTING_TYPE": "DYNAMIC"}
-
-
-def by_wrong_clock(ahead_s: int) -> tuple[str, ...]:
-    """What Python is to run for a gateway whose clock is ahead by so much."""
-    return "-c", f"import runpy; runpy.run_path({WRONG_CLOCK!r}, {{'AHEAD_S': {ahead_s}}}, '__main__')"
 
 
 async def rest(each: Replica, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -107,6 +102,21 @@ async def test_gateways_whose_clocks_are_an_hour_apart_agree(
                     await asyncio.sleep(0.5)
     log = (tmp_path / "wrong" / "log").read_text()
     assert "Traceback" not in log, log
+
+
+@pytest.mark.parametrize("wrong_s", [-HOUR_S, HOUR_S], ids=["behind", "ahead"])
+async def test_a_provider_s_token_ends_by_the_clock_of_the_database(
+    postgres: PostgresServer, tmp_path: Path, wrong_s: int
+) -> None:
+    """One that is good for half an hour is accepted, one that ended half an hour ago is not."""
+    provider, issuer = RSAKeyPair.generate(), "https://id.example"
+    settings = {"JWT_PUBLIC_KEY": provider.public_key, "JWT_ISSUER": issuer, "JWT_AUDIENCE": "us"}
+    story = Story(tmp_path, postgres.url(postgres.new_database()), by_wrong_clock(wrong_s), settings=settings)
+    sign = partial(provider.create_token, issuer=issuer, audience="us", scopes=["mcp:read"])
+    good, ended = [sign(expires_in_seconds=life_s) for life_s in (HOUR_S // 2, -HOUR_S // 2)]
+    async with replica("wrong", story) as wrong:
+        assert await _is_let_in(wrong, good)
+        assert not await _is_let_in(wrong, ended)
 
 
 async def _is_let_in(each: Replica, token: str) -> bool:

@@ -20,7 +20,7 @@ from asgi_server import listening
 from keyring.backends.fail import Keyring as NoKeyring
 from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider, consent
 from postgres_server import PostgresServer
-from replicas import KEY, META, MODERN, Replica, Story, replica
+from replicas import HOUR_S, KEY, META, MODERN, Replica, Story, by_wrong_clock, replica
 from sign_in_fakes import Guarded, Person, guarded, redirect_of
 from worlds import until_so
 
@@ -43,11 +43,20 @@ LOGIN = "/api/v1/servers/web/login"
 
 @asynccontextmanager
 async def pair(
-    tmp_path: Path, postgres: PostgresServer, servers: dict[str, Any], database: str | None = None, **settings: str
+    tmp_path: Path,
+    postgres: PostgresServer,
+    servers: dict[str, Any],
+    database: str | None = None,
+    ahead_s: int = 0,
+    **settings: str,
 ) -> AsyncIterator[tuple[Replica, Replica]]:
-    """Two gateways in front of these servers and the small one, on a database of their own if none is named."""
+    """Two gateways in front of these servers and the small one, on a database of their own if none is named.
+
+    The clock of the second is ahead by so much.
+    """
     story = Story(tmp_path, postgres.url(database or postgres.new_database()), servers=servers, settings=settings)
-    async with replica("one", story) as one, replica("two", story) as two:
+    other = story._replace(main=by_wrong_clock(ahead_s)) if ahead_s else story
+    async with replica("one", story) as one, replica("two", other) as two:
         yield one, two
 
 
@@ -230,9 +239,12 @@ class Turns:
 
 @asynccontextmanager
 async def front_doors(
-    postgres: PostgresServer, tmp_path: Path
+    postgres: PostgresServer, tmp_path: Path, ahead_s: int = 0
 ) -> AsyncIterator[tuple[tuple[Replica, Replica], SignIns, ServerConfig, str]]:
-    """Two gateways at which people sign in, behind a balancer; how they do, and the gateways' database."""
+    """Two gateways at which people sign in, behind a balancer; how they do, and the gateways' database.
+
+    The clock of the second is ahead by so much.
+    """
     keyring.set_keyring(NoKeyring())
     provider, listener = OpenIdProvider(), socket.create_server(("127.0.0.1", 0))
     turns = Turns(listener)
@@ -245,7 +257,7 @@ async def front_doors(
             "PUBLIC_URL": turns.base,
         }
         database = postgres.new_database()
-        async with pair(tmp_path, postgres, {}, database, **settings) as replicas:
+        async with pair(tmp_path, postgres, {}, database, ahead_s, **settings) as replicas:
             turns.ports = [int(each.base.rpartition(":")[2]) for each in replicas]
             async with await asyncio.start_server(turns.take, sock=listener):
                 config = ServerConfig("gateway", "http", url=f"{turns.base}/mcp", oauth={})
@@ -259,9 +271,12 @@ async def signed_in(sign_ins: SignIns, config: ServerConfig) -> SignIn:
         return await sign_ins.sign_in(config, browser)
 
 
-async def test_a_person_signs_in_through_both_and_is_known_at_both(postgres: PostgresServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead_s", [0, -HOUR_S, HOUR_S], ids=["right clocks", "one behind", "one ahead"])
+async def test_a_person_signs_in_through_both_and_is_known_at_both(
+    postgres: PostgresServer, tmp_path: Path, ahead_s: int
+) -> None:
     """Registration, consent, the way back and the token come in at either; so do calls, a renewal, and its end."""
-    async with front_doors(postgres, tmp_path) as (replicas, sign_ins, config, _):
+    async with front_doors(postgres, tmp_path, ahead_s) as (replicas, sign_ins, config, _):
         held = await signed_in(sign_ins, config)
         for each in replicas:
             assert await said(each, held.access_token) == "said hello"

@@ -8,11 +8,13 @@ the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, whi
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from fastmcp.server.auth import AccessToken, TokenVerifier
+from fastmcp.server.auth import AccessToken, TokenVerifier, jwt_issuer
+from fastmcp.server.auth.oauth_proxy import consent, proxy, upstream
 from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
 from fastmcp.server.auth.oidc_proxy import OIDCProxy
 from joserfc.errors import JoseError
 from key_value.aio.protocols import AsyncKeyValue
+from mcp.server.auth.handlers import token as token_endpoint
 from mcp.server.auth.provider import AccessToken as GrantedToken
 from mcp.server.auth.provider import AuthorizationCode, RefreshToken, RegistrationError, TokenError
 from mcp.server.auth.routes import REVOCATION_PATH, cors_middleware
@@ -21,10 +23,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from smart_mcp_proxy.fastmcp_compat.auth import signing_keys
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
 
-__all__ = ["UNUSED_CLIENT_S", "SignInProxy"]
+__all__ = ["TIMED", "UNUSED_CLIENT_S", "SignInProxy"]
 
+TIMED: Final = (*signing_keys.TIMED, jwt_issuer, proxy, consent, upstream, token_endpoint)
+"""Modules that go by the clock in a sign-in, or in what came of it."""
 UNUSED_CLIENT_S: Final = 24 * 3600
 """For so long a client is kept with which nobody has signed in yet: one that comes later registers again."""
 _GIVEN_BACK: Final = "given-back-sign-ins"

@@ -7,13 +7,18 @@ did; `_shared_jwks_refresh_lock`, `_jwks_last_refresh_attempt` and `_jwks_refres
 
 import time
 from contextlib import suppress
+from typing import Final
 
 from fastmcp.server.auth import AccessToken
+from fastmcp.server.auth.providers import jwt
 from fastmcp.server.auth.providers.jwt import JWTVerifier, _import_key_for_algorithm
 from joserfc import jws
 from joserfc.errors import BadSignatureError, JoseError
 
-__all__ = ["RotatingKeyVerifier"]
+__all__ = ["TIMED", "RotatingKeyVerifier"]
+
+TIMED: Final = (jwt,)
+"""Modules that judge by the clock whether a token is good."""
 
 
 class RotatingKeyVerifier(JWTVerifier):

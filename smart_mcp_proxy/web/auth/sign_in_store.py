@@ -8,7 +8,6 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, SupportsFloat
@@ -95,22 +94,24 @@ class SharedEntries(BaseStore):
 
     async def _get_managed_entry(self, *, collection: str, key: str) -> ManagedEntry | None:
         purpose, name = _named(collection, key)
-        kept = await self._catalog.read(partial(find_sealed, kind=KIND, key=name, now_s=self._catalog.now_s()))
+        now_s = self._catalog.now_s()
+        kept = await self._catalog.read(partial(find_sealed, kind=KIND, key=name, now_s=now_s))
         if kept is None:
             return None
         try:
             data = open_sealed(self._key, kept.box, purpose)
         except SealBrokenError:  # under an earlier key: as if it had ended
             return None
-        ends_s = None if kept.expires_s is None else kept.expires_s - self._catalog.clock_ahead_s
-        expires = None if ends_s is None else datetime.fromtimestamp(ends_s, UTC)
-        return ManagedEntry(value=json.loads(data), expires_at=expires)
+        value = json.loads(data)
+        if kept.expires_s is None:
+            return ManagedEntry(value=value)
+        return ManagedEntry.from_ttl(value=value, ttl=kept.expires_s - now_s)
 
     async def _put_managed_entry(self, *, collection: str, key: str, managed_entry: ManagedEntry) -> None:
         purpose, name = _named(collection, key)
         box = seal(self._key, managed_entry.value_as_json.encode(), purpose)
-        expires = managed_entry.expires_at
-        ends_s = None if expires is None else expires.timestamp() + self._catalog.clock_ahead_s
+        life_s = managed_entry.ttl
+        ends_s = None if life_s is None else self._catalog.now_s() + life_s
         value = SealedValue(KIND, name, box, uuid.uuid4().hex, ends_s)
         await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
         if self._clock() >= self._sweep_due_s:
