@@ -33,6 +33,7 @@ from transports import (
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 
 pytestmark = pytest.mark.anyio
 
@@ -220,6 +221,29 @@ FIRST_REQUESTS = {
         "argument": {"name": "id", "value": "p"},
     },
 }
+
+
+@pytest.mark.requirement("contents-cold")
+async def test_what_is_listed_while_it_is_asked_for_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the look that finds nothing and the question whether its list is still to come."""
+    write(tmp_path / "listed")
+    wait_known = ListState.wait_known
+
+    async def wait_late(lists: ListState, servers: Any, *kinds: Any) -> bool:
+        while any(lists.is_expected(server, kind) for server in servers for kind in kinds):
+            await lists.wait_changed()
+        return await wait_known(lists, servers, *kinds)
+
+    monkeypatch.setattr(ListState, "wait_known", wait_late)
+    async with (
+        opened_gateway(tmp_path / "data", {"fx": server("handshake", tmp_path / "listed")}) as gateway,
+        in_memory(gateway, "modern") as agent,
+    ):
+        with anyio.fail_after(LIMIT_S):
+            answer = await agent.request("prompts/get", **FIRST_REQUESTS["prompts/get"])
+    assert "result" in answer, answer
+
+
 WRONG_FIRST_REQUESTS = {
     "prompts/get": {"name": "known__greed"},
     "resources/read": {"uri": "mcpproxy://unknown/test%3A%2F%2Fone"},

@@ -146,6 +146,7 @@ class ContentHandlers:
 
     async def _answered(self, contents: Contents, inbound: Inbound) -> RawResult:
         """Answer a request; one for what is not there waits until its servers have listed, and tries again."""
+        before = self._lists.catalog.snapshot
         try:
             return await self._answers[inbound.method](contents, inbound)
         except RequestError as error:
@@ -153,7 +154,9 @@ class ContentHandlers:
                 raise
             wanted, kinds = _wanted(inbound.params)
             owners = contents.possible_owners(wanted, is_prompt=kinds is PROMPTS)
-            if not await self._lists.wait_known(owners, *kinds):
+            has_waited = await self._lists.wait_known(owners, *kinds)
+            # A list is stored in another thread: it may have come between the look and the question whether one will.
+            if not has_waited and self._lists.catalog.snapshot is before:
                 raise
         return await self._answers[inbound.method](contents, inbound)
 
