@@ -18,7 +18,6 @@ NAMED: Final = {
     "tables/test_approvals.py::test_a_file_that_cannot_be_read_at_the_start_trusts_nothing",
     "tables/test_approvals.py::test_a_process_killed_while_it_replaces_a_damaged_file_leaves_none_that_trusts",
     "tables/test_approvals.py::test_after_a_damaged_file_nothing_is_trusted_until_the_user_says_so",
-    "tables/test_approvals.py::test_every_acknowledged_approval_survives_a_kill_and_no_other_is_there",
     "tables/test_approvals.py::test_the_tools_of_an_older_file_were_served_and_stay_so",
     "test_processes.py::test_a_lock_that_never_ends_is_a_catalog_error",
     "test_stored_links.py::test_a_file_of_the_version_before_gets_room_for_links",
@@ -31,7 +30,6 @@ NAMED: Final = {
     "test_hashing.py",
     "test_snapshot.py",
     "test_shelves.py::test_the_name_of_an_item_leads_back_to_it",
-    "test_approval_machine.py",
     "test_stable_names.py",
     "test_stored_links.py::test_nobody_ever_finds_what_another_was_linked_to",
     # From each kind to each: these choose their stores themselves.

@@ -1,6 +1,6 @@
 """The guarantee under anything that can happen: a machine that lists, approves, blocks, restarts and forgets at random.
 
-Two catalogs on one file take turns, each with what it last saw of the other, and now and then the file is lost.
+Two catalogs on one store take turns, each with what it last saw of the other, and now and then a file is lost.
 Whatever happens, neither ever holds a definition that was not agreed to since, and no call of one is sent; and once it
 has looked, it holds all that was, and sends those calls.
 """
@@ -9,7 +9,7 @@ import asyncio
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Mapping, Set
+from collections.abc import Callable, Coroutine, Mapping, Set
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from store_places import NAME_LIMIT, StorePlace
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, approval_digest, change_hash
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME
@@ -118,10 +119,15 @@ async def called(catalog: Catalog, request: CallRequest) -> bool:
 
 
 class Machine(RuleBasedStateMachine):
-    """The catalogs, and beside them what the user agreed to, kept by hand."""
+    """The catalogs, and beside them what the user agreed to, kept by hand.
 
-    def __init__(self) -> None:
+    Args:
+        url: Of an empty catalog's database; None for a file.
+    """
+
+    def __init__(self, url: str | None = None) -> None:
         super().__init__()
+        self.url = url
         self.directory = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
         self.runner = asyncio.Runner()
         self.stacks: list[AsyncExitStack] = []
@@ -141,7 +147,9 @@ class Machine(RuleBasedStateMachine):
         return self.runner.run(work)
 
     async def open(self, stack: AsyncExitStack, *, reset: bool = False) -> Catalog:
-        return await stack.enter_async_context(Catalog.open(Path(self.directory.name), name_limit=60, reset=reset))
+        directory = Path(self.directory.name)
+        opened = Catalog.open(directory, url=self.url, name_limit=NAME_LIMIT, reset=reset)
+        return await stack.enter_async_context(opened)
 
     def teardown(self) -> None:
         for catalog in self.catalogs:
@@ -203,7 +211,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(kind=st.integers(0, 31), key=keys)
     def the_file_is_lost(self, kind: int, key: ToolKey) -> None:
-        if kind >= len(LOSSES):
+        if kind >= len(LOSSES) or self.url is not None:
             return  # as above, and what follows is soon the same
         for stack in self.stacks:
             self.run(stack.aclose())
@@ -307,10 +315,10 @@ class Machine(RuleBasedStateMachine):
         assert snapshot.withheld.keys() == self.listed.keys() - wanted.keys()
 
 
-def run_steps(steps: int) -> None:
-    """Runs the machine for so many steps in all."""
+def run_steps(steps: int, place: Callable[[], StorePlace]) -> None:
+    """Runs the machine for so many steps in all, each run in a new place."""
     run_state_machine_as_test(
-        Machine,
+        lambda: Machine(place().url),
         settings=settings(
             max_examples=steps // STEPS_AT_A_TIME,
             stateful_step_count=STEPS_AT_A_TIME,
@@ -321,12 +329,12 @@ def run_steps(steps: int) -> None:
 
 
 @pytest.mark.long
-def test_nothing_is_ever_shown_that_was_not_agreed_to() -> None:
-    """10,000 steps."""
-    run_steps(10_000)
+def test_nothing_is_ever_shown_that_was_not_agreed_to(store_place: Callable[[], StorePlace]) -> None:
+    """10,000 steps; on a server, where each takes longer, as many as fit."""
+    run_steps(10_000 if store_place().url is None else 1_000, store_place)
 
 
 @pytest.mark.soak
-def test_nothing_is_ever_shown_that_was_not_agreed_to_in_the_long_run() -> None:
-    """100,000 steps."""
-    run_steps(100_000)
+def test_nothing_is_ever_shown_that_was_not_agreed_to_in_the_long_run(store_place: Callable[[], StorePlace]) -> None:
+    """100,000 steps, and 10,000 on a server."""
+    run_steps(100_000 if store_place().url is None else 10_000, store_place)

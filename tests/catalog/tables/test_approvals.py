@@ -448,7 +448,7 @@ from smart_mcp_proxy.catalog import Catalog, change_hash
 from smart_mcp_proxy.models import ToolKey
 
 async def main():
-    async with Catalog.open(Path(sys.argv[1]), name_limit=60) as catalog:
+    async with Catalog.open(Path(sys.argv[1]), name_limit=60, url=sys.argv[3] or None) as catalog:
         number = int(sys.argv[2])
         await catalog.sync("s", [{"name": "first"}])
         while True:
@@ -463,15 +463,14 @@ asyncio.run(main())
 
 
 @pytest.mark.long
-async def test_every_acknowledged_approval_survives_a_kill_and_no_other_is_there(opened: Any, data_dir: Path) -> None:
-    """Killed at any moment, five times over the same file."""
+async def test_every_acknowledged_approval_survives_a_kill_and_no_other_is_there(opened: Any, store: Any) -> None:
+    """Killed at any moment, five times over the same store."""
     approved: set[int] = set()
     listed: set[int] = set()
     with anyio.fail_after(60):
         for round_ in range(5):
-            process = await create_subprocess_exec(
-                sys.executable, "-c", APPROVER, str(data_dir), str(round_ * 10_000), stdout=subprocess.PIPE
-            )
+            words = (APPROVER, str(store.data_dir), str(round_ * 10_000), store.url or "")
+            process = await create_subprocess_exec(sys.executable, "-c", *words, stdout=subprocess.PIPE)
             assert process.stdout is not None
             for _ in range(5 + round_ * 3):
                 word, number = (await process.stdout.readline()).split()
