@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from smart_mcp_proxy.catalog import (
     store_sealed,
     take_lease,
 )
+from smart_mcp_proxy.errors import CatalogError
 
 pytestmark = pytest.mark.anyio
 
@@ -63,6 +65,27 @@ async def test_a_value_is_kept_until_it_ends(store: StorePlace, clock: HandClock
         assert await find(catalog, "a") is None
         assert await write(catalog, drop_sealed, kind="k", key="a")
         assert not await write(catalog, drop_sealed, kind="k", key="a")
+
+
+async def test_who_waits_no_longer_leaves_the_work_as_it_is(store: StorePlace) -> None:
+    """A store that stands still is given up for a request; it is not lost, and does what it was asked for."""
+    may_go_on = threading.Event()
+    value = SealedValue("k", "a", b"late", "1", None)
+    async with store.opened() as catalog:
+        stands = threading.Event()
+        standing = asyncio.create_task(catalog.read(lambda _: (stands.set(), may_go_on.wait(20))[1]))
+        await asyncio.to_thread(stands.wait, 20)
+        try:
+            with pytest.raises(CatalogError, match=r"has not answered for 0\.01 s"):
+                await catalog.write(partial(store_sealed, value=value), is_ordered=False, limit_s=0.01)
+            with pytest.raises(CatalogError, match=r"has not answered for 0\.01 s"):
+                await catalog.read(partial(sealed_stamps, kind="k"), limit_s=0.01)
+            assert not standing.done()
+        finally:
+            may_go_on.set()
+        assert await standing
+        assert await find(catalog, "a") == b"late"
+        assert (catalog.problem, catalog.lost_since) == (None, None)
 
 
 async def test_what_ends_first_makes_room(store: StorePlace, clock: HandClock) -> None:

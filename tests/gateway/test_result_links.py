@@ -312,7 +312,7 @@ async def test_what_is_approved_needs_no_link(setup: ResultLinkSetup, monkeypatc
         "alpha:resources", [{"uri": "n:1", "name": "x"}, {"uri": "https://a.example/", "name": "y"}]
     )
 
-    async def never(work: Any) -> Any:
+    async def never(work: Any, **how: Any) -> Any:
         raise AssertionError("SQL")
 
     monkeypatch.setattr(setup.catalog, "write", never)
@@ -376,7 +376,7 @@ async def test_a_store_that_fails_costs_the_link_and_not_the_result(
     """The tool has done its work; that its links cannot be followed is said in the log."""
     await setup.lists(["n:1"])
 
-    async def broken(work: Any) -> Any:
+    async def broken(work: Any, **how: Any) -> Any:
         raise CatalogError("The disk is full.")
 
     monkeypatch.setattr(setup.catalog, "write", broken)

@@ -16,6 +16,8 @@ from postgres_server import PASSWORD, USER, PostgresServer, running_server, stan
 from replicas import TOOLS, Replica, Story, fleet, replica
 from worlds import until, until_so
 
+from smart_mcp_proxy.catalog import CALL_WAIT_S
+
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 LOG_S = 1.0
@@ -195,6 +197,65 @@ async def test_a_full_disk_of_the_database_costs_nothing_that_was_stored_or_hear
             await until(lambda: server.value(stored, database) == calls)
             for words, times in (("Tools are kept in memory", 1), ("activity records wait", 1), ("stored again", 1)):
                 assert one.log.read_text().count(words) == times, one.log.read_text()
+
+
+# --- a server that neither answers nor fails
+
+
+async def test_no_call_waits_for_a_database_that_stands_still(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Whoever calls, in either era and at every address. What has to be stored for an answer is waited for briefly."""
+    database = postgres.new_database()
+    story = {"ROUTING_TYPE": "DYNAMIC", "TRUNCATE_OUTPUT_LEN": "300"}
+    async with fleet(tmp_path, postgres.url(database), 2, **story) as (one, other):
+        query, body = {"query": "up:echo"}, {"name": "agent", "access": "destructive"}
+        found = (await other.ask("retrieve_tools", query))["structuredContent"]
+        place = f"/mcp/t/{found['toolset']['handle']}"
+        token = (await one.rest("POST", "tokens", body)).json()["token"]
+        await until_so(lambda: one.admits(token))
+        session = await one.new_session()
+        await other.decide("block", TOOLS[0])
+        await until_so(refuses(one, TOOLS[0]))
+        words = {"name": "call_tool_destructive", "arguments": {"name": "up:echo", "args": {"text": "x"}}}
+
+        async def in_session() -> bool:
+            return (await one.in_session(session, "tools/call", words)).json()["result"].get("isError", False) is False
+
+        async def in_toolset() -> bool:
+            return not (await one.ask("up__echo", {"text": "x"}, place)).get("isError", False)
+
+        ways = {
+            "a plain call": lambda: one.is_executed("echo"),
+            "an agent's token": lambda: one.admits(token),
+            "a session": in_session,
+            "a toolset": in_toolset,
+            "a blocked tool": refuses(one, TOOLS[0]),
+            "a new session": one.new_session,
+        }
+        storing = {"a search that makes a toolset": lambda: one.finds("echo"), "a cut result": lambda: reads_rest(one)}
+        assert await in_toolset()  # the other one's is looked up once
+        unseen = (await other.ask("retrieve_tools", query))["structuredContent"]["toolset"]["handle"]
+        longest_s = dict.fromkeys(ways | storing, 0.0)
+        with postgres.frozen():
+            for _ in range(5):
+                for way, ask in (ways | storing).items():
+                    began_s = time.monotonic()
+                    assert await ask(), way
+                    longest_s[way] = max(longest_s[way], time.monotonic() - began_s)
+            unknown = await one.post("up__echo", {"text": "x"}, f"/mcp/t/{unseen}")
+            assert unknown.status_code == 503 and unknown.headers["retry-after"], unknown.text
+        print(", ".join(f"{way}: {seconds * 1e3:.1f} ms" for way, seconds in longest_s.items()))
+        assert max(longest_s[way] for way in ways) < LOG_S, "a call waited for the database"
+        assert max(longest_s.values()) < CALL_WAIT_S + LOG_S
+        await until_so(one.is_back)
+        assert (await one.post("up__echo", {"text": "x"}, f"/mcp/t/{unseen}")).status_code == 200
+
+
+async def reads_rest(each: Replica) -> bool:
+    """Whether the rest of a cut result is read at the gateway that cut it."""
+    cut = await each.call("echo", "y" * 1_000)
+    (key,) = [value["key"] for value in cut["_meta"].values() if isinstance(value, dict) and "key" in value]
+    page = await each.ask("read_output", {"key": key})
+    return "yyy" in page["content"][0]["text"]
 
 
 # --- a password that does not fit any more

@@ -1,9 +1,10 @@
 """Repository for approvals, activity, examples and vectors."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import Connection
 
@@ -15,10 +16,14 @@ from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivi
 from smart_mcp_proxy.catalog.tables.activity_stats import ActivityFigures, FiguresQuery
 from smart_mcp_proxy.catalog.tables.feedback import Example, Lesson
 from smart_mcp_proxy.catalog.tables.instances import Instance
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
-__all__ = ["Archive"]
+__all__ = ["CALL_WAIT_S", "Archive"]
+
+CALL_WAIT_S: Final = 3.0
+"""Longest that an agent waits for the store: storing a long list may take two seconds, a store that stands still 20."""
 
 T = TypeVar("T")
 
@@ -56,13 +61,21 @@ class Archive:
         """Return when another process may have changed something, after `limit_s` at the latest."""
         await self._database.wait_change(topic, limit_s)
 
-    async def read(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` on the file, all its queries in one state."""
-        return await self._database.run(partial(self._database.read, work))
+    async def read(self, work: Callable[[Connection], T], *, limit_s: float | None = None) -> T:
+        """Run `work` on the file, all its queries in one state; see `write` for `limit_s`."""
+        return await _within(limit_s, self._database.run(partial(self._database.read, work)))
 
-    async def write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:
-        """Run `work` and commit: what it wrote survives the end of this process; see `Store.write`."""
-        return await self._database.run(partial(self._write, work, is_ordered=is_ordered))
+    async def write(
+        self, work: Callable[[Connection], T], *, is_ordered: bool = True, limit_s: float | None = None
+    ) -> T:
+        """Run `work` and commit: what it wrote survives the end of this process; see `Store.write`.
+
+        Args:
+            work: May run more than once.
+            is_ordered: See `Store.write`.
+            limit_s: `CatalogError` is raised after so long, though `work` may be done later; None waits to its end.
+        """
+        return await _within(limit_s, self._database.run(partial(self._write, work, is_ordered=is_ordered)))
 
     async def write_through(self, work: Callable[[Connection], T]) -> T:
         """As `write`, for what should not hang on the journal either; see `Store.fold_journal`."""
@@ -234,3 +247,13 @@ class Archive:
             self._lose(exc)
             raise
         return result
+
+
+async def _within(limit_s: float | None, done: Awaitable[T]) -> T:
+    try:
+        async with asyncio.timeout(limit_s):
+            return await done
+    except TimeoutError:
+        raise CatalogError(
+            f"The catalog's store has not answered for {limit_s:g} s.", hint="Look at it with: mcpproxy doctor"
+        ) from None

@@ -4,7 +4,6 @@ Values are encrypted before they come here: the store knows no key of theirs. It
 gateways were given none.
 """
 
-from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, or_, select
@@ -14,7 +13,6 @@ from smart_mcp_proxy.catalog.tables.upsert import upsert
 
 __all__ = [
     "SealedValue",
-    "all_sealed",
     "count_ended_sign_in",
     "drop_lease",
     "drop_oldest_sealed",
@@ -61,12 +59,6 @@ def find_sealed(connection: Connection, kind: str, key: str, now_s: float) -> Se
     wanted = select(sealed).where(sealed.c.kind == kind, sealed.c.key == key)
     row = connection.execute(wanted.where(_is_alive(now_s))).one_or_none()
     return None if row is None else _value(row)
-
-
-def all_sealed(connection: Connection, now_s: float) -> Iterator[SealedValue]:
-    """Every value whose time is not over, by kind and key."""
-    rows = connection.execute(select(sealed).where(_is_alive(now_s)).order_by(sealed.c.kind, sealed.c.key))
-    return (_value(row) for row in rows)
 
 
 def sealed_stamps(connection: Connection, kind: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_oldest_sealed, find_sealed, store_sealed
+from smart_mcp_proxy.catalog import CALL_WAIT_S, Catalog, SealedValue, drop_oldest_sealed, find_sealed, store_sealed
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, open_sealed, seal
 from smart_mcp_proxy.telemetry import get_logger
@@ -45,11 +45,11 @@ class SharedOutputs:
         is_due = self._untidy_bytes >= _TIDY_EVERY_BYTES
         value = SealedValue(_KIND, name, box, uuid.uuid4().hex, now_s + life_s)
         try:
-            await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
+            await self._catalog.write(partial(store_sealed, value=value), is_ordered=False, limit_s=CALL_WAIT_S)
             if is_due:
                 self._untidy_bytes = 0
                 tidy = partial(drop_oldest_sealed, kind=_KIND, most_bytes=_KEEP_BYTES, now_s=now_s)
-                await self._catalog.write(tidy, is_ordered=False)
+                await self._catalog.write(tidy, is_ordered=False, limit_s=CALL_WAIT_S)
         except CatalogError as exc:  # a call that was carried out does not fail over it
             _log.warning("read_output finds the rest of a result in this process alone: %s", exc)
 
@@ -61,7 +61,7 @@ class SharedOutputs:
         """
         name = _name(key)
         find = partial(find_sealed, kind=_KIND, key=name, now_s=self._catalog.now_s())
-        value = await self._catalog.read(find)
+        value = await self._catalog.read(find, limit_s=CALL_WAIT_S)
         if value is None:
             return None
         try:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from smart_mcp_proxy.catalog import Catalog, Toolset, find_toolset, kept_toolsets, store_toolset
-from smart_mcp_proxy.errors import CatalogError, RequestError
+from smart_mcp_proxy.catalog import CALL_WAIT_S, Catalog, Toolset, find_toolset, kept_toolsets, store_toolset
+from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.sessions.tool_list import ChosenTools
@@ -33,6 +33,8 @@ RECHECK_S: Final = 1.0
 """How often dropped ones are looked for: writes are seen everywhere within 2 s. Source: contract.md, Processes."""
 SERVED_LIMIT: Final = 1_024
 """Toolsets held in memory; others are read again when they are asked for."""
+AGAIN_S: Final = 5.0
+"""After so long a client may ask again where the store did not answer."""
 SHOWN_CHARS: Final = 50
 """Of a handle that does not exist."""
 
@@ -99,6 +101,7 @@ class Toolsets:
             extends: Handle of a toolset whose tools come first. It stays as it is.
 
         Raises:
+            CatalogError: The one to extend cannot be looked up, or the new one not be stored.
             RequestError: The one to extend does not exist, not for this principal or not in this profile; the new
                 one would hold too many tools; or it was to be extended where none can be served.
         """
@@ -122,7 +125,7 @@ class Toolsets:
         now_s = self._wall()
         toolset = Toolset(handle, principal, profile, tuple(tools.items()), now_s + LIFE_S)
         try:
-            await self._catalog.write(partial(store_toolset, toolset=toolset, now_s=now_s))
+            await self._catalog.write(partial(store_toolset, toolset=toolset, now_s=now_s), limit_s=CALL_WAIT_S)
         except CatalogError as exc:
             if extends is not None:
                 raise
@@ -135,6 +138,9 @@ class Toolsets:
         """Whether a toolset of this handle is served now, to whomever; afterwards `at` knows it.
 
         The store is asked for an unknown one alone: a call must not wait for it.
+
+        Raises:
+            UnverifiedError: It cannot be asked.
         """
         return await self._find(handle) is not None
 
@@ -188,9 +194,13 @@ class Toolsets:
     async def _find(self, handle: str) -> _Served | None:
         if handle not in self._served:
             try:
-                stored = await self._catalog.read(partial(find_toolset, handle=handle))
-            except CatalogError:
-                return None
+                stored = await self._catalog.read(partial(find_toolset, handle=handle), limit_s=CALL_WAIT_S)
+            except CatalogError as exc:
+                raise UnverifiedError(
+                    f"Whether there is a toolset {handle[:SHOWN_CHARS]!r} cannot be looked up now.",
+                    hint="Try again in a while, or call the tools at /mcp by the tool named in call_with.",
+                    retry_after_s=AGAIN_S,
+                ) from exc
             if stored is not None and handle not in self._served:
                 self._keep(stored, min(LIFE_S, stored.expires_s - self._wall()))
         served = self._served.get(handle)

@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from smart_mcp_proxy.catalog import LINK_LIFE_S, Catalog, linking_servers, store_links
+from smart_mcp_proxy.catalog import CALL_WAIT_S, LINK_LIFE_S, Catalog, linking_servers, store_links
 from smart_mcp_proxy.errors import CatalogError, ProxyError
 from smart_mcp_proxy.extensions import APP_META
 from smart_mcp_proxy.gateway.results.results import members_of, rewritten
@@ -171,7 +171,7 @@ class Links:
         """
         where = partial(store_links, principal=_opener(principal, session), server=server, uris=[_PAGE_OPENED])
         try:
-            await self._catalog.write(partial(where, now_s=self._wall(), life_s=OPENED_S))
+            await self._catalog.write(partial(where, now_s=self._wall(), life_s=OPENED_S), limit_s=CALL_WAIT_S)
         except CatalogError as exc:
             log.warning("an interface of '%s' cannot call its tools, for it could not be stored: %s", server, exc)
 
@@ -187,7 +187,7 @@ class Links:
             return
         store = partial(store_links, principal=principal, server=server, uris=uris, now_s=self._wall())
         try:
-            await self._catalog.write(store)
+            await self._catalog.write(store, limit_s=CALL_WAIT_S)
         except CatalogError as exc:  # a call that was carried out does not fail over it
             log.warning(
                 "links of '%s' cannot be followed, for they could not be stored: %s",
@@ -199,7 +199,7 @@ class Links:
     async def _linking(self, principal: str, uri: str, life_s: float = LINK_LIFE_S) -> tuple[str, ...]:
         find = partial(linking_servers, principal=principal, uri=uri, now_s=self._wall(), life_s=life_s)
         try:
-            return await self._catalog.read(find)
+            return await self._catalog.read(find, limit_s=CALL_WAIT_S)
         except CatalogError as exc:
             log.debug("links cannot be read: %s", exc)
             return ()

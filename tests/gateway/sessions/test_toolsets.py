@@ -1,6 +1,6 @@
 """Toolsets: made of what a search found, served to one principal, never changed."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from sqlalchemy import delete
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.tables.schema import toolsets as stored_toolsets
-from smart_mcp_proxy.errors import CatalogError, RequestError
+from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import serving_path
 from smart_mcp_proxy.gateway.sessions.tool_list import ChosenTools
 from smart_mcp_proxy.gateway.sessions.toolsets import TOOLS_LIMIT, Toolsets
@@ -30,8 +30,8 @@ NO_CALLS: Any = None
 
 
 @pytest.fixture(autouse=True)
-def endpoint() -> Iterator[None]:
-    """The address that requests come in at."""
+async def endpoint() -> AsyncIterator[None]:
+    """The address that requests come in at; set where the tests run, in a task that may be older than this fixture."""
     with serving_path("", lambda: ENDPOINT):
         yield
 
@@ -242,7 +242,7 @@ async def test_the_store_is_asked_about_nothing_that_is_over(parts: Parts, monke
 
 
 async def test_a_store_that_fails_costs_the_toolset_and_not_the_search(parts: Parts, tmp_path: Path) -> None:
-    """What is in memory is served on; whoever extends a toolset is told."""
+    """What is in memory is served on; of another one nobody says that there is none, and who extends one is told."""
     follower = Follower(parts)
     toolsets = follower.toolsets
     handle = await made(toolsets, tools(parts, "one"))
@@ -252,6 +252,10 @@ async def test_a_store_that_fails_costs_the_toolset_and_not_the_search(parts: Pa
     assert await toolsets.make(tools(parts, "two"), principal="local", profile="") is None
     with pytest.raises(CatalogError):
         await toolsets.make(tools(parts, "two"), principal="local", profile="", extends=handle)
+    for ask in (toolsets.serves("another"), toolsets.make([], principal="local", profile="", extends="another")):
+        with pytest.raises(UnverifiedError) as refused:
+            await ask
+        assert refused.value.retry_after_s
 
 
 async def test_without_an_address_there_is_no_toolset(parts: Parts) -> None:

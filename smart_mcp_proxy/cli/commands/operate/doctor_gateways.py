@@ -103,8 +103,8 @@ def _clocks(ahead_s: float) -> Finding:
         "clocks",
         "warning",
         f"this machine's clock is {_duration(abs(ahead_s))} {direction} the database's.",
-        "Let both follow a time server (NTP). Gateways go by the database's clock meanwhile; signed tokens, "
-        "certificates and the times of activity records go by this machine's.",
+        "Let both follow a time server (NTP). Gateways go by the database's clock meanwhile; certificates and "
+        "the times of activity records go by this machine's.",
     )
 
 
