@@ -255,7 +255,7 @@ class CatalogError(ProxyError):
 
 
 class UnverifiedError(CatalogError):
-    """Whether a token is good, or an address served, cannot be looked up, which says nothing against it."""
+    """Whether a token is good, or whether an address is served, cannot be looked up, which says nothing against it."""
 
     code = "catalog_failed"
     http_status = 503

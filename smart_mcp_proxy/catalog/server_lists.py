@@ -198,8 +198,9 @@ class ServerLists(Membership):
 
     def _remember(self, server: str, heard: ServerList, now_s: float) -> None:
         self._heard[server] = heard
-        self._last_sync_s[server] = self._unsaved_syncs[server] = now_s
         self._snapshot = remember(self._snapshot, server, heard, self._standing, self._name_limit, self._ids)
+        # After it: who sees from another thread that a server has listed must find what it has.
+        self._last_sync_s[server] = self._unsaved_syncs[server] = now_s
         if not self.is_known(server):
             self._standing = replace(self._standing, baselined=self._standing.baselined | {server})
 

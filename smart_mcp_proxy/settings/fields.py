@@ -149,7 +149,7 @@ class Settings(BaseSettings):
     replica: ReplicaName | None = Field(
         default=None,
         description="Name of this gateway among those that share a database, behind the dot of each session's id; "
-        "else the host's, so gateways of one host need one each.",
+        "else the host's, so gateways on one host need a name each.",
         json_schema_extra=accepts("lower-case letters, digits and hyphens, at most 63"),
     )
     auth_token: Token | None = Field(

@@ -53,8 +53,7 @@ def build_app(
         sign_in: Lets people sign in; None where they are not asked to.
     """
     settings = gateway.settings
-    wall = gateway.catalog.now_s if gateway.catalog.is_shared else None
-    signed = signed_tokens(settings, wall) if sign_in is None else sign_in.tokens
+    signed = signed_tokens(settings, gateway.catalog.now_s) if sign_in is None else sign_in.tokens
     keys = Keys(token, gateway.agent_tokens, signed)
     metadata_url, well_known = _metadata(settings) if signed is not None else (None, [])
     open_app = partial(

@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from smart_mcp_proxy.catalog import TokenKind
+from smart_mcp_proxy.fastmcp_compat.auth.clock import going_by
+from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import TIMED
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.settings import Settings
@@ -62,6 +64,9 @@ async def serve_http(
     rest = RestBeside(app, gateway, authorizer, stop.is_over)
     whole = PageBeside(MetricsBeside(rest, gateway, authorizer), gateway, stop.is_over, sign_in)
     async with AsyncExitStack() as stack:
+        if gateway.catalog.is_shared:
+            timed = TIMED if sign_in is None else sign_in.timed
+            stack.enter_context(going_by(gateway.catalog.now_s, timed))
         if sign_in is not None and (gateway.catalog.is_shared or not worker.is_alone):
             stack.callback(spawn(sign_in.follow(), "ended sign-ins").cancel)
         await stack.enter_async_context(serving(whole, listener, protocol, adopt))

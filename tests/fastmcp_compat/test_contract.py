@@ -5,9 +5,12 @@ First every private name, then what is built on them, seen from outside.
 
 import ast
 import asyncio
+import importlib.util
 import inspect
 import json
+import pkgutil
 import re
+import time
 import tomllib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import fastmcp.server.auth
 import httpx2
+import mcp.server.auth
 import mcp_types
 import pytest
 from fastmcp import FastMCP
@@ -44,6 +49,7 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from smart_mcp_proxy.fastmcp_compat.auth.clock import going_by
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
@@ -169,10 +175,36 @@ async def test_a_sign_in_proxy_keeps_its_clients_by_their_id() -> None:
     assert await proxy._client_store.get(key="one") == client
 
 
-def test_what_goes_by_the_clock_names_it_in_a_way_that_can_be_replaced() -> None:
-    """As a module's attribute: what was imported out of `time` itself would go on as before."""
-    for module in TIMED:
-        assert re.findall(r"^(?:import time|from time .*)$", inspect.getsource(module), re.M) == ["import time"]
+UNTIMED = {
+    # Providers and a grant that the gateway does not offer.
+    "fastmcp.server.auth.identity_assertion",
+    *(f"fastmcp.server.auth.providers.{name}" for name in ("discord", "google", "in_memory", "introspection")),
+    # Clients with a secret, of which there are none; FastMCP's own check of a token, which ours takes the place of; and
+    # the time of a registration, which clients are told.
+    "mcp.server.auth.middleware.client_auth",
+    "mcp.server.auth.middleware.bearer_auth",
+    "mcp.server.auth.handlers.register",
+}
+"""Modules that may go by this machine's clock."""
+
+
+def test_everything_that_judges_tokens_by_the_clock_can_be_given_another() -> None:
+    """As a module's attribute: what is imported out of `time` itself would go on as before."""
+    timed = {module.__name__ for module in TIMED}
+    for package in (fastmcp.server.auth, mcp.server.auth):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            source = Path(importlib.util.find_spec(found.name).origin).read_text()  # type: ignore[union-attr, arg-type]
+            if re.search(r"\btime\.time\(|datetime\.(?:now|utcnow)\(", source):
+                assert found.name in timed | UNTIMED, found.name
+            if found.name in timed:
+                assert re.findall(r"^(?:import time|from time .*)$", source, re.MULTILINE) == ["import time"]
+
+
+def test_modules_go_by_another_clock_for_as_long_as_they_are_told_to() -> None:
+    with going_by(lambda: 7.0, TIMED):
+        assert [module.time.time() for module in TIMED] == [7.0] * len(TIMED)  # type: ignore[attr-defined]
+        assert TIMED[0].time.monotonic() <= time.monotonic()  # type: ignore[attr-defined]
+    assert {module.time for module in TIMED} == {time}  # type: ignore[attr-defined]
 
 
 async def test_a_verifier_says_when_its_keys_came_and_fetches_them_under_a_lock() -> None:

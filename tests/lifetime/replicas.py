@@ -174,7 +174,7 @@ class Story(NamedTuple):
 
 
 def by_wrong_clock(ahead_s: int) -> tuple[str, ...]:
-    """What Python is to run for a gateway whose clock is ahead by so much."""
+    """Arguments by which Python starts a gateway whose clock is ahead by so much."""
     file = str(Path(__file__).with_name("wrong_clock.py"))
     return "-c", f"import runpy; runpy.run_path({file!r}, {{'AHEAD_S': {ahead_s}}}, '__main__')"
 

@@ -203,7 +203,7 @@ async def test_a_full_disk_of_the_database_costs_nothing_that_was_stored_or_hear
 
 
 async def test_no_call_waits_for_a_database_that_stands_still(postgres: PostgresServer, tmp_path: Path) -> None:
-    """Whoever calls, in either era and at every address. What has to be stored for an answer is waited for briefly."""
+    """Calls in both eras and at every address; what is stored for an answer is waited for briefly."""
     database = postgres.new_database()
     story = {"ROUTING_TYPE": "DYNAMIC", "TRUNCATE_OUTPUT_LEN": "300"}
     async with fleet(tmp_path, postgres.url(database), 2, **story) as (one, other):

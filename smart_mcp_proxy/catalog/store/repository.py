@@ -23,7 +23,8 @@ from smart_mcp_proxy.telemetry import Activity, get_logger
 __all__ = ["CALL_WAIT_S", "Archive"]
 
 CALL_WAIT_S: Final = 3.0
-"""Longest that an agent waits for the store: storing a long list may take two seconds, a store that stands still 20."""
+"""Longest that an agent waits for the store: storing a long list takes two seconds; a store that stands still counts as
+lost after up to 20."""
 
 T = TypeVar("T")
 
@@ -251,9 +252,11 @@ class Archive:
 
 async def _within(limit_s: float | None, done: Awaitable[T]) -> T:
     try:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(limit_s) as limit:
             return await done
     except TimeoutError:
+        if not limit.expired():
+            raise
         raise CatalogError(
             f"The catalog's store has not answered for {limit_s:g} s.", hint="Look at it with: mcpproxy doctor"
         ) from None

@@ -4,11 +4,12 @@ Relied on: the modules that are given here name Python's module `time` `time`, a
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-__all__ = ["set_clock"]
+__all__ = ["going_by"]
 
 
 class _Clock:
@@ -21,14 +22,21 @@ class _Clock:
         return getattr(time, name)
 
 
-def set_clock(modules: Iterable[ModuleType], now_s: Callable[[], float]) -> None:
-    """Have these modules go by another clock than this machine's, in the whole process.
+@contextmanager
+def going_by(now_s: Callable[[], float], modules: Iterable[ModuleType]) -> Iterator[None]:
+    """Have these modules go by another clock than this machine's while it is open, in the whole process.
 
     Gateways that share a store accept each other's tokens, and a machine's clock may be wrong: they go by the store's.
 
     Args:
-        modules: Of FastMCP or the SDK.
         now_s: Seconds since the epoch.
+        modules: Of FastMCP or the SDK.
     """
-    for module in modules:
-        module.time = _Clock(now_s)  # type: ignore[attr-defined]
+    before = {module: vars(module)["time"] for module in modules}
+    for module in before:
+        vars(module)["time"] = _Clock(now_s)
+    try:
+        yield
+    finally:
+        for module, clock in before.items():
+            vars(module)["time"] = clock

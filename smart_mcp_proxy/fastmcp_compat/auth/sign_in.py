@@ -8,7 +8,7 @@ the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, whi
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-from fastmcp.server.auth import AccessToken, TokenVerifier, jwt_issuer
+from fastmcp.server.auth import AccessToken, TokenVerifier, cimd, jwt_issuer
 from fastmcp.server.auth.oauth_proxy import consent, proxy, upstream
 from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
 from fastmcp.server.auth.oidc_proxy import OIDCProxy
@@ -28,7 +28,7 @@ from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
 
 __all__ = ["TIMED", "UNUSED_CLIENT_S", "SignInProxy"]
 
-TIMED: Final = (*signing_keys.TIMED, jwt_issuer, proxy, consent, upstream, token_endpoint)
+TIMED: Final = (*signing_keys.TIMED, cimd, jwt_issuer, proxy, consent, upstream, token_endpoint)
 """Modules that go by the clock in a sign-in, or in what came of it."""
 UNUSED_CLIENT_S: Final = 24 * 3600
 """For so long a client is kept with which nobody has signed in yet: one that comes later registers again."""

@@ -12,7 +12,7 @@ import msgspec
 from smart_mcp_proxy.catalog import CALL_WAIT_S, Catalog, SealedValue, drop_oldest_sealed, find_sealed, store_sealed
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, open_sealed, seal
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import get_logger, spawn
 
 __all__ = ["SharedOutputs"]
 
@@ -46,12 +46,19 @@ class SharedOutputs:
         value = SealedValue(_KIND, name, box, uuid.uuid4().hex, now_s + life_s)
         try:
             await self._catalog.write(partial(store_sealed, value=value), is_ordered=False, limit_s=CALL_WAIT_S)
-            if is_due:
-                self._untidy_bytes = 0
-                tidy = partial(drop_oldest_sealed, kind=_KIND, most_bytes=_KEEP_BYTES, now_s=now_s)
-                await self._catalog.write(tidy, is_ordered=False, limit_s=CALL_WAIT_S)
         except CatalogError as exc:  # a call that was carried out does not fail over it
             _log.warning("read_output finds the rest of a result in this process alone: %s", exc)
+            return
+        if is_due:
+            self._untidy_bytes = 0
+            spawn(self._tidy(), "tidying of outputs")
+
+    async def _tidy(self) -> None:
+        tidy = partial(drop_oldest_sealed, kind=_KIND, most_bytes=_KEEP_BYTES, now_s=self._catalog.now_s())
+        try:
+            await self._catalog.write(tidy, is_ordered=False)
+        except CatalogError as exc:
+            _log.debug("outputs are not tidied: %s", exc)
 
     async def get(self, key: str) -> tuple[str, str] | None:
         """Return whose output it is and its text; None where no gateway kept one, or its time is over.

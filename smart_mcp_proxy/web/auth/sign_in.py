@@ -1,6 +1,7 @@
 """Signing in to the gateway at an OpenID Connect provider: who is let in, and how far."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from types import ModuleType
 from typing import Final, NamedTuple
 
 from fastmcp.server.auth import AccessToken
@@ -26,6 +27,7 @@ class BrowserSignIn(NamedTuple):
         scopes: That clients are told to ask for.
         is_operator: Whether the holder of a token that they got may use the page.
         follow: Learns of sign-ins that end at other processes, until it is cancelled.
+        timed: Modules of libraries that go by the clock in it.
     """
 
     tokens: SignedTokens
@@ -34,6 +36,7 @@ class BrowserSignIn(NamedTuple):
     scopes: Sequence[str]
     is_operator: Callable[[str], Awaitable[bool]]
     follow: Callable[[], Coroutine[None, None, None]]
+    timed: Sequence[ModuleType]
 
     def beside(self, app: ASGIApp) -> ASGIApp:
         """Serve the flow at its own paths and pass everything else to `app`, untouched."""

@@ -11,7 +11,6 @@ from starlette.applications import Starlette
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.fastmcp_compat.auth.clock import set_clock
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED, SignInProxy
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.ended_sign_ins import EndedSignIns
@@ -47,10 +46,6 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
     assert settings.oidc_url and settings.oidc_client_id and settings.public_url
     secret = settings.oidc_client_secret
     store, key = open_store(settings, catalog)
-    wall = time.time
-    if catalog is not None and catalog.is_shared:  # other machines' clocks may differ
-        wall = catalog.now_s
-        set_clock(TIMED, wall)
     try:
         proxy = SignInProxy(
             config_url=settings.oidc_url,
@@ -70,7 +65,7 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
             f"Nobody could sign in: the provider at MCPPROXY_OIDC_URL or MCPPROXY_PUBLIC_URL cannot be used: {reason}",
             hint="Check both addresses; other machines than this one need https.",
         ) from exc
-    tokens = SignedTokens(proxy, reach_of, wall=wall)
+    tokens = SignedTokens(proxy, reach_of, wall=time.time if catalog is None else catalog.now_s)
     ended = EndedSignIns(catalog, tokens.forget)
     proxy.on_forgotten = ended.note
     # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
@@ -88,6 +83,5 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
         found = await proxy.verify_token(token)
         return found is not None and operators.reach_of(found) is not None
 
-    return BrowserSignIn(
-        tokens, frozenset(route.path for route in routes), pages, settings.oidc_scopes, is_operator, ended.follow
-    )
+    paths = frozenset(route.path for route in routes)
+    return BrowserSignIn(tokens, paths, pages, settings.oidc_scopes, is_operator, ended.follow, TIMED)

@@ -22,15 +22,7 @@ from key_value.aio.stores.filetree import (
 )
 from key_value.aio.wrappers.encryption import FernetEncryptionWrapper
 
-from smart_mcp_proxy.catalog import (
-    CALL_WAIT_S,
-    Catalog,
-    SealedValue,
-    drop_oldest_sealed,
-    drop_sealed,
-    find_sealed,
-    store_sealed,
-)
+from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_oldest_sealed, drop_sealed, find_sealed, store_sealed
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
@@ -103,8 +95,7 @@ class SharedEntries(BaseStore):
     async def _get_managed_entry(self, *, collection: str, key: str) -> ManagedEntry | None:
         purpose, name = _named(collection, key)
         now_s = self._catalog.now_s()
-        find = partial(find_sealed, kind=KIND, key=name, now_s=now_s)
-        kept = await self._catalog.read(find, limit_s=CALL_WAIT_S)
+        kept = await self._catalog.read(partial(find_sealed, kind=KIND, key=name, now_s=now_s))
         if kept is None:
             return None
         try:

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 from fastmcp.server.auth import AccessToken, AuthProvider
 
 from smart_mcp_proxy.errors import CatalogError, ConfigError, UnverifiedError
-from smart_mcp_proxy.fastmcp_compat.auth.clock import set_clock
-from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import TIMED, RotatingKeyVerifier
+from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
 from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
@@ -181,12 +180,12 @@ def _reach_by_scopes(servers_claim: str) -> ReachOf:
     return reach_of
 
 
-def signed_tokens(settings: Settings, wall: Callable[[], float] | None = None) -> SignedTokens | None:
+def signed_tokens(settings: Settings, wall: Callable[[], float] = time.time) -> SignedTokens | None:
     """Create the verifier of signed tokens by these settings; None where they ask for none.
 
     Args:
         settings: Of the gateway.
-        wall: Seconds since the epoch by the clock that gateways share; None for this machine's.
+        wall: As for `SignedTokens`.
 
     Raises:
         ConfigError: Something that belongs to it is missing or cannot be used.
@@ -214,9 +213,7 @@ def signed_tokens(settings: Settings, wall: Callable[[], float] | None = None) -
         audience=audience,
         algorithm=settings.jwt_algorithm,
     )
-    if wall is not None:
-        set_clock(TIMED, wall)
-    return SignedTokens(verifier, _reach_by_scopes(settings.jwt_servers_claim), wall=wall or time.time)
+    return SignedTokens(verifier, _reach_by_scopes(settings.jwt_servers_claim), wall=wall)
 
 
 def resource_url(settings: Settings) -> str | None:

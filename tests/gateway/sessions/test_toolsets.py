@@ -242,7 +242,7 @@ async def test_the_store_is_asked_about_nothing_that_is_over(parts: Parts, monke
 
 
 async def test_a_store_that_fails_costs_the_toolset_and_not_the_search(parts: Parts, tmp_path: Path) -> None:
-    """What is in memory is served on; of another one nobody says that there is none, and who extends one is told."""
+    """Those in memory are served on; others cannot be looked up, and extending one fails."""
     follower = Follower(parts)
     toolsets = follower.toolsets
     handle = await made(toolsets, tools(parts, "one"))
