@@ -5,7 +5,7 @@ from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, cha
 from smart_mcp_proxy.catalog.opening import open_catalog
 from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
-from smart_mcp_proxy.catalog.store.repository import CALL_WAIT_S
+from smart_mcp_proxy.catalog.store.repository import CALL_WAIT_S, STORE_AGAIN_S
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.tables.activity import FAILED, ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.activity_stats import GROUPINGS, ActivityFigures, FiguresQuery, Grouping
@@ -54,6 +54,7 @@ __all__ = [
     "LINKS_PER_PRINCIPAL",
     "LINK_LIFE_S",
     "NO_ROOM_HINT",
+    "STORE_AGAIN_S",
     "USES_NEEDED",
     "ActivityFigures",
     "ActivityFilter",

@@ -222,8 +222,9 @@ class Catalog(ServerLists):
         self._instance = self._database.write(store)
         self._database.advance_checkpoint(self._database.read(read_checkpoint), adopts=True)
         # Whole: ids and generations of another file, or of memory, do not go on as those that are stored now.
-        if self._heard or self._database.read(read_checkpoint).catalog_id != known.checkpoint.catalog_id:
-            self._snapshot = Snapshot()
+        is_other = self._heard or self._database.read(read_checkpoint).catalog_id != known.checkpoint.catalog_id
+        # The memory serves until all of it is read, and on if that fails.
+        look = partial(self._look, base=Snapshot()) if is_other else self._look
+        self._snapshot, self._standing, self._last_sync_s = self._database.read(look)
         self._heard.clear()
         self._unsaved_syncs.clear()
-        self._snapshot, self._standing, self._last_sync_s = self._database.read(self._look)

@@ -3,6 +3,7 @@
 import itertools
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -111,6 +112,15 @@ class ServerLists(Membership):
         assert waiting.diff is not None
         return waiting.diff
 
+    async def close_first_list(self, server: str) -> None:
+        """Count the first list of `server` as empty, unless any process has stored one: what follows is not trusted.
+
+        Args:
+            server: As for `sync`.
+        """
+        if not self.is_known(server):
+            await self._database.run(partial(self._close_first_list, server))
+
     # From here on: in the database's thread.
 
     def _sync_waiting(self, own: _Waiting) -> None:
@@ -137,6 +147,13 @@ class ServerLists(Membership):
         except CatalogError:
             if len(lists) == 1:
                 raise
+
+    def _close_first_list(self, server: str) -> None:
+        if self._lost is None:
+            with suppress(StorageError):  # from here on the memory is all there is
+                self._read_on()
+        if not self.is_known(server):
+            self._sync({server: _Waiting(server, [], None)})
 
     def _sync(self, lists: Mapping[str, _Waiting]) -> None:
         before, now_s = self._snapshot, self.now_s()
@@ -204,9 +221,10 @@ class ServerLists(Membership):
         if not self.is_known(server):
             self._standing = replace(self._standing, baselined=self._standing.baselined | {server})
 
-    def _look(self, connection: Connection) -> Followed:
-        now = follow(connection, self._snapshot, self._standing)
-        return now or Followed(self._snapshot, self._standing, self._last_sync_s)
+    def _look(self, connection: Connection, base: Snapshot | None = None) -> Followed:
+        """What is stored, from `base` on; from the present snapshot if none is given."""
+        snapshot = self._snapshot if base is None else base
+        return follow(connection, snapshot, self._standing) or Followed(snapshot, self._standing, self._last_sync_s)
 
     def _read_on(self) -> Diff:
         """Return what the file holds and the snapshot does not."""

@@ -122,6 +122,23 @@ async def test_a_sync_reports_what_another_process_had_stored_first(open_catalog
         assert two.snapshot == one.snapshot
 
 
+async def test_a_first_list_that_failed_takes_nothing_from_a_process_that_has_it(store: Any, tool: MakeTool) -> None:
+    """Which has just stored it, unseen so far; where nobody has one, what comes later waits for the user."""
+    async with store.opened() as late, store.opened() as early:
+        await early.sync("s:prompts", [tool("a")])
+        for place in ("s:prompts", "t:prompts"):
+            assert not late.is_known(place)
+            await late.close_first_list(place)
+            assert late.is_known(place)
+        await early.refresh()
+        assert ToolKey("s:prompts", "a") in early.snapshot.by_key
+        await early.sync("t:prompts", [tool("b")])
+        for catalog in (late, early):
+            await catalog.refresh()
+            assert set(catalog.snapshot.by_key) == {ToolKey("s:prompts", "a")}
+            assert set(catalog.snapshot.withheld) == {ToolKey("t:prompts", "b")}
+
+
 async def test_a_name_limit_lowered_by_one_process_reaches_the_others(
     open_catalog: OpenCatalog, tool: MakeTool
 ) -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.catalog import LINK_LIFE_S, Catalog
-from smart_mcp_proxy.errors import CatalogError, ProxyError, QuarantinedError
+from smart_mcp_proxy.errors import CatalogError, ProxyError, QuarantinedError, UnverifiedError
 from smart_mcp_proxy.gateway.results.results import may_link
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.links import (
@@ -383,3 +383,5 @@ async def test_a_store_that_fails_costs_the_link_and_not_the_result(
     monkeypatch.setattr(setup.catalog, "read", broken)
     assert await setup.leads((await setup.linked("n:1"))[0]) == "quarantined"
     assert "links of 'alpha' cannot be followed" in caplog.text
+    with pytest.raises(UnverifiedError, match="cannot be looked up now"):
+        await setup.links.find(setup.contents, "https://a.example/page", "ann")

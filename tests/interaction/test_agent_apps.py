@@ -12,6 +12,7 @@ from agents import Agent
 from extended_servers import APPS, PAGE, SHOWS_APPS, Extended, approve, code_of, withheld
 from transports import CHANNELS, agent_at, in_memory, over_http, served, settled
 
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 
@@ -208,6 +209,22 @@ async def test_a_page_calls_its_own_servers_tools(era: Any, tmp_path: Path) -> N
         await opened(agent, "right")
         assert await text_of(agent, "refresh") == "app_ambiguous"
         assert servers["right"].asked("tools/call") == []
+
+
+@pytest.mark.requirement("apps-call-back")
+async def test_a_page_whose_opening_cannot_be_looked_up_hears_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that there is no such tool; a name that no interface may call is as unknown as ever."""
+    async with boards(tmp_path, "left") as (gateway, _), in_memory(gateway, "modern") as agent:
+        await opened(agent, "left")
+
+        async def broken(*work: Any, **how: Any) -> Any:
+            raise CatalogError("The database does not answer.")
+
+        monkeypatch.setattr(gateway.catalog, "read", broken)
+        assert await text_of(agent, "refresh") == "catalog_failed"
+        assert await text_of(agent, "think") == "-32602"
 
 
 @pytest.mark.requirement("apps-call-back")

@@ -23,7 +23,16 @@ from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["LONGEST_LIFE_S", "NAME_CHARS", "SHORTEST_LIFE_S", "AgentTokens", "NewToken", "Scope", "TokenNotFoundError"]
+__all__ = [
+    "LONGEST_LIFE_S",
+    "NAME_CHARS",
+    "PREFIX",
+    "SHORTEST_LIFE_S",
+    "AgentTokens",
+    "NewToken",
+    "Scope",
+    "TokenNotFoundError",
+]
 
 PREFIX: Final = "mcpp_"
 """By which people and scanners for leaked secrets recognise one."""
@@ -111,6 +120,7 @@ class AgentTokens:
 
     Attributes:
         of_gateways: Those that gateways made for themselves, followed together with these.
+        is_current: Whether the last attempt to read them succeeded.
     """
 
     def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
@@ -118,6 +128,7 @@ class AgentTokens:
         self._wall = wall or catalog.now_s
         self._holders: Mapping[bytes, _Holder] = {}
         self._used: dict[int, float] = {}
+        self.is_current = False
         self.of_gateways = GatewayTokens(catalog, self._wall)
 
     def __repr__(self) -> str:
@@ -195,6 +206,7 @@ class AgentTokens:
         stored, of_gateways = await self._catalog.read(lambda at: (find_agent_tokens(at), self.of_gateways.look(at)))
         self.of_gateways.note(of_gateways)
         self._holders = {bytes.fromhex(one.hash): _holder(one) for one in stored if one.revoked_s is None}
+        self.is_current = True
         return stored
 
     @asynccontextmanager
@@ -226,6 +238,7 @@ class AgentTokens:
         try:
             await self.refresh()
         except CatalogError as exc:
+            self.is_current = False
             log.debug("agent tokens are not read: %s", exc)
 
     async def _store_uses(self) -> None:

@@ -278,9 +278,8 @@ class ListSync:
         failed is forgiven only where nothing of the server is known yet and it did not answer at all: its connection
         broke. Known servers that were never asked, those of a catalog of an older layout, still have their first list.
         """
-        is_late = has_answered or self._catalog.is_known(server_of(place))
-        if is_late and not self._catalog.is_known(place):
-            await self._catalog.sync(place, [])
+        if has_answered or self._catalog.is_known(server_of(place)):
+            await self._catalog.close_first_list(place)
 
     def _report(self, server: str, problems: tuple[str, ...]) -> None:
         if problems != self.problems.get(server, ()):

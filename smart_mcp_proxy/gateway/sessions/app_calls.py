@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
+from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UnverifiedError
 from smart_mcp_proxy.extensions import APP_META, APPS
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.server import request_error
@@ -143,6 +143,7 @@ class AppCalls:
         Raises:
             RequestError: Two servers whose pages were opened have such a tool.
             RefusedError: The tool is not for interfaces, or of another server than the page.
+            UnverifiedError: Whether a page of its server was opened cannot be looked up.
         """
         view = None if self._passed is not None else self._views.at(inbound.path, inbound.principal.reach)
         if view is None:
@@ -153,7 +154,12 @@ class AppCalls:
         found = [record for server in view.servers if (record := _own(view, server, name)) is not None]
         if not found:
             return None
-        opened = await self._links.opened(inbound.principal.id, inbound.session_id)
+        try:
+            opened = await self._links.opened(inbound.principal.id, inbound.session_id)
+        except UnverifiedError:
+            if any(is_for_apps(record.raw) for record in found):
+                raise
+            return None
         of_opened = [record for record in found if record.key.server in opened]
         if len(of_opened) > 1:
             raise _ambiguous(name, of_opened)

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from smart_mcp_proxy.catalog import CALL_WAIT_S, Catalog, Toolset, find_toolset, kept_toolsets, store_toolset
+from smart_mcp_proxy.catalog import (
+    CALL_WAIT_S,
+    STORE_AGAIN_S,
+    Catalog,
+    Toolset,
+    find_toolset,
+    kept_toolsets,
+    store_toolset,
+)
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -33,8 +41,6 @@ RECHECK_S: Final = 1.0
 """How often dropped ones are looked for: writes are seen everywhere within 2 s. Source: contract.md, Processes."""
 SERVED_LIMIT: Final = 1_024
 """Toolsets held in memory; others are read again when they are asked for."""
-AGAIN_S: Final = 5.0
-"""After so long a client may ask again where the store did not answer."""
 SHOWN_CHARS: Final = 50
 """Of a handle that does not exist."""
 
@@ -199,7 +205,7 @@ class Toolsets:
                 raise UnverifiedError(
                     f"Whether there is a toolset {handle[:SHOWN_CHARS]!r} cannot be looked up now.",
                     hint="Try again in a while, or call the tools at /mcp by the tool named in call_with.",
-                    retry_after_s=AGAIN_S,
+                    retry_after_s=STORE_AGAIN_S,
                 ) from exc
             if stored is not None and handle not in self._served:
                 self._keep(stored, min(LIFE_S, stored.expires_s - self._wall()))

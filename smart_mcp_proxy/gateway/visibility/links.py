@@ -1,15 +1,15 @@
 """Links in results: rewritten to lead to the gateway, remembered for their principal."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
 
-from smart_mcp_proxy.catalog import CALL_WAIT_S, LINK_LIFE_S, Catalog, linking_servers, store_links
-from smart_mcp_proxy.errors import CatalogError, ProxyError
+from smart_mcp_proxy.catalog import CALL_WAIT_S, LINK_LIFE_S, STORE_AGAIN_S, Catalog, linking_servers, store_links
+from smart_mcp_proxy.errors import CatalogError, ProxyError, RequestError, UnverifiedError
 from smart_mcp_proxy.extensions import APP_META
 from smart_mcp_proxy.gateway.results.results import members_of, rewritten
 from smart_mcp_proxy.gateway.shared.app_pages import FLAT_KEY
@@ -144,14 +144,22 @@ class Links:
         Raises:
             RequestError: It leads nowhere.
             QuarantinedError: It waits for the user.
+            UnverifiedError: Whether a result linked to it cannot be looked up.
         """
         server, own = contents.own_uri(uri)
         target = _listed(contents, uri)
         if target is not None and target.name == own and (server is not None or _is_listed_itself(target)):
             return target
         refusal: ProxyError | None = None
+        unknown: UnverifiedError | None = None
+        linked: Sequence[str] = ()
+        try:
+            if opens_by_link(own):
+                linked = await self._linking(principal, own)
+        except UnverifiedError as error:
+            unknown = error
         # A template for pages of the web fits those of every server: one that was linked to goes to who linked to it.
-        for linking in await self._linking(principal, own) if opens_by_link(own) else ():
+        for linking in linked:
             if server in (None, linking):
                 try:
                     return contents.linked(linking, own)
@@ -159,7 +167,12 @@ class Links:
                     refusal = error
         if refusal is not None:
             raise refusal
-        return contents.resource(uri)
+        try:
+            return contents.resource(uri)
+        except RequestError:
+            if unknown is not None:  # a result may have linked to it
+                raise unknown from None
+            raise
 
     async def note_opened(self, server: str, principal: str, session: str | None) -> None:
         """Remember that a caller has opened a page of a server's interface.
@@ -176,7 +189,11 @@ class Links:
             log.warning("an interface of '%s' cannot call its tools, for it could not be stored: %s", server, exc)
 
     async def opened(self, principal: str, session: str | None) -> tuple[str, ...]:
-        """Servers of whose interfaces a caller has opened a page, latest first."""
+        """Servers of whose interfaces a caller has opened a page, latest first.
+
+        Raises:
+            UnverifiedError: They cannot be looked up.
+        """
         return await self._linking(_opener(principal, session), _PAGE_OPENED, OPENED_S)
 
     async def _remember(self, server: str, principal: str, found: Iterable[str]) -> None:
@@ -201,8 +218,11 @@ class Links:
         try:
             return await self._catalog.read(find, limit_s=CALL_WAIT_S)
         except CatalogError as exc:
-            log.debug("links cannot be read: %s", exc)
-            return ()
+            raise UnverifiedError(
+                f"What {uri[:URI_CHARS]!r} leads to cannot be looked up now.",
+                hint="Try again in a while.",
+                retry_after_s=STORE_AGAIN_S,
+            ) from exc
 
 
 def _opener(principal: str, session: str | None) -> str:

@@ -8,10 +8,11 @@ from typing import Final, NamedTuple
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from smart_mcp_proxy.catalog import STORE_AGAIN_S
 from smart_mcp_proxy.errors import UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.http.http import owned_by
 from smart_mcp_proxy.fastmcp_compat.paths import acting_for
-from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
+from smart_mcp_proxy.gateway.admin.agent_tokens import PREFIX, AgentTokens
 from smart_mcp_proxy.models import LOCAL, Principal
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
@@ -23,6 +24,7 @@ from smart_mcp_proxy.web.common.refusals import refusal
 __all__ = ["Admission", "Keys", "OwnToken", "own_token"]
 
 TOKEN_NAME: Final = "auth.token"
+_MADE: Final = PREFIX.encode()
 TOKEN = Principal("token")
 """Who holds the gateway's own token, or that of another one on its database."""
 
@@ -83,6 +85,12 @@ class Keys:
         who = self.known(authorization)
         if who is None and authorization is not None and self._signed is not None:
             who = await self._signed.verify(_bearer(authorization))
+        if who is None and _bearer(authorization or b"").startswith(_MADE) and not self._agents.is_current:
+            raise UnverifiedError(
+                "Whether this token is good cannot be looked up: the catalog cannot be read.",
+                hint="Try again in a while, with the same token.",
+                retry_after_s=STORE_AGAIN_S,
+            )
         return who
 
 

@@ -1,12 +1,15 @@
 """Loss of the store: what is approved is served from memory, nothing else is taken for stored, nothing is lost."""
 
+import itertools
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from smart_mcp_proxy.catalog import change_hash
+from smart_mcp_proxy.catalog.store.store import StorageError
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
@@ -76,3 +79,34 @@ async def test_lists_that_were_heard_meanwhile_are_stored_and_other_gateways_see
         await catalog.refresh()
         async with store.opened() as other:
             assert (set(other.snapshot.by_key), set(other.snapshot.withheld)) == ({A}, {B})
+
+
+async def test_what_memory_holds_is_served_until_all_that_is_stored_is_read(
+    store_place: Any, tool: MakeTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever step fails once the store is back; a list was heard meanwhile, so that everything is read anew."""
+    place = store_place()
+    async with place.opened() as catalog:
+        await catalog.sync("s", [tool("a")])
+        place.lose()
+        await catalog.refresh()
+        await catalog.sync("s", [tool("a"), tool("b")])
+        place.bring_back()
+        kind, steps, served = type(catalog._database), itertools.count(), []
+        while catalog.problem is not None:
+            failing, done = next(steps), itertools.count()
+
+            def run(do: Any, *given: Any, failing: int = failing, done: Any = done, **how: Any) -> Any:
+                served.append(set(catalog.snapshot.by_key))
+                if next(done) == failing:
+                    raise StorageError("It went away again.")
+                return do(catalog._database, *given, **how)
+
+            with monkeypatch.context() as patch:
+                for name in ("read", "write"):
+                    patch.setattr(catalog._database, name, partial(run, getattr(kind, name)))
+                await catalog.refresh()
+            served.append(set(catalog.snapshot.by_key))
+        assert next(steps) > 2
+        assert all(A in each for each in served)
+        assert set(catalog.snapshot.by_key) | set(catalog.snapshot.withheld) == {A, B}

@@ -204,6 +204,28 @@ async def test_what_is_known_is_accepted_while_the_database_is_lost(
         postgres.accept(database)
 
 
+async def test_a_token_that_cannot_be_looked_up_is_not_said_to_be_bad(
+    start: Start, postgres: PostgresServer, database: str
+) -> None:
+    """It may have been made elsewhere just now; what is no token of an agent is refused as ever."""
+    async with start("a") as one:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+
+        async def answered(token: str) -> httpx2.Response:
+            return await one.client.post("/mcp", json=body, headers={"authorization": f"Bearer {token}"})
+
+        async def is_answered(status: int) -> bool:
+            return (await answered("mcpp_unknown")).status_code == status
+
+        assert await is_answered(401)
+        postgres.refuse(database)
+        await until(partial(is_answered, 503))
+        assert (await answered("mcpp_unknown")).headers["retry-after"]
+        assert (await answered("another")).status_code == 401
+        postgres.accept(database)
+        await until(partial(is_answered, 401))
+
+
 @pytest.mark.parametrize(
     ("given", "published"),
     [
