@@ -135,7 +135,8 @@ class Toolsets:
         except CatalogError as exc:
             if extends is not None:
                 raise
-            log.debug("no toolset: %s", exc)  # the answer itself says, in `degraded`, that nothing can be stored
+            # The search found what it found; once the store counts as lost, `degraded` in its answer says so.
+            log.info("no toolset: %s", exc)
             return None
         self._keep(toolset, LIFE_S)
         return {"handle": handle, "url": f"{endpoint}/t/{handle}", "expires_in_s": round(LIFE_S)}
