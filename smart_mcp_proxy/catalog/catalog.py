@@ -84,10 +84,11 @@ class Catalog(ServerLists):
     @property
     def problem(self) -> str | None:
         """Why nothing is stored at present; None while everything is."""
-        if self._lost is None or self.lost_since is None:
+        lost, since = self._lost, self.lost_since  # once: the database's thread sets both to None when it is back
+        if lost is None or since is None:
             return None
-        kept = f"Tools are kept in memory since {self.lost_since:%F %T} UTC, until it can be written."
-        return f"{self._lost.message} {kept} {self._lost.hint}".rstrip()
+        kept = f"Tools are kept in memory since {since:%F %T} UTC, until it can be written."
+        return f"{lost.message} {kept} {lost.hint}".rstrip()
 
     async def forget_servers(self, keep: Collection[str]) -> Diff:
         """Removes servers that are no longer configured, and their tools; returns what changed.

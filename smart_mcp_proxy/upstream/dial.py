@@ -13,7 +13,7 @@ from smart_mcp_proxy.telemetry import fields, get_logger
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
-from smart_mcp_proxy.upstream.oauth.auth import SignIns
+from smart_mcp_proxy.upstream.oauth.auth import SignIns, UnreadSignInError
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, Opening
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
@@ -104,6 +104,11 @@ class Connector:
         on_event: OnEvent,
         peer: Peer | None,
     ) -> UpstreamSession:
+        unread: UnreadSignInError | None = None
+        try:
+            bearer = await self._bearer(config)
+        except UnreadSignInError as exc:  # the server may well do without one, and says so if not
+            bearer, unread = None, exc
         opening = Opening(
             config,
             on_event,
@@ -112,7 +117,7 @@ class Connector:
             environ,
             self._max_message_bytes,
             self._tls,
-            await self._bearer(config),
+            bearer,
             self.watchdog,
         )
         try:
@@ -124,6 +129,8 @@ class Connector:
                 await opening.bearer.close()
             elif isinstance(exc, UpstreamAuthError) and config.can_sign_in and self._sign_ins is not None:
                 self._sign_ins.expect(config)
+                if unread is not None:  # somebody may have signed in: the store is at fault, not the person
+                    raise unread from exc
             raise
 
     async def _bearer(self, config: ServerConfig) -> Bearer | None:

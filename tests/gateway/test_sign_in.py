@@ -13,12 +13,13 @@ import pytest
 from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import Guarded, Person, guarded
 
-from smart_mcp_proxy.errors import UpstreamAuthError
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest, ServerState
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIns
+from smart_mcp_proxy.upstream.oauth.auth_store import SignInFiles
 
 pytestmark = pytest.mark.anyio
 
@@ -108,6 +109,28 @@ async def test_a_stored_sign_in_that_is_damaged_is_said_and_not_fatal(tmp_path: 
         (status,) = gateway.status().servers
         assert "is damaged" in status.error
         assert status.hint == LOGIN
+
+
+async def test_a_server_whose_sign_in_cannot_be_looked_up_is_back_with_the_store(
+    tmp_path: Path, server: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is told to sign in meanwhile: it is a failure that passes, and its status says so."""
+    await sign_in(tmp_path, server)
+    read = SignInFiles.read
+
+    async def fail(*_: object) -> None:
+        raise UpstreamError("The database 'db' is lost.")
+
+    monkeypatch.setattr(SignInFiles, "read", fail)
+    async with open_gateway(Settings(data_dir=tmp_path), {"web": server.config(oauth=None)}, environ={}) as gateway:
+        gateway.start_upstreams()
+        await reached(gateway, ServerState.ERROR)
+        (status,) = gateway.status().servers
+        told = "The stored sign-in at server 'web' could not be looked up. The database 'db' is lost."
+        assert (status.error, status.hint) == (told, "It is tried again.")
+        monkeypatch.setattr(SignInFiles, "read", read)
+        await reached(gateway, ServerState.READY)
+        assert "somebody" in (await gateway.calls.call(CallRequest("web:whoami", {}, None))).text.decode()
 
 
 async def test_no_token_is_found_anywhere_but_on_its_way(

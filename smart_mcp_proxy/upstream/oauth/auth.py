@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,13 +21,17 @@ from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, Resolve
 from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles, SignInStore
 
-__all__ = ["SignIns", "SignedOut"]
+__all__ = ["SignIns", "SignedOut", "UnreadSignInError"]
 
 _log = get_logger("upstream")
 
 _FOLDER: Final = "sign-ins"
 _WATCH_S: Final = 1.0
 """Between two looks at what other processes stored. Source: contract.md, Processes (seen within 2 s)."""
+
+
+class UnreadSignInError(UpstreamError):
+    """The store fails, so that nobody knows whether somebody is signed in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,18 +94,24 @@ class SignIns:
 
         Raises:
             UpstreamAuthError: The sign-in is over.
+            UnreadSignInError: The store fails; the server may well do without a sign-in.
             UpstreamError: It has to be renewed and cannot be at present.
         """
         try:
             held, _ = await self.store.read(config.name, config.url)
-        except UpstreamError as exc:  # the server may well do without one, and says so if not
+        except UpstreamError as exc:
             _log.debug(
                 "server %s: whether somebody has signed in cannot be read: %s",
                 config.name,
                 exc,
                 extra=fields(server=config.name),
             )
-            return None
+            if isinstance(exc, UpstreamAuthError):  # of no use; the server may well do without one, and says so if not
+                return None
+            raise UnreadSignInError(
+                f"The stored sign-in at server '{config.name}' could not be looked up. {exc.message}",
+                hint=f"It is tried again. {exc.hint}".rstrip(),
+            ) from exc
         return None if held is None else await self.bearer(config)
 
     def expect(self, config: ServerConfig) -> None:
@@ -117,12 +128,12 @@ class SignIns:
             browser: Asks the person; None for a grant that needs none.
 
         Raises:
-            UpstreamError: It was refused, or somebody cannot be reached.
+            UpstreamError: The store fails, it was refused, or somebody cannot be reached.
             ConfigError: It cannot be stored.
         """
         try:
             earlier, _ = await self.store.read(config.name, config.url)
-        except UpstreamError:
+        except UpstreamAuthError:
             earlier = None  # it cannot be used, and this replaces it
         try:
             sign_in = await self._flow(config).sign_in(browser, earlier)
@@ -165,7 +176,8 @@ class SignIns:
             await asyncio.sleep(_WATCH_S)
             for bearer in await self._outdated(tuple(self._bearers.values())):
                 if bearer.is_open:
-                    await bearer.reload()
+                    with suppress(UpstreamError):  # lost meanwhile: the stamp stays outdated, and the next look retries
+                        await bearer.reload()
                 else:
                     retry(bearer.server)
 

@@ -143,7 +143,11 @@ class Bearer:
         return True
 
     async def reload(self) -> None:
-        """Takes up what another process stored; if it signed out, the sign-in is over."""
+        """Takes up what another process stored; if it signed out, the sign-in is over.
+
+        Raises:
+            UpstreamError: The store fails; the stamp stays as it was.
+        """
         try:
             held = await self._read()
             if held is None and self._flow.needs_person:

@@ -3,12 +3,13 @@
 import itertools
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.catalog import change_hash
+from smart_mcp_proxy.catalog import Catalog, change_hash
 from smart_mcp_proxy.catalog.store.store import StorageError
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
@@ -46,6 +47,29 @@ async def test_decisions_records_and_tokens_are_refused_with_the_reason_and_the_
         await catalog.block(A, "user")
         await catalog.refresh()
         assert set(catalog.snapshot.withheld) == {A}
+
+
+@pytest.mark.parametrize(("losses", "times", "is_told"), [(1, 1, True), (0, 1, False), (1, 0, False)])
+def test_the_reason_can_be_asked_for_while_the_store_comes_back(losses: int, times: int, is_told: bool) -> None:
+    """The database's thread forgets the loss and its time at any moment, one after the other."""
+
+    class Recovering:
+        """A catalog that forgets each after so many looks."""
+
+        _losses = [CatalogError("It is lost.")] * losses
+        _times = [datetime(2023, 11, 14, tzinfo=UTC)] * times
+
+        @property
+        def _lost(self) -> CatalogError | None:
+            return self._losses.pop() if self._losses else None
+
+        @property
+        def lost_since(self) -> datetime | None:
+            return self._times.pop() if self._times else None
+
+    told = "It is lost. Tools are kept in memory since 2023-11-14 00:00:00 UTC, until it can be written."
+    look: Any = vars(Catalog)["problem"]
+    assert look.fget(Recovering()) == (told if is_told else None)
 
 
 async def test_what_was_not_touched_stays_the_same_object_once_a_server_is_back(

@@ -65,6 +65,13 @@ async def test_a_sign_in_goes_on_without_the_store(monkeypatch: pytest.MonkeyPat
     await sign_ins.close()
 
 
+async def test_an_address_is_not_called_wrong_while_the_store_is_lost() -> None:
+    """Another process may well wait for it: it can be given again."""
+    sign_ins = of(Asking(), progress=LostProgress())
+    with pytest.raises(CatalogError, match="The database is lost"):
+        await sign_ins.take("web", "http://127.0.0.1:1/callback?code=x&state=state")
+
+
 async def test_a_sign_in_that_is_begun_twice_at_once_is_begun_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A double click: the one that is replaced before it could start holds up nobody and ends nothing later."""
 

@@ -1,0 +1,191 @@
+"""A store of sign-ins that is lost for a while: nobody signs in because of it, and what others store is taken up."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sign_in_fakes import Guarded, Nobody, Person, guarded
+
+from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream import Connector, SignIns
+from smart_mcp_proxy.upstream.dial import TRANSPORTS
+from smart_mcp_proxy.upstream.oauth import auth
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
+from smart_mcp_proxy.upstream.opening import Opening
+
+pytestmark = pytest.mark.anyio
+
+LIMIT_S = 5
+URL = "http://127.0.0.1:1/mcp"
+SIGNED_IN = ServerConfig("web", "http", url=URL, oauth={})
+OPEN = ServerConfig("web", "http", url=URL)
+
+
+class Store:
+    """The sign-in at one server.
+
+    Attributes:
+        held: What is stored.
+        problem: What each read fails with.
+        failed: Reads that failed.
+    """
+
+    def __init__(self, access_token: str = "") -> None:
+        self.held: SignIn | None = None
+        self.problem: UpstreamError | None = None
+        self.failed = 0
+        if access_token:
+            self.put(access_token)
+
+    def put(self, access_token: str) -> None:
+        """Stores a sign-in that is good for an hour."""
+        self.held = SignIn("https://a.example", {}, None, {}, access_token, "", "", time.time(), time.time() + 3600)
+
+    async def stamps(self, places: Sequence[tuple[str, str]]) -> list[str | None]:
+        return [None if self.held is None else self.held.access_token for _ in places]
+
+    async def read(self, server: str, url: str) -> tuple[SignIn | None, str | None]:
+        if self.problem is not None:
+            self.failed += 1
+            raise self.problem
+        return self.held, (await self.stamps([(server, url)]))[0]
+
+    async def write(self, server: str, url: str, sign_in: SignIn) -> str | None:
+        self.held = sign_in
+        return sign_in.access_token
+
+    async def remove(self, server: str, url: str) -> bool:
+        raise AssertionError
+
+    @asynccontextmanager
+    async def locked(self, server: str, url: str) -> AsyncIterator[None]:
+        yield
+
+
+def lost() -> UpstreamError:
+    return UpstreamError("The database 'db' is lost.", hint="Bring it back.")
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store("first")
+
+
+@pytest.fixture
+def sign_ins(tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch) -> SignIns:
+    monkeypatch.setattr(auth, "_WATCH_S", 0.0)
+    return SignIns(tmp_path, store=store)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Guarded]:
+    async with guarded() as made:
+        yield made
+
+
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[Opening]:
+    """What was tried at a server that lets nobody in who is not signed in."""
+    tried: list[Opening] = []
+
+    async def dial(opening: Opening) -> Any:
+        tried.append(opening)
+        if opening.bearer is None:
+            raise UpstreamAuthError("Server 'web' refused.", hint="Sign in with: mcpproxy server login web")
+        return "a session"
+
+    monkeypatch.setitem(TRANSPORTS, "http", dial)  # type: ignore[index]  # a table that only tests write to
+    return tried
+
+
+async def opened(sign_ins: SignIns, config: ServerConfig) -> Any:
+    async with Connector(sign_ins=sign_ins) as dial:
+        return await dial(config, environ={}, era=None, on_event=lambda _: None)
+
+
+async def test_a_store_that_is_lost_between_two_looks_does_not_end_the_watch(sign_ins: SignIns, store: Store) -> None:
+    """The look that finds a newer sign-in cannot read it; a later one does."""
+    bearer = await sign_ins.bearer(SIGNED_IN)
+    watching = asyncio.create_task(sign_ins.watch(lambda _: None))
+    store.problem = lost()
+    store.put("second")
+    async with asyncio.timeout(LIMIT_S):
+        while store.failed < 3 and not watching.done():
+            await asyncio.sleep(0)
+        assert await bearer.token() == "first"
+        store.problem = None
+        while await bearer.token() != "second" and not watching.done():
+            await asyncio.sleep(0)
+    assert not watching.done()
+    watching.cancel()
+    await bearer.close()
+
+
+async def test_nobody_is_asked_to_sign_in_because_the_store_is_lost(
+    sign_ins: SignIns, store: Store, openings: list[Opening]
+) -> None:
+    """A server that refuses for lack of a sign-in is said to be tried again, and is once the store is back."""
+    store.problem = lost()
+    with pytest.raises(UpstreamError) as caught:
+        await opened(sign_ins, OPEN)
+    assert not isinstance(caught.value, UpstreamAuthError)
+    told = "The stored sign-in at server 'web' could not be looked up. The database 'db' is lost."
+    assert (caught.value.message, caught.value.hint) == (told, "It is tried again. Bring it back.")
+    assert [opening.bearer for opening in openings] == [None]
+    store.problem = None
+    retried = asyncio.Event()
+    watching = asyncio.create_task(sign_ins.watch(lambda _: retried.set()))
+    async with asyncio.timeout(LIMIT_S):
+        await retried.wait()
+    watching.cancel()
+    assert await opened(sign_ins, OPEN) == "a session"
+    bearer = openings[-1].bearer
+    assert bearer is not None and await bearer.token() == "first"
+    await bearer.close()
+
+
+async def test_a_server_that_needs_no_sign_in_does_without_the_store(
+    sign_ins: SignIns, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one that fails for another reason is said to fail for that reason."""
+    answers: list[Any] = ["a session", UpstreamError("Server 'web' is down.")]
+
+    async def dial(opening: Opening) -> Any:
+        assert opening.bearer is None
+        answer = answers.pop(0)
+        if isinstance(answer, UpstreamError):
+            raise answer
+        return answer
+
+    monkeypatch.setitem(TRANSPORTS, "http", dial)  # type: ignore[index]  # a table that only tests write to
+    store.problem = lost()
+    assert await opened(sign_ins, OPEN) == "a session"
+    with pytest.raises(UpstreamError, match="is down"):
+        await opened(sign_ins, OPEN)
+
+
+async def test_a_stored_sign_in_that_cannot_be_used_is_a_matter_of_signing_in(
+    sign_ins: SignIns, store: Store, openings: list[Opening]
+) -> None:
+    """The server is tried without it, and what it says counts."""
+    store.problem = UpstreamAuthError("It is damaged.")
+    with pytest.raises(UpstreamAuthError, match="refused"):
+        await opened(sign_ins, OPEN)
+    assert [opening.bearer for opening in openings] == [None]
+
+
+async def test_nobody_signs_in_while_it_cannot_be_stored(sign_ins: SignIns, store: Store, server: Guarded) -> None:
+    """The person is shown no page, and the server hears nothing; a sign-in that cannot be used is replaced."""
+    store.problem = lost()
+    with pytest.raises(UpstreamError, match="The database 'db' is lost") as caught:
+        await sign_ins.sign_in(server.config(), Nobody())
+    assert not isinstance(caught.value, UpstreamAuthError) and server.wire == []
+    store.problem = UpstreamAuthError("It is damaged.")
+    async with Person().browser() as browser:
+        fresh = await sign_ins.sign_in(server.config(), browser)
+    assert store.held == fresh and fresh.access_token in server.provider.access_tokens
