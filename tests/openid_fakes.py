@@ -38,10 +38,16 @@ class OpenIdProvider:
         refreshes: Refresh tokens that it was sent.
         revoked: Tokens that it was told to take back.
         before_refresh: Awaited before it answers with renewed tokens.
+        has_keys: Whether its keys can be fetched.
+
+    Args:
+        takes_back: Whether it says where tokens are given back.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_back: bool = True) -> None:
         self.base = ""
+        self.has_keys = True
+        self._takes_back = takes_back
         self.key = RSAKeyPair.generate()
         self.signing_key = self.key
         self.user: dict[str, Any] = {"sub": "ann-1", "email": "Ann@Example.com", "email_verified": True}
@@ -68,14 +74,15 @@ class OpenIdProvider:
             "authorization_endpoint": f"{self.base}/authorize",
             "token_endpoint": f"{self.base}/token",
             "jwks_uri": f"{self.base}/keys",
-            "revocation_endpoint": f"{self.base}/revoke",
             "response_types_supported": ["code"],
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["RS256"],
         }
-        return JSONResponse(facts)
+        return JSONResponse(facts | ({"revocation_endpoint": f"{self.base}/revoke"} if self._takes_back else {}))
 
     async def _keys(self, request: Request) -> Response:
+        if not self.has_keys:
+            return Response(status_code=503)
         public = jwk.import_key(self.key.public_key, "RSA").as_dict() | {"kid": _KEY_ID, "use": "sig"}
         return JSONResponse({"keys": [public]})
 

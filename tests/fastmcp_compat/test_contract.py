@@ -26,7 +26,7 @@ import mcp_types
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.auth import OAuthProxy, StaticTokenVerifier
-from fastmcp.server.auth.oauth_proxy.models import JTIMapping
+from fastmcp.server.auth.oauth_proxy.models import ClientCode, JTIMapping
 from fastmcp.server.auth.providers import jwt
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 from fastmcp.server.low_level import LowLevelServer
@@ -89,6 +89,7 @@ PINNED_HERE = {
     "_admit_session",
     "_clean_up_memory_streams",
     "_client_store",
+    "_code_store",
     "_connection",
     "_context_streams",
     "_get_verification_key",
@@ -103,6 +104,7 @@ PINNED_HERE = {
     "_on_notify",
     "_on_request",
     "_read_stream_writer",
+    "_redirect_path",
     "_refresh_jwks_key",
     "_request_handlers",
     "_request_outbound",
@@ -111,6 +113,7 @@ PINNED_HERE = {
     "_session_owners",
     "_shared_jwks_refresh_lock",
     "_terminated",
+    "_token_validator",
     "_upstream_token_store",
 }
 
@@ -173,6 +176,27 @@ async def test_a_sign_in_proxy_keeps_its_clients_by_their_id() -> None:
     assert client.client_id == "one"
     await proxy._client_store.put(key="one", value=client, ttl=None)
     assert await proxy._client_store.get(key="one") == client
+
+
+async def test_a_sign_in_proxy_keeps_what_the_provider_gave_by_the_code_and_says_where_it_sends_back() -> None:
+    """Its own judge of tokens is the one that it was given."""
+    proxy = sign_in_proxy()
+    code = ClientCode(
+        code="one",
+        client_id="c",
+        redirect_uri="http://localhost",
+        code_challenge=None,
+        code_challenge_method="S256",
+        scopes=[],
+        idp_tokens={"id_token": "x"},
+        expires_at=0,
+        created_at=0,
+    )
+    await proxy._code_store.put(key="one", value=code)
+    kept = await proxy._code_store.get(key="one")
+    assert kept is not None and kept.idp_tokens == {"id_token": "x"}
+    assert isinstance(proxy._token_validator, StaticTokenVerifier)
+    assert proxy._redirect_path in {route.path for route in proxy.get_routes("/mcp")}
 
 
 UNTIMED = {

@@ -2,7 +2,9 @@
 
 Clients register at the gateway and sign in at the provider; what they get is a token of the gateway's that stands for
 the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, which lead from the one to the other;
-`_client_store`, which keeps a registration for good; `_try_transparent_refresh`, which renews what is at its end.
+`_client_store`, which keeps a registration for good; `_try_transparent_refresh`, which renews what is at its end;
+`_code_store`, which keeps what the provider gave until a code is exchanged, and `_token_validator`, which judges it;
+`_redirect_path`, to which the provider sends browsers back; `revocation_options`, by which a revocation is announced.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,14 +19,18 @@ from key_value.aio.protocols import AsyncKeyValue
 from mcp.server.auth.handlers import token as token_endpoint
 from mcp.server.auth.provider import AccessToken as GrantedToken
 from mcp.server.auth.provider import AuthorizationCode, RefreshToken, RegistrationError, TokenError
-from mcp.server.auth.routes import REVOCATION_PATH, cors_middleware
+from mcp.server.auth.routes import AUTHORIZATION_PATH, REVOCATION_PATH, cors_middleware
+from mcp.server.auth.settings import RevocationOptions
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.fastmcp_compat.auth import signing_keys
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
+from smart_mcp_proxy.fastmcp_compat.auth.store_failures import NotedStore, failing_with_the_store, noted_failures
+from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["TIMED", "UNUSED_CLIENT_S", "SignInProxy"]
 
@@ -35,11 +41,10 @@ UNUSED_CLIENT_S: Final = 24 * 3600
 _GIVEN_BACK: Final = "given-back-sign-ins"
 _GIVEN_BACK_S: Final = 3600
 """For so long it is remembered that a sign-in was given back: no renewal under way then takes longer."""
-
-
 _REDEEMED: Final = "redeemed-codes"
 _REDEEMED_S: Final = 3600
 """For so long it is remembered what a code was exchanged for; its own time is five minutes."""
+_log = get_logger("auth")
 
 
 class SignInProxy(OIDCProxy):
@@ -54,7 +59,7 @@ class SignInProxy(OIDCProxy):
         scopes: To ask for.
         algorithm: That the provider signs with.
         base_url: The gateway's public address.
-        store: Keeps clients and tokens.
+        store: Keeps clients and tokens. Where it raises, so does what is asked here.
         signing_key: Of the gateway's own tokens, 32 bytes.
         is_let_in: Whether the holder of a provider's token may use the gateway.
 
@@ -79,6 +84,7 @@ class SignInProxy(OIDCProxy):
         signing_key: bytes,
         is_let_in: Callable[[AccessToken], bool],
     ) -> None:
+        self._store = NotedStore(store)
         super().__init__(
             config_url=config_url,
             client_id=client_id,
@@ -88,7 +94,7 @@ class SignInProxy(OIDCProxy):
             # Every provider signs this one, and only this one says for certain that it was made for us.
             verify_id_token=True,
             base_url=base_url,
-            client_storage=store,
+            client_storage=self._store,
             jwt_signing_key=signing_key,
             token_endpoint_auth_method=None if client_secret else "none",
             # Our address as `resource` is nothing to the provider, and some refuse what they do not know.
@@ -98,7 +104,8 @@ class SignInProxy(OIDCProxy):
         self._is_let_in = is_let_in
         self._in_exchange: dict[str, bool] = {}
         """Codes that are being exchanged, and whether they have come a second time meanwhile."""
-        self._store = store
+        # Sign-ins are given back to us; whether the provider takes them back as well is another question.
+        self.revocation_options = RevocationOptions(enabled=True)
         self.on_forgotten: Callable[[], Awaitable[None]] = _nobody_told
 
     async def exchange_authorization_code(
@@ -117,7 +124,8 @@ class SignInProxy(OIDCProxy):
         try:
             tokens = await self._exchanged(client, authorization_code)
             redeemed = {"client_id": client.client_id, "access_token": tokens.access_token}
-            await self._store.put(code, redeemed, collection=_REDEEMED, ttl=_REDEEMED_S)
+            note = self._store.put(code, redeemed, collection=_REDEEMED, ttl=_REDEEMED_S)
+            await _after_the_grant(note, "that its code is spent")
         finally:
             has_come_again = self._in_exchange.pop(code)
         if has_come_again:
@@ -126,17 +134,32 @@ class SignInProxy(OIDCProxy):
         return tokens
 
     async def _exchanged(self, client: OAuthClientInformationFull, code: AuthorizationCode) -> OAuthToken:
+        # Before the code is spent: where it cannot be told now, the client may ask again.
+        await self._require_let_in(code.code)
         tokens = await super().exchange_authorization_code(client, code)
-        found = await self.verify_token(tokens.access_token)
-        if found is None or not self._is_let_in(found):
-            await self._forget(self._claims(tokens.access_token))
+        await self._keep_used_client(client)
+        return tokens
+
+    async def _require_let_in(self, code: str) -> None:
+        """Pass if the person who signed in for a code may use the gateway; spend the code of any other."""
+        kept = await self._code_store.get(key=code)
+        if kept is None:  # FastMCP says so
+            return
+        id_token = kept.idp_tokens.get("id_token")
+        found = await self._token_validator.verify_token(id_token) if isinstance(id_token, str) else None
+        if found is None:
+            raise TokenError(
+                "invalid_grant",
+                "Signed in, but who that is cannot be told: the provider's id token is missing or is not good here, or "
+                "its keys cannot be fetched. Try again in a while.",
+            )
+        if not self._is_let_in(found):
+            await self._code_store.delete(key=code)
             raise TokenError(
                 "invalid_grant",
                 "Signed in, but not as somebody who may use this gateway. Whoever runs it can add them to "
                 "MCPPROXY_OIDC_USERS.",
             )
-        await self._keep_client(client.client_id, None)
-        return tokens
 
     async def load_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: str
@@ -160,11 +183,12 @@ class SignInProxy(OIDCProxy):
         """What is known of a good token; None for any other.
 
         Raises:
-            Exception: The store cannot be read, as the store says so: FastMCP takes such a token for a bad one.
+            Exception: The store fails, as it says so: FastMCP takes such a token for a bad one.
         """
-        found: AccessToken | None = await super().load_access_token(token)  # type: ignore[assignment]
-        if found is None and (jti := self._claims(token).get("jti")):
-            await self._jti_mapping_store.get(key=str(jti))
+        with noted_failures() as failures:
+            found: AccessToken | None = await super().load_access_token(token)  # type: ignore[assignment]
+        if found is None and failures:
+            raise failures[0]
         return found
 
     def get_token_verifier(
@@ -200,6 +224,13 @@ class SignInProxy(OIDCProxy):
         if client_id is not None and (client := await self._client_store.get(key=client_id)) is not None:
             await self._client_store.put(key=client_id, value=client, ttl=seconds)
 
+    async def _keep_used_client(self, client: OAuthClientInformationFull) -> None:
+        """Keep a client for good that somebody has signed in with.
+
+        Done at renewals, too: it may have failed at the sign-in.
+        """
+        await _after_the_grant(self._keep_client(client.client_id, None), "that its client is used")
+
     async def exchange_refresh_token(
         self, client: OAuthClientInformationFull, refresh_token: RefreshToken, scopes: list[str]
     ) -> OAuthToken:
@@ -213,6 +244,7 @@ class SignInProxy(OIDCProxy):
         tokens = await super().exchange_refresh_token(client, refresh_token, scopes)
         if mapping is not None:
             await self._require_not_given_back(mapping.upstream_token_id)
+        await self._keep_used_client(client)
         return tokens
 
     async def _try_transparent_refresh(self, upstream_token_set: UpstreamTokenSet) -> UpstreamTokenSet:
@@ -235,10 +267,15 @@ class SignInProxy(OIDCProxy):
 
     def get_routes(self, mcp_path: str | None = None) -> list[Route]:
         """The pages of the sign-in, with a revocation of our own."""
-        answer = cors_middleware(self._answer_revocation, ["POST", "OPTIONS"])
-        revocation = Route(REVOCATION_PATH, answer, methods=["POST", "OPTIONS"])
-        routes = super().get_routes(mcp_path)
-        return [revocation if route.path == REVOCATION_PATH else route for route in routes]
+        return [self._own_route(route) for route in super().get_routes(mcp_path)]
+
+    def _own_route(self, route: Route) -> Route:
+        if route.path == REVOCATION_PATH:
+            answer = cors_middleware(self._answer_revocation, ["POST", "OPTIONS"])
+            return Route(REVOCATION_PATH, answer, methods=["POST", "OPTIONS"])
+        if route.path in (AUTHORIZATION_PATH, self._redirect_path):
+            return Route(route.path, failing_with_the_store(route.endpoint), methods=list(route.methods or ()))
+        return route
 
     async def _answer_revocation(self, request: Request) -> Response:
         """Gives a token back; one that is not known, or is another client's, is no error.
@@ -291,6 +328,14 @@ class SignInProxy(OIDCProxy):
             except (JoseError, ValueError):
                 continue
         return {}
+
+
+async def _after_the_grant(work: Awaitable[None], noted: str) -> None:
+    """Do what is to follow a grant, which stands if that fails: its code is spent."""
+    try:
+        await work
+    except (CatalogError, OSError) as exc:  # not its words: they may have a code in them
+        _log.warning("A sign-in was granted, but the store did not take %s (%s).", noted, type(exc).__name__)
 
 
 async def _nobody_told() -> None:

@@ -10,12 +10,12 @@ from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED, SignInProxy
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.ended_sign_ins import EndedSignIns
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, Users
-from smart_mcp_proxy.web.auth.sign_in_answers import StandardAnswers
+from smart_mcp_proxy.web.auth.sign_in_answers import StandardAnswers, answer_unavailable
 from smart_mcp_proxy.web.auth.sign_in_bounds import BoundedPages
 from smart_mcp_proxy.web.auth.sign_in_store import open_store
 from smart_mcp_proxy.web.auth.signed_tokens import ReachOf, SignedTokens
@@ -70,8 +70,9 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
     proxy.on_forgotten = ended.note
     # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
     # consents belongs to one browser.
+    served = Starlette(routes=routes, exception_handlers={CatalogError: answer_unavailable})
     guarded = HostOriginGuardMiddleware(
-        BoundedPages(StandardAnswers(Starlette(routes=routes))),
+        BoundedPages(StandardAnswers(served)),
         allowed_hosts(settings),
         allowed_origins=["*"],
         mode="strict",

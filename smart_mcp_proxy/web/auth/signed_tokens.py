@@ -14,7 +14,7 @@ from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["MISTAKEN", "SCOPES", "ReachOf", "SignedTokens", "names_in", "resource_url", "signed_tokens"]
+__all__ = ["AGAIN_S", "MISTAKEN", "SCOPES", "ReachOf", "SignedTokens", "names_in", "resource_url", "signed_tokens"]
 
 SCOPES: Final[dict[str, CallVariant]] = {"mcp:destructive": "destructive", "mcp:write": "write", "mcp:read": "read"}
 """What a token's scope allows; each includes those after it."""

@@ -25,10 +25,12 @@ FIELD = re.compile(r'name="([^"]+)"[^>]*value="([^"]*)"')
 
 
 @asynccontextmanager
-async def world(folder: Path, **settings: Any) -> AsyncIterator[tuple[Browser, OpenIdProvider]]:
+async def world(
+    folder: Path, takes_back: bool = True, **settings: Any
+) -> AsyncIterator[tuple[Browser, OpenIdProvider]]:
     """A browser that nobody let in, at a gateway whose people sign in at a provider; Ann may use the gateway."""
     keyring.set_keyring(NoKeyring())
-    provider = OpenIdProvider()
+    provider = OpenIdProvider(takes_back=takes_back)
     listener = bind("127.0.0.1", 0)
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with listening(provider.app) as provider.base:
@@ -56,14 +58,15 @@ async def signed_in(browser: Browser) -> None:
     browser.text = page.text
 
 
-async def test_an_operator_signs_in_at_the_provider(tmp_path: Path) -> None:
-    """And has the rights of the network: what they add is quarantined. The provider's tokens are given back."""
-    async with world(tmp_path, oidc_operators=("ann@example.com",)) as (browser, provider):
+@pytest.mark.parametrize("takes_back", [True, False], ids=["takes tokens back", "takes none back"])
+async def test_an_operator_signs_in_at_the_provider(tmp_path: Path, takes_back: bool) -> None:
+    """And has the rights of the network: what they add is quarantined. A provider that takes tokens back gets them."""
+    async with world(tmp_path, takes_back, oidc_operators=("ann@example.com",)) as (browser, provider):
         assert 'href="/ui/sign-in"' in (await browser.get()).text
         await signed_in(browser)
         assert "You are in" in browser.text
         assert (await browser.get()).status_code == 200
-        assert provider.revoked
+        assert bool(provider.revoked) == takes_back
         await browser.get("servers/new")
         await browser.send("servers/add", name="new", entry='{"command": "true"}')
         assert '"quarantined": true' in (tmp_path / "mcp_config.json").read_text()
