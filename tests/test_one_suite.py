@@ -27,6 +27,7 @@ NAMED: Final = {
     "tables/test_activity_days.py",
     # Rules that need no store, and hundreds of examples against a model of them, each with a store of its own.
     "store/test_migrations.py",
+    "store/test_loss.py::test_the_reason_can_be_asked_for_while_the_store_comes_back",
     "test_hashing.py",
     "test_snapshot.py",
     "test_shelves.py::test_the_name_of_an_item_leads_back_to_it",
