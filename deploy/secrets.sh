@@ -6,11 +6,16 @@ folder=${1:-$(dirname "$0")/secrets}
 mkdir -p -m 0700 "$folder"
 
 make_once() { # NAME, the secret on stdin
-    if [[ -e $folder/$1 ]]; then
+    if [[ -s $folder/$1 ]]; then
         cat >/dev/null
         return
     fi
     cat >"$folder/.$1"
+    if [[ ! -s $folder/.$1 ]]; then
+        rm -f "$folder/.$1"
+        echo "secrets.sh: nothing was made for $1" >&2
+        exit 1
+    fi
     chmod 0444 "$folder/.$1"
     mv "$folder/.$1" "$folder/$1"
 }

@@ -7,6 +7,7 @@ from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.repository import CALL_WAIT_S, STORE_AGAIN_S
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
+from smart_mcp_proxy.catalog.store.stores import reach_store
 from smart_mcp_proxy.catalog.tables.activity import FAILED, ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.activity_stats import GROUPINGS, ActivityFigures, FiguresQuery, Grouping
 from smart_mcp_proxy.catalog.tables.agent_tokens import (
@@ -91,6 +92,7 @@ __all__ = [
     "linking_servers",
     "note_token_use",
     "open_catalog",
+    "reach_store",
     "revoke_agent_token",
     "sealed_stamps",
     "store_agent_token",

@@ -275,7 +275,8 @@ class Settings(BaseSettings):
         default=None,
         description="PostgreSQL database (15 or newer) that holds the catalog for many gateways, instead of a file.",
         json_schema_extra=accepts(
-            "an address such as postgresql://user:password@host:5432/database, without spaces", is_secret=True
+            "an address such as postgresql://user:password@host:5432/database, special characters as %XX",
+            is_secret=True,
         ),
     )
     database_url_file: File = Field(default=None, description="File that holds that address, read at the start.")

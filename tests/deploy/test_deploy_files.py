@@ -1,6 +1,7 @@
 """The shipped deployments against the gateway, the image, and each other."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,13 @@ def test_the_settings_of_each_pod_are_accepted(secrets: Path) -> None:
     assert set(settings.allowed_hosts) >= {"mcpproxy"}
 
 
+def test_no_pod_gets_variables_of_services() -> None:
+    """That of a service named mcpproxy would be MCPPROXY_PORT, with an address in it."""
+    pods = [each["spec"]["template"]["spec"] for _, each in manifests() if "template" in each.get("spec", {})]
+    assert len(pods) >= 2
+    assert [pod["enableServiceLinks"] for pod in pods] == [False] * len(pods)
+
+
 def test_no_placeholder_works_as_a_secret(tmp_path: Path) -> None:
     """A gateway ends its start and names each of them."""
     given = manifest("Secret", "mcpproxy")["stringData"]
@@ -155,6 +163,20 @@ def test_the_script_makes_each_secret_once(secrets: Path) -> None:
     assert secrets.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in secrets.iterdir()} == {0o444}
     assert before["postgres_password"].strip() in before["database_url"]
+
+
+def test_a_secret_that_cannot_be_made_is_made_the_next_time(tmp_path: Path) -> None:
+    """Not kept empty for ever."""
+    programs, folder = tmp_path / "bin", tmp_path / "secrets"
+    programs.mkdir()
+    for name in ("bash", "cat", "chmod", "dirname", "mkdir", "mv", "rm"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    words = [DEPLOY / "secrets.sh", folder]
+    failed = subprocess.run(words, check=False, capture_output=True, env={"PATH": str(programs)})
+    assert failed.returncode != 0
+    assert not list(folder.iterdir())
+    subprocess.run(words, check=True, capture_output=True)
+    assert all(path.stat().st_size for path in folder.iterdir())
 
 
 def test_the_image_is_built_of_named_paths() -> None:

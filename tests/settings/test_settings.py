@@ -317,7 +317,15 @@ class TestSecrets:
 
     @pytest.mark.parametrize(
         "address",
-        ["mysql://me:s3cret@host/db", "postgresql://me:s3cret@host:port/db", "postgresql://me:s3cret@host", "s3cret"],
+        [
+            "mysql://me:s3cret@host/db",
+            "postgresql://me:s3cret@host:port/db",
+            "postgresql://me:s3cret@host",
+            "postgresql://me:pass@s3cret@host/db",
+            "postgresql://me:pass@s3cret/s3cret@host/db",
+            "POSTGRESQL://me:s3cret@host/db",
+            "s3cret",
+        ],
     )
     def test_an_address_that_is_no_database_is_refused_and_not_shown(self, tmp_path: Path, address: str) -> None:
         """It may hold a password, in the environment as in a file."""

@@ -31,6 +31,11 @@ _ALIVE: Final = {
 """A host that is gone without a word is noticed within half a minute."""
 _PREAMBLE = re.compile(r"^(?:connection failed: )?(?:connection to server .*? failed: )?(?:FATAL: +|ERROR: +)?")
 _NAMED_TABLES = 3
+_CLOSED_TABLES = """SELECT relname FROM pg_class
+  WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s) AND NOT (
+    has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
+    AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
+  ) ORDER BY relname"""
 
 NOT_WHOLE_HINT: Final = "Restore it from a backup, or begin with an empty one."
 _HINT = "Check MCPPROXY_DATABASE_URL and the database."
@@ -150,6 +155,11 @@ def refuse_unusable(connection: Connection, label: str) -> None:
     if missing or len(found) != 1:
         named = ", ".join(missing[:_NAMED_TABLES]) or f"the row of {VERSION_TABLE}"
         raise _refused(label, f"is not whole: it lacks {named}.", NOT_WHOLE_HINT)
+    if closed := connection.exec_driver_sql(_CLOSED_TABLES, (sorted(tables_at(found[0]) & tables),)).scalars().all():
+        reason = f"does not let its user read and write {', '.join(closed[:_NAMED_TABLES])}."
+        raise _refused(
+            label, reason, "Grant SELECT, INSERT, UPDATE and DELETE on its tables, or connect as their owner."
+        )
 
 
 def _refused(label: str, reason: str, hint: str) -> ConfigError:

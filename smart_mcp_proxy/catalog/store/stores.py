@@ -12,7 +12,7 @@ from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME, SqliteStore
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.errors import MissingExtraError
 
-__all__ = ["STORES", "OpenStore", "engine_of", "open_store"]
+__all__ = ["STORES", "OpenStore", "engine_of", "open_store", "reach_store"]
 
 OpenStore = Callable[[str, Path], AbstractAsyncContextManager[Store]]
 """Opens the store at an address for a data directory; `connect` has to follow."""
@@ -32,6 +32,17 @@ def open_store(url: str | None, data_dir: Path, *, is_needed: bool) -> AbstractA
     if url is None:
         return SqliteStore.open(data_dir, is_needed=is_needed)
     return STORES[url.partition(":")[0]](url, data_dir)
+
+
+async def reach_store(url: str, data_dir: Path) -> str:
+    """Connect once to the store at `url`, and write nothing; returns its address without the password.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    async with open_store(url, data_dir, is_needed=True) as store:
+        await store.run(store.connect)
+        return store.label
 
 
 def engine_of(url: str | None, data_dir: Path) -> Engine:

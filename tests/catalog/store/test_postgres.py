@@ -173,6 +173,21 @@ async def test_a_user_who_may_not_create_tables_is_refused(
     assert "create tables" in error.hint
 
 
+async def test_a_user_who_may_only_read_is_refused(opened: Opened, postgres: PostgresServer, database: str) -> None:
+    """Its gateway would keep everything in memory for good."""
+    async with opened():
+        pass
+    reader = f"reader_{database}"
+    postgres.execute(f"CREATE USER {reader} PASSWORD '{PASSWORD}'")
+    postgres.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {reader}", database)
+    error = await refusal(opened(url=postgres.url(database, user=reader)))
+    assert "does not let its user read and write activity, agent_tokens" in error.message
+    assert "Grant SELECT, INSERT" in error.hint
+    postgres.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {reader}", database)
+    async with opened(url=postgres.url(database, user=reader)) as catalog:
+        assert catalog.problem is None
+
+
 async def test_without_the_driver_the_packages_are_named(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "smart_mcp_proxy.catalog.store.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, why_unwritable
+from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, reach_store, why_unwritable
 from smart_mcp_proxy.cli.commands.machine.other_programs import older_package, other_programs
 from smart_mcp_proxy.cli.commands.operate.client_summary import summarize_clients
 from smart_mcp_proxy.cli.commands.operate.doctor_gateways import gateway_findings
@@ -28,6 +28,7 @@ from smart_mcp_proxy.web.listening import bind
 __all__ = ["examine"]
 
 _DATA_DIR = "data directory"
+_DATABASE = "database"
 _UNSAID = {
     "connecting": "it has not answered yet, and is waited for; a first start may take minutes to fetch its package.",
     "authenticating": "its sign-in is being renewed.",
@@ -40,14 +41,14 @@ async def examine(settings: Settings) -> list[Finding]:
     """Looks at everything; connects to the servers unless a running gateway already has."""
     running = [status for _, status in await running_gateways(settings.data_dir)]
     findings = [*_address(settings, is_running=bool(running)), *_instances(running), _data_dir(settings.data_dir)]
-    findings = [*_programs(), *findings]
+    findings = [*_programs(), *findings, *await _database(settings)]
     try:
         file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
     except ConfigError as error:
         return [Finding("config", "fail", error.message, error.hint, "mcpproxy config path"), *findings]
     clients = await to_thread.run_sync(_clients, settings)
     findings = [*_config(file), *findings, *clients, *await to_thread.run_sync(_packages, settings)]
-    has_place = all(one.outcome != "fail" for one in findings if one.subject == _DATA_DIR)
+    has_place = all(one.outcome != "fail" for one in findings if one.subject in (_DATA_DIR, _DATABASE))
     if not running and not (file.servers and has_place):
         return findings
     return [*findings, *await _servers(settings, file)]
@@ -92,6 +93,17 @@ def _data_dir(data_dir: Path) -> Finding:
         return Finding(subject, "ok", f"{data_dir} can be written")
     hint = NO_ROOM_HINT if is_full(refusal) else "Set MCPPROXY_DATA_DIR to a directory that you can write to."
     return Finding(subject, "fail", f"{data_dir} cannot be written: {refusal.strerror}.", hint)
+
+
+async def _database(settings: Settings) -> list[Finding]:
+    """Whether the database of many gateways can be used."""
+    if settings.database_url is None:
+        return []
+    try:
+        label = await reach_store(settings.database_url.get_secret_value(), settings.data_dir)
+    except ConfigError as error:
+        return [Finding(_DATABASE, "fail", error.message, error.hint, "mcpproxy config show --origin")]
+    return [Finding(_DATABASE, "ok", f"{label} can be used")]
 
 
 def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:

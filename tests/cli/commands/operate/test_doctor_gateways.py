@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from cli_runs import Run, some_servers
-from postgres_server import PostgresServer
+from postgres_server import PASSWORD, PostgresServer
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.store import postgres as postgres_store
@@ -121,6 +121,22 @@ def test_doctor_says_that_clocks_are_apart(
     ((outcome, words),) = store.checks("clocks")
     assert outcome == "warning"
     assert words.startswith("this machine's clock is 3,600 seconds (60 minutes) behind the database's. Let both follow")
+
+
+@pytest.mark.parametrize("servers", [("todo",), ()], ids=["servers", "none"])
+def test_doctor_says_whether_the_database_can_be_used(
+    home: Path, run: Run, postgres: PostgresServer, servers: tuple[str, ...]
+) -> None:
+    """Also where there is nothing to start in front of it; without its password."""
+    (home / "mcp_config.json").write_text(json.dumps(some_servers(*servers)))
+    database = postgres.new_database()
+    for name, outcome in ((database, "ok"), ("nowhere", "fail")):
+        done = run("doctor", "--json", DATABASE_URL=postgres.url(name))
+        ((said, message),) = [
+            (each["outcome"], each["message"]) for each in done.json["checks"] if each["check"] == "database"
+        ]
+        assert (said, done.status) == (outcome, int(outcome == "fail"))
+        assert name in message and PASSWORD not in message
 
 
 def found(status: Mapping[str, Any]) -> list[tuple[str, str]]:
