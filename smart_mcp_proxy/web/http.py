@@ -74,6 +74,9 @@ def build_app(
             scope = {**scope, "path": SSE_PATH, "raw_path": SSE_PATH.encode()}
         # Whoever looks for a sign-in asks at addresses that may not exist, without a token: 404, not 401.
         is_served = is_legacy or path == MCP_PATH
+        if is_legacy and not gateway.worker.is_alone:
+            await _no_sse()(scope, receive, send)
+            return
         await (legacy if is_legacy else streamable if is_served else Response(status_code=404))(scope, receive, send)
 
     @asynccontextmanager
@@ -122,6 +125,16 @@ def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:
         address, [AnyHttpUrl(settings.jwt_issuer)], list(reversed(SCOPES)), resource_name=SERVER_NAME
     )
     return str(build_resource_metadata_url(address)), routes
+
+
+def _no_sse() -> JSONResponse:
+    """The answer of one worker among several: a message of such a session comes to any of them."""
+    error = {
+        "code": "not_found",
+        "message": f"{SSE_PATH} is not served by several workers.",
+        "hint": f"Connect to {MCP_PATH}, or have the gateway run with one worker (MCPPROXY_WORKERS).",
+    }
+    return JSONResponse({"error": error}, status_code=404)
 
 
 class _Health:

@@ -372,6 +372,15 @@ async def test_workers_end_with_a_killed_parent(tmp_path: Path) -> None:
         await until(lambda: not any(map(is_alive, pids)))
 
 
+async def test_the_older_transport_says_that_it_needs_one_worker(tmp_path: Path) -> None:
+    """Else a message of its sessions came to a worker that does not know them."""
+    async with served(tmp_path) as gateway, plain_client() as client:
+        base = gateway.url.removesuffix("/mcp")
+        for answer in (await client.get(f"{base}/sse"), await client.post(f"{base}/messages/?session_id=1", json={})):
+            assert answer.status_code == 404
+            assert "MCPPROXY_WORKERS" in answer.json()["error"]["hint"]
+
+
 async def test_the_page_is_the_same_at_both_workers(tmp_path: Path) -> None:
     """A link that one made opens the other's page, once; its session acts, sees and ends at both."""
     token = "the-operator-of-both-workers"
