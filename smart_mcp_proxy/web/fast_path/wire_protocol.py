@@ -277,6 +277,7 @@ class WireProtocol(BoundedProtocol):
             and not parser.should_upgrade()
             and not self.expect_100_continue
             and (self.cycle is None or self.cycle.response_complete)
+            and not self.transport.is_closing()
         )
 
     def _hand_on(self) -> None:

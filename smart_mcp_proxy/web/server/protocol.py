@@ -267,6 +267,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The head is whole."""
+        # Behind a request that ended the connection: nobody would get the answer, and a call may be sent again.
+        if self.transport.is_closing() and self.cycle is not None and self.cycle.response_complete:
+            return
         super().on_headers_complete()
         self.headers = []  # where those after the body go: nobody in front of this has looked at them
 

@@ -67,7 +67,7 @@ class RoutedProtocol(WireProtocol):
         self._unjoined = transport
         self._is_refused = self._is_relay and is_scarce(transport.get_extra_info("socket").fileno())
         begun, self._begun = self._begun, b""
-        if begun:
+        if begun and not self.transport.is_closing():  # refused, for want of descriptors: the client may try it again
             self.data_received(begun)
 
     def data_received(self, data: bytes) -> None:

@@ -169,6 +169,16 @@ async def test_a_call_at_a_place_below_is_answered_there(place: str) -> None:
     assert wires.paths == [place, place] == wires.served
 
 
+@pytest.mark.parametrize("body", [b"call", b"something else"])
+async def test_what_follows_the_last_request_of_a_connection_is_not_executed(body: bytes) -> None:
+    """In one chunk with one that was answered at once: its client gets no answer, and may send it again."""
+    protocol, wire, wires = connected()
+    protocol.data_received(post(b"cancel", more=b"connection: close\r\n") + post(body))
+    assert wire.is_closed and not wires.calls and not protocol.tasks
+    protocol.connection_lost(None)
+    assert wire.text.count(b"HTTP/1.1") == 1
+
+
 @pytest.mark.parametrize("more", [b"connection: close\r\n", b""], ids=["closing", "HTTP/1.0"])
 async def test_a_client_that_wants_the_connection_closed_is_answered_and_it_is(more: bytes) -> None:
     protocol, wire, _ = connected()
