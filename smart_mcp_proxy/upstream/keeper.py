@@ -149,7 +149,8 @@ async def _head_of(name: str, upstream: Upstream | None) -> Head:
     if upstream is None:
         return Head(refusal=Failure(f"Server '{name}' is not configured in the worker that runs it."))
     if not await upstream.ready(upstream.config.limits.init_s):
-        status, error = upstream.status, upstream.not_ready()
+        # Other workers look in after every failure: that must not cut the pauses between tries short.
+        status, error = upstream.status, upstream.not_ready(may_retry=False)
         return Head(refusal=Failure(status.error or error.message, error.hint))
     status = upstream.status
     return Head(

@@ -275,10 +275,10 @@ class Upstream:
         ask = partial(self._asked, session, timeout_s=limit_s)
         return await fetch_tools(self.name, ask, timeout_s=limit_s, era=session.era)
 
-    def not_ready(self) -> UpstreamError:
-        """Error for a request that cannot be sent now; a new try begins where it may help."""
+    def not_ready(self, *, may_retry: bool = True) -> UpstreamError:
+        """Error for a request that cannot be sent now; with `may_retry` a new try begins where it may help."""
         status = self._status
-        if status.state is ServerState.ERROR and self._clock() - self._last_try >= _NUDGE_S:
+        if may_retry and status.state is ServerState.ERROR and self._clock() - self._last_try >= _NUDGE_S:
             self._retry_now.set()
         kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
         return kind(

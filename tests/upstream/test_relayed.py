@@ -21,7 +21,7 @@ from smart_mcp_proxy.io.lines import open_lines
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, Upstream
+from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, Upstream, supervisor
 from smart_mcp_proxy.upstream.relayed import SERVER, Failure
 from smart_mcp_proxy.upstream.stdio import stdio
 
@@ -156,6 +156,28 @@ async def test_a_server_that_cannot_start_is_had_as_soon_as_it_can(tmp_path: Pat
         command.chmod(0o755)
         await user.ready()
         assert await user.call("echo") == "{}"
+
+
+async def test_a_user_does_not_bring_the_next_try_at_a_server_forward(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it looks in: a server that cannot start would be started again without a pause."""
+    monkeypatch.setattr(supervisor, "_NUDGE_S", 0.0)
+    async with AsyncExitStack() as stack:
+        config = fake_config(command="/there/is/no/such/server", args=())
+        own, user = [await stack.enter_async_context(Side(config, one, Never())) for one in two_workers(stack)]
+        own.keeps()
+        for side in (own, user):
+            await side.upstream.start()
+        for turn in range(1, 4):
+            with anyio.fail_after(LIMIT_S):
+                while user.states.count(State.ERROR) < turn:
+                    await asyncio.sleep(0.01)
+            user.upstream.retry()
+        assert own.states == [State.CONNECTING, State.ERROR]
+        with pytest.raises(UpstreamError, match="not ready"):
+            await own.call("echo")
+        with anyio.fail_after(LIMIT_S):
+            while own.states.count(State.ERROR) < 2:  # for a call it is
+                await asyncio.sleep(0.01)
 
 
 async def test_a_server_is_had_again_from_the_worker_in_the_place_of_its_keeper() -> None:
