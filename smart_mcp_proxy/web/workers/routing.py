@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
+import httptools
+
 from smart_mcp_proxy.io.open_files import is_scarce
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -33,6 +35,14 @@ _UNSENT_S: Final = 0.005
 """How often a connection is looked at whose client has yet to take the answer before."""
 
 log = get_logger("http")
+
+
+class _HeadEnd:
+    """Ends a parser's work at the end of a head."""
+
+    def on_headers_complete(self) -> None:
+        """One without `_HEAD_END`: of HTTP/0.9, which names no session."""
+        raise ValueError("the head is whole")
 
 
 class RoutedProtocol(WireProtocol):
@@ -60,6 +70,8 @@ class RoutedProtocol(WireProtocol):
         self._is_refused = False
         self._head = b""
         """Of a request whose head has not come whole."""
+        self._look_out: httptools.HttpRequestParser | None = None
+        """Has read the same, to tell what will never be a request."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client is there."""
@@ -82,11 +94,12 @@ class RoutedProtocol(WireProtocol):
         if not self._head and not self._begins_request():
             super().data_received(data)
             return
-        data = self._head + data
-        self._head = b""
+        news, look_out = data, None
+        if self._head:
+            data, self._head = self._head + data, b""
+            look_out, self._look_out = self._look_out, None
         head_bytes = data.find(_HEAD_END)
-        if head_bytes < 0 and len(data) < _LONGEST_HEAD_BYTES:
-            self._hold(data)
+        if head_bytes < 0 and len(data) < _LONGEST_HEAD_BYTES and self._is_held(data, news, look_out):
             return
         keeper = None if self._is_next_ours else worker_of(data, head_bytes + len(_LINE_END))
         self._is_next_ours = False
@@ -214,6 +227,24 @@ class RoutedProtocol(WireProtocol):
         self.rest()
         if self._head:
             self._go_on()
+
+    def _is_held(self, begun: bytes, news: bytes, look_out: httptools.HttpRequestParser | None) -> bool:
+        """Keep what may become the head of a request; return False for anything else, which is refused at once.
+
+        Args:
+            begun: All of it.
+            news: The part of it that has just come.
+            look_out: Has read what came before; None if nothing has.
+        """
+        if look_out is None:
+            look_out, news = httptools.HttpRequestParser(_HeadEnd()), begun
+        try:
+            look_out.feed_data(news)
+        except httptools.HttpParserError:  # or there is no more to wait for
+            return False
+        self._hold(begun)
+        self._look_out = look_out
+        return True
 
     def _hold(self, begun: bytes) -> None:
         """Keeps what there is of a request until it can be dealt with."""

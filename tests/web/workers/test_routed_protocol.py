@@ -106,3 +106,47 @@ async def test_a_request_that_is_answered_503_for_want_of_descriptors_is_not_exe
     assert wire.is_closed and wire.text.startswith(b"HTTP/1.1 503 ")
     assert not protocol.tasks
     protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"],
+        [b"\x00\xff\x00\xff"],
+        [b"hello\n"],
+        [b"SSH-2.0-client\r\n"],
+        [b"GET / HTTP/1.1\nhost: here\n\n"],
+        [b"POST /mcp HTTP/1.1\r\nhost: ", b"here\nmcp-"],
+        [b"GET / HT", b"TP/1.1\r\nho st: here\r\n"],
+        [b"GET / HTTP/9.9\r\n"],
+    ],
+)
+async def test_what_is_no_request_is_refused_at_its_first_bad_byte(clients: Clients, pieces: list[bytes]) -> None:
+    """As by one process, which waits for no end of it."""
+    protocol, wire = clients.connected()
+    for piece in pieces:
+        assert not wire.is_closed
+        protocol.data_received(piece)
+    assert wire.is_closed and wire.text.startswith(b"HTTP/1.1 400 ")
+    protocol.connection_lost(None)
+
+
+async def test_a_request_that_comes_byte_by_byte_is_answered(clients: Clients) -> None:
+    """Two of them, behind empty lines, which HTTP allows for."""
+    protocol, wire = clients.connected()
+    for count in (1, 2):
+        for byte in b"\r\n" + post(b"call"):
+            protocol.data_received(bytes([byte]))
+        await wire.sent(count)
+    protocol.connection_lost(None)
+    assert clients.begun == [b"call", b"call"] and wire.text.count(b"done") == 2
+
+
+async def test_a_request_of_http_0_9_is_answered(clients: Clients) -> None:
+    """Its head may end otherwise than others."""
+    protocol, wire = clients.connected()
+    for piece in (b"GET /\n", b"\r\n"):
+        protocol.data_received(piece)
+    await wire.sent()
+    protocol.connection_lost(None)
+    assert wire.text.endswith(b"done")
