@@ -116,6 +116,17 @@ async def test_who_does_not_wait_gets_answers_in_order(tmp_path: Path) -> None:
         assert [(await line.answer())["id"] for _ in range(2)] == [21, 22]
 
 
+async def test_a_request_that_came_too_early_is_never_told_that_its_session_is_gone(tmp_path: Path) -> None:
+    """One of the other worker's, in one chunk with one of this one's: the connection ends before it."""
+    async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):
+        line.writer.write(wire(home, call("echo", "first", 23)) + wire(other, call("wait", "early", 24)))
+        assert (await line.answer())["id"] == 23
+        async with asyncio.timeout(DEADLINE_S):
+            assert await line.reader.read() == b""
+        assert await other.echo("alpha", "again") == "said again"
+        assert "early" not in gateway.servers["alpha"].waiting()
+
+
 async def test_a_client_may_be_slow_to_take_a_relayed_answer(tmp_path: Path) -> None:
     """Several megabytes wait until it reads; what it asks afterwards, of either worker, is answered."""
     async with served(tmp_path) as gateway, shared_line(gateway) as (line, home, other):

@@ -19,7 +19,7 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.server.protocol import LEFT_S
 from smart_mcp_proxy.web.workers.relay import RELAY, Relay, Relays
-from smart_mcp_proxy.web.workers.session_names import worker_of
+from smart_mcp_proxy.web.workers.session_names import worker_in, worker_of
 
 __all__ = ["CONNECTION", "RoutedProtocol", "adopt_connections"]
 
@@ -68,6 +68,7 @@ class RoutedProtocol(WireProtocol):
         """Whose answer is on its way."""
         self._is_ending = False
         self._is_refused = False
+        """Whether nothing that comes from now on is read."""
         self._head = b""
         """Of a request whose head has not come whole."""
         self._look_out: httptools.HttpRequestParser | None = None
@@ -85,7 +86,8 @@ class RoutedProtocol(WireProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
         if self._is_refused:
-            self._turn_away()
+            if self.cycle is None:  # no answer is on its way
+                self._turn_away()
             return
         if self._relay is not None:  # a client that does not wait for its answer
             self._head += data
@@ -109,6 +111,52 @@ class RoutedProtocol(WireProtocol):
             self._hold(data)
         elif left_bytes is None or self.flow.write_paused or not self._relay_to(keeper, data):
             self._move_to(keeper, data)
+
+    # --- called by the parser
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        if not self._is_refused:
+            super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is whole; that of a request that came behind another one is seen here for the first time."""
+        if self._is_refused:
+            return
+        keeper = worker_in(self.headers)
+        if keeper is None or keeper == self._worker.number or keeper >= self._worker.count:
+            super().on_headers_complete()
+        else:
+            self._end_before()
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """A request is whole."""
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What has come is no request."""
+        if not self._is_refused:  # an answer that is on its way must stay whole
+            super().send_400_response(msg)
+
+    def _end_before(self) -> None:
+        """End the connection before a request for another worker that cannot be handed on: the parser has it.
+
+        Its client sends it again. To be told here that there is no such session it would give the session up.
+        """
+        self._is_refused = self._is_between_requests = True
+        self._wordless_bytes = 0
+        if self.cycle is None or self.cycle.response_complete:
+            self._refuse(503, "Service Unavailable", "The session is kept elsewhere. Send this on a new connection.\n")
+        else:
+            self.cycle.keep_alive = False
+
+    # --- the way to other workers
 
     def _move_to(self, keeper: int, begun: bytes) -> None:
         """Hand the connection on once the answer before is sent, which would be lost with this end."""

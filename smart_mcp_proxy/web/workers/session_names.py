@@ -5,16 +5,17 @@
 
 import re
 import socket
+from collections.abc import Iterable
 from typing import Final
 
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["SessionNames", "replica_name", "worker_of"]
+__all__ = ["SessionNames", "replica_name", "worker_in", "worker_of"]
 
-_SESSION: Final = re.compile(
-    rb"\r\n(?i:mcp-session-id):[ \t]*[0-9a-f]{32}-([0-9]{1,2})(?:\.[a-z0-9-]{1,63})?[ \t]*\r\n"
-)
+_NAME: Final = rb"[ \t]*[0-9a-f]{32}-([0-9]{1,2})(?:\.[a-z0-9-]{1,63})?[ \t]*"
+_SESSION: Final = re.compile(rb"\r\n(?i:mcp-session-id):" + _NAME + rb"\r\n")
+_VALUE: Final = re.compile(_NAME)
 
 
 def replica_name(settings: Settings) -> str | None:
@@ -51,3 +52,11 @@ def worker_of(request: bytes, head_bytes: int) -> int | None:
     """
     found = _SESSION.search(request, 0, head_bytes)
     return None if found is None else int(found[1])
+
+
+def worker_in(fields: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """The same as `worker_of`, of header fields that a parser has read, names in lower case."""
+    for name, value in fields:
+        if name == b"mcp-session-id" and (found := _VALUE.fullmatch(value)) is not None:
+            return int(found[1])
+    return None

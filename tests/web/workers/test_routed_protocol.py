@@ -150,3 +150,41 @@ async def test_a_request_of_http_0_9_is_answered(clients: Clients) -> None:
     await wire.sent()
     protocol.connection_lost(None)
     assert wire.text.endswith(b"done")
+
+
+@pytest.mark.parametrize("way", ["one chunk", "two chunks", "handed on"])
+async def test_a_connection_ends_before_a_request_for_another_worker_that_came_too_early(
+    clients: Clients, way: str
+) -> None:
+    """A 404 would tell its client that the session is gone; what came before it is answered."""
+    early, late = post(b"first") + post(b"second"), post(b"other", worker=0) + post(b"third") + b"garbage"
+    protocol, wire = clients.connected(early + late if way == "handed on" else b"")
+    for piece in {"one chunk": [early + late], "two chunks": [early, late[:70], late[70:]]}.get(way, []):
+        protocol.data_received(piece)
+    await wire.sent(2)
+    assert wire.is_closed and clients.begun == [b"first", b"second"]
+    first, second = wire.packets
+    assert first.endswith(b"done") and b"connection: close" not in first
+    assert second.endswith(b"done") and b"connection: close" in second
+    assert protocol._limit is None
+    protocol.connection_lost(None)
+
+
+async def test_a_late_end_of_the_head_of_such_a_request_is_answered_503(clients: Clients) -> None:
+    """Nothing is under way then."""
+    protocol, wire = clients.connected()
+    other = post(b"other", worker=0)
+    protocol.data_received(post(b"first") + other[:10])
+    await wire.sent()
+    protocol.data_received(other[10:])
+    assert wire.is_closed and clients.begun == [b"first"]
+    assert wire.text.partition(b"done")[2].startswith(b"HTTP/1.1 503 ")
+    protocol.connection_lost(None)
+
+
+async def test_requests_for_this_worker_may_come_at_once(clients: Clients) -> None:
+    protocol, wire = clients.connected()
+    protocol.data_received(post(b"first") + post(b"second") + post(b"of no worker", worker=7))
+    await wire.sent(3)
+    assert not wire.is_closed and clients.begun == [b"first", b"second", b"of no worker"]
+    protocol.connection_lost(None)
