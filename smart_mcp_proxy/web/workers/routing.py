@@ -86,7 +86,7 @@ class RoutedProtocol(WireProtocol):
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
         if self._is_refused:
-            if self.cycle is None:  # no answer is on its way
+            if self.cycle is None or self.cycle.response_complete:  # no answer is on its way
                 self._turn_away()
             return
         if self._relay is not None:  # a client that does not wait for its answer
