@@ -66,6 +66,7 @@ def build_app(
     )
     streamable = open_app(MCP_PATH, refuse_place=partial(_refuse_place, gateway))
     legacy = open_app(SSE_PATH, is_sse=True)
+    served_legacy: ASGIApp = legacy if gateway.worker.is_alone else _no_sse()
 
     async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -74,10 +75,9 @@ def build_app(
             scope = {**scope, "path": SSE_PATH, "raw_path": SSE_PATH.encode()}
         # Whoever looks for a sign-in asks at addresses that may not exist, without a token: 404, not 401.
         is_served = is_legacy or path == MCP_PATH
-        if is_legacy and not gateway.worker.is_alone:
-            await _no_sse()(scope, receive, send)
-            return
-        await (legacy if is_legacy else streamable if is_served else Response(status_code=404))(scope, receive, send)
+        await (served_legacy if is_legacy else streamable if is_served else Response(status_code=404))(
+            scope, receive, send
+        )
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
