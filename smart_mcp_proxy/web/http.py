@@ -66,18 +66,7 @@ def build_app(
     )
     streamable = open_app(MCP_PATH, refuse_place=partial(_refuse_place, gateway))
     legacy = open_app(SSE_PATH, is_sse=True)
-    served_legacy: ASGIApp = legacy if gateway.worker.is_alone else _no_sse()
-
-    async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"]
-        is_legacy = path.startswith((SSE_PATH, SSE_MESSAGES_PATH))
-        if path == SSE_PATH + "/":  # as at the other endpoint, which `ServedPaths` serves with a slash as without
-            scope = {**scope, "path": SSE_PATH, "raw_path": SSE_PATH.encode()}
-        # Whoever looks for a sign-in asks at addresses that may not exist, without a token: 404, not 401.
-        is_served = is_legacy or path == MCP_PATH
-        await (served_legacy if is_legacy else streamable if is_served else Response(status_code=404))(
-            scope, receive, send
-        )
+    mcp = _by_path(streamable, legacy if gateway.worker.is_alone else _no_sse())
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -125,6 +114,21 @@ def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:
         address, [AnyHttpUrl(settings.jwt_issuer)], list(reversed(SCOPES)), resource_name=SERVER_NAME
     )
     return str(build_resource_metadata_url(address)), routes
+
+
+def _by_path(streamable: ASGIApp, legacy: ASGIApp) -> ASGIApp:
+    """An app that serves each transport at its paths."""
+
+    async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        is_legacy = path.startswith((SSE_PATH, SSE_MESSAGES_PATH))
+        if path == SSE_PATH + "/":  # as at the other endpoint, which `ServedPaths` serves with a slash as without
+            scope = {**scope, "path": SSE_PATH, "raw_path": SSE_PATH.encode()}
+        # Whoever looks for a sign-in asks at addresses that may not exist, without a token: 404, not 401.
+        is_served = is_legacy or path == MCP_PATH
+        await (legacy if is_legacy else streamable if is_served else Response(status_code=404))(scope, receive, send)
+
+    return mcp
 
 
 def _no_sse() -> JSONResponse:
