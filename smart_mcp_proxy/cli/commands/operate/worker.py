@@ -6,7 +6,8 @@ import os
 import signal
 import socket
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 from smart_mcp_proxy.cli.commands.operate.serving_http import serve_agents_over_http
 from smart_mcp_proxy.cli.support.failure import exit_status, report
@@ -16,6 +17,22 @@ from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.io.worker import Worker
 
 __all__ = ["main"]
+
+_STDERR: Final = 2
+
+
+def _keep_from_children(order: dict[str, Any]) -> None:
+    """Lets no process that this one starts inherit what its parent handed it.
+
+    A server could accept clients and read their tokens, or reach other servers through a letter box.
+    """
+    for descriptor in (order["listener"], order["life"], *order["sending"], order["receiving"]):
+        os.set_inheritable(descriptor, False)
+    # uvloop starts this process with second copies of its standard streams: a server would keep their readers waiting.
+    with suppress(FileNotFoundError):  # there is no such folder everywhere
+        for descriptor in map(int, os.listdir("/dev/fd")):
+            with suppress(OSError):  # that of the listing
+                os.set_inheritable(descriptor, descriptor <= _STDERR)
 
 
 async def _serve(order: dict[str, Any]) -> int:
@@ -44,8 +61,10 @@ def _end_with_parent(life: int) -> None:
 
 def main() -> int:
     """Serves as the JSON in the first argument says; returns the exit status."""
+    order = json.loads(sys.argv[1])
+    _keep_from_children(order)
     try:
-        return run(_serve(json.loads(sys.argv[1])))
+        return run(_serve(order))
     except ProxyError as error:
         report(error, as_json=False)
         return exit_status(error)
