@@ -1,14 +1,70 @@
 """Workers that are started and replaced: what their children inherit, and what becomes of failed starts."""
 
+import asyncio
+import json
 import os
+import signal
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from test_workers import NAMES, served
+from test_workers import NAMES, Served, message, served, sessions_of_both
+from worlds import DEADLINE_S, is_replaced, started, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+
+
+WHOLE = '{"mcpServers": {}}'
+CHANGED = """
+import asyncio, errno, os, sys
+from smart_mcp_proxy.cli import main
+from smart_mcp_proxy.cli.commands.operate import workers
+
+os.environ.pop("MCPPROXY_CONFIG_JSON")
+refusing = sys.argv.pop(1)
+start, starts = asyncio.create_subprocess_exec, []
+
+async def changed(*words, **more):
+    workers._HEALTHY_S = 0.0 if len(starts) < 2 else 1000.0
+    starts.append(words)
+    if os.path.exists(refusing):
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return await start(*words, **more)
+
+workers._PAUSE_S = 0.1
+asyncio.create_subprocess_exec = changed
+main()
+"""
+"""A gateway that takes its first two workers for healthy at once, and no others; it starts none while a file is there.
+
+Its argument is the file.
+"""
+
+
+@asynccontextmanager
+async def _started(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Such a gateway, with two workers; it has no servers."""
+    file, main = tmp_path / "servers.json", ("-c", CHANGED, str(tmp_path / "refusing"))
+    file.write_text(WHOLE)
+    words = ("--http", "--port", "0", "--workers", "2", "--json")
+    async with started(tmp_path / "data", {}, *words, main=main, CONFIG_PATH=str(file)) as process:
+        yield process
+
+
+@asynccontextmanager
+async def _serving(tmp_path: Path) -> AsyncIterator[Served]:
+    """Such a gateway that has said that it serves."""
+    async with _started(tmp_path) as process:
+        assert process.stdout is not None
+        report = json.loads(await asyncio.wait_for(process.stdout.readline(), DEADLINE_S))
+        yield Served(report["url"], process, {})
+
+
+def _first(gateway: Served) -> int:
+    """Process id of worker 0."""
+    return next(pid for pid in gateway.workers() if b'"number": 0' in Path(f"/proc/{pid}/cmdline").read_bytes())
 
 
 def _channels(*pids: int) -> set[str]:
@@ -31,3 +87,31 @@ async def test_a_server_inherits_nothing_that_workers_share(tmp_path: Path) -> N
             own = _channels(server)
             assert own, "its stdin and stdout"
             assert not own & _channels(*parents)
+
+
+async def test_a_replacement_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
+    """The file is half saved in that moment; the other worker serves on, and the parent says so once."""
+    log, file = tmp_path / "log", tmp_path / "servers.json"
+    async with _serving(tmp_path) as gateway:
+        _, kept = await sessions_of_both(gateway.url)
+        victim = _first(gateway)
+        file.write_text(WHOLE[:-3])
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda: log.read_text().count("error: ") >= 3)
+        assert (await kept.post(message("ping", {}))).status_code == 200
+        assert log.read_text().count("worker 0 ended with status 2;") == 1
+        file.write_text(WHOLE)
+        await until(lambda: is_replaced(victim, gateway.workers()))
+        assert len(await sessions_of_both(gateway.url)) == 2
+        assert (await kept.post(message("ping", {}))).status_code == 200
+
+
+async def test_a_stop_does_not_wait_for_the_next_try(tmp_path: Path) -> None:
+    """Of a worker that cannot start, which may be half a minute away."""
+    log = tmp_path / "log"
+    async with _serving(tmp_path) as gateway:
+        (tmp_path / "servers.json").write_text(WHOLE[:-3])
+        os.kill(_first(gateway), signal.SIGKILL)
+        await until(lambda: log.read_text().count("error: ") >= 3)
+        gateway.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(gateway.process.wait(), 15) == 0

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from typing import Any, Final
 
 from smart_mcp_proxy.cli.exit_codes import EXIT_CONFIG
@@ -20,9 +20,10 @@ __all__ = ["serve_workers"]
 _HEALTHY_S: Final = 10.0
 """A worker that lives so long is no failing start."""
 _PAUSE_S: Final = 1.0
-"""Before a worker that died sooner is replaced."""
+"""Before a worker that died sooner is replaced; once the gateway has served, each pause is twice the last one."""
+_LONGEST_PAUSE_S: Final = 30.0
 _FAILED_STARTS: Final = 5
-"""In a row, of one worker: then all end."""
+"""In a row, of one worker, while none has been healthy: then all end."""
 
 log = get_logger("serve")
 
@@ -58,7 +59,10 @@ class _Parent:
     def __init__(self, orders: list[dict[str, Any]]) -> None:
         self._orders = orders
         self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._has_served = False
+        """Whether any worker has been healthy: from then on failed starts end nothing."""
         self._stop: int | None = None
+        self._ending = asyncio.Event()
         self._status = 0
 
     async def run(self) -> int:
@@ -70,25 +74,38 @@ class _Parent:
         return 128 + signal.SIGINT if self._stop == signal.SIGINT else self._status
 
     async def _keep(self, number: int) -> None:
-        """Runs one worker, and its successors."""
-        failures = 0
+        """Run one worker, and its successors."""
+        failures, pause_s, told = 0, _PAUSE_S, set[int]()
         while not self._is_ending():
             began_s = time.monotonic()
             status = await self._run(number)
             if self._is_ending():
                 break
-            if status == EXIT_CONFIG:  # it has said why
-                self._give_up(status)
-                break
             is_healthy = time.monotonic() - began_s >= _HEALTHY_S
             failures = 0 if is_healthy else failures + 1
-            ended = fields(worker=number, status=status)
-            log.error("worker %d ended with status %d; another one takes its place", number, status, extra=ended)
-            if failures >= _FAILED_STARTS:
+            if is_healthy:
+                pause_s, told = _PAUSE_S, set()
+            if status == EXIT_CONFIG and not self._has_served:  # it has said why
+                self._give_up(status)
+                break
+            if status not in told:
+                told.add(status)
+                ended = fields(worker=number, status=status)
+                log.error("worker %d ended with status %d; another one takes its place", number, status, extra=ended)
+            if failures >= _FAILED_STARTS and not self._has_served:
                 self._give_up(status if status > 0 else 1)
                 break
             if not is_healthy:
-                await asyncio.sleep(_PAUSE_S)
+                await self._pause(pause_s)
+                pause_s = min(pause_s * 2, _LONGEST_PAUSE_S) if self._has_served else _PAUSE_S
+
+    async def _pause(self, pause_s: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._ending.wait()
+
+    def _note_healthy(self) -> None:
+        self._has_served = True
 
     async def _run(self, number: int) -> int:
         order = self._orders[number] | {"number": number}
@@ -100,11 +117,13 @@ class _Parent:
             start_new_session=True,  # Ctrl-C is told to them once, by this process
         )
         self._processes[number] = process
+        becoming_healthy = asyncio.get_running_loop().call_later(_HEALTHY_S, self._note_healthy)
         if self._stop is not None:
             process.send_signal(self._stop)
         try:
             return await process.wait()
         finally:
+            becoming_healthy.cancel()
             del self._processes[number]
 
     def _is_ending(self) -> bool:
@@ -113,8 +132,10 @@ class _Parent:
     def _end(self, number: int) -> None:
         """Pass a signal on; the second one ends a worker at once."""
         self._stop = number
+        self._ending.set()
         for process in self._processes.values():
-            process.send_signal(number)
+            with suppress(ProcessLookupError):  # it has just ended
+                process.send_signal(number)
 
     def _give_up(self, status: int) -> None:
         self._status = status
