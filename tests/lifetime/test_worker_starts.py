@@ -115,3 +115,33 @@ async def test_a_stop_does_not_wait_for_the_next_try(tmp_path: Path) -> None:
         await until(lambda: log.read_text().count("error: ") >= 3)
         gateway.process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(gateway.process.wait(), 15) == 0
+
+
+async def test_a_process_that_the_system_refuses_is_tried_again(tmp_path: Path) -> None:
+    """As a replacement: the other worker serves on meanwhile."""
+    log, refusing = tmp_path / "log", tmp_path / "refusing"
+    async with _serving(tmp_path) as gateway:
+        _, kept = await sessions_of_both(gateway.url)
+        victim = _first(gateway)
+        refusing.touch()
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda: "worker 0 cannot be started: Resource temporarily unavailable;" in log.read_text())
+        assert (await kept.post(message("ping", {}))).status_code == 200
+        refusing.unlink()
+        await until(lambda: is_replaced(victim, gateway.workers()))
+        assert len(await sessions_of_both(gateway.url)) == 2
+        assert (await kept.post(message("ping", {}))).status_code == 200
+    assert "Traceback" not in log.read_text()
+
+
+async def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path: Path) -> None:
+    """Told as any other, after a few tries."""
+    (tmp_path / "refusing").touch()
+    async with _started(tmp_path) as process:
+        assert process.stdout is not None
+        said = json.loads(await asyncio.wait_for(process.stdout.read(), DEADLINE_S))
+        assert await process.wait() == 1
+    assert said["error"]["message"] == "Workers cannot be started: Resource temporarily unavailable."
+    log = (tmp_path / "log").read_text()
+    assert "error: Workers cannot be started: Resource temporarily unavailable." in log
+    assert "Traceback" not in log

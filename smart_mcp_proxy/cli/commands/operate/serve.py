@@ -115,6 +115,7 @@ async def serve_on_port(
 
     Raises:
         ConfigError: The address cannot be used.
+        ProxyError: The system starts no processes.
     """
     from smart_mcp_proxy.cli.commands.operate.workers import serve_workers
 

@@ -9,9 +9,10 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, closing, suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from smart_mcp_proxy.cli.exit_codes import EXIT_CONFIG
+from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import fields, get_logger
 
@@ -35,6 +36,9 @@ async def serve_workers(settings: Settings, listener: socket.socket, options: Ma
         settings: As they are read.
         listener: Listens already; all workers accept from it.
         options: What each worker is told besides: flags of the command line.
+
+    Raises:
+        ProxyError: The system starts no processes.
     """
     with ExitStack() as stack:
         boxes = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(settings.workers)]
@@ -47,6 +51,20 @@ async def serve_workers(settings: Settings, listener: socket.socket, options: Ma
         stack.callback(os.close, life[1])
         told = {"listener": listener.fileno(), "life": life[0], "sending": [sending.fileno() for sending, _ in boxes]}
         return await _Parent([{**options, **told, "receiving": box[1].fileno()} for box in boxes]).run()
+
+
+class _End(NamedTuple):
+    """Of one worker.
+
+    Attributes:
+        status: Its exit status; 1 where there was no process.
+        words: For the log.
+        error: Why there was no process.
+    """
+
+    status: int
+    words: str
+    error: OSError | None = None
 
 
 class _Parent:
@@ -64,36 +82,43 @@ class _Parent:
         self._stop: int | None = None
         self._ending = asyncio.Event()
         self._status = 0
+        self._failure: ProxyError | None = None
 
     async def run(self) -> int:
-        """The exit status, once all have ended."""
+        """The exit status, once all have ended.
+
+        Raises:
+            ProxyError: The system starts no processes.
+        """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end, number)
         await asyncio.gather(*(self._keep(number) for number in range(len(self._orders))))
+        if self._failure is not None:
+            raise self._failure
         return 128 + signal.SIGINT if self._stop == signal.SIGINT else self._status
 
     async def _keep(self, number: int) -> None:
         """Run one worker, and its successors."""
-        failures, pause_s, told = 0, _PAUSE_S, set[int]()
+        failures, pause_s, told = 0, _PAUSE_S, set[str]()
         while not self._is_ending():
             began_s = time.monotonic()
-            status = await self._run(number)
+            ended = await self._run(number)
             if self._is_ending():
                 break
             is_healthy = time.monotonic() - began_s >= _HEALTHY_S
             failures = 0 if is_healthy else failures + 1
             if is_healthy:
                 pause_s, told = _PAUSE_S, set()
-            if status == EXIT_CONFIG and not self._has_served:  # it has said why
-                self._give_up(status)
+            if ended.status == EXIT_CONFIG and not self._has_served:  # it has said why
+                self._give_up(ended)
                 break
-            if status not in told:
-                told.add(status)
-                ended = fields(worker=number, status=status)
-                log.error("worker %d ended with status %d; another one takes its place", number, status, extra=ended)
+            if ended.words not in told:
+                told.add(ended.words)
+                facts = fields(worker=number, status=ended.status)
+                log.error("worker %d %s; another one takes its place", number, ended.words, extra=facts)
             if failures >= _FAILED_STARTS and not self._has_served:
-                self._give_up(status if status > 0 else 1)
+                self._give_up(ended)
                 break
             if not is_healthy:
                 await self._pause(pause_s)
@@ -107,24 +132,28 @@ class _Parent:
     def _note_healthy(self) -> None:
         self._has_served = True
 
-    async def _run(self, number: int) -> int:
+    async def _run(self, number: int) -> _End:
         order = self._orders[number] | {"number": number}
         inherited = (order["listener"], order["life"], *order["sending"], order["receiving"])
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "smart_mcp_proxy.cli.commands.operate.worker", json.dumps(order)),
-            stdin=asyncio.subprocess.DEVNULL,
-            pass_fds=inherited,
-            start_new_session=True,  # Ctrl-C is told to them once, by this process
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "smart_mcp_proxy.cli.commands.operate.worker", json.dumps(order)),
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=inherited,
+                start_new_session=True,  # Ctrl-C is told to them once, by this process
+            )
+        except OSError as exc:  # too many processes, no memory, no such interpreter any more
+            return _End(1, f"cannot be started: {exc.strerror or exc}", exc)
         self._processes[number] = process
         becoming_healthy = asyncio.get_running_loop().call_later(_HEALTHY_S, self._note_healthy)
         if self._stop is not None:
             process.send_signal(self._stop)
         try:
-            return await process.wait()
+            status = await process.wait()
         finally:
             becoming_healthy.cancel()
             del self._processes[number]
+        return _End(status, f"ended with status {status}")
 
     def _is_ending(self) -> bool:
         return self._stop is not None
@@ -137,6 +166,11 @@ class _Parent:
             with suppress(ProcessLookupError):  # it has just ended
                 process.send_signal(number)
 
-    def _give_up(self, status: int) -> None:
-        self._status = status
+    def _give_up(self, ended: _End) -> None:
+        self._status = ended.status if ended.status > 0 else 1
+        if ended.error is not None:
+            self._failure = ProxyError(
+                f"Workers cannot be started: {ended.error.strerror or ended.error}.",
+                hint="Allow more processes or memory, or use fewer workers (MCPPROXY_WORKERS).",
+            )
         self._end(signal.SIGTERM)
