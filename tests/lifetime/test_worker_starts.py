@@ -7,11 +7,12 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
-from test_workers import NAMES, Served, message, served, sessions_of_both
-from worlds import DEADLINE_S, is_replaced, started, until
+from test_workers import NAMES, Served, Session, message, served, sessions_of_both
+from worlds import DEADLINE_S, is_replaced, started, until, until_so
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
@@ -65,6 +66,11 @@ async def _serving(tmp_path: Path) -> AsyncIterator[Served]:
 def _first(gateway: Served) -> int:
     """Process id of worker 0."""
     return next(pid for pid in gateway.workers() if b'"number": 0' in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+async def _echoes(session: Session, name: str) -> bool:
+    arguments = {"name": f"{name}:echo", "args": {"text": "a"}}
+    return not (await session.call("call_tool_destructive", arguments)).get("isError")
 
 
 def _channels(*pids: int) -> set[str]:
@@ -145,3 +151,29 @@ async def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path: Pat
     log = (tmp_path / "log").read_text()
     assert "error: Workers cannot be started: Resource temporarily unavailable." in log
     assert "Traceback" not in log
+
+
+async def test_the_start_is_reported_once(tmp_path: Path) -> None:
+    """Though worker 0, which reports it, is replaced."""
+    async with served(tmp_path) as gateway:
+        victim = _first(gateway)
+        os.kill(victim, signal.SIGKILL)
+        await until(lambda: is_replaced(victim, gateway.workers()))
+        sessions = await sessions_of_both(gateway.url)
+        for name in NAMES:  # all servers are ready, as a report waits for
+            await until_so(partial(_echoes, sessions[0], name))
+        gateway.process.send_signal(signal.SIGTERM)
+        assert gateway.process.stdout is not None
+        assert await asyncio.wait_for(gateway.process.stdout.read(), DEADLINE_S) == b""
+    assert (tmp_path / "log").read_text().count("Listening on") == 1
+
+
+async def test_a_replacement_reports_a_start_that_was_not_reported(tmp_path: Path) -> None:
+    """Worker 0 died before it came to that."""
+    async with _started(tmp_path) as process:
+        assert process.stdout is not None
+        gateway = Served("", process, {})
+        await until(lambda: len(gateway.workers()) == 2)
+        os.kill(_first(gateway), signal.SIGKILL)
+        report = json.loads(await asyncio.wait_for(process.stdout.readline(), DEADLINE_S))
+        assert report["servers"] == []

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+from collections.abc import Callable
 
 from smart_mcp_proxy.cli.commands.operate.serving import followed_servers, opened_gateway, status_at
 from smart_mcp_proxy.cli.support.local_gateway import api_of
@@ -31,6 +32,8 @@ async def serve_agents_over_http(
     passthrough: str | None = None,
     as_json: bool = False,
     worker: Worker = ALONE,
+    is_reported: bool = False,
+    on_report: Callable[[], object] | None = None,
 ) -> int:
     """Serves HTTP until a signal comes, and tells people what is there; returns the exit status.
 
@@ -41,6 +44,8 @@ async def serve_agents_over_http(
         passthrough: The one server whose tools agents see, instead of the gateway's.
         as_json: Whether the report is one JSON object on stdout.
         worker: This process among its workers; the first of them tells people.
+        is_reported: Whether people have been told already, by a worker that this one replaces.
+        on_report: Called once they have been told.
 
     Raises:
         ConfigError: The configuration or the data directory cannot be used.
@@ -55,7 +60,9 @@ async def serve_agents_over_http(
             serve_http(gateway, listener, token=token.value, sign_in=await _sign_in(gateway)),
         ):
             gateway.start_upstreams()
-            telling = spawn(_tell(gateway, token, address, as_json=as_json), "start report") if is_first else None
+            telling = None
+            if is_first and not is_reported:
+                telling = spawn(_tell(gateway, token, address, on_report, as_json=as_json), "start report")
             await stop.wait()
             if telling is not None:
                 telling.cancel()
@@ -85,7 +92,9 @@ def _tell_token(token: OwnToken, settings: Settings) -> None:
         say(f"Shown this once: {token.value}")
 
 
-async def _tell(gateway: Gateway, token: OwnToken, address: Address, *, as_json: bool) -> None:
+async def _tell(
+    gateway: Gateway, token: OwnToken, address: Address, on_report: Callable[[], object] | None, *, as_json: bool
+) -> None:
     """Says that the gateway listens, and once the servers have answered what it has to offer."""
     _tell_token(token, gateway.settings)
     is_for_people = gateway.settings.log_format == "console"
@@ -98,8 +107,11 @@ async def _tell(gateway: Gateway, token: OwnToken, address: Address, *, as_json:
         show_json({"url": address.url, "health": address.health_url, **summary})
     elif is_for_people:
         show_report(summary, address)
-        await show_embedding(gateway)
     else:
         states = {row["name"]: row["state"] for row in summary["servers"]}
         shown = ", ".join(f"{name} {state}" for name, state in states.items())
         log.info("serving %s: %s", address.url, shown or "no servers", extra=fields(url=address.url, servers=states))
+    if on_report is not None:
+        on_report()
+    if is_for_people and not as_json:
+        await show_embedding(gateway)

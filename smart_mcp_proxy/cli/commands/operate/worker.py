@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from smart_mcp_proxy.cli.commands.operate.serving_http import serve_agents_over_http
@@ -26,7 +27,7 @@ def _keep_from_children(order: dict[str, Any]) -> None:
 
     A server could accept clients and read their tokens, or reach other servers through a letter box.
     """
-    for descriptor in (order["listener"], order["life"], *order["sending"], order["receiving"]):
+    for descriptor in (order["listener"], order["life"], *order["sending"], order["receiving"], order["report"]):
         os.set_inheritable(descriptor, False)
     # uvloop starts this process with second copies of its standard streams: a server would keep their readers waiting.
     with suppress(FileNotFoundError):  # there is no such folder everywhere
@@ -50,6 +51,8 @@ async def _serve(order: dict[str, Any]) -> int:
             passthrough=order["passthrough"],
             as_json=order["as_json"],
             worker=worker,
+            is_reported=order["is_reported"],
+            on_report=partial(os.write, order["report"], b"."),
         )
 
 

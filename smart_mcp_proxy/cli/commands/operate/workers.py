@@ -49,8 +49,18 @@ async def serve_workers(settings: Settings, listener: socket.socket, options: Ma
         life = os.pipe()  # its end tells the workers of this process's
         stack.callback(os.close, life[0])
         stack.callback(os.close, life[1])
-        told = {"listener": listener.fileno(), "life": life[0], "sending": [sending.fileno() for sending, _ in boxes]}
-        return await _Parent([{**options, **told, "receiving": box[1].fileno()} for box in boxes]).run()
+        report = os.pipe()  # a worker writes to it once it has told people that the gateway serves
+        os.set_blocking(report[0], False)
+        stack.callback(os.close, report[0])
+        stack.callback(os.close, report[1])
+        shared = {
+            "listener": listener.fileno(),
+            "life": life[0],
+            "sending": [sending.fileno() for sending, _ in boxes],
+            "report": report[1],
+        }
+        orders = [{**options, **shared, "receiving": box[1].fileno()} for box in boxes]
+        return await _Parent(orders, report[0]).run()
 
 
 class _End(NamedTuple):
@@ -72,10 +82,13 @@ class _Parent:
 
     Args:
         orders: What each worker is told; descriptors are inherited.
+        report: Can be read once people have been told that the gateway serves.
     """
 
-    def __init__(self, orders: list[dict[str, Any]]) -> None:
+    def __init__(self, orders: list[dict[str, Any]], report: int) -> None:
         self._orders = orders
+        self._report = report
+        self._is_reported = False
         self._processes: dict[int, asyncio.subprocess.Process] = {}
         self._has_served = False
         """Whether any worker has been healthy: from then on failed starts end nothing."""
@@ -133,8 +146,8 @@ class _Parent:
         self._has_served = True
 
     async def _run(self, number: int) -> _End:
-        order = self._orders[number] | {"number": number}
-        inherited = (order["listener"], order["life"], *order["sending"], order["receiving"])
+        order = self._orders[number] | {"number": number, "is_reported": self._has_reported()}
+        inherited = (order["listener"], order["life"], *order["sending"], order["receiving"], order["report"])
         try:
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "smart_mcp_proxy.cli.commands.operate.worker", json.dumps(order)),
@@ -154,6 +167,12 @@ class _Parent:
             becoming_healthy.cancel()
             del self._processes[number]
         return _End(status, f"ended with status {status}")
+
+    def _has_reported(self) -> bool:
+        """Whether people have been told already, by a worker that may have been replaced since."""
+        with suppress(BlockingIOError):
+            self._is_reported = bool(os.read(self._report, 1)) or self._is_reported
+        return self._is_reported
 
     def _is_ending(self) -> bool:
         return self._stop is not None
