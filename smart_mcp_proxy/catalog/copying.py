@@ -186,7 +186,9 @@ async def _made(place: Place, *, is_source: bool) -> bool:
 
 
 def _migrate(store: Store, connection: Connection) -> None:
-    versions.migrate(connection, store.label, is_closed=False)
+    # Closed until the copy is committed, which replaces all of `meta`: where it never is, a gateway that starts there
+    # would approve as a first list what the source blocks.
+    versions.migrate(connection, store.label, is_closed=True)
 
 
 def _copy(source: Place, target: Place, *, replaces: bool, told: Told) -> dict[str, int]:

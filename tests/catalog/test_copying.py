@@ -277,6 +277,55 @@ async def test_a_copy_that_is_not_equal_counts_for_nothing(
     assert rows(target) == before
 
 
+def empty(places: Callable[[str], StorePlace], kind: str) -> StorePlace:
+    """A place without tables."""
+    place = places(kind)
+    if place.url is not None:
+        place.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+    return place
+
+
+def fails(*_: object) -> None:
+    """A copy ends half way."""
+    raise OSError("the source is gone")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_new_target_trusts_nothing_until_a_copy_succeeds(
+    places: Callable[[str], StorePlace], tool: MakeTool, kind: str
+) -> None:
+    """Else a gateway that starts there approves what the source blocks; a second copy is the source's equal."""
+    source, target = places("sqlite"), empty(places, kind)
+    await fill(source, tool)
+    with pytest.raises(CatalogError, match="the source is gone"):
+        await copy_catalog(at(source), at(target), told=fails)
+    async with target.opened() as catalog:
+        await catalog.sync("s", [tool("a"), tool("b")], lambda _: True)
+        assert catalog.is_closed and not catalog.snapshot.by_key
+    await copy_catalog(at(source), at(target), replaces=True)
+    async with target.opened() as catalog:
+        assert not catalog.is_closed
+        assert {str(key) for key in catalog.snapshot.by_key} == {"s:a", "t:c"}
+
+
+@pytest.mark.parametrize("held", [[], ["kept"]], ids=["empty", "filled"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_target_that_was_there_is_as_it_was_after_a_copy_that_failed(
+    places: Callable[[str], StorePlace], tool: MakeTool, kind: str, held: list[str]
+) -> None:
+    """It trusted first lists, and still does."""
+    source, target = places("sqlite"), places(kind)
+    await fill(source, tool)
+    async with target.opened() as catalog:
+        for name in held:
+            await catalog.sync("other", [tool(name)])
+    before = rows(target)
+    with pytest.raises(CatalogError, match="the source is gone"):
+        await copy_catalog(at(source), at(target), replaces=True, told=fails)
+    assert rows(target) == before
+    assert not await is_closed(target, tool)
+
+
 async def test_a_backup_is_one_file_and_comes_back(
     places: Callable[[str], StorePlace], store: StorePlace, tool: MakeTool, tmp_path: Path
 ) -> None:
