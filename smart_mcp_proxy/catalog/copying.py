@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from smart_mcp_proxy.catalog.recovery.damage import find_damage
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CheckpointFile, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.catalog.store.stores import engine_of, open_store
@@ -38,6 +39,10 @@ _MAGIC: Final = b"SQLite format 3\0"
 _BATCH_ROWS: Final = 500
 _NUMBERED: Final = tuple(table.name for table in TABLES if "id" in table.c and table.name != "gone")
 """Tables whose ids are never used twice."""
+_ALONE: Final = (
+    f"BEGIN; SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock({FILL_LOCK}), pg_advisory_xact_lock({LOCK})"
+)
+"""Gateways that would start on the target are refused, those that were about to register wait."""
 _NOTHING: Final = frozenset({"tools", "approvals", "baselines", "agent_tokens", "activity"})
 """A store whose tables of these names are empty holds nothing that anybody would miss."""
 
@@ -195,7 +200,7 @@ def _copy(source: Place, target: Place, *, replaces: bool, told: Told) -> dict[s
     try:
         with closing(_connect(source)) as reading, closing(_connect(target)) as writing:
             reading.exec_driver_sql(_begin(reading, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN"))
-            writing.exec_driver_sql(_begin(writing, "BEGIN", "BEGIN IMMEDIATE"))
+            writing.exec_driver_sql(_begin(writing, _ALONE, "BEGIN IMMEDIATE"))
             _require_room(writing, replaces=replaces)
             counts = _Transfer(reading, writing, told).run()
             checkpoint = read_checkpoint(writing)

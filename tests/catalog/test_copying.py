@@ -1,6 +1,8 @@
 """Copies of a whole catalog: equal row by row, decisions and their guard included, or nothing is changed."""
 
+import asyncio
 import sqlite3
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from functools import partial
@@ -29,6 +31,7 @@ from smart_mcp_proxy.catalog import (
     store_toolset,
 )
 from smart_mcp_proxy.catalog.copying import TABLES, Place, backup_catalog, copy_catalog, restore_catalog
+from smart_mcp_proxy.catalog.store.postgres_tables import LOCK
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
@@ -259,6 +262,50 @@ async def test_a_target_in_use_is_left_alone(places: Callable[[str], StorePlace]
         with pytest.raises(ConfigError, match="1 gateways run on the target"):
             await copy_catalog(at(source), at(target), replaces=True)
     await copy_catalog(at(source), at(target), replaces=True)
+
+
+async def test_no_gateway_starts_on_a_database_that_is_being_filled(
+    places: Callable[[str], StorePlace], tool: MakeTool
+) -> None:
+    """It would approve first lists by what it read before; one that was about to register waits for the copy."""
+    source, target = places("sqlite"), places("postgresql")
+    await fill(source, tool)
+    begun, goes_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def told(*_: object) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        goes_on.wait()
+
+    copying = asyncio.ensure_future(copy_catalog(at(source), at(target), told=told))
+    try:
+        await begun.wait()
+        with pytest.raises(ConfigError, match="is being filled") as caught:
+            async with target.opened():
+                pass
+        assert "Start again" in caught.value.hint
+        with pytest.raises(ConfigError, match="is being filled"):
+            await copy_catalog(at(source), at(target), replaces=True)
+        assert target.rows(f"SELECT pg_try_advisory_xact_lock({LOCK})") == [(False,)]
+    finally:
+        goes_on.set()
+        await copying
+    assert not await is_closed(target, tool)
+
+
+async def test_a_gateway_that_read_nothing_before_a_copy_goes_on_with_what_was_copied(
+    places: Callable[[str], StorePlace], tool: MakeTool
+) -> None:
+    """It has lost no decision, and marks the new catalog with none lost."""
+    source, target = places("sqlite"), places("postgresql")
+    await fill(source, tool)
+    async with target.opened() as catalog:
+        await copy_catalog(at(source), at(target))
+        await catalog.register_instance(1, ["s"])
+        await catalog.sync("s", [tool("b")])
+        assert catalog.problem is None and not catalog.is_closed
+        assert {str(key) for key in catalog.snapshot.by_key} == {"t:c"}
+    assert not await is_closed(target, tool)
 
 
 async def test_a_copy_that_is_not_equal_counts_for_nothing(

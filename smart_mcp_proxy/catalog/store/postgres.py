@@ -16,6 +16,7 @@ from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
 from smart_mcp_proxy.catalog.store.engines import postgres_engine
 from smart_mcp_proxy.catalog.store.postgres_edge import NOT_WHOLE_HINT, Address, hang_up, refuse_unusable
+from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import StorageError, Topic
 from smart_mcp_proxy.catalog.store.thread import StoreThread
@@ -26,8 +27,6 @@ __all__ = ["LOCK", "PostgresStore"]
 
 LIMIT_S: Final = 10.0
 """A server that does not go on with a transaction for so long counts as lost; half of it at least."""
-LOCK: Final = 0x6D6370
-"""Key of the lock that ordered writes hold to their commit: generations become visible in their order."""
 _HEAD: Final = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '4s'"
 """A gateway that was frozen must not hold up the others, nor be held up for long."""
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -46,6 +45,9 @@ _TAKE_ROOM: Final = "SET LOCAL work_mem = '64kB'; SELECT count(*) FROM generate_
 """Writes a temporary file of a megabyte or so to the database's disk. While it is full a small write may still fit into
 pages that are there, and that it does says nothing of the next one."""
 _ROOM_HINT: Final = "Let its server have more disk space."
+_HELD: Final = "55P03"
+"""Others held a lock for too long. Source: as above."""
+_HELD_HINT: Final = "Try again when what else writes to it has ended, such as `mcpproxy data restore`."
 _STORAGE_STATES: Final = ("08", "25", "28", "3D", "3F", "42501", "42P01", "53", "57", "58", "F0", "XX")
 """Beginnings of the codes for which the database is at fault, not one statement of ours."""
 
@@ -141,6 +143,7 @@ class PostgresStore(StoreThread):
         try:
             refuse_unusable(connection, self.label)
             versions.refuse_newer(connection, self.label)
+            _refuse_half_copied(connection, self.label)
             self._compare_clocks(connection)
         except BaseException as exc:
             connection.close()
@@ -267,7 +270,8 @@ class PostgresStore(StoreThread):
         if self._seen is None and not versions.read_version(connection):
             return
         found = read_checkpoint(connection)
-        if self._seen is None or found.covers(self._seen):
+        # Of no decision none can be lost: a catalog was copied into the empty database while this process started.
+        if self._seen is None or not self._seen.count or found.covers(self._seen):
             self._seen = found
             return
         with suppress(SQLAlchemyError):  # another gateway may be able to
@@ -309,6 +313,8 @@ class PostgresStore(StoreThread):
         if state == _FULL:
             self._is_full = True
             told = self._address.unusable(exc, _ROOM_HINT)
+        elif state == _HELD:
+            told = self._address.unusable(exc, _HELD_HINT)
         raise kind(told.message, hint=told.hint) from exc
 
 
@@ -321,6 +327,19 @@ def _marks(found: Checkpoint, seen: Checkpoint) -> Iterator[str]:
         yield (
             f"INSERT INTO meta (key, value) VALUES ('{LACKS_KEY}', {lacking}) "
             "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        )
+
+
+def _refuse_half_copied(connection: Connection, label: str) -> None:
+    """Passes unless a catalog is being copied into the database.
+
+    Raises:
+        ConfigError: It is: what a gateway reads until that ends, and decides by it, is void afterwards.
+    """
+    if not connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock_shared({FILL_LOCK})").scalar_one():
+        raise ConfigError(
+            f"The database '{label}' is being filled by `mcpproxy data copy` or `mcpproxy data restore`.",
+            hint="Start again when that has ended.",
         )
 
 
