@@ -1,32 +1,30 @@
 """Copies of a whole catalog from one store to another: every row, compared before any of them counts."""
 
+import asyncio
 import hashlib
 import secrets
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from threading import Event
+from typing import Any, Final, NamedTuple, TypeVar
 
-from anyio import to_thread
-from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, inspect, literal_column, select, update
+from anyio import CancelScope
+from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, literal_column, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from smart_mcp_proxy.catalog.recovery.damage import find_damage
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CheckpointFile, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK
-from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.catalog.store.stores import engine_of, open_store
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
 from smart_mcp_proxy.catalog.tables.schema import gateway_keys, gateway_tokens, instances, leases, meta, metadata
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
-__all__ = ["Place", "Told", "backup_catalog", "copy_catalog", "restore_catalog"]
+__all__ = ["TABLES", "Place", "Told", "copy_catalog"]
 
 Told = Callable[[str, int], None]
 """Called from a thread with a table's name and the number of its rows copied since."""
@@ -35,7 +33,6 @@ _OF_GATEWAYS: Final = (instances, leases, gateway_tokens, gateway_keys)
 """Tables of running gateways; who may enter at those of one store has no right at those of another, nor its key."""
 TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in _OF_GATEWAYS)
 """All others."""
-_MAGIC: Final = b"SQLite format 3\0"
 _BATCH_ROWS: Final = 500
 _NUMBERED: Final = tuple(table.name for table in TABLES if "id" in table.c and table.name != "gone")
 """Tables whose ids are never used twice."""
@@ -45,6 +42,13 @@ _ALONE: Final = (
 """Gateways that would start on the target are refused, those that were about to register wait."""
 _NOTHING: Final = frozenset({"tools", "approvals", "baselines", "agent_tokens", "activity"})
 """A store whose tables of these names are empty holds nothing that anybody would miss."""
+
+
+T = TypeVar("T")
+
+
+class _StoppedError(Exception):
+    """The caller of a copy was cancelled."""
 
 
 class Place(NamedTuple):
@@ -84,94 +88,28 @@ async def copy_catalog(
     if source.url is not None:
         await _made(source, is_source=True)
     await _made(target, is_source=False)
-    # Whoever is interrupted does not wait: connections that end without a commit leave the target as it was.
-    copy = partial(_copy, source, target, replaces=replaces, told=told)
-    return await to_thread.run_sync(copy, abandon_on_cancel=True)
+    return await _run(partial(_copy, source, target, replaces, told))
 
 
-async def backup_catalog(source: Place, file: Path, *, told: Told = lambda *_: None) -> dict[str, int]:
-    """Copy a catalog into one SQLite file, for its owner alone; whole, or not at all.
+async def _run(copy: Callable[[Event], T]) -> T:
+    """Run `copy` in a thread; a caller that is cancelled stops it and waits: then nothing of it counts.
 
-    Args:
-        source: As for `copy_catalog`.
-        file: There must be none yet.
-        told: How far it is.
-
-    Raises:
-        As `copy_catalog`.
+    Returns:
+        Its result, also if it was cancelled too late to be stopped.
     """
-    _require_new(file)
-    with _scratch_folder(file.parent) as folder:
-        counts = await copy_catalog(source, Place(None, folder), told=told)
-        await to_thread.run_sync(_fold, folder)
-        (folder / DATABASE_NAME).rename(file)
-    return counts
-
-
-async def restore_catalog(
-    file: Path, target: Place, *, replaces: bool = False, told: Told = lambda *_: None
-) -> dict[str, int]:
-    """Copy a backup's catalog to `target`; the file stays as it is.
-
-    Args:
-        file: Written by `backup_catalog` of this version or an earlier one, or a copied `proxy.db`.
-        target: As for `copy_catalog`.
-        replaces: As there.
-        told: How far it is.
-
-    Raises:
-        As `copy_catalog`.
-    """
+    stop = Event()
+    done = asyncio.get_running_loop().run_in_executor(None, copy, stop)
     try:
-        with file.open("rb") as opened:
-            is_ours = opened.read(len(_MAGIC)) == _MAGIC
-    except OSError as exc:
-        raise ConfigError(f"'{file}' cannot be read: {exc.strerror}.") from exc
-    if not is_ours:
-        raise ConfigError(f"'{file}' is no backup.", hint="Make one with: mcpproxy data backup FILE")
-    with _scratch_folder() as folder:
-        await to_thread.run_sync(shutil.copyfile, file, folder / DATABASE_NAME)
-        if (fault := await to_thread.run_sync(_find_fault, folder)) is not None:
-            raise ConfigError(f"'{file}' {fault}.", hint="Restore another backup; the target is as it was.")
-        return await copy_catalog(Place(None, folder), target, replaces=replaces, told=told)
-
-
-def _find_fault(folder: Path) -> str | None:
-    """Describe why the database file in a folder cannot be restored; None if it can.
-
-    To be called before it is opened as a catalog, which replaces a damaged file with an empty one.
-    """
-    try:
-        with closing(engine_of(None, folder).connect()) as connection:
-            if (damage := find_damage(connection)) is not None:
-                return f"is damaged ({damage})"
-            return None if inspect(connection).has_table(meta.name) else "is no backup of a catalog"
-    except SQLAlchemyError as exc:
-        return f"is damaged ({getattr(exc, 'orig', None) or exc})"
-
-
-def _require_new(file: Path) -> None:
-    if file.exists():
-        raise ConfigError(f"'{file}' exists.", hint="Name a new file.")
-    if not file.parent.is_dir():
-        raise ConfigError(f"There is no folder '{file.parent}'.", hint="Make it, or name another file.")
-
-
-@contextmanager
-def _scratch_folder(beside: Path | None = None) -> Iterator[Path]:
-    """A new folder, gone afterwards."""
-    try:
-        scratch = tempfile.TemporaryDirectory(prefix=".mcpproxy-data-", dir=beside)
-    except OSError as exc:
-        raise ConfigError(f"'{exc.filename}' cannot be written: {exc.strerror}.") from exc
-    with scratch as folder:
-        yield Path(folder)
-
-
-def _fold(folder: Path) -> None:
-    """Leave one file without a journal beside it."""
-    with closing(engine_of(None, folder).connect()) as connection:
-        connection.exec_driver_sql("PRAGMA journal_mode = DELETE")
+        await asyncio.wait([done])
+    except asyncio.CancelledError:
+        stop.set()
+        while not done.done():
+            # Again: a second Ctrl-C must not leave the thread alone either, it could commit.
+            with suppress(asyncio.CancelledError), CancelScope(shield=True):
+                await asyncio.wait([done])
+        if done.exception() is not None:
+            raise
+    return done.result()
 
 
 async def _made(place: Place, *, is_source: bool) -> bool:
@@ -196,14 +134,15 @@ def _migrate(store: Store, connection: Connection) -> None:
     versions.migrate(connection, store.label, is_closed=True)
 
 
-def _copy(source: Place, target: Place, *, replaces: bool, told: Told) -> dict[str, int]:
+def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: Event) -> dict[str, int]:
     try:
         with closing(_connect(source)) as reading, closing(_connect(target)) as writing:
             reading.exec_driver_sql(_begin(reading, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN"))
             writing.exec_driver_sql(_begin(writing, _ALONE, "BEGIN IMMEDIATE"))
             _require_room(writing, replaces=replaces)
-            counts = _Transfer(reading, writing, told).run()
+            counts = _Transfer(reading, writing, told, stop).run()
             checkpoint = read_checkpoint(writing)
+            _require_wanted(stop)
             writing.commit()
             reading.rollback()
         if target.url is None:
@@ -251,12 +190,14 @@ class _Transfer:
         reading: Of the source.
         writing: Of the target.
         told: How far it is.
+        stop: Set once it is not wanted any more.
     """
 
-    def __init__(self, reading: Connection, writing: Connection, told: Told) -> None:
+    def __init__(self, reading: Connection, writing: Connection, told: Told, stop: Event) -> None:
         self._reading = reading
         self._writing = writing
         self._told = told
+        self._stop = stop
 
     def run(self) -> dict[str, int]:
         """Copy, and compare."""
@@ -281,7 +222,7 @@ class _Transfer:
 
     def _copy_table(self, table: Table) -> int:
         count = 0
-        for batch in _rows(self._reading, table).partitions(_BATCH_ROWS):
+        for batch in self._batches(self._reading, table):
             self._writing.execute(insert(table), [dict(row._mapping) for row in batch])
             count += len(batch)
             self._told(table.name, len(batch))
@@ -293,12 +234,30 @@ class _Transfer:
         Raises:
             CatalogError: They differ.
         """
-        ours, theirs = (Counter(map(_digest, _rows(side, table))) for side in (self._reading, self._writing))
+        ours, theirs = (
+            Counter(_digest(row) for batch in self._batches(side, table) for row in batch)
+            for side in (self._reading, self._writing)
+        )
         if differing := (ours - theirs).total() + (theirs - ours).total():
             raise CatalogError(
                 f"The copy of table '{table.name}' is not equal: {differing} rows differ.",
                 hint="The target is as it was. Please report this.",
             )
+
+    def _batches(self, side: Connection, table: Table) -> Iterator[Sequence[Row[Any]]]:
+        for batch in _rows(side, table).partitions(_BATCH_ROWS):
+            _require_wanted(self._stop)
+            yield batch
+
+
+def _require_wanted(stop: Event) -> None:
+    """Passes unless nobody wants the copy any more.
+
+    Raises:
+        _StoppedError: So that connections end without a commit.
+    """
+    if stop.is_set():
+        raise _StoppedError
 
 
 def _rows(connection: Connection, table: Table) -> Any:

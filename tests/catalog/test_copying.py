@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from postgres_server import PostgresServer
+from sqlalchemy import Connection
 from store_places import KINDS, NAME_LIMIT, MakeTool, StorePlace
 
 from smart_mcp_proxy.catalog import (
@@ -30,7 +31,9 @@ from smart_mcp_proxy.catalog import (
     store_sealed,
     store_toolset,
 )
-from smart_mcp_proxy.catalog.copying import TABLES, Place, backup_catalog, copy_catalog, restore_catalog
+from smart_mcp_proxy.catalog.backups import backup_catalog, restore_catalog
+from smart_mcp_proxy.catalog.copying import TABLES, Place, copy_catalog
+from smart_mcp_proxy.catalog.recovery.rollback_guard import Checkpoint, read_checkpoint
 from smart_mcp_proxy.catalog.store.postgres_tables import LOCK
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import ToolKey
@@ -306,6 +309,50 @@ async def test_a_gateway_that_read_nothing_before_a_copy_goes_on_with_what_was_c
         assert catalog.problem is None and not catalog.is_closed
         assert {str(key) for key in catalog.snapshot.by_key} == {"t:c"}
     assert not await is_closed(target, tool)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("moment", ["copied", "compared"])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_copy_that_is_interrupted_counts_for_nothing(
+    places: Callable[[str], StorePlace],
+    tool: MakeTool,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    moment: str,
+    times: int,
+) -> None:
+    """However often, and up to its last step: its thread has ended without a commit when the caller goes on."""
+    source, target = places("sqlite"), places(kind)
+    await fill(source, tool)
+    async with target.opened() as catalog:
+        await catalog.sync("other", [tool("kept")])
+    before, loop, is_interrupted = rows(target), asyncio.get_running_loop(), threading.Event()
+
+    def interrupt(left: int) -> None:
+        copying.cancel()
+        loop.call_soon(loop.call_soon, *((interrupt, left - 1) if left > 1 else (is_interrupted.set,)))
+
+    def in_thread(*_: object) -> None:
+        if not is_interrupted.is_set():
+            loop.call_soon_threadsafe(interrupt, times)
+            is_interrupted.wait()
+
+    def compared(connection: Connection) -> Checkpoint:
+        in_thread()
+        return read_checkpoint(connection)
+
+    if moment == "compared":
+        monkeypatch.setattr("smart_mcp_proxy.catalog.copying.read_checkpoint", compared)
+    told = in_thread if moment == "copied" else lambda *_: None
+    copying = asyncio.ensure_future(copy_catalog(at(source), at(target), replaces=True, told=told))
+    with pytest.raises(asyncio.CancelledError):
+        await copying
+    with closing(target.connect()) as connection:  # after the thread's transaction, were there one yet
+        connection.execute("BEGIN IMMEDIATE" if target.url is None else "BEGIN")
+        if target.url is not None:
+            connection.execute("LOCK TABLE meta")
+    assert rows(target) == before
 
 
 async def test_a_copy_that_is_not_equal_counts_for_nothing(

@@ -80,7 +80,7 @@ async def backup(file: Path, /, *, json: bool = False) -> None:
         file: A new file, for you alone to read.
         json: Print {"rows": {table: count}, "sign_ins": []}.
     """
-    from smart_mcp_proxy.catalog.copying import backup_catalog
+    from smart_mcp_proxy.catalog.backups import backup_catalog
 
     settings = open_settings()
     with _progress() as told:
@@ -100,7 +100,7 @@ async def restore(file: Path, /, *, replace: bool = False, json: bool = False) -
         replace: Drop what is there.
         json: Print {"rows": {table: count}, "sign_ins": []}.
     """
-    from smart_mcp_proxy.catalog.copying import restore_catalog
+    from smart_mcp_proxy.catalog.backups import restore_catalog
 
     settings = open_settings()
     with _progress() as told:
