@@ -13,10 +13,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from smart_mcp_proxy.catalog.copying import Place, Told, copy_catalog
 from smart_mcp_proxy.catalog.recovery.damage import find_damage
+from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.stores import engine_of
 from smart_mcp_proxy.catalog.tables.schema import meta
-from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.errors import CatalogError, ConfigError
 
 __all__ = ["backup_catalog", "restore_catalog"]
 
@@ -37,8 +38,9 @@ async def backup_catalog(source: Place, file: Path, *, told: Told = lambda *_: N
     _require_new(file)
     with _scratch_folder(file.parent) as folder:
         counts = await copy_catalog(source, Place(None, folder), told=told)
-        await to_thread.run_sync(_fold, folder)
-        (folder / DATABASE_NAME).rename(file)
+        with _storing(f"'{file}' cannot be written", "There is no backup. Make room there, or name another file."):
+            await to_thread.run_sync(_fold, folder)
+            (folder / DATABASE_NAME).rename(file)
     return counts
 
 
@@ -64,24 +66,45 @@ async def restore_catalog(
     if not is_ours:
         raise ConfigError(f"'{file}' is no backup.", hint="Make one with: mcpproxy data backup FILE")
     with _scratch_folder() as folder:
-        await to_thread.run_sync(shutil.copyfile, file, folder / DATABASE_NAME)
-        if (fault := await to_thread.run_sync(_find_fault, folder)) is not None:
-            raise ConfigError(f"'{file}' {fault}.", hint="Restore another backup; the target is as it was.")
+        hint = f"The target is as it was. '{folder.parent}' needs room for a copy; TMPDIR names another folder."
+        with _storing(f"'{file}' cannot be restored", hint):
+            await to_thread.run_sync(shutil.copyfile, file, folder / DATABASE_NAME)
+        await to_thread.run_sync(_require_usable, folder, file)
         return await copy_catalog(Place(None, folder), target, replaces=replaces, told=told)
 
 
-def _find_fault(folder: Path) -> str | None:
-    """Describe why the database file in a folder cannot be restored; None if it can.
+def _require_usable(folder: Path, file: Path) -> None:
+    """Passes if the database file in a folder, a copy of `file`, can be restored.
 
     To be called before it is opened as a catalog, which replaces a damaged file with an empty one.
+
+    Raises:
+        ConfigError: It cannot.
     """
+    fault, hint = None, "Restore another backup; the target is as it was."
     try:
         with closing(engine_of(None, folder).connect()) as connection:
             if (damage := find_damage(connection)) is not None:
-                return f"is damaged ({damage})"
-            return None if inspect(connection).has_table(meta.name) else "is no backup of a catalog"
+                fault = f"is damaged ({damage})"
+            elif (version := versions.read_version(connection)) > versions.LATEST_VERSION:
+                fault = f"has schema version {version}; this program knows versions up to {versions.LATEST_VERSION}"
+                hint = "Upgrade smart-mcp-proxy. The target is as it was."
+            elif not inspect(connection).has_table(meta.name):
+                fault = "is no backup of a catalog"
     except SQLAlchemyError as exc:
-        return f"is damaged ({getattr(exc, 'orig', None) or exc})"
+        fault = f"is damaged ({getattr(exc, 'orig', None) or exc})"
+    if fault is not None:
+        raise ConfigError(f"'{file}' {fault}.", hint=hint)
+
+
+@contextmanager
+def _storing(failure: str, hint: str) -> Iterator[None]:
+    """Raises CatalogError with the reason where a file cannot be stored."""
+    try:
+        yield
+    except (OSError, SQLAlchemyError) as exc:
+        reason = getattr(exc, "strerror", None) or getattr(exc, "orig", None) or exc
+        raise CatalogError(f"{failure}: {reason}.", hint=hint) from exc
 
 
 def _require_new(file: Path) -> None:

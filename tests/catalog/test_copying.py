@@ -1,7 +1,10 @@
 """Copies of a whole catalog: equal row by row, decisions and their guard included, or nothing is changed."""
 
 import asyncio
+import errno
+import os
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import closing
@@ -12,6 +15,7 @@ from typing import Any
 import pytest
 from postgres_server import PostgresServer
 from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 from store_places import KINDS, NAME_LIMIT, MakeTool, StorePlace
 
 from smart_mcp_proxy.catalog import (
@@ -440,6 +444,66 @@ async def test_a_backup_is_one_file_and_comes_back(
         async with place.opened() as catalog:
             assert not catalog.is_closed and catalog.problem is None
             assert {str(key) for key in catalog.snapshot.by_key} == {"s:a", "t:c"}
+
+
+def no_room(*_: object) -> None:
+    """A full disk."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def no_pages(*_: object) -> None:
+    """A full disk, as SQLite says it."""
+    raise OperationalError("PRAGMA", {}, sqlite3.OperationalError("database or disk is full"))
+
+
+async def test_a_full_temporary_folder_restores_nothing(
+    places: Callable[[str], StorePlace], tool: MakeTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the reason is told, with the folder that needs room."""
+    source, target = places("sqlite"), places("sqlite")
+    await fill(source, tool)
+    file = tmp_path / "catalog.backup"
+    await backup_catalog(at(source), file)
+    monkeypatch.setattr("shutil.copyfile", no_room)
+    with pytest.raises(CatalogError, match=r"catalog\.backup' cannot be restored: No space left on device\.") as caught:
+        await restore_catalog(file, at(target))
+    assert tempfile.gettempdir() in caught.value.hint and "TMPDIR" in caught.value.hint
+    assert not target.data_dir.exists()
+
+
+@pytest.mark.parametrize("step", ["fold", "rename"])
+async def test_a_backup_that_cannot_be_written_leaves_no_file(
+    places: Callable[[str], StorePlace], tool: MakeTool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """And the reason is told with the name that was given."""
+    source, file = places("sqlite"), tmp_path / "catalog.backup"
+    await fill(source, tool)
+    if step == "fold":
+        monkeypatch.setattr("smart_mcp_proxy.catalog.backups.engine_of", no_pages)
+    reason = "database or disk is full" if step == "fold" else "Is a directory"
+
+    def told(*_: object) -> None:
+        if step == "rename":
+            file.mkdir(exist_ok=True)
+
+    with pytest.raises(CatalogError, match=rf"catalog\.backup' cannot be written: {reason}\."):
+        await backup_catalog(at(source), file, told=told)
+    assert not file.is_file()
+    assert [path.name for path in tmp_path.iterdir() if "mcpproxy-data" in path.name] == []
+
+
+async def test_a_newer_backup_is_refused_by_its_own_name(
+    places: Callable[[str], StorePlace], tool: MakeTool, tmp_path: Path
+) -> None:
+    """Not by that of the copy that is looked at."""
+    source, target, file = places("sqlite"), places("sqlite"), tmp_path / "catalog.backup"
+    await fill(source, tool)
+    await backup_catalog(at(source), file)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA user_version = 9999")
+    with pytest.raises(ConfigError, match=r"catalog\.backup' has schema version 9999") as caught:
+        await restore_catalog(file, at(target))
+    assert caught.value.hint == "Upgrade smart-mcp-proxy. The target is as it was."
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), (b"", "no backup"), (b"x" * 100, "no backup")])
