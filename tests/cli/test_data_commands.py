@@ -109,5 +109,19 @@ def test_a_wrong_address_is_told_without_its_password(run: Run, filled: None, to
 
 def test_a_copy_onto_itself_is_refused(home: Path, run: Run, filled: None) -> None:
     """However it is named."""
-    done = run("data", "copy", "--to", str(home / "data"), "--replace")
-    assert done.status == 2 and "is to be copied" in done.err
+    (home / "link").symlink_to(home / "data")
+    for named in ("data", "data/../data", "link"):
+        done = run("data", "copy", "--to", str(home / named), "--replace")
+        assert done.status == 2 and "is to be copied" in done.err
+
+
+@pytest.mark.parametrize("to", ["", " "])
+def test_an_empty_target_is_refused(
+    home: Path, run: Run, filled: None, monkeypatch: pytest.MonkeyPatch, to: str
+) -> None:
+    """It is not the current directory."""
+    (home / "here").mkdir()
+    monkeypatch.chdir(home / "here")
+    done = run("data", "copy", "--to", to)
+    assert done.status == 2 and "--to is empty" in done.err
+    assert list((home / "here").iterdir()) == []

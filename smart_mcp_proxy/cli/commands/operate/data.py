@@ -58,7 +58,7 @@ async def copy(*, to: str, replace: bool = False, json: bool = False) -> None:
 
     settings = open_settings()
     target = _named(settings, to)
-    if _place(target) == _place(settings):
+    if _is_same(_place(target), _place(settings)):
         raise UsageError("--to names the catalog that is to be copied.")
     with _progress() as told:
         rows = await copy_catalog(_place(settings), _place(target), replaces=replace, told=told)
@@ -120,8 +120,17 @@ def _place(settings: Settings) -> "Place":
     return Place(None if url is None else url.get_secret_value(), settings.data_dir)
 
 
+def _is_same(one: "Place", other: "Place") -> bool:
+    """Whether two places are one, however a directory is written."""
+    if one.url is not None or other.url is not None:
+        return one.url == other.url
+    return one.data_dir.resolve() == other.data_dir.resolve()
+
+
 def _named(settings: Settings, to: str) -> Settings:
     """The settings of a gateway whose catalog is at `to`."""
+    if not to.strip():  # as a path it would be the current directory; a script's variable may not be set
+        raise UsageError("--to is empty.", hint="Write postgresql://USER@HOST:PORT/DATABASE, or a data directory.")
     if "://" not in to:
         return settings.model_copy(update={"database_url": None, "data_dir": Path(to).expanduser()})
     try:
