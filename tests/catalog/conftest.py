@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from postgres_server import PostgresServer
 from store_places import KINDS, NAME_LIMIT, HandClock, MakeTool, OpenCatalog, StorePlace
 from trusting import TrustingCatalog
 
@@ -35,6 +36,14 @@ def store_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], 
 def store(store_place: Callable[[], StorePlace]) -> StorePlace:
     """An empty place for this test's catalog."""
     return store_place()
+
+
+@pytest.fixture
+def places(tmp_path: Path, postgres: PostgresServer) -> Callable[[str], StorePlace]:
+    """Makes an empty place of either kind."""
+    return lambda kind: StorePlace(
+        tmp_path / str(len(list(tmp_path.iterdir()))) / "data", postgres if kind == "postgresql" else None
+    )
 
 
 @pytest.fixture

@@ -1,0 +1,85 @@
+"""Filled catalogs for tests of copies, and what is stored of them."""
+
+from functools import partial
+from typing import Any
+
+from store_places import MakeTool, StorePlace
+
+from smart_mcp_proxy.catalog import (
+    AgentToken,
+    Catalog,
+    Lesson,
+    SealedValue,
+    Toolset,
+    revoke_agent_token,
+    store_agent_token,
+    store_links,
+    store_sealed,
+    store_toolset,
+)
+from smart_mcp_proxy.catalog.copying import TABLES, Place
+from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.telemetry import Activity
+
+A, B = ToolKey("s", "a"), ToolKey("s", "b")
+NOW_S = 1_700_000_000.125
+
+
+def at(place: StorePlace) -> Place:
+    return Place(place.url, place.data_dir)
+
+
+def rows(place: StorePlace) -> dict[str, list[str]]:
+    """What is stored, table by table."""
+    columns = {table.name: ", ".join(table.c.keys()) for table in TABLES}
+    found = {name: place.rows(f"SELECT {listed} FROM {name}") for name, listed in columns.items()}
+    return {name: sorted(repr([comparable(value) for value in row]) for row in held) for name, held in found.items()}
+
+
+def comparable(value: Any) -> Any:
+    """PostgreSQL holds no character 0."""
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+
+
+async def fill(place: StorePlace, tool: MakeTool) -> None:
+    """A row in every table; a tool that left, a block, ids that are used up, text that only one store can hold."""
+    async with place.opened() as catalog:
+        await catalog.sync("s", [tool("a", description="nul \0 and \u00e9"), tool("b"), tool("gone")])
+        await catalog.sync("s", [tool("a", description="nul \0 and \u00e9"), tool("b")])
+        await catalog.block(B, "ann")
+        await catalog.sync("t", [tool("c")])
+        await catalog.store_vectors("model", {"later": b"\0\1", "sooner": b"\2"})
+        await catalog.learn([Lesson(A, "do \u00e9", "do", NOW_S), Lesson(A, "do it", "it", NOW_S)])
+        await catalog.append_activity([record("nul \0", detail={"nul": "\0"}, arguments={"\u00e9": 0.1}), record("b")])
+        await store_shared(catalog)
+
+
+async def store_shared(catalog: Catalog) -> None:
+    """What gateways share besides tools, decisions and records: a name twice, a link that was given anew, any byte."""
+    for hash_ in ("1", "2"):
+        await write(catalog, store_agent_token, token=AgentToken("ci", hash_, NOW_S, None, ("s",), "write", "work"))
+        if hash_ == "1":
+            await write(catalog, revoke_agent_token, name="ci", now_s=NOW_S + 1)
+    tools = ((1, "sha256:aa"), (2, "sha256:bb"))
+    await write(catalog, store_toolset, toolset=Toolset("aB", "local", "", tools, NOW_S), now_s=NOW_S)
+    for uris in (["x:1", "x:2"], ["x:1"]):
+        await write(catalog, store_links, principal="ann", server="s", uris=uris, now_s=NOW_S)
+    for expires_s in (None, NOW_S):
+        value = SealedValue("sign-in", f"until {expires_s}", bytes(range(256)), "stamp", expires_s)
+        await write(catalog, store_sealed, value=value)
+
+
+async def write(catalog: Catalog, work: Any, **given: Any) -> None:
+    await catalog.write(partial(work, **given), is_ordered=False)
+
+
+def record(subject: str, **more: Any) -> Activity:
+    return Activity("call", "local", subject, "ok", duration_ms=0.1, at_s=NOW_S, **more)
+
+
+async def is_closed(place: StorePlace, tool: MakeTool) -> bool:
+    """Whether a start there trusts no first list."""
+    async with place.opened() as catalog:
+        await catalog.sync("new", [tool("a")], lambda _: True)
+        assert catalog.is_closed != bool(catalog.snapshot.by_server.get("new"))
+        return catalog.is_closed
