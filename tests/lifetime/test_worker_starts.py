@@ -157,6 +157,7 @@ async def test_the_start_is_reported_once(tmp_path: Path) -> None:
     """Though worker 0, which reports it, is replaced."""
     async with served(tmp_path) as gateway:
         victim = _first(gateway)
+        await sessions_of_both(gateway.url)  # it has gone on since it reported
         os.kill(victim, signal.SIGKILL)
         await until(lambda: is_replaced(victim, gateway.workers()))
         sessions = await sessions_of_both(gateway.url)
