@@ -35,6 +35,8 @@ NAMED: Final = {
     "test_stored_links.py::test_nobody_ever_finds_what_another_was_linked_to",
     # From each kind to each: these choose their stores themselves.
     "test_copying.py",
+    "test_copies_that_fail.py",
+    "test_backups.py",
 }
 """Files, and single tests of the others, that do not run once on each kind of store."""
 

@@ -99,6 +99,7 @@ async def _run(copy: Callable[[Event], T]) -> T:
     """
     stop = Event()
     done = asyncio.get_running_loop().run_in_executor(None, copy, stop)
+    done.add_done_callback(asyncio.Future.exception)  # looked at, or asyncio prints what ended a copy that was stopped
     try:
         await asyncio.wait([done])
     except asyncio.CancelledError:

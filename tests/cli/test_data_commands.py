@@ -2,6 +2,11 @@
 
 import asyncio
 import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import keyring
@@ -105,6 +110,39 @@ def test_a_wrong_address_is_told_without_its_password(run: Run, filled: None, to
     done = run("data", "copy", "--to", to)
     assert done.status == 2 and said in done.err
     assert "secret" not in done.err + done.out
+
+
+def test_a_second_interrupt_does_not_disturb_the_first(home: Path, filled: None) -> None:
+    """The first takes the copy back; 130, nothing but that is said, and the target trusts nothing."""
+    program = """if True:
+        import signal, sys, threading
+        from smart_mcp_proxy.catalog import copying
+        from smart_mcp_proxy.cli.app import main
+
+        read, scope, is_stopped = copying.read_checkpoint, copying.CancelScope, threading.Event()
+
+        def press():
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        def read_last(connection):
+            press()
+            is_stopped.wait()
+            press()
+            return read(connection)
+
+        def wait_for_the_thread(**given):
+            is_stopped.set()
+            return scope(**given)
+
+        copying.read_checkpoint, copying.CancelScope = read_last, wait_for_the_thread
+        sys.exit(main())
+    """
+    words = [sys.executable, "-c", program, "data", "copy", "--to", str(home / "to")]
+    given = os.environ | {"MCPPROXY_DATA_DIR": str(home / "data")}
+    done = subprocess.run(words, env=given, cwd=home, capture_output=True, text=True, check=False)
+    assert done.returncode == 130 and "Traceback" not in done.stderr and "Warning" not in done.stderr, done.stderr
+    with closing(sqlite3.connect(home / "to" / "proxy.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM tools").fetchall() == [(0,)]
 
 
 def test_a_copy_onto_itself_is_refused(home: Path, run: Run, filled: None) -> None:

@@ -1,9 +1,12 @@
 """`mcpproxy data`: the whole catalog, copied to another store, to a file and back."""
 
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -171,12 +174,33 @@ def _show(rows: dict[str, int], sign_ins: list[str], *, as_json: bool) -> None:
 
 
 @contextmanager
+def _interruptible_once() -> Iterator[None]:
+    """Ignores Ctrl-C after the first one, which takes the copy back: a second would disturb that."""
+    first = signal.getsignal(signal.SIGINT)
+    if not callable(first) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        first(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is interrupt:
+            signal.signal(signal.SIGINT, first)
+
+
+@contextmanager
 def _progress() -> "Iterator[Told]":
     """A count on stderr while open, moved by what it yields; nothing off a terminal."""
     if not sys.stderr.isatty():
-        yield lambda *_: None
+        with _interruptible_once():
+            yield lambda *_: None
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn())
-    with Progress(*columns, console=console(sys.stderr), transient=True) as progress:
+    with _interruptible_once(), Progress(*columns, console=console(sys.stderr), transient=True) as progress:
         task = progress.add_task("Opening", total=None)
         yield lambda name, count: progress.update(task, description=f"Copying {name}", advance=count)
