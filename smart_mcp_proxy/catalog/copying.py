@@ -17,7 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CheckpointFile, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK
+from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.catalog.store.stores import engine_of, open_store
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
@@ -37,9 +37,11 @@ _BATCH_ROWS: Final = 500
 _NUMBERED: Final = tuple(table.name for table in TABLES if "id" in table.c and table.name != "gone")
 """Tables whose ids are never used twice."""
 _ALONE: Final = (
-    f"BEGIN; SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock({FILL_LOCK}), pg_advisory_xact_lock({LOCK})"
+    f"BEGIN; SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock({FILL_LOCK}, hashtext(current_schema())); "
+    f"LOCK TABLE {instances.name}, {meta.name} IN SHARE ROW EXCLUSIVE MODE"
 )
-"""Gateways that would start on the target are refused, those that were about to register wait."""
+"""Gateways that would start on the target are refused, those that were about to register wait; those on another schema
+of the database go on."""
 _NOTHING: Final = frozenset({"tools", "approvals", "baselines", "agent_tokens", "activity"})
 """A store whose tables of these names are empty holds nothing that anybody would miss."""
 

@@ -35,12 +35,13 @@ def is_url(text: str) -> str:
 
 def is_database(url: SecretStr) -> SecretStr:
     """Refuse what is no address of a store."""
-    scheme, _, rest = url.get_secret_value().partition("://")
+    scheme = url.get_secret_value().partition("://")[0]
     parts = urlsplit(url.get_secret_value())
     # Reading the port raises where it is none. Several hosts with their ports are libpq's to read.
     if (
         scheme not in DATABASE_SCHEMES  # libpq knows them in small letters only
-        or rest.partition("?")[0].count("@") > 1  # of a password: libpq would take what follows the first for the host
+        or "@" in parts.path  # maybe of a password: libpq would take what follows the first for the host
+        or parts.netloc.count("@") > 1
         or not parts.path.strip("/")
         or ("," not in parts.netloc and parts.port == 0)
     ):

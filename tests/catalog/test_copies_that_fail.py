@@ -11,20 +11,24 @@ from copied_catalogs import at, fill, is_closed, rows
 from sqlalchemy import Connection
 from store_places import KINDS, MakeTool, StorePlace
 
+from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.catalog.copying import copy_catalog
 from smart_mcp_proxy.catalog.recovery.rollback_guard import Checkpoint, read_checkpoint
-from smart_mcp_proxy.catalog.store.postgres_tables import LOCK
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
 pytestmark = pytest.mark.anyio
 
 
 async def test_no_gateway_starts_on_a_database_that_is_being_filled(
-    places: Callable[[str], StorePlace], tool: MakeTool
+    places: Callable[[str], StorePlace], tool: MakeTool, tmp_path: Path
 ) -> None:
-    """It would approve first lists by what it read before; one that was about to register waits for the copy."""
+    """It would approve first lists by what it read before; one that was about to register waits for the copy.
+
+    Gateways on another schema of the same database go on meanwhile.
+    """
     source, target = places("sqlite"), places("postgresql")
     await fill(source, tool)
+    target.execute("CREATE SCHEMA other")
     begun, goes_on = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -41,7 +45,12 @@ async def test_no_gateway_starts_on_a_database_that_is_being_filled(
         assert "Start again" in caught.value.hint
         with pytest.raises(ConfigError, match="is being filled"):
             await copy_catalog(at(source), at(target), replaces=True)
-        assert target.rows(f"SELECT pg_try_advisory_xact_lock({LOCK})") == [(False,)]
+        held = "SELECT count(*) FROM pg_locks WHERE relation = 'instances'::regclass AND mode = 'ShareRowExclusiveLock'"
+        assert target.rows(held) == [(1,)]
+        async with Catalog.open(tmp_path, url=f"{target.url}?options=-csearch_path%3Dother", name_limit=60) as beside:
+            await beside.register_instance(1, ["s"])
+            await beside.sync("s", [tool("beside")])
+            assert beside.problem is None and len(beside.snapshot.by_key) == 1
     finally:
         goes_on.set()
         await copying

@@ -336,7 +336,8 @@ def _refuse_half_copied(connection: Connection, label: str) -> None:
     Raises:
         ConfigError: It is: what a gateway reads until that ends, and decides by it, is void afterwards.
     """
-    if not connection.exec_driver_sql(f"SELECT pg_try_advisory_xact_lock_shared({FILL_LOCK})").scalar_one():
+    lock = f"SELECT pg_try_advisory_xact_lock_shared({FILL_LOCK}, hashtext(current_schema()))"
+    if not connection.exec_driver_sql(lock).scalar_one():
         raise ConfigError(
             f"The database '{label}' is being filled by `mcpproxy data copy` or `mcpproxy data restore`.",
             hint="Start again when that has ended.",

@@ -155,7 +155,8 @@ def refuse_unusable(connection: Connection, label: str) -> None:
     if missing or len(found) != 1:
         named = ", ".join(missing[:_NAMED_TABLES]) or f"the row of {VERSION_TABLE}"
         raise _refused(label, f"is not whole: it lacks {named}.", NOT_WHOLE_HINT)
-    if closed := connection.exec_driver_sql(_CLOSED_TABLES, (sorted(tables_at(found[0]) & tables),)).scalars().all():
+    used = sorted(tables_at(found[0]) & tables - {VERSION_TABLE})
+    if closed := connection.exec_driver_sql(_CLOSED_TABLES, (used,)).scalars().all():
         reason = f"does not let its user read and write {', '.join(closed[:_NAMED_TABLES])}."
         raise _refused(
             label, reason, "Grant SELECT, INSERT, UPDATE and DELETE on its tables, or connect as their owner."
