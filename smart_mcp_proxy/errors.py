@@ -255,7 +255,7 @@ class CatalogError(ProxyError):
 
 
 class UnverifiedError(CatalogError):
-    """Whether a token is good, or whether an address is served, cannot be looked up, which says nothing against it."""
+    """A token or an address cannot be looked up at present: it may well be good."""
 
     code = "catalog_failed"
     http_status = 503

@@ -113,7 +113,9 @@ class ServerLists(Membership):
         return waiting.diff
 
     async def close_first_list(self, server: str) -> None:
-        """Count the first list of `server` as empty, unless any process has stored one: what follows is not trusted.
+        """Store an empty first list of `server`, unless any process has stored one.
+
+        Only a first list is trusted: what the server lists later waits for approval.
 
         Args:
             server: As for `sync`.

@@ -113,7 +113,7 @@ def drop_lease(connection: Connection, name: str, holder: str) -> None:
 
 
 def gateway_key(connection: Connection, name: str, made: bytes) -> bytes:
-    """The key of this name that all gateways on the store use: `made`, unless another one was first."""
+    """Store `made` as the key of this name if there is none; return the stored key."""
     row = upsert(connection, gateway_keys).values(name=name, key=made)
     # Where another is about to commit one, this waits for it, and the next statement sees what was committed.
     connection.execute(row.on_conflict_do_nothing(index_elements=[gateway_keys.c.name]))

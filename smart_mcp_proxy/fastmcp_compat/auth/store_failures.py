@@ -37,7 +37,7 @@ def noted_failures() -> Iterator[list[Exception]]:
 def failing_with_the_store(
     endpoint: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint that raises what the store did, where the library's own catches everything and answers something."""
+    """Wrap an endpoint of a library that catches all errors: failures of the store are raised again."""
 
     async def answer(request: Request) -> Response:
         with noted_failures() as failures:

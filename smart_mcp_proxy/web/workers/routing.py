@@ -277,7 +277,7 @@ class RoutedProtocol(WireProtocol):
             self._go_on()
 
     def _is_held(self, begun: bytes, news: bytes, look_out: httptools.HttpRequestParser | None) -> bool:
-        """Keep what may become the head of a request; return False for anything else, which is refused at once.
+        """Keep bytes that may become the head of a request; False for anything else.
 
         Args:
             begun: All of it.
