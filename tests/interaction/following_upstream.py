@@ -18,19 +18,20 @@ from raw_server import TOOLS_CHANGED, send, serve
 WORLD = Path(sys.argv[1])
 POLL_S = 0.01
 told = {}
+latest = [(WORLD / "tools").read_text()]
+"""The list that was announced or told last: one that a poll missed may have been told."""
 
 
 def follow():
-    seen = (WORLD / "tools").read_text()
     while True:
         time.sleep(POLL_S)
-        if (now := (WORLD / "tools").read_text()) != seen:
-            seen = now
+        if (now := (WORLD / "tools").read_text()) != latest[0]:
+            latest[0] = now
             send(method=TOOLS_CHANGED)
 
 
 def tell():
-    text = (WORLD / "tools").read_text()
+    latest[0] = text = (WORLD / "tools").read_text()
     told.clear()
     told.update({tool["name"]: tool for tool in json.loads(text)})
     part = WORLD / f"part-{os.getpid()}"
