@@ -138,6 +138,7 @@ def _migrate(store: Store, connection: Connection) -> None:
 
 
 def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: Event) -> dict[str, int]:
+    beside = CheckpointFile(target.data_dir) if target.url is None else None
     try:
         with closing(_connect(source)) as reading, closing(_connect(target)) as writing:
             reading.exec_driver_sql(_begin(reading, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN"))
@@ -146,13 +147,17 @@ def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: Event)
             counts = _Transfer(reading, writing, told, stop).run()
             checkpoint = read_checkpoint(writing)
             _require_wanted(stop)
+            if beside is not None:
+                # Before the commit, or a start after a kill in between would miss the decisions that are replaced.
+                beside.remove()
             writing.commit()
             reading.rollback()
-        if target.url is None:
-            CheckpointFile(target.data_dir).advance(checkpoint, adopts=True)
     except (SQLAlchemyError, OSError) as exc:
         reason = str(getattr(exc, "orig", None) or exc).strip().partition("\n")[0]
         raise CatalogError(f"The catalog cannot be copied: {reason}.", hint="The target is as it was.") from exc
+    if beside is not None:
+        with suppress(OSError):  # the copy counts; the next start writes it
+            beside.advance(checkpoint, adopts=True)
     return counts
 
 

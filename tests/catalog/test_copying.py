@@ -1,7 +1,9 @@
 """Copies of a whole catalog: equal row by row, decisions and their guard included, or nothing is changed."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 from copied_catalogs import NOW_S, B, at, fill, is_closed, record, rows, write
@@ -19,6 +21,7 @@ from smart_mcp_proxy.catalog import (
     store_agent_token,
 )
 from smart_mcp_proxy.catalog.copying import copy_catalog
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CheckpointFile
 from smart_mcp_proxy.errors import ConfigError
 
 pytestmark = pytest.mark.anyio
@@ -125,6 +128,31 @@ async def test_a_copy_that_is_set_back_later_closes(
         second.execute("UPDATE meta SET value = value - 1 WHERE key = 'approvals_count'")
         await catalog.refresh()
     assert await is_closed(second, tool)
+
+
+class KilledError(BaseException):
+    """The end of the process."""
+
+
+@pytest.mark.parametrize("failure", [KilledError(), OSError("disk full")], ids=["killed", "disk full"])
+async def test_a_copy_that_ends_right_after_its_commit_is_served(
+    places: Callable[[str], StorePlace], tool: MakeTool, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    """What lies beside the file that was replaced, a count of more decisions, is not held against the copy."""
+    source, target = places("sqlite"), places("sqlite")
+    async with source.opened() as catalog:
+        await catalog.sync("s", [tool("a")])
+    async with target.opened() as catalog:
+        await catalog.sync("s", [tool("a"), tool("b"), tool("c")])
+        await catalog.block(B, "ann")
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointFile, "advance", Mock(side_effect=failure))
+        with suppress(KilledError):
+            await copy_catalog(at(source), at(target), replaces=True)
+    async with target.opened() as catalog:
+        assert not catalog.is_closed
+        assert {str(key) for key in catalog.snapshot.by_key} == {"s:a"}
+    assert CheckpointFile(target.data_dir).read() is not None
 
 
 async def test_what_opens_gateways_on_one_store_opens_none_on_another(

@@ -158,6 +158,17 @@ class CheckpointFile:
                 os.fsync(directory)
         self._last = checkpoint
 
+    def remove(self) -> None:
+        """Remove it, before a commit that leaves a database without the decisions it counts: such a one gets another.
+
+        Raises:
+            OSError: It cannot be removed.
+        """
+        with alone(self._path.parent) as directory:
+            self._path.unlink(missing_ok=True)
+            os.fsync(directory)
+        self._last = None
+
 
 def read_checkpoint(connection: Connection) -> Checkpoint:
     """Read the progress of a database; one without a count has none."""
