@@ -86,7 +86,9 @@ async def copy_catalog(
         CatalogError: A store failed, or the copy is not equal; `target` is as it was.
     """
     if source.url is None and not (await _made(source, is_source=True)):
-        raise ConfigError(f"There is no catalog in '{source.data_dir}' to copy.")
+        raise ConfigError(
+            f"There is no catalog in '{source.data_dir}' to copy.", hint="MCPPROXY_DATA_DIR names another data directory."
+        )
     if source.url is not None:
         await _made(source, is_source=True)
     await _made(target, is_source=False)
