@@ -12,7 +12,7 @@ from cli_runs import PROGRAM, Run, environment
 from stepped_commands import NEVER
 
 pytestmark = pytest.mark.long  # hundreds of processes
-STRIDES = [5, pytest.param(1, marks=pytest.mark.soak)]
+STRIDES = [8, pytest.param(1, marks=pytest.mark.soak)]
 """Every fifth step, beginning at another one in each run, or all of them."""
 
 STEPPED = Path(__file__).parent / "stepped_commands.py"

@@ -110,7 +110,7 @@ def test_no_line_is_longer_than_the_terminal_where_words_can_be_broken(
 
 
 @pytest.mark.long  # a process each
-@pytest.mark.parametrize("words", [*SHOWN, *HELP], ids=" ".join)
+@pytest.mark.parametrize("words", [*SHOWN, HELP[0]], ids=" ".join)
 def test_a_pipe_gets_no_trailing_blanks(folder: Path, words: list[str]) -> None:
     """On either stream, and no colours."""
     done = subprocess.run(
@@ -148,6 +148,8 @@ def test_every_example_of_every_help_page_fits_or_is_a_command_alone(
     for words in found:
         app([*words, "--help"])
         for line in capsys.readouterr().out.splitlines():
+            assert line == line.rstrip(), words
+            assert "\x1b" not in line, words
             if len(line) > 60 and (command := command_in(line)) is not None:
                 app.parse_args(command)
             else:
