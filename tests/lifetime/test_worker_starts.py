@@ -153,6 +153,31 @@ async def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path: Pat
     assert "Traceback" not in log
 
 
+HASTY = """
+from smart_mcp_proxy.cli import main
+from smart_mcp_proxy.cli.commands.operate import workers
+
+workers._BEAT_S = 0.5
+main()
+"""
+"""A gateway that takes a worker for hanging after 6 seconds."""
+
+
+async def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
+    """Its sessions begin anew; the other worker and its sessions notice nothing."""
+    async with served(tmp_path, main=("-c", HASTY)) as gateway:
+        lost, kept = await sessions_of_both(gateway.url)
+        victim = _first(gateway)
+        os.kill(victim, signal.SIGSTOP)
+        await until(lambda: is_replaced(victim, gateway.workers()))
+        log = (tmp_path / "log").read_text()
+        assert "worker 0 has not answered for 6 s and is ended" in log
+        assert (await kept.post(message("ping", {}))).status_code == 200
+        assert (await lost.post(message("ping", {}))).status_code == 404
+        assert len(await sessions_of_both(gateway.url)) == 2
+        assert log.count("is ended") == 1
+
+
 async def test_the_start_is_reported_once(tmp_path: Path) -> None:
     """Though worker 0, which reports it, is replaced."""
     async with served(tmp_path) as gateway:

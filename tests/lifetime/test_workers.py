@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from plain_http import plain_client
 from sign_in_fakes import guarded, redirect_of
-from worlds import DEADLINE_S, SmallServer, end, is_alive, is_replaced, started, until, until_so
+from worlds import DEADLINE_S, MAIN, SmallServer, end, is_alive, is_replaced, started, until, until_so
 
 from smart_mcp_proxy.io.worker import Worker
 
@@ -106,14 +106,19 @@ def message(method: str, params: dict[str, Any], request_id: int = 1) -> dict[st
 
 @asynccontextmanager
 async def served(
-    tmp_path: Path, more: dict[str, Any] | None = None, *, shared: bool = True, **settings: str
+    tmp_path: Path,
+    more: dict[str, Any] | None = None,
+    *,
+    shared: bool = True,
+    main: Sequence[str] = MAIN,
+    **settings: str,
 ) -> AsyncIterator[Served]:
     """A gateway of two workers, with both servers listed, and with `more` entries of servers."""
     servers = {name: SmallServer(tmp_path / name) for name in NAMES}
     entries = {name: server.entry | {"shared": shared} for name, server in servers.items()} | (more or {})
     words = ("--http", "--port", "0", "--workers", "2", "--json")
     try:
-        async with started(tmp_path / "data", entries, *words, **settings) as process:
+        async with started(tmp_path / "data", entries, *words, main=main, **settings) as process:
             assert process.stdout is not None
             report = json.loads(await asyncio.wait_for(process.stdout.readline(), DEADLINE_S))
             assert {row["state"] for row in report["servers"] if row["name"] in NAMES} == {"ready"}

@@ -39,6 +39,7 @@ def _keep_from_children(order: dict[str, Any]) -> None:
 async def _serve(order: dict[str, Any]) -> int:
     settings = open_settings(is_serving=True, **order["flags"], log_level=order["log_level"])
     asyncio.get_running_loop().add_reader(order["life"], _end_with_parent, order["life"])
+    _beat(order)
     worker = Worker(
         order["number"],
         [socket.socket(fileno=descriptor) for descriptor in order["sending"]],
@@ -52,8 +53,19 @@ async def _serve(order: dict[str, Any]) -> int:
             as_json=order["as_json"],
             worker=worker,
             is_reported=order["is_reported"],
-            on_report=partial(os.write, order["report"], b"."),
+            on_report=partial(_say, order, order["reported"]),
         )
+
+
+def _beat(order: dict[str, Any]) -> None:
+    """Tell the parent, now and ever after, that this process works: it ends one that says nothing."""
+    _say(order, order["number"])
+    asyncio.get_running_loop().call_later(order["beat_s"], _beat, order)
+
+
+def _say(order: dict[str, Any], word: int) -> None:
+    with suppress(OSError):  # a parent that was stopped has not read what came before, or there is none any more
+        os.write(order["report"], bytes([word]))
 
 
 def _end_with_parent(life: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from smart_mcp_proxy.cli.exit_codes import EXIT_CONFIG
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.telemetry import fields, get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 
 __all__ = ["serve_workers"]
 
@@ -25,6 +25,15 @@ _PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 30.0
 _FAILED_STARTS: Final = 5
 """In a row, of one worker, while none has been healthy: then all end."""
+_BEAT_S: Final = 5.0
+"""Each worker says so often that it still works."""
+_SILENT_TURNS: Final = 12
+"""A worker that says nothing for so many turns of `_BEAT_S` hangs. Turns of this process, and not its clock: a machine
+that slept, or processes that were stopped together, have had none."""
+_REPORTED: Final = 255
+"""Says that people have been told, where other bytes are numbers of workers."""
+_PIPE_BYTES: Final = 1 << 20
+"""More than a pipe holds."""
 
 log = get_logger("serve")
 
@@ -49,15 +58,17 @@ async def serve_workers(settings: Settings, listener: socket.socket, options: Ma
         life = os.pipe()  # its end tells the workers of this process's
         stack.callback(os.close, life[0])
         stack.callback(os.close, life[1])
-        report = os.pipe()  # a worker writes to it once it has told people that the gateway serves
-        os.set_blocking(report[0], False)
-        stack.callback(os.close, report[0])
-        stack.callback(os.close, report[1])
+        report = os.pipe()  # workers write to it that they work, and once that people have been told
+        for side in report:  # nobody waits: neither for a worker that says nothing, nor for a parent that was stopped
+            os.set_blocking(side, False)
+            stack.callback(os.close, side)
         shared = {
             "listener": listener.fileno(),
             "life": life[0],
             "sending": [sending.fileno() for sending, _ in boxes],
             "report": report[1],
+            "reported": _REPORTED,
+            "beat_s": _BEAT_S,
         }
         orders = [{**options, **shared, "receiving": box[1].fileno()} for box in boxes]
         return await _Parent(orders, report[0]).run()
@@ -82,7 +93,7 @@ class _Parent:
 
     Args:
         orders: What each worker is told; descriptors are inherited.
-        report: Can be read once people have been told that the gateway serves.
+        report: What workers say of themselves, a byte each time.
     """
 
     def __init__(self, orders: list[dict[str, Any]], report: int) -> None:
@@ -90,6 +101,8 @@ class _Parent:
         self._report = report
         self._is_reported = False
         self._processes: dict[int, asyncio.subprocess.Process] = {}
+        self._silent: dict[int, int] = {}
+        """Turns since a worker was last heard; one that has yet to say anything is left out."""
         self._has_served = False
         """Whether any worker has been healthy: from then on failed starts end nothing."""
         self._stop: int | None = None
@@ -106,7 +119,11 @@ class _Parent:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._end, number)
-        await asyncio.gather(*(self._keep(number) for number in range(len(self._orders))))
+        watching = spawn(self._watch(), "watch of workers")
+        try:
+            await asyncio.gather(*(self._keep(number) for number in range(len(self._orders))))
+        finally:
+            watching.cancel()
         if self._failure is not None:
             raise self._failure
         return 128 + signal.SIGINT if self._stop == signal.SIGINT else self._status
@@ -146,7 +163,8 @@ class _Parent:
         self._has_served = True
 
     async def _run(self, number: int) -> _End:
-        order = self._orders[number] | {"number": number, "is_reported": self._has_reported()}
+        self._hear()
+        order = self._orders[number] | {"number": number, "is_reported": self._is_reported}
         inherited = (order["listener"], order["life"], *order["sending"], order["receiving"], order["report"])
         try:
             process = await asyncio.create_subprocess_exec(
@@ -166,13 +184,37 @@ class _Parent:
         finally:
             becoming_healthy.cancel()
             del self._processes[number]
+            self._hear()  # its last words are not those of the one in its place
+            self._silent.pop(number, None)
         return _End(status, f"ended with status {status}")
 
-    def _has_reported(self) -> bool:
-        """Whether people have been told already, by a worker that may have been replaced since."""
+    async def _watch(self) -> None:
+        """End each worker that hangs, for another one to take its place; returns never."""
+        while True:
+            await asyncio.sleep(_BEAT_S)
+            self._end_silent()
+
+    def _end_silent(self) -> None:
+        """Count a turn, and end those that have been silent for too many."""
+        self._hear()
+        for number, process in self._processes.items():
+            if number not in self._silent:
+                continue
+            self._silent[number] += 1
+            if self._silent[number] == _SILENT_TURNS:
+                words = "worker %d has not answered for %g s and is ended"
+                log.error(words, number, _SILENT_TURNS * _BEAT_S, extra=fields(worker=number))
+                with suppress(ProcessLookupError):  # it has just ended
+                    process.kill()
+
+    def _hear(self) -> None:
+        """Take note of what workers have said."""
         with suppress(BlockingIOError):
-            self._is_reported = bool(os.read(self._report, 1)) or self._is_reported
-        return self._is_reported
+            for word in os.read(self._report, _PIPE_BYTES):
+                if word == _REPORTED:
+                    self._is_reported = True
+                else:
+                    self._silent[word] = 0
 
     def _is_ending(self) -> bool:
         return self._stop is not None
