@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -11,10 +12,10 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.telemetry import get_logger
+from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
 from smart_mcp_proxy.upstream.protocol.session import OpenSession
-from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, runs_elsewhere
+from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, RETRY, runs_elsewhere
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated
 
@@ -158,7 +159,7 @@ class Fleet:
             await upstream.start()
 
     def _new(self, config: ServerConfig) -> Upstream:
-        return Upstream(
+        upstream = Upstream(
             config,
             environ=self._environ,
             on_change=self._on_change,
@@ -168,6 +169,18 @@ class Fleet:
             on_contents_changed=self._on_contents_changed,
             on_resource_updated=self._on_resource_updated,
         )
+        if runs_elsewhere(config, self._worker):
+            upstream.on_wanted = partial(self._retry_elsewhere, upstream)
+        return upstream
+
+    def _retry_elsewhere(self, upstream: Upstream) -> None:
+        """Bring the next try forward where the server runs; this side dials when that begins, and looks in now."""
+        spawn(self._ask_to_retry(upstream.name), f"upstream-wanted-{upstream.name}")
+        upstream.retry()
+
+    async def _ask_to_retry(self, name: str) -> None:
+        with suppress(OSError):  # no descriptors are left; the next call asks again
+            await self._worker.ask(self._worker.keeper_of(name), RETRY, name.encode())
 
 
 def _differs_in_limits_only(old: ServerConfig, new: ServerConfig) -> bool:

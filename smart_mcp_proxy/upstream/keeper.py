@@ -19,7 +19,7 @@ from smart_mcp_proxy.models import OnProgress, Progress, ServerState, ServerStat
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
-from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, SERVER, TIMED_OUT, Failure, Head
+from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, RETRY, SERVER, TIMED_OUT, Failure, Head
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = ["Keeper"]
@@ -61,6 +61,7 @@ class Keeper:
         worker.listen(SERVER, self._take)
         worker.answer(LOGS, self._logs)
         worker.answer(RESTART, self._restart)
+        worker.answer(RETRY, self._retry)
 
     async def close(self) -> None:
         """Ends what other workers have under way, after a while in which it may end by itself."""
@@ -83,6 +84,11 @@ class Keeper:
     def _restart(self, words: bytes) -> bytes:
         if (upstream := self._upstreams.get(words.decode())) is not None:
             spawn(upstream.restart(), f"upstream-restart-{upstream.name}")
+        return b""
+
+    def _retry(self, words: bytes) -> bytes:
+        if (upstream := self._upstreams.get(words.decode())) is not None:
+            upstream.not_ready()  # as for a call here: not at once after the last try
         return b""
 
     # --- what is heard of the servers

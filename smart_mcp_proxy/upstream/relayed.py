@@ -26,7 +26,7 @@ from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.session import Retry, lost_error, timeout_error
 
-__all__ = ["LOGS", "RESTART", "SERVER", "TIMED_OUT", "Failure", "Head", "open_relayed", "runs_elsewhere"]
+__all__ = ["LOGS", "RESTART", "RETRY", "SERVER", "TIMED_OUT", "Failure", "Head", "open_relayed", "runs_elsewhere"]
 
 SERVER: Final = b"s"
 """Kind of parcel: its words are a server's name."""
@@ -34,6 +34,8 @@ LOGS: Final = b"l"
 """Kind of question: the last lines of a server, by their number and its name; answered with a list."""
 RESTART: Final = b"r"
 """Kind of question: restarts the server of that name."""
+RETRY: Final = b"t"
+"""Kind of question: a call waits for the server of that name, which failed."""
 TIMED_OUT: Final = "timed out"
 """Notification that a request had no answer in time; `began_s` is on the clock of all processes of a machine."""
 _HEAD_LIMIT_BYTES: Final = 1 << 20

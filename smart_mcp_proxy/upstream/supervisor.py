@@ -73,6 +73,7 @@ class Upstream:
         name: Of the server, as configured.
         run: Names the present connection, of a server on stdio its process; the last one's while there is none.
         own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
+        on_wanted: Called when a call is to bring the next try forward.
     """
 
     def __init__(  # noqa: PLR0913  (each is told of another thing, or replaced in tests)
@@ -107,11 +108,10 @@ class Upstream:
         self._retry_now = asyncio.Event()
         self._session: UpstreamSession | None = None
         self._task: asyncio.Task[None] | None = None
-        self._connections, self.run = 0, ""
-        self._failures, self._pause_s, self._told = 0, _HEALTHY_S, ""
-        self._last_try = clock()
-        self._written = ServerLog()
+        self._connections, self.run, self._failures, self._pause_s, self._told = 0, "", 0, _HEALTHY_S, ""
+        self._written, self._last_try = ServerLog(), clock()
         self._ending: Ending | None = None
+        self.on_wanted: Callable[[], object] = self.retry
         self.own: OwnConnections | None = None
         if config.connection == "per_client":
             self.own = OwnConnections(lambda: self.config, self._expanded, self._opened, clock)
@@ -279,7 +279,7 @@ class Upstream:
         """Error for a request that cannot be sent now; with `may_retry` a new try begins where it may help."""
         status = self._status
         if may_retry and status.state is ServerState.ERROR and self._clock() - self._last_try >= _NUDGE_S:
-            self._retry_now.set()
+            self.on_wanted()
         kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
         return kind(
             f"Server '{self.name}' is not ready ({status.state})" + (":" if status.error else "."),

@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -322,36 +323,71 @@ async def test_a_keeper_that_closes_lets_requests_end() -> None:
             await closing
 
 
-async def test_lines_and_restarts_come_from_the_worker_that_runs_the_server() -> None:
-    """Whichever is asked; one that does not answer is no server without lines."""
+@asynccontextmanager
+async def two_fleets(config: ServerConfig) -> AsyncIterator[tuple[list[Fleet], tuple[Worker, Worker], list[State]]]:
+    """Fleets of the worker that runs the server, started, and of another one; the workers; states of the server."""
     async with AsyncExitStack() as stack:
-        workers = two_workers(stack)
-        seen: dict[int, list[State]] = {0: [], 1: []}
+        workers, states = two_workers(stack), list[State]()
+        listeners: list[Callable[[ServerStatus], None]] = [lambda status: states.append(status.state)]
+
+        def tell(worker: Worker, status: ServerStatus) -> None:
+            for listener in listeners if worker is workers[0] else ():
+                listener(status)
+
         fleets = []
-        for number, worker in enumerate(workers):
+        for worker in workers:
             fleet = Fleet(
                 environ=dict(os.environ),
-                on_change=lambda status, number=number: seen[number].append(status.state),  # type: ignore[misc]
+                on_change=partial(tell, worker),
                 on_tools_changed=lambda name: None,
                 open_session=await stack.enter_async_context(Connector(worker=worker)),
                 worker=worker,
             )
             fleets.append(fleet)
             stack.push_async_callback(fleet.close)
-            await fleet.apply({"fake": fake_config("dead")})
-        Keeper(fleets[0].upstreams, workers[0])
+            await fleet.apply({"fake": config})
+        listeners.append(Keeper(fleets[0].upstreams, workers[0]).status_changed)
         await fleets[0].start()
+        yield fleets, workers, states
+
+
+async def test_lines_and_restarts_come_from_the_worker_that_runs_the_server() -> None:
+    """Whichever is asked; one that does not answer is no server without lines."""
+    async with two_fleets(fake_config("dead")) as (fleets, workers, states):
         with anyio.fail_after(LIMIT_S):
             while not await fleets[1].logs("fake", 5):
                 await asyncio.sleep(0.01)
             assert await fleets[1].logs("fake", 1) == ["cannot start: no licence"]
             assert await fleets[1].logs("nobody", 1) == []
             await fleets[1].restart("fake")
-            while State.DISCONNECTED not in seen[0]:
+            while State.DISCONNECTED not in states:
                 await asyncio.sleep(0.01)
         workers[0].listen(b"l", lambda words, asker: asker.close())
         with pytest.raises(UpstreamError, match="does not answer"):
             await fleets[1].logs("fake", 5)
+
+
+async def test_a_call_at_another_worker_brings_the_next_try_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at the worker that runs the server, whose pause may have become a minute long: it can be started again."""
+    monkeypatch.setattr(supervisor, "_NUDGE_S", 0.0)
+    monkeypatch.setattr(supervisor, "backoff_s", lambda failures, rng: 1e6)
+    command = tmp_path / "late-server"
+    async with two_fleets(fake_config(command=str(command), args=())) as (fleets, _, states):
+        user = fleets[1].upstreams["fake"]
+        await fleets[1].start()
+        with anyio.fail_after(LIMIT_S):
+            while user.status.state is not State.ERROR:
+                await asyncio.sleep(0.01)
+            assert states == [State.CONNECTING, State.ERROR]
+            good = fake_config()
+            command.write_text(f'#!/bin/sh\nexec "{good.command}" -S -E "{good.args[2]}" handshake\n')
+            command.chmod(0o755)
+            with pytest.raises(UpstreamError, match="not ready"):
+                await user.request("tools/call", {"name": "echo", "arguments": {}})
+            while not user.is_ready:
+                await asyncio.sleep(0.01)
 
 
 async def test_no_child_inherits_what_another_worker_hands_over() -> None:
