@@ -1,7 +1,8 @@
 """An MCP server that says which gateway started it. Usage: named_upstream.py NAME FOLDER
 
 `whoami` answers with NAME and the length of its argument; `step` tells of progress where asked to, and ends
-when FOLDER/go exists; `FOLDER/steps` gets a line for each call of `step`.
+when FOLDER/go exists; `FOLDER/steps` gets a line for each call of `step`, `FOLDER/cancelled` for each request that is
+cancelled.
 Standard library only: `python -S` starts it in no time.
 """
 
@@ -56,5 +57,8 @@ def reply(message: dict[str, object]) -> None:
 if __name__ == "__main__":
     for line in sys.stdin:
         asked = json.loads(line)
+        if asked.get("method") == "notifications/cancelled":
+            with (FOLDER / "cancelled").open("a") as file:
+                file.write(f"{NAME}\n")
         if asked.get("id") is not None and "method" in asked:
             threading.Thread(target=reply, args=(asked,), daemon=True).start()

@@ -17,6 +17,7 @@ CALLS = 50
 SURE = 10
 """New sessions in a row that go to one gateway only: balancers that know two take turns."""
 NEVER_S = "600"
+AT_ONCE_S = 10
 MOST_BYTES = 16 * 1024 * 1024
 """Default of MCPPROXY_MAX_MESSAGE_BYTES."""
 OPERATOR = "an-operator-of-the-tests"
@@ -136,10 +137,25 @@ async def test_a_call_that_a_killed_gateway_had_begun_fails_and_is_not_sent_agai
         fleet.gateways[home].kill()
         assert (await call).status_code in (502, 503)
         await fleet.gateways[home].wait()
+        assert set(await asyncio.gather(*(fleet.modern() for _ in range(CALLS)))) == {other}
         assert {await fleet.modern() for _ in range(CALLS)} == {other}
         await _begins_anew(sessions[homes.index(home)], other)
         assert await sessions[homes.index(other)].where() == other
         assert begun.read_text().split() == [home]
+
+
+async def test_a_client_that_leaves_ends_its_call(rig: Rig) -> None:
+    """In the modern era that cancels it, though not a byte of its answer could fail to be sent."""
+    async with rig.opened() as fleet, asyncio.timeout(DEADLINE_S):
+        call = asyncio.create_task(fleet.post_modern({**STEP, "_meta": {}}))  # silent: not a byte of an answer
+        begun, cancelled = rig.folder / "steps", rig.folder / "cancelled"
+        while not begun.exists():
+            await asyncio.sleep(0.01)
+        call.cancel()
+        async with asyncio.timeout(AT_ONCE_S):
+            while not cancelled.exists():
+                await asyncio.sleep(0.01)
+        assert cancelled.read_text() == begun.read_text()
 
 
 async def _session_and_gateways(fleet: Fleet) -> tuple[Session, str, str]:

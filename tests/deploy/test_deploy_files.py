@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 FILES = [COMPOSE, *sorted(path for path in DEPLOY.rglob("*") if path.suffix in {".yaml", ".cfg", ".conf", ".sh"})]
 GATEWAYS = ("gateway", *NAMES)
 PLACEHOLDER = "REPLACE THIS"
+MANY = 10_000
+"""Connections."""
 SECRETS = {"database_url", "secret_key", "auth_token"}
 
 
@@ -177,6 +180,41 @@ def test_a_secret_that_cannot_be_made_is_made_the_next_time(tmp_path: Path) -> N
     assert not list(folder.iterdir())
     subprocess.run(words, check=True, capture_output=True)
     assert all(path.stat().st_size for path in folder.iterdir())
+
+
+def test_no_balancer_stops_at_a_limit_that_nobody_has_set() -> None:
+    """A stream takes connections for hours, and a gateway that is gone has all its requests tried again."""
+    found = yaml.safe_load(BALANCERS["envoy"].text)["static_resources"]["clusters"]
+    for cluster in found:
+        (limits,) = cluster["circuit_breakers"]["thresholds"]
+        wanted = {f"max_{name}" for name in ("connections", "pending_requests", "requests", "retries")}
+        assert {name for name, most in limits.items() if most >= MANY} == wanted
+    settings = dict(re.findall(r"^ *(\w+) (\d+)k?;", BALANCERS["nginx"].text, re.MULTILINE))
+    assert int(settings["worker_rlimit_nofile"]) >= int(settings["worker_connections"]) >= MANY
+    assert int(re.findall(r"fd-hard-limit (\d+)", BALANCERS["haproxy"].text)[0]) >= MANY
+
+
+def test_nginx_passes_on_headers_that_hold_arguments() -> None:
+    """Their names are a server's own, and a token may name many groups."""
+    assert "underscores_in_headers on;" in BALANCERS["nginx"].text
+    assert "large_client_header_buffers 4 32k;" in BALANCERS["nginx"].text
+
+
+def test_a_session_is_remembered_longer_than_its_client_is_silent() -> None:
+    """With a stream open a session lives on, overnight or over a weekend; a day is the most that a service takes."""
+    for file in (DEPLOY / "haproxy.cfg", KUBERNETES / "haproxy" / "haproxy.cfg"):
+        assert re.findall(r" expire (\w+)", file.read_text(encoding="utf-8")) == ["7d"]
+    affinity = manifest("Service", "mcpproxy")["spec"]["sessionAffinityConfig"]
+    assert affinity["clientIP"]["timeoutSeconds"] == 86_400
+
+
+def test_no_hidden_file_of_a_checkout_is_packed() -> None:
+    """The package's folder is copied whole, and may hold a developer's `.env`; none of ours has such a name."""
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["hatch"]["build"]
+    assert build["exclude"] == [".*"]
+    words = ["git", "-C", str(ROOT), "ls-files", "smart_mcp_proxy"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert [file for file in done.stdout.splitlines() if "/." in file] == []
 
 
 def test_the_image_is_built_of_named_paths() -> None:
