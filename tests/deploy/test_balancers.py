@@ -144,20 +144,6 @@ async def test_a_call_that_a_killed_gateway_had_begun_fails_and_is_not_sent_agai
         assert begun.read_text().split() == [home]
 
 
-async def test_a_client_that_leaves_ends_its_call(rig: Rig) -> None:
-    """In the modern era that cancels it, though not a byte of its answer could fail to be sent."""
-    async with rig.opened() as fleet, asyncio.timeout(DEADLINE_S):
-        call = asyncio.create_task(fleet.post_modern({**STEP, "_meta": {}}))  # silent: not a byte of an answer
-        begun, cancelled = rig.folder / "steps", rig.folder / "cancelled"
-        while not begun.exists():
-            await asyncio.sleep(0.01)
-        call.cancel()
-        async with asyncio.timeout(AT_ONCE_S):
-            while not cancelled.exists():
-                await asyncio.sleep(0.01)
-        assert cancelled.read_text() == begun.read_text()
-
-
 async def _session_and_gateways(fleet: Fleet) -> tuple[Session, str, str]:
     """A session, the gateway that has it, and the other one."""
     session = await fleet.session()
@@ -188,9 +174,10 @@ async def _served_while_it_stops(fleet: Fleet, home: str) -> Counter[str]:
     return served
 
 
-async def test_events_are_passed_on_as_they_come(rig: Rig) -> None:
-    """Progress arrives while the call is still under way: the call ends only afterwards."""
+async def test_events_are_passed_on_as_they_come_and_so_are_clients_that_leave(rig: Rig) -> None:
+    """Progress arrives while the call is still under way: the call ends only afterwards. To leave cancels it."""
     async with rig.opened() as fleet, asyncio.timeout(DEADLINE_S):
+        await _leaves(fleet, rig.folder)
         session = await fleet.session()
         messages = session.messages(STEP)
         told = await anext(messages)
@@ -198,6 +185,19 @@ async def test_events_are_passed_on_as_they_come(rig: Rig) -> None:
         (rig.folder / "go").touch()
         (last,) = [message async for message in messages]
         assert last["result"]["content"][0]["text"] == f"{await session.where()} 4"
+
+
+async def _leaves(fleet: Fleet, folder: Path) -> None:
+    """Closes the connection of a call of the modern era, of whose answer not a byte has come, and sees it cancelled."""
+    call = asyncio.create_task(fleet.post_modern({**STEP, "_meta": {}}))
+    begun, cancelled = folder / "steps", folder / "cancelled"
+    while not begun.exists():
+        await asyncio.sleep(0.01)
+    call.cancel()
+    async with asyncio.timeout(AT_ONCE_S):
+        while not cancelled.exists():
+            await asyncio.sleep(0.01)
+    assert cancelled.read_text() == begun.read_text()
 
 
 async def test_the_host_and_bodies_of_the_default_size_are_passed_on(rig: Rig) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from test_workers import NAMES, Served, Session, message, served, sessions_of_both
-from worlds import DEADLINE_S, is_replaced, started, until, until_so
+from worlds import DEADLINE_S, end, is_replaced, started, until, until_so
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
@@ -71,6 +71,13 @@ def _first(gateway: Served) -> int:
 async def _echoes(session: Session, name: str) -> bool:
     arguments = {"name": f"{name}:echo", "args": {"text": "a"}}
     return not (await session.call("call_tool_destructive", arguments)).get("isError")
+
+
+def _imports(pid: int) -> bool:
+    """Whether a worker has begun to import the gateway, which takes a second."""
+    with suppress(OSError):  # it has ended
+        return b"/msgspec/" in Path(f"/proc/{pid}/maps").read_bytes()
+    return False
 
 
 def _channels(*pids: int) -> set[str]:
@@ -153,14 +160,24 @@ async def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path: Pat
     assert "Traceback" not in log
 
 
+async def test_a_start_that_is_interrupted_ends_without_a_traceback(tmp_path: Path) -> None:
+    """Of workers that are still being imported; Ctrl-C has its status all the same."""
+    async with _started(tmp_path) as process:
+        gateway = Served("", process, {})
+        await until(lambda: sum(map(_imports, gateway.workers())) == 2)
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), DEADLINE_S) == 128 + signal.SIGINT
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
 HASTY = """
 from smart_mcp_proxy.cli import main
 from smart_mcp_proxy.cli.commands.operate import workers
 
-workers._BEAT_S = 0.5
+workers._BEAT_S = 0.25
 main()
 """
-"""A gateway that takes a worker for hanging after 6 seconds."""
+"""A gateway that takes a worker for hanging after 3 seconds."""
 
 
 async def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
@@ -169,9 +186,12 @@ async def test_a_worker_that_hangs_is_replaced(tmp_path: Path) -> None:
         lost, kept = await sessions_of_both(gateway.url)
         victim = _first(gateway)
         os.kill(victim, signal.SIGSTOP)
-        await until(lambda: is_replaced(victim, gateway.workers()))
+        try:
+            await until(lambda: is_replaced(victim, gateway.workers()))
+        finally:
+            end([victim], "smart_mcp_proxy.cli.commands.operate.worker")
         log = (tmp_path / "log").read_text()
-        assert "worker 0 has not answered for 6 s and is ended" in log
+        assert "worker 0 has not answered for 3 s and is ended" in log
         assert (await kept.post(message("ping", {}))).status_code == 200
         assert (await lost.post(message("ping", {}))).status_code == 404
         assert len(await sessions_of_both(gateway.url)) == 2

@@ -178,7 +178,7 @@ class _Parent:
         self._processes[number] = process
         becoming_healthy = asyncio.get_running_loop().call_later(_HEALTHY_S, self._note_healthy)
         if self._stop is not None:
-            process.send_signal(self._stop)
+            process.terminate()
         try:
             status = await process.wait()
         finally:
@@ -220,12 +220,15 @@ class _Parent:
         return self._stop is not None
 
     def _end(self, number: int) -> None:
-        """Pass a signal on; the second one ends a worker at once."""
+        """Have all workers end; the second time at once.
+
+        Never by SIGINT: one that still starts would end with a traceback.
+        """
         self._stop = number
         self._ending.set()
         for process in self._processes.values():
             with suppress(ProcessLookupError):  # it has just ended
-                process.send_signal(number)
+                process.terminate()
 
     def _give_up(self, ended: _End) -> None:
         self._status = ended.status if ended.status > 0 else 1
