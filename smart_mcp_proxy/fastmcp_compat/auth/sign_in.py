@@ -4,15 +4,17 @@ Clients register at the gateway and sign in at the provider; what they get is a 
 the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, which lead from the one to the other;
 `_client_store`, which keeps a registration for good; `_try_transparent_refresh`, which renews what is at its end;
 `_code_store`, which keeps what the provider gave until a code is exchanged, and `_token_validator`, which judges it;
-`_redirect_path`, to which the provider sends browsers back; `revocation_options`, by which a revocation is announced.
+`_redirect_path`, to which the provider sends browsers back; `revocation_options`, by which a revocation is announced;
+`_upstream_oauth_client`, which asks the provider to renew what it gave.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from fastmcp.server.auth import AccessToken, TokenVerifier, cimd, jwt_issuer
 from fastmcp.server.auth.oauth_proxy import consent, proxy, upstream
-from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
+from fastmcp.server.auth.oauth_proxy.models import JTIMapping, UpstreamTokenSet
 from fastmcp.server.auth.oidc_proxy import OIDCProxy
 from joserfc.errors import JoseError
 from key_value.aio.protocols import AsyncKeyValue
@@ -27,14 +29,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from smart_mcp_proxy.errors import CatalogError
-from smart_mcp_proxy.fastmcp_compat.auth import signing_keys
+from smart_mcp_proxy.fastmcp_compat.auth import renewals, signing_keys
+from smart_mcp_proxy.fastmcp_compat.auth.renewals import AGAIN_S, RenewedClient, renewed
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
-from smart_mcp_proxy.fastmcp_compat.auth.store_failures import NotedStore, failing_with_the_store, noted_failures
+from smart_mcp_proxy.fastmcp_compat.auth.store_failures import (
+    NotedStore,
+    failing_with_the_store,
+    noted_failures,
+    noting,
+)
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["TIMED", "UNUSED_CLIENT_S", "SignInProxy"]
 
-TIMED: Final = (*signing_keys.TIMED, cimd, jwt_issuer, proxy, consent, upstream, token_endpoint)
+TIMED: Final = (*signing_keys.TIMED, renewals, cimd, jwt_issuer, proxy, consent, upstream, token_endpoint)
 """Modules that go by the clock in a sign-in, or in what came of it."""
 UNUSED_CLIENT_S: Final = 24 * 3600
 """For so long a client is kept with which nobody has signed in yet: one that comes later registers again."""
@@ -62,6 +70,7 @@ class SignInProxy(OIDCProxy):
         store: Keeps clients and tokens. Where it raises, so does what is asked here.
         signing_key: Of the gateway's own tokens, 32 bytes.
         is_let_in: Whether the holder of a provider's token may use the gateway.
+        alone: Lets one at a time use up a code or renew a sign-in, named by it, among all processes on the store.
 
     Attributes:
         on_forgotten: Told that a sign-in was given back.
@@ -83,6 +92,7 @@ class SignInProxy(OIDCProxy):
         store: AsyncKeyValue,
         signing_key: bytes,
         is_let_in: Callable[[AccessToken], bool],
+        alone: Callable[[str], AbstractAsyncContextManager[None]],
     ) -> None:
         self._store = NotedStore(store)
         super().__init__(
@@ -102,6 +112,7 @@ class SignInProxy(OIDCProxy):
             require_authorization_consent=True,
         )
         self._is_let_in = is_let_in
+        self._alone = alone
         self._in_exchange: dict[str, bool] = {}
         """Codes that are being exchanged, and whether they have come a second time meanwhile."""
         # Sign-ins are given back to us; whether the provider takes them back as well is another question.
@@ -122,10 +133,11 @@ class SignInProxy(OIDCProxy):
             raise _used_twice()
         self._in_exchange[code] = False
         try:
-            tokens = await self._exchanged(client, authorization_code)
-            redeemed = {"client_id": client.client_id, "access_token": tokens.access_token}
-            note = self._store.put(code, redeemed, collection=_REDEEMED, ttl=_REDEEMED_S)
-            await _after_the_grant(note, "that its code is spent")
+            async with self._alone(f"code {code}"):
+                tokens = await self._exchanged(client, authorization_code)
+                redeemed = {"client_id": client.client_id, "access_token": tokens.access_token}
+                note = self._store.put(code, redeemed, collection=_REDEEMED, ttl=_REDEEMED_S)
+                await _after_the_grant(note, "that its code is spent")
         finally:
             has_come_again = self._in_exchange.pop(code)
         if has_come_again:
@@ -135,16 +147,18 @@ class SignInProxy(OIDCProxy):
 
     async def _exchanged(self, client: OAuthClientInformationFull, code: AuthorizationCode) -> OAuthToken:
         # Before the code is spent: where it cannot be told now, the client may ask again.
-        await self._require_let_in(code.code)
+        await self._require_let_in(client, code.code)
         tokens = await super().exchange_authorization_code(client, code)
         await self._keep_used_client(client)
         return tokens
 
-    async def _require_let_in(self, code: str) -> None:
+    async def _require_let_in(self, client: OAuthClientInformationFull, code: str) -> None:
         """Pass if the person who signed in for a code may use the gateway; spend the code of any other."""
         kept = await self._code_store.get(key=code)
-        if kept is None:  # FastMCP says so
-            return
+        if kept is None:
+            if await self._end_redeemed(client, code):  # at another process, while this one waited for its turn
+                raise _used_twice()
+            return  # FastMCP says so
         id_token = kept.idp_tokens.get("id_token")
         found = await self._token_validator.verify_token(id_token) if isinstance(id_token, str) else None
         if found is None:
@@ -174,10 +188,16 @@ class SignInProxy(OIDCProxy):
         if found is None and authorization_code in self._in_exchange:
             self._in_exchange[authorization_code] = True
         elif found is None:
-            redeemed = await self._store.get(authorization_code, collection=_REDEEMED)
-            if redeemed is not None and redeemed["client_id"] == client.client_id:
-                await self._give_back(self._claims(redeemed["access_token"]))
+            await self._end_redeemed(client, authorization_code)
         return found
+
+    async def _end_redeemed(self, client: OAuthClientInformationFull, code: str) -> bool:
+        """End the sign-in that a client has exchanged a code for; whether it had."""
+        redeemed = await self._store.get(code, collection=_REDEEMED)
+        if redeemed is None or redeemed["client_id"] != client.client_id:
+            return False
+        await self._give_back(self._claims(redeemed["access_token"]))
+        return True
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         """What is known of a good token; None for any other.
@@ -241,16 +261,49 @@ class SignInProxy(OIDCProxy):
         """
         jti = str(self._claims(refresh_token.token).get("jti", ""))
         mapping = await self._jti_mapping_store.get(key=jti)
-        tokens = await super().exchange_refresh_token(client, refresh_token, scopes)
-        if mapping is not None:
-            await self._require_not_given_back(mapping.upstream_token_id)
+        if mapping is None:  # FastMCP says so
+            return await super().exchange_refresh_token(client, refresh_token, scopes)
+        async with self._alone(mapping.upstream_token_id):
+            given_out = renewed.set(await self._renewed_meanwhile(jti, mapping))
+            try:  # not a generator: `TokenError` passes through none
+                tokens = await super().exchange_refresh_token(client, refresh_token, scopes)
+            finally:
+                renewed.reset(given_out)
+        await self._require_not_given_back(mapping.upstream_token_id)
         await self._keep_used_client(client)
         return tokens
 
+    async def _renewed_meanwhile(self, jti: str, mapping: JTIMapping) -> UpstreamTokenSet | None:
+        """Tokens that another request got by the same refresh token while this one waited; else None.
+
+        Programs that share a sign-in renew it in the same moment, each at another process. A provider whose refresh
+        tokens work once ends the sign-in if one comes again, and a client that is refused throws its own away: so both
+        get tokens, and the provider is asked once. One that comes later is refused.
+        """
+        if await self._jti_mapping_store.get(key=jti) is not None:
+            return None
+        await self._jti_mapping_store.put(key=jti, value=mapping, ttl=AGAIN_S)  # FastMCP removes it once more
+        return await self._upstream_token_store.get(key=mapping.upstream_token_id)
+
+    @asynccontextmanager
+    async def _upstream_oauth_client(self) -> AsyncIterator[Any]:
+        if (kept := renewed.get()) is not None:
+            yield RenewedClient(kept)
+            return
+        async with super()._upstream_oauth_client() as client:
+            yield client
+
     async def _try_transparent_refresh(self, upstream_token_set: UpstreamTokenSet) -> UpstreamTokenSet:
-        renewed = await super()._try_transparent_refresh(upstream_token_set)
-        await self._require_not_given_back(renewed.upstream_token_id)
-        return renewed
+        sign_in = upstream_token_set.upstream_token_id
+        async with AsyncExitStack() as stack:
+            with noting():
+                await stack.enter_async_context(self._alone(sign_in))
+            kept = await self._upstream_token_store.get(key=sign_in) or upstream_token_set
+            if kept.access_token != upstream_token_set.access_token:  # renewed at another process meanwhile
+                return kept
+            fresh = await super()._try_transparent_refresh(kept)
+        await self._require_not_given_back(sign_in)
+        return fresh
 
     async def _require_not_given_back(self, sign_in: str) -> None:
         """Passes if a sign-in that was just written anew was not given back meanwhile; else forgets it again.

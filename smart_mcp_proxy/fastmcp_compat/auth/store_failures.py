@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.errors import CatalogError
 
-__all__ = ["NotedStore", "failing_with_the_store", "noted_failures"]
+__all__ = ["NotedStore", "failing_with_the_store", "noted_failures", "noting"]
 
 _noted: ContextVar[list[Exception] | None] = ContextVar("noted_failures", default=None)
 """Failures of the present request: each runs in a context of its own."""
@@ -61,24 +61,25 @@ class NotedStore(BaseWrapper):
 
     async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
         """The value of a key."""
-        with _noting():
+        with noting():
             return await self.key_value.get(key, collection=collection)
 
     async def put(
         self, key: str, value: Mapping[str, Any], *, collection: str | None = None, ttl: SupportsFloat | None = None
     ) -> None:
         """Keeps a value, for `ttl` seconds or for good."""
-        with _noting():
+        with noting():
             await self.key_value.put(key, value, collection=collection, ttl=ttl)
 
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
         """Whether there was such a key."""
-        with _noting():
+        with noting():
             return await self.key_value.delete(key, collection=collection)
 
 
 @contextmanager
-def _noting() -> Iterator[None]:
+def noting() -> Iterator[None]:
+    """Note what fails while it is open, as failures of the store."""
     try:
         yield
     except Exception as exc:

@@ -1,11 +1,10 @@
 """Sign-ins at servers in a store that gateways share, encrypted with a key that is not in it."""
 
-import asyncio
 import hashlib
 import json
 import uuid
 from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
@@ -14,15 +13,14 @@ import msgspec
 from smart_mcp_proxy.catalog import (
     Catalog,
     SealedValue,
-    drop_lease,
     drop_sealed,
     find_sealed,
     open_catalog,
     sealed_stamps,
     store_sealed,
-    take_lease,
 )
 from smart_mcp_proxy.errors import CatalogError, ConfigError, UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.gateway.shared.turns import GIVE_UP_S, turn
 from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.servers import ServerConfig
@@ -32,10 +30,6 @@ from smart_mcp_proxy.upstream import SignIn, SignIns, TlsContext
 __all__ = ["SharedSignIns", "copy_sign_ins", "opened_sign_ins", "require_secret_key", "sign_in_store"]
 
 KIND: Final = "sign-in"
-_LEASE_S: Final = 60.0
-"""Longer than one gateway can need for a refresh; a gateway that dies with the lease holds up the others so long."""
-_POLL_S: Final = 0.1
-_GIVE_UP_S: Final = 90.0
 
 
 class SharedSignIns:
@@ -118,27 +112,16 @@ class SharedSignIns:
         Raises:
             ConfigError: The lease cannot be had.
         """
-        holder, name = uuid.uuid4().hex, f"{KIND} {_name(server, url)}"
-        try:
-            async with asyncio.timeout(_GIVE_UP_S):
-                while not await self._take(name, holder):  # noqa: ASYNC110  (other gateways set no event)
-                    await asyncio.sleep(_POLL_S)
-        except TimeoutError:
-            raise ConfigError(
-                f"Another gateway has held the sign-in at server '{server}' for {_GIVE_UP_S:g} s.", hint="Stop it."
-            ) from None
-        except CatalogError as exc:
-            raise ConfigError(f"The sign-in at server '{server}' cannot be used. {exc}", hint=exc.hint) from exc
-        try:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(turn(self._catalog, f"{KIND} {_name(server, url)}"))
+            except TimeoutError:
+                raise ConfigError(
+                    f"Another gateway has held the sign-in at server '{server}' for {GIVE_UP_S:g} s.", hint="Stop it."
+                ) from None
+            except CatalogError as exc:
+                raise ConfigError(f"The sign-in at server '{server}' cannot be used. {exc}", hint=exc.hint) from exc
             yield
-        finally:
-            with suppress(CatalogError):  # it ends by itself
-                await self._catalog.write(partial(drop_lease, name=name, holder=holder), is_ordered=False)
-
-    async def _take(self, name: str, holder: str) -> bool:
-        now_s = self._catalog.now_s()
-        take = partial(take_lease, name=name, holder=holder, now_s=now_s, life_s=_LEASE_S)
-        return await self._catalog.write(take, is_ordered=False)
 
     def _key(self) -> bytes:
         if self._secret is None:

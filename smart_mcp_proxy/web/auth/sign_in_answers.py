@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.errors import ProxyError, UnverifiedError
 from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S
 
 __all__ = ["StandardAnswers", "answer_unavailable"]
@@ -71,7 +71,8 @@ async def answer_unavailable(request: Request, exc: Exception) -> Response:
     wait_s = math.ceil(known_s or AGAIN_S)
     headers = {"retry-after": str(wait_s), "cache-control": "no-store"}
     if request.scope["path"] in _FOR_PROGRAMS:
-        told = f"The gateway's database does not answer. Try again in {wait_s} s: a new sign-in would not be kept."
+        reason = exc.message if isinstance(exc, UnverifiedError) else "The gateway's database does not answer."
+        told = f"{reason} Try again in {wait_s} s: a new sign-in would not be kept."
         return JSONResponse({"error": "temporarily_unavailable", "error_description": told}, 503, headers)
     page = create_error_html(
         error_title="No sign-in at the moment",

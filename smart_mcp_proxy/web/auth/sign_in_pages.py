@@ -18,6 +18,7 @@ from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, Users
 from smart_mcp_proxy.web.auth.sign_in_answers import StandardAnswers, answer_unavailable
 from smart_mcp_proxy.web.auth.sign_in_bounds import BoundedPages
 from smart_mcp_proxy.web.auth.sign_in_store import open_store
+from smart_mcp_proxy.web.auth.sign_in_turns import SignInTurns
 from smart_mcp_proxy.web.auth.signed_tokens import ReachOf, SignedTokens
 from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
 from smart_mcp_proxy.web.common.refusals import Refusals
@@ -46,6 +47,7 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
     assert settings.oidc_url and settings.oidc_client_id and settings.public_url
     secret = settings.oidc_client_secret
     store, key = open_store(settings, catalog)
+    has_others = settings.workers > 1 or (catalog is not None and catalog.is_shared)
     try:
         proxy = SignInProxy(
             config_url=settings.oidc_url,
@@ -57,6 +59,7 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
             store=store,
             signing_key=hmac.digest(key, b"tokens", "sha256"),
             is_let_in=lambda token: reach_of(token) is not None,
+            alone=SignInTurns(catalog if has_others else None).alone,
         )
         routes = proxy.get_routes("/mcp")
     except (httpx2.HTTPError, ValueError) as exc:

@@ -1,0 +1,57 @@
+"""Turns at something that one at a time may do, among all processes on a store."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Final
+
+from smart_mcp_proxy.catalog import Catalog, drop_lease, take_lease
+from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.telemetry import spawn
+
+__all__ = ["GIVE_UP_S", "turn"]
+
+_LEASE_S: Final = 60.0
+"""Longer than one gateway can need for a refresh; a gateway that dies with the lease holds up the others so long."""
+_POLL_S: Final = 0.1
+GIVE_UP_S: Final = 90.0
+"""So long a turn is waited for where nobody says otherwise."""
+
+
+@asynccontextmanager
+async def turn(catalog: Catalog, name: str, wait_s: float = GIVE_UP_S) -> AsyncIterator[None]:
+    """Let one at a time inside under this name, among all tasks and processes on a store.
+
+    Args:
+        catalog: Its store has the lease.
+        name: Not a secret: it can be read in the store.
+        wait_s: How long others are waited for.
+
+    Raises:
+        TimeoutError: They were inside for longer.
+        CatalogError: The store fails before it is entered.
+    """
+    holder = uuid.uuid4().hex
+    try:
+        async with asyncio.timeout(wait_s):
+            while not await _take(catalog, name, holder):  # noqa: ASYNC110  (other gateways set no event)
+                await asyncio.sleep(_POLL_S)
+    except BaseException:  # the store may be late to hear that it was asked
+        spawn(_drop(catalog, name, holder), "a turn that nobody waits for")
+        raise
+    try:
+        yield
+    finally:
+        await _drop(catalog, name, holder)
+
+
+async def _take(catalog: Catalog, name: str, holder: str) -> bool:
+    take = partial(take_lease, name=name, holder=holder, now_s=catalog.now_s(), life_s=_LEASE_S)
+    return await catalog.write(take, is_ordered=False)
+
+
+async def _drop(catalog: Catalog, name: str, holder: str) -> None:
+    with suppress(CatalogError):  # it ends by itself
+        await catalog.write(partial(drop_lease, name=name, holder=holder), is_ordered=False)
