@@ -196,3 +196,15 @@ async def test_sign_ins_without_a_secret_key_stop_the_start(two: Two, server: Gu
     with pytest.raises(ConfigError, match="no key to encrypt them with"):
         async with open_gateway(settings, servers, environ={}):
             pass
+
+
+async def test_a_token_that_needs_nobody_is_had_anew_under_another_key(two: Two, server: Guarded) -> None:
+    """Whose credentials are in its entry goes on by itself after the secret key was replaced."""
+    server.give_to_programs("robot", "robot-secret")
+    oauth = {"grant": "client_credentials", "client_id": "robot", "client_secret": "robot-secret"}
+    for secret in (two.secret(), SecretKey("l" * 32)):
+        store = SharedSignIns(two.catalogs[0], secret)
+        bearer = await SignIns(two.settings[0].data_dir, store=store).bearer(server.config(oauth))
+        assert await bearer.token() in server.provider.access_tokens
+        await bearer.close()
+    assert len(server.asked("/token", grant_type="client_credentials")) == 2

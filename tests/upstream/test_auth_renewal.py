@@ -9,15 +9,16 @@ from pathlib import Path
 
 import anyio
 import keyring
+import msgspec
 import pytest
 from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import Guarded, Person, WallClock, call, guarded, linked
 
-from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_bearer import renewal_due_s
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -176,7 +177,8 @@ async def test_an_authorization_server_that_is_down_does_not_cost_the_sign_in(
     """A failure for the moment is not a matter of signing in, and the same sign-in is renewed when it is over."""
     await sign_in(sign_ins, server)
     clock.ahead_s = 7200
-    for answer in ((503, {}), (429, {"error": "slow_down"}), (200, {"error": "what"})):
+    pages = (302, {}), (403, {}), (404, {"status": 404, "error": "Not Found"})
+    for answer in ((503, {}), (429, {"error": "slow_down"}), (200, {"error": "what"}), *pages):
         server.answers["/token"] = lambda _, answer=answer: answer
         with pytest.raises(UpstreamError, match="renew") as caught:
             await sign_ins.bearer(server.config())
@@ -185,6 +187,96 @@ async def test_an_authorization_server_that_is_down_does_not_cost_the_sign_in(
     bearer = await sign_ins.bearer(server.config())
     assert await bearer.token() in server.provider.access_tokens
     await bearer.close()
+
+
+async def test_a_refusal_ends_a_sign_in_whatever_its_status(
+    sign_ins: SignIns, server: Guarded, clock: WallClock
+) -> None:
+    """Some authorization servers say so with 403."""
+    await sign_in(sign_ins, server)
+    clock.ahead_s = 7200
+    server.answers["/token"] = lambda _: (403, {"error": "invalid_grant"})
+    with pytest.raises(UpstreamAuthError, match="invalid_grant"):
+        await sign_ins.bearer(server.config())
+
+
+class LosableFiles(SignInFiles):
+    """Files on a disk that may be full."""
+
+    is_full = False
+
+    async def write(self, server: str, url: str, sign_in: SignIn) -> str | None:
+        if self.is_full:
+            raise ConfigError("The disk is full.")
+        return await super().write(server, url, sign_in)
+
+
+async def test_what_a_renewal_brought_is_not_lost_with_the_store(
+    tmp_path: Path, server: Guarded, clock: WallClock
+) -> None:
+    """It is renewed in its turn, by a new connection too, and stored once that can be done."""
+    files = LosableFiles(tmp_path / "sign-ins")
+    sign_ins = SignIns(tmp_path, store=files, now=clock)
+    await sign_in(sign_ins, server)
+    files.is_full = True
+    bearers = [await sign_ins.bearer(server.config())]
+    for hours in (8, 16):
+        clock.ahead_s = hours * 3600
+        assert await bearers[-1].token() in server.provider.access_tokens
+        bearers.append(await sign_ins.bearer(server.config()))
+    assert len(server.refreshes) == 2
+    files.is_full = False
+    await sign_ins.store.catch_up()
+    for bearer in bearers:
+        await bearer.close()
+    clock.ahead_s = 24 * 3600
+    again = await SignIns(tmp_path, now=clock).bearer(server.config())
+    assert await again.token() in server.provider.access_tokens
+    await again.close()
+
+
+@pytest.mark.parametrize("does", ["sign in", "sign out"])
+async def test_what_could_not_be_stored_gives_way_to_what_was_done_later(
+    tmp_path: Path, server: Guarded, clock: WallClock, does: str
+) -> None:
+    """Somebody who has signed in anew or out, at another process, has the last word."""
+    files = LosableFiles(tmp_path / "sign-ins")
+    sign_ins, other = SignIns(tmp_path, store=files, now=clock), SignIns(tmp_path, now=clock)
+    await sign_in(sign_ins, server)
+    bearer = await sign_ins.bearer(server.config())
+    clock.ahead_s = 8 * 3600
+    files.is_full = True
+    await bearer.token()
+    await bearer.close()
+    clock.ahead_s += 1
+    last = await sign_in(other, server) if does == "sign in" else None
+    if last is None:
+        await other.sign_out(server.config())
+    files.is_full = False
+    await sign_ins.store.catch_up()
+    for each in (sign_ins, other):
+        found, _ = await each.store.read("web", server.url)
+        assert found == last
+
+
+async def test_a_process_that_stood_still_takes_nothing_from_the_one_that_took_its_turn(
+    tmp_path: Path, server: Guarded, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its refresh token was used meanwhile: that it is refused says nothing of the sign-in that is stored now."""
+    sign_ins, other = SignIns(tmp_path, now=clock), SignInFiles(tmp_path / "sign-ins")
+    held = await sign_in(sign_ins, server)
+    bearer = await sign_ins.bearer(server.config())
+    newer = msgspec.structs.replace(held, access_token="newer", expires_at_s=clock() + 16 * 3600)
+
+    async def refused(_: SignIn | None) -> SignIn:
+        await other.write("web", server.url, newer)
+        raise bearer._flow.ended("The sign-in was not renewed (invalid_grant)")
+
+    monkeypatch.setattr(bearer._flow, "renew", refused)
+    clock.ahead_s = 8 * 3600
+    assert await bearer.token() == "newer"
+    await bearer.close()
+    assert (await other.read("web", server.url))[0] == newer
 
 
 async def test_a_caller_who_gives_up_does_not_cost_the_new_token(

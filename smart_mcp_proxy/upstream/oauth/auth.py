@@ -18,6 +18,7 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, Resolve
+from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
 from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles, SignInStore
 
@@ -69,7 +70,7 @@ class SignIns:
         resolve: Resolve = addresses_of,
         tls: TlsContext | None = None,
     ) -> None:
-        self.store: SignInStore = store or SignInFiles(data_dir / _FOLDER)
+        self.store = RememberingStore(store or SignInFiles(data_dir / _FOLDER))
         self._now = now
         self._resolve = resolve
         self._tls = tls or TlsContext()
@@ -108,6 +109,8 @@ class SignIns:
             )
             if isinstance(exc, UpstreamAuthError):  # of no use; the server may well do without one, and says so if not
                 return None
+            if self.store.known(config.name, config.url) is not None:
+                return await self.bearer(config)
             raise UnreadSignInError(
                 f"The stored sign-in at server '{config.name}' could not be looked up. {exc.message}",
                 hint=f"It is tried again. {exc.hint}".rstrip(),
@@ -174,6 +177,7 @@ class SignIns:
         """
         while True:
             await asyncio.sleep(_WATCH_S)
+            await self.store.catch_up()
             for bearer in await self._outdated(tuple(self._bearers.values())):
                 if bearer.is_open:
                     with suppress(UpstreamError):  # lost meanwhile: the stamp stays outdated, and the next look retries

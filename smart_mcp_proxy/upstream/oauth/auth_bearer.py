@@ -13,7 +13,8 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, result_of, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.oauth.auth_flow import EndedSignInError, SignInFlow
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore, Stamp
+from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, Stamp
 
 __all__ = ["Bearer", "renewal_due_s"]
 
@@ -65,7 +66,7 @@ class Bearer:
         self,
         config: ServerConfig,
         flow: SignInFlow,
-        store: SignInStore,
+        store: RememberingStore,
         now: Callable[[], float] = time.time,
         rng: random.Random | None = None,
     ) -> None:
@@ -94,7 +95,7 @@ class Bearer:
             UpstreamAuthError: There is none, or it is over.
             UpstreamError: It has to be renewed and cannot be at present.
         """
-        held = await self._read()
+        held = await self._read_or_known()
         if held is None and self._flow.needs_person:
             raise self._flow.ended("Nobody is signed in")
         self.is_open = True
@@ -235,6 +236,10 @@ class Bearer:
             try:
                 fresh = await self._flow.renew(held)
             except EndedSignInError:
+                newest = await self._read()
+                if held is not None and newest is not None and newest.access_token != held.access_token:
+                    self._adopt(newest)  # this process stood still for so long that another one took its turn
+                    return
                 if held is not None and held.refresh_token:  # so that nobody asks again
                     await self._write(msgspec.structs.replace(held, refresh_token=""))
                 raise
@@ -252,8 +257,22 @@ class Bearer:
             held, self.stamp = await self._store.read(self.server, self.url)
         except UpstreamAuthError:
             (self.stamp,) = await self._store.stamps([(self.server, self.url)])  # tried again once it is another one
-            raise
+            if self._flow.needs_person:
+                raise
+            return None  # a new one takes its place
         return held
+
+    async def _read_or_known(self) -> SignIn | None:
+        """As `_read`; while the store is lost a server that was signed in to is connected to all the same."""
+        try:
+            return await self._read()
+        except UpstreamAuthError:
+            raise
+        except UpstreamError:
+            if (known := self._store.known(self.server, self.url)) is None:
+                raise
+            held, self.stamp = known
+            return held
 
     def _adopt(self, held: SignIn | None) -> None:
         self._held = held

@@ -38,6 +38,14 @@ _FAILURES: Final = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, Val
 """What the SDK raises; ValueError where an answer is not what it should be."""
 
 _TOKEN_HINT: Final = "If it takes a token instead, put that into 'headers' of its entry."
+_REFUSALS: Final = frozenset(
+    [
+        *("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type"),
+        *("invalid_scope", "access_denied", "login_required", "interaction_required", "consent_required"),
+    ]
+)
+"""Codes by which an authorization server refuses, with any status. Sources: RFC 6749, sections 4.1.2.1 and 5.2; OpenID
+Connect Core, section 3.1.2.6."""
 _PLACES_OF_OLD: Final = {"authorization": "authorize", "token": "token", "registration": "register"}
 
 # The SDK logs what it raises with its traceback; we raise it on in words of our own.
@@ -244,13 +252,14 @@ class SignInFlow:
 
     def _not_renewed(self, response: httpx2.Response) -> UpstreamError:
         """The error for a refresh that was not answered with a token."""
-        status = response.status_code
-        if status >= 500 or status in (408, 429):
+        status, code = response.status_code, _error_code(response)
+        # A page that stands in for it (a redirect, "not found", a firewall) says nothing of the sign-in.
+        if status >= 500 or not (status in (400, 401) or code in _REFUSALS):
             return UpstreamError(
                 f"Server '{self._server}': its sign-in cannot be renewed at present (HTTP {status}).",
                 hint="It is tried again.",
             )
-        return self.ended(f"The sign-in was not renewed ({_error_code(response) or f'HTTP {status}'})")
+        return self.ended(f"The sign-in was not renewed ({code or f'HTTP {status}'})")
 
     def ended(self, reason: str) -> EndedSignInError:
         """The error for a server that a person has to sign in to."""

@@ -189,3 +189,23 @@ async def test_nobody_signs_in_while_it_cannot_be_stored(sign_ins: SignIns, stor
     async with Person().browser() as browser:
         fresh = await sign_ins.sign_in(server.config(), browser)
     assert store.held == fresh and fresh.access_token in server.provider.access_tokens
+
+
+@pytest.mark.parametrize("config", [SIGNED_IN, OPEN], ids=["asked for", "found"])
+async def test_a_server_that_was_signed_in_to_is_connected_to_again_while_the_store_is_lost(
+    sign_ins: SignIns, store: Store, openings: list[Opening], config: ServerConfig
+) -> None:
+    """Connections end for many reasons; no call needs the database. A sign-out that was seen before is kept to."""
+    first = await sign_ins.bearer(SIGNED_IN)
+    await first.close()
+    store.problem = lost()
+    assert await opened(sign_ins, config) == "a session"
+    bearer = openings[-1].bearer
+    assert bearer is not None and await bearer.token() == "first"
+    await bearer.close()
+    store.problem, store.held = None, None
+    with pytest.raises(UpstreamAuthError):
+        await opened(sign_ins, config)
+    store.problem = lost()
+    with pytest.raises(UpstreamError, match="is lost"):
+        await opened(sign_ins, config)
