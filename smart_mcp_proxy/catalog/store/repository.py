@@ -90,7 +90,9 @@ class Archive:
 
         return await self._database.run(write_through)
 
-    async def approve(self, seen: Mapping[ToolKey, str], by: str, *, reopens: bool = False) -> frozenset[ToolKey]:
+    async def approve(
+        self, seen: Mapping[ToolKey, str], by: str, *, reopens: bool = False, lifts: bool = True
+    ) -> frozenset[ToolKey]:
         """Approves listed definitions in the user's name; returns those that still were what the user saw.
 
         Once it returns they stay approved whatever happens to this process; `refresh` shows what became visible.
@@ -99,8 +101,9 @@ class Archive:
             seen: The change hash that the user saw, by tool.
             by: Who approves.
             reopens: Whether first lists are trusted again, where the record of approvals was lost.
+            lifts: Whether those among them that are blocked are no longer.
         """
-        work = partial(approvals.approve, seen=seen, by=by, now_s=self.now_s(), reopens=reopens)
+        work = partial(approvals.approve, seen=seen, by=by, now_s=self.now_s(), reopens=reopens, lifts=lifts)
         return await self._database.run(partial(self._decide, work))
 
     async def block(self, key: ToolKey, by: str) -> None:

@@ -131,16 +131,23 @@ def settle(
 
 
 def approve(
-    connection: Connection, seen: Mapping[ToolKey, str], by: str, now_s: float, *, reopens: bool = False
+    connection: Connection,
+    seen: Mapping[ToolKey, str],
+    by: str,
+    now_s: float,
+    *,
+    reopens: bool = False,
+    lifts: bool = True,
 ) -> frozenset[ToolKey]:
     """Approves listed definitions in the user's name; returns those that still were what the user saw.
 
     Args:
         connection: In a transaction that writes.
-        seen: The change hash that the user saw, by tool. A block is lifted with it.
+        seen: The change hash that the user saw, by tool.
         by: Who approves.
         now_s: Seconds since the epoch.
         reopens: Whether first lists are trusted again from now on.
+        lifts: Whether a block is lifted with it; else a tool that somebody has blocked meanwhile stays so.
     """
     found: list[tuple[ToolKey, str, str]] = []
     listed = tools_table.c
@@ -149,14 +156,25 @@ def approve(
         names.setdefault(key.server, []).append(key.tool)
     for server, some in ((server, some) for server, all_ in names.items() for some in parts(all_)):
         is_one = (listed.server_name == server) & listed.name.in_(some)
-        rows = connection.execute(select(listed.name, listed.hash, listed.definition).where(is_one))
-        found += [(key, hash_, text) for name, hash_, text in rows if seen[key := ToolKey(server, name)] == hash_]
+        rows = connection.execute(select(listed.name, listed.hash, listed.definition).where(is_one)).all()
+        kept = frozenset() if lifts else _blocked(connection, server, some)
+        found += [
+            (key, hash_, text)
+            for name, hash_, text in rows
+            if seen[key := ToolKey(server, name)] == hash_ and name not in kept
+        ]
     _write(connection, found, by, now_s)
     if reopens:
         connection.execute(delete(meta).where(meta.c.key == CLOSED_KEY))
     approved = frozenset(key for key, _, _ in found)
     mark_changed(connection, approved)
     return approved
+
+
+def _blocked(connection: Connection, server: str, names: Collection[str]) -> frozenset[str]:
+    """Names of these tools of a server that are blocked."""
+    is_one = (approvals.c.server_name == server) & approvals.c.name.in_(names) & (approvals.c.state == "blocked")
+    return frozenset(connection.execute(select(approvals.c.name).where(is_one)).scalars())
 
 
 def block(connection: Connection, key: ToolKey, by: str, now_s: float) -> None:

@@ -123,32 +123,43 @@ class Approvals:
         _, peers = self._peers
         return [_explained(each, peers, asked) for each in withheld]
 
-    async def approve(self, seen: Mapping[str, str], by: str, *, reopens: bool = False) -> Decided:
+    async def approve(self, seen: Mapping[str, str], by: str, *, reopens: bool = False, lifts: bool = True) -> Decided:
         """Approves exactly the definitions that the user saw.
 
         Args:
             seen: The full change hash that was looked at, by the tool's name.
             by: Who approves.
             reopens: Whether first lists are trusted again, where the record of approvals was lost.
+            lifts: Whether blocks are lifted with it; not by a user who saw none.
 
         Raises:
             ToolNotFoundError: A name is not that of a tool.
-            ConflictError: None of the tools is what the user saw any more.
+            ConflictError: None of the tools is what the user saw any more, or somebody has blocked it since.
             CatalogError: It could not be stored; then nothing is approved.
         """
         keys = {self._key(name): hash_ for name, hash_ in seen.items()}
-        done = await self._catalog.approve(keys, by, reopens=reopens)
+        done = await self._catalog.approve(keys, by, reopens=reopens, lifts=lifts)
         for key in done:
             self._note(key, by, "approve", keys[key])
         await self._follow()
         approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done))
         if moved and not approved:
+            if not lifts and all(map(self._is_blocked, keys.keys() - done)):
+                raise ConflictError(
+                    f"{', '.join(moved[:3])}: somebody has blocked this meanwhile.",
+                    hint=f"Look again. To use it all the same: mcpproxy approve {shell_word(moved[0])}",
+                    data={"moved": list(moved)},
+                )
             raise ConflictError(
                 f"{', '.join(moved[:3])}: the definition is no longer the one that was looked at.",
                 hint=f"Look again: mcpproxy approve {shell_word(moved[0])} --diff",
                 data={"moved": list(moved)},
             )
         return Decided(approved, moved)
+
+    def _is_blocked(self, key: ToolKey) -> bool:
+        withheld = self._catalog.snapshot.withheld.get(key)
+        return withheld is not None and withheld.state is WithheldState.BLOCKED
 
     async def block(self, name: str, by: str) -> str:
         """Block a tool, whatever its definition becomes, until approved or unblocked; its full name.

@@ -102,11 +102,13 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Definitions to approve, exactly these.
 
-    `reopens` trusts first lists again after the record was lost.
+    `reopens` trusts first lists again after the record was lost. Without `lifts_blocks` what somebody has blocked
+    meanwhile stays so, and is among `moved`.
     """
 
     tools: list[Seen]
     reopens: bool = False
+    lifts_blocks: bool = True
 
 
 class Approved(msgspec.Struct, frozen=True):
@@ -146,7 +148,8 @@ async def _approve(gateway: Gateway, request: Request) -> Approved:
     if not body.tools and not body.reopens:
         raise RequestError("tools is empty.", hint='Send {"tools": [{"name": ..., "hash": ...}]}.')
     seen = {each.name: each.hash for each in body.tools}
-    decided = await gateway.approvals.approve(seen, author_of(request), reopens=body.reopens)
+    by, lifts = author_of(request), body.lifts_blocks
+    decided = await gateway.approvals.approve(seen, by, reopens=body.reopens, lifts=lifts)
     return Approved(list(decided.approved), list(decided.moved))
 
 

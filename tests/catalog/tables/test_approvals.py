@@ -167,6 +167,19 @@ async def test_an_approval_holds_for_what_was_looked_at_only(opened: Any, tool: 
             assert states(catalog) == {"s:a": "changed"}
 
 
+async def test_an_approval_by_somebody_who_saw_no_block_lifts_none(opened: Any, tool: MakeTool) -> None:
+    """Two operators at once: what the other one has blocked meanwhile stays so, the rest is approved."""
+    async with opened() as catalog:
+        await catalog.sync("s", [])
+        await catalog.sync("s", [tool("a"), tool("b")])
+        await catalog.block(A, "the other one")
+        seen = {ToolKey("s", name): hash_of(tool(name)) for name in "ab"}
+        assert await catalog.approve(seen, "user", lifts=False) == {ToolKey("s", "b")}
+        await catalog.refresh()
+        assert (shown(catalog), states(catalog)) == ({"s:b": hash_of(tool("b"))}, {"s:a": "blocked"})
+        assert await catalog.approve(seen, "user") == set(seen)
+
+
 async def test_a_tool_that_left_comes_back_as_it_was_approved(opened: Any) -> None:
     """And waits in any other form; also when its server was removed and added again."""
     for remove in ("tool", "server"):

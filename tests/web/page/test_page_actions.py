@@ -75,6 +75,23 @@ async def test_a_definition_that_moved_is_not_approved(there: Opened) -> None:
         assert there.gateway.visible.find("s:a") is None
 
 
+async def test_what_another_operator_has_blocked_since_is_not_approved(there: Opened) -> None:
+    """Neither alone nor together with others; the page says so."""
+    async with browser(there) as page:
+        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.listed()}
+        hashes = {name: waiting[name].withheld.record.change_hash for name in "ab"}
+        async with api_of(there.gateway) as api:
+            await api.block("s:a")
+        reply = await page.send("approve", name="s:a", hash=hashes["a"])
+        assert reply.status_code == 409 and "somebody has blocked this meanwhile" in reply.text
+        await page.get()
+        both = {"name": ["s:a", "s:b"], "hash": [hashes["a"], hashes["b"]]}
+        reply = await page.send("approve", both)
+        assert "Approved s:b. 1 changed meanwhile" in reply.text
+        assert there.gateway.visible.find("s:a") is None
+        assert there.gateway.visible.find("s:b") is not None
+
+
 async def test_searches_and_calls_are_recorded_like_those_of_the_command_line(there: Opened) -> None:
     """The same principal, session and detail."""
     async with browser(there) as page:

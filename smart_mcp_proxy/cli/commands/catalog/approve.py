@@ -255,7 +255,21 @@ async def _decide(
     if not yes and not await _is_agreed(f"Approve {plural(len(agreed), 'tool')}?"):
         say("Nothing was approved.")
         return
+    if not yes:
+        await _require_unblocked(api, agreed)
     await _approve(api, agreed, reopens=reopens, json=json)
+
+
+async def _require_unblocked(api: Api, agreed: Sequence[dict[str, Any]]) -> None:
+    """Pass if nobody has blocked a tool since it was shown: a person may take their time to answer.
+
+    Raises:
+        ConflictError: Somebody has.
+    """
+    blocked = {tool["name"] for tool in (await api.approvals())["tools"] if tool["state"] == "blocked"}
+    if names := [tool["name"] for tool in agreed if tool["state"] != "blocked" and tool["name"] in blocked]:
+        words = ", ".join(names[:SHOWN_FIELDS])
+        raise ConflictError(f"{words}: somebody has blocked this meanwhile.", hint="Nothing is approved. Look again.")
 
 
 async def _shown(api: Api, chosen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

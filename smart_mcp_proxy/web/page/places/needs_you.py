@@ -57,7 +57,9 @@ async def _approve(visit: Visit) -> Response:
     if len(names) != len(hashes):
         raise RequestError("The form names other tools than it has hashes of.", hint="Reload the page.")
     seen = [{"name": name, "hash": hash_} for name, hash_ in zip(names, hashes, strict=True)]
-    done = await visit.ask("POST", "approvals/approve", body={"tools": seen, "reopens": form.has("reopens")})
+    # Nothing that is blocked has the button: one that is by now was blocked by somebody else since.
+    decision = {"tools": seen, "reopens": form.has("reopens"), "lifts_blocks": False}
+    done = await visit.ask("POST", "approvals/approve", body=decision)
     approved = done["approved"]
     note = f"Approved {approved[0]}." if len(approved) == 1 else f"Approved {len(approved)} tools."
     if done["moved"]:
