@@ -12,6 +12,8 @@ from smart_mcp_proxy.fastmcp_compat.auth.clock import going_by
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import TIMED
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
+from smart_mcp_proxy.gateway.shared.key_mark import mark_secret_key
+from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
@@ -61,6 +63,8 @@ async def serve_http(
     sessions.address, sessions.operator = _address(gateway.settings, listener), authorizer.operator
     sessions.others = authorizer.others
     _share_tokens(gateway, token, authorizer)
+    if gateway.catalog.is_shared:
+        await mark_secret_key(gateway.catalog, SecretKey.of(gateway.settings))
     rest = RestBeside(app, gateway, authorizer, stop.is_over)
     whole = PageBeside(MetricsBeside(rest, gateway, authorizer), gateway, stop.is_over, sign_in)
     async with AsyncExitStack() as stack:

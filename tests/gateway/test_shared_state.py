@@ -23,6 +23,7 @@ from smart_mcp_proxy.gateway.calls.request_states import RequestStates, Subject
 from smart_mcp_proxy.gateway.indexing.learning import opened_learning
 from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
+from smart_mcp_proxy.gateway.shared.key_mark import mark_secret_key
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import SharedSignIns
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.raw_result import RawResult
@@ -208,3 +209,16 @@ async def test_a_token_that_needs_nobody_is_had_anew_under_another_key(two: Two,
         assert await bearer.token() in server.provider.access_tokens
         await bearer.close()
     assert len(server.asked("/token", grant_type="client_credentials")) == 2
+
+
+async def test_another_secret_key_at_one_gateway_is_said_at_a_start(two: Two, caplog: pytest.LogCaptureFixture) -> None:
+    """By whichever starts after the other; of one key for all nothing is said, and of a change of it once."""
+    ours, other = two.secret(), SecretKey("l" * 32)
+    said = []
+    for secret in (ours, ours, other, other, ours, None, None):
+        caplog.clear()
+        for catalog in two.catalogs:
+            await mark_secret_key(catalog, secret)
+        said.append([word for word in ("has another", "has none") for text in caplog.messages if word in text])
+    assert said == [[], [], ["has another"], [], ["has another"], ["has none"], []], said
+    assert b"l" * 32 not in two.dump()
