@@ -2,6 +2,7 @@
 
 import json
 import logging
+import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -183,6 +184,17 @@ async def test_a_definition_that_cannot_be_written_costs_only_itself(
         assert json.loads(diff.added[0].raw) == odd
         assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
         assert not await catalog.sync("s", [*bad, odd])
+
+
+async def test_a_name_that_the_database_cannot_index_costs_only_itself(
+    open_catalog: OpenCatalog, tool: MakeTool, store: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A resource's is its URI, which may hold a whole token; a file holds any."""
+    long = f"file:///{secrets.token_hex(1_500)}"
+    async with open_catalog() as catalog:
+        added = (await catalog.sync("s", [tool("a"), tool(long), tool("b")])).added
+        assert [record.key.tool for record in added] == (["a", "b"] if store.url else ["a", long, "b"])
+        assert ("the database holds no name of 3,008 bytes" in caplog.text) == bool(store.url)
 
 
 async def test_servers_that_are_no_longer_configured_are_forgotten(

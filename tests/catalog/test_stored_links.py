@@ -1,5 +1,6 @@
 """Links in the catalog's file: who was linked to what, for an hour, a bounded number for each principal."""
 
+import secrets
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -77,6 +78,16 @@ async def test_what_is_over_takes_no_room(store: Any) -> None:
         await linked(catalog, ["x:1", "x:2"])
         await linked(catalog, ["x:3"], "bob", NOW_S + LINK_LIFE_S)
     assert store.rows("SELECT uri FROM links") == [("x:3",)]
+
+
+async def test_a_long_uri_is_known_like_any_other(store: Any) -> None:
+    """A signed address of a few thousand characters costs the other links of its result nothing."""
+    long, other = ("x:" + secrets.token_hex(2_000) for _ in range(2))
+    async with store.opened() as catalog:
+        await linked(catalog, ["x:1", long])
+        await linked(catalog, [long, other])
+        assert await found(catalog, "x:1") == await found(catalog, long) == await found(catalog, other) == ("s",)
+        assert await found(catalog, long[:-1]) == await found(catalog, long, "bob") == ()
 
 
 async def test_a_file_of_the_version_before_gets_room_for_links(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """SQL of links: resources that servers' results lately linked to, by principal."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,8 @@ LINKS_PER_PRINCIPAL: Final = 1_000
 """The oldest leave first. Source: contract.md, Results and errors."""
 LINK_LIFE_S: Final = 3_600.0
 """Source: the same."""
+_PLAIN_BYTES: Final = 1_024
+"""A longer URI is known by its hash: PostgreSQL indexes no text of 2,704 bytes, and an URI may hold a whole token."""
 
 
 def store_links(
@@ -33,10 +36,10 @@ def store_links(
         now_s: Seconds since the epoch.
         life_s: How long they are kept.
     """
-    own = links.c.principal == principal
-    connection.execute(delete(links).where(own, links.c.server_name == server, links.c.uri.in_(uris)))
+    own, names = links.c.principal == principal, [_name(uri) for uri in uris]
+    connection.execute(delete(links).where(own, links.c.server_name == server, links.c.uri.in_(names)))
     expires_s = now_s + life_s
-    rows = [{"principal": principal, "server_name": server, "uri": uri, "expires_s": expires_s} for uri in uris]
+    rows = [{"principal": principal, "server_name": server, "uri": name, "expires_s": expires_s} for name in names]
     connection.execute(insert(links), rows)
     newest = select(links.c.id).where(own).order_by(links.c.id.desc()).limit(LINKS_PER_PRINCIPAL)
     connection.execute(delete(links).where(own, links.c.id.not_in(newest)))
@@ -49,5 +52,11 @@ def linking_servers(
     """Servers that linked to a resource for this principal within the life of a link, latest first."""
     # A clock that was set back makes nothing last longer.
     is_alive = (links.c.expires_s > now_s) & (links.c.expires_s <= now_s + life_s)
-    found = select(links.c.server_name).where(links.c.principal == principal, links.c.uri == uri, is_alive)
+    found = select(links.c.server_name).where(links.c.principal == principal, links.c.uri == _name(uri), is_alive)
     return tuple(connection.execute(found.order_by(links.c.id.desc())).scalars())
+
+
+def _name(uri: str) -> str:
+    """A URI as it is stored."""
+    written = uri.encode("utf-8", "replace")
+    return uri if len(written) <= _PLAIN_BYTES else f"sha256 {hashlib.sha256(written).hexdigest()}"
