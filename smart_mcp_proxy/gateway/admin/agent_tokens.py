@@ -249,6 +249,7 @@ class AgentTokens:
             await self._catalog.write(partial(note_token_use, used=used))
         except CatalogError as exc:
             log.debug("uses of agent tokens are not stored: %s", exc)
+            self._used = used | self._used
 
 
 def _holder(token: AgentToken) -> _Holder:

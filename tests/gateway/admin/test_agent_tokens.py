@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.errors import CatalogError, RequestError
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens, Scope
 from smart_mcp_proxy.models import Principal, Reach
 
@@ -130,6 +130,27 @@ async def test_a_use_is_shown_at_once_and_stored_in_the_end(
         ours.principal_of(digest(made.secret))
         assert [one.last_used_s for one in await ours.tokens()] == [clock.now_s]
     assert [one.last_used_s for one in await theirs.tokens()] == [clock.now_s]
+
+
+async def test_a_use_is_not_forgotten_while_the_store_takes_none(
+    pair: tuple[AgentTokens, AgentTokens], clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is stored with the next ones."""
+    ours, theirs = pair
+    first, second = await ours.create("first", Scope()), await ours.create("second", Scope())
+    used_s = clock.now_s
+    ours.principal_of(digest(first.secret))
+    with monkeypatch.context() as patch:
+
+        async def write(*_: object, **__: object) -> None:
+            raise CatalogError("The disk is full.")
+
+        patch.setattr(ours._catalog, "write", write)
+        await ours._store_uses()
+    clock.now_s += 60
+    ours.principal_of(digest(second.secret))
+    await ours._store_uses()
+    assert [one.last_used_s for one in await theirs.tokens()] == [used_s, clock.now_s]
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "\x1b[2J", "x" * 65])
