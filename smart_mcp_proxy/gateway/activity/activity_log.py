@@ -1,7 +1,6 @@
 """The activity log of a running gateway: written ahead, stored in batches, cleared of what is too old."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -98,7 +97,7 @@ def steady(clock: Callable[[], float], wall: Callable[[], float]) -> Callable[[]
 
 async def _keep(catalog: Catalog, settings: Settings) -> None:
     """Looks after the log for as long as it runs."""
-    looks, now = 0, steady(since_boot, time.time)
+    looks, now = 0, steady(since_boot, catalog.now_s)
     while True:
         try:
             if looks % LOOKS_PER_TRIM == 0:

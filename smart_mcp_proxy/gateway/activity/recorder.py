@@ -15,7 +15,8 @@ BATCH_S = 0.25
 RETRY_S = 1.0
 """Pause before a batch that was refused is offered again."""
 WAITING_LIMIT = 10_000
-"""Records kept in memory while the store does not take any; older ones go first, and the log says how many."""
+"""Records kept in memory while the store does not take any; older ones go first, and the log says how many. A
+full journal takes no more of them either: they may be long."""
 
 log = get_logger("recorder")
 
@@ -25,6 +26,14 @@ RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
 
 class WrittenAhead(Protocol[RecordT_contra]):
     """Keeps records that the store does not have yet over the death of this process."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more until some are stored."""
+
+    @property
+    def has_missed(self) -> bool:
+        """Whether there were records that it could not take."""
 
     def write(self, record: RecordT_contra, /) -> None:
         """Keeps a record; never waits and never fails."""
@@ -101,8 +110,7 @@ class Recorder(Generic[RecordT]):
         if self._journal is not None:
             await asyncio.to_thread(self._journal.close, is_stored=not (self._waiting or self._dropped))
         if left := len(self._waiting) + self._dropped:
-            fate = "wait for the next gateway" if self._journal is not None else "are lost"
-            log.warning("%d %s %s: the catalog could not take them", left, self._noun, fate)
+            log.warning("%d %s %s: the catalog could not take them", left, self._noun, _fate(self._journal))
 
     def record(self, record: RecordT) -> None:
         """Takes one record; never waits and never fails."""
@@ -110,11 +118,15 @@ class Recorder(Generic[RecordT]):
             self._journal.write(record)
         if self._note is not None:
             self._note(record)
-        if len(self._waiting) == WAITING_LIMIT:
+        if len(self._waiting) == WAITING_LIMIT or (self._waiting and self._has_full_journal()):
+            self._waiting.popleft()
             self._dropped += 1
             self._fold()  # the listener keeps no more than is kept here
         self._waiting.append(record)
         self._wake.set()
+
+    def _has_full_journal(self) -> bool:
+        return self._journal is not None and self._journal.is_full
 
     async def _run(self) -> None:
         while True:
@@ -173,3 +185,10 @@ class Recorder(Generic[RecordT]):
             )
         else:
             self._dropped += dropped
+
+
+def _fate(journal: WrittenAhead[RecordT] | None) -> str:
+    """What becomes of records that were not stored, for the log."""
+    if journal is None:
+        return "are lost"
+    return "wait for the next gateway" + (", as far as the journal took them" if journal.has_missed else "")

@@ -59,11 +59,21 @@ class Journal:
     def __repr__(self) -> str:
         return f"<Journal {self._files[0].path.stem}, {self._files[0].size_bytes} bytes>"
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no more until some are stored."""
+        return self._files[0].size_bytes > LIMIT_BYTES
+
+    @property
+    def has_missed(self) -> bool:
+        """Whether there were records that it could not take."""
+        return bool(self._problem)
+
     def write(self, record: Activity) -> None:
         """Append a record to the file; a failure is logged once and does not stop the record."""
         file = self._files[0]
         try:
-            if file.size_bytes > LIMIT_BYTES:
+            if self.is_full:
                 raise OSError(errno.EFBIG, "it is full, because the catalog takes nothing")
             file.write(_line(record))
         except OSError as exc:
@@ -200,6 +210,7 @@ class _File:
         else:
             self.path.unlink(missing_ok=True)
         os.close(self._descriptor)
+        self._descriptor = -1  # a record that comes too late must not get into the file that has this number next
 
     def _grow(self, needed_bytes: int) -> None:
         """Makes room, of zeros that are on the disk, or raises OSError and leaves the file as it was."""

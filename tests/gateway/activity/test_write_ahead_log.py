@@ -368,11 +368,10 @@ async def test_an_open_log_stores_recovers_and_trims(tmp_path: Path, monkeypatch
     """What another process left is there soon after the start, and what is older than the days kept is not."""
     monkeypatch.setattr(activity_log, "LOOK_S", 0.01)
     monkeypatch.setattr(activity_log, "LOOKS_PER_TRIM", 1)
-    monkeypatch.setattr(activity_log.time, "time", lambda: 1_700_000_000.0 + 40 * 86_400)
     left = Journal(tmp_path)
     left.write(line("left behind", id="a"))
     left.close(is_stored=False)
-    async with Catalog.open(tmp_path, name_limit=60) as catalog:
+    async with Catalog.open(tmp_path, name_limit=60, clock=lambda: 1_700_000_000.0 + 40 * 86_400) as catalog:
         recent = Activity("call", "local", "recent", "ok", 1.0, 1_700_000_000.0 + 20 * 86_400)
         await catalog.append_activity([line("old"), recent])
         async with opened_activity_log(catalog, Settings(data_dir=tmp_path, activity_days=30)):

@@ -1,0 +1,103 @@
+"""The activity log where clocks are wrong, the store takes nothing for long, or a record comes too late."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from postgres_server import PostgresServer
+
+from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.gateway.activity import write_ahead_log as journal_module
+from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
+from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal, left_behind, read_journal
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import Activity
+
+pytestmark = pytest.mark.anyio
+
+
+def line(subject: str, **fields: object) -> Activity:
+    return Activity("call", "local", subject, "ok", 1.0, 1_700_000_000.0, **fields)  # type: ignore[arg-type]
+
+
+class Store:
+    """Takes batches; fails while it is told to."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.is_failing = True
+
+    async def __call__(self, batch: Sequence[Activity]) -> None:
+        if self.is_failing:
+            raise CatalogError("The disk is full.")
+        self.taken += [record.subject for record in batch]
+
+
+async def test_a_wrong_clock_removes_nothing_that_other_gateways_have_stored(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new gateway whose clock is a year ahead goes by the database's."""
+    url = postgres.url(postgres.new_database())
+    async with Catalog.open(tmp_path / "one", url=url, name_limit=60) as catalog:
+        await catalog.append_activity([kept := Activity("call", "local", "kept", "ok", 1.0, time.time())])
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 365 * 86_400)
+    trimmed = asyncio.Event()
+    async with Catalog.open(tmp_path / "two", url=url, name_limit=60, clock=time.time) as catalog:
+        trim = catalog.trim_activity
+
+        async def trim_activity(before_s: float) -> None:
+            await trim(before_s)
+            trimmed.set()
+
+        monkeypatch.setattr(catalog, "trim_activity", trim_activity)
+        async with opened_activity_log(catalog, Settings(data_dir=tmp_path / "two", activity_days=30)):
+            with anyio.fail_after(20):
+                await trimmed.wait()
+        assert await catalog.find_activity(kept.id) is not None
+
+
+async def test_long_records_take_no_more_memory_than_the_journal_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """While the store takes none: the oldest leave the memory, and are stored from the journal."""
+    monkeypatch.setattr(journal_module, "LIMIT_BYTES", 10_000)
+    store = Store()
+    async with Recorder(store, batch_s=3_600, journal=Journal(tmp_path)) as recorder:
+        for number in range(50):
+            recorder.record(line(f"{number:02}", arguments={"text": "x" * 1_000}))
+        assert len(recorder._waiting) < 15
+        store.is_failing = False
+    left = [record.subject for path in left_behind(tmp_path) for record in read_journal(path)]
+    assert store.taken == [f"{number:02}" for number in range(50)][-len(store.taken) :]
+    assert left[:5] == ["00", "01", "02", "03", "04"]
+    assert "too many to hold; they are stored from the journal, as far as it took them" in caplog.text
+
+
+async def test_records_that_the_journal_could_not_take_are_not_promised_to_the_next_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its disk may be full, too."""
+    monkeypatch.setattr(journal_module, "LIMIT_BYTES", 500)
+    store = Store()
+    async with Recorder(store, batch_s=3_600, journal=Journal(tmp_path)) as recorder:
+        recorder.record(line("a" * 500))
+        recorder.record(line("b"))
+    assert "wait for the next gateway, as far as the journal took them" in caplog.text
+
+
+def test_a_record_that_comes_too_late_gets_into_no_other_file(tmp_path: Path) -> None:
+    """A call may end after the log is closed; the number of its file belongs to another one by then."""
+    journal = Journal(tmp_path)
+    journal.write(line("in time"))
+    journal.close(is_stored=True)
+    others = [(tmp_path / str(number)).open("w+b") for number in range(9)]
+    journal.write(line("too late"))
+    assert [file.read() for file in others] == [b""] * 9
+    for file in others:
+        file.close()
