@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from smart_mcp_proxy.catalog.store.postgres_tables import VERSION_TABLE
 from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION, tables_at
+from smart_mcp_proxy.catalog.tables.activity_days import PLACES
 from smart_mcp_proxy.errors import ConfigError
 
 __all__ = ["NOT_WHOLE_HINT", "Address", "hang_up", "refuse_unusable"]
@@ -36,9 +37,14 @@ _CLOSED_TABLES = """SELECT relname FROM pg_class
     has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
     AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
   ) ORDER BY relname"""
+_CLOSED_SEQUENCES = f"""SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace
+  AND relname = '{PLACES}' AND NOT has_sequence_privilege(oid, 'USAGE')"""
 
 NOT_WHOLE_HINT: Final = "Restore it from a backup, or begin with an empty one."
 _HINT = "Check MCPPROXY_DATABASE_URL and the database."
+_GRANT_HINT = (
+    "Grant SELECT, INSERT, UPDATE and DELETE on its tables and USAGE on its sequences, or connect as their owner."
+)
 
 
 class _StorableText(StrDumper):
@@ -156,11 +162,11 @@ def refuse_unusable(connection: Connection, label: str) -> None:
         named = ", ".join(missing[:_NAMED_TABLES]) or f"the row of {VERSION_TABLE}"
         raise _refused(label, f"is not whole: it lacks {named}.", NOT_WHOLE_HINT)
     used = sorted(tables_at(found[0]) & tables - {VERSION_TABLE})
-    if closed := connection.exec_driver_sql(_CLOSED_TABLES, (used,)).scalars().all():
+    closed = [*connection.exec_driver_sql(_CLOSED_TABLES, (used,)).scalars()]
+    closed += connection.exec_driver_sql(_CLOSED_SEQUENCES).scalars()
+    if closed:
         reason = f"does not let its user read and write {', '.join(closed[:_NAMED_TABLES])}."
-        raise _refused(
-            label, reason, "Grant SELECT, INSERT, UPDATE and DELETE on its tables, or connect as their owner."
-        )
+        raise _refused(label, reason, _GRANT_HINT)
 
 
 def _refused(label: str, reason: str, hint: str) -> ConfigError:

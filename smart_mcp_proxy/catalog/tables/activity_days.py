@@ -10,16 +10,22 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-__all__ = ["ACTIVITY_DAYS", "drop_days", "make_days"]
+__all__ = ["ACTIVITY_DAYS", "PLACES", "drop_days", "make_days", "uid_at"]
 
 _PREFIX: Final = "activity_until_"
 """Of a partition's name; behind it stands the day at whose midnight (UTC) it ends."""
 _REST: Final = "activity_rest"
 """Takes what no day's partition takes: nothing is refused where none was made in time."""
+PLACES: Final = "activity_places"
+"""The sequence that numbers records over all partitions."""
 _AHEAD_DAYS: Final = 3
 """Partitions that stand ready beside today's: the gateways may be stopped, or earlier programs run alone, meanwhile."""
 _LOCK: Final = 0x6D637061
 """Key of the lock that the one gateway holds that makes or drops partitions."""
+
+_MAY_CHANGE: Final = """SELECT has_schema_privilege(current_schema(), 'CREATE')
+  AND bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid = 'activity'::regclass
+    OR oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'activity'::regclass)"""
 
 ACTIVITY_DAYS: Final = (
     "ALTER TABLE activity RENAME TO activity_whole",
@@ -65,23 +71,32 @@ ACTIVITY_DAYS: Final = (
 """The table's change into partitions, in one transaction; whoever writes meanwhile waits and finds the new one."""
 
 
-def _start_of(day: datetime) -> str:
-    """The beginning of the uids of records that were made from `day` on."""
-    return f"{int(day.timestamp()) * 1000:012x}"
+def uid_at(at_s: float) -> str:
+    """The beginning of the uids of records that were made from this moment on, in seconds since the epoch."""
+    return f"{max(0, int(at_s * 1000)):012x}"
 
 
 def make_days(connection: Connection, now_s: float) -> None:
-    """Let partitions stand ready for the coming days; another gateway that does so already is left alone."""
+    """Let partitions stand ready for the coming days; another gateway that does so already is left alone.
+
+    A user who may not make tables leaves that to one who may: meanwhile `activity_rest` takes the records.
+    """
     today = datetime.fromtimestamp(now_s, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     wanted = [today + timedelta(days=number + 1) for number in range(_AHEAD_DAYS + 1)]
-    if not _missing(connection, wanted) or not _is_alone(connection):
+    if not _missing(connection, wanted) or not _may_change(connection) or not _is_alone(connection):
         return
     for ends in _missing(connection, wanted):  # another gateway may have made some before it let us
         _make_day(connection, ends)
 
 
 def drop_days(connection: Connection, before_s: float) -> None:
-    """Drop each day that was over at `before_s`; another gateway that does so already is left alone."""
+    """Drop each day that was over at `before_s`; another gateway that does so already is left alone.
+
+    A user who may drop no table deletes the records instead.
+    """
+    if not _may_change(connection):
+        connection.exec_driver_sql("DELETE FROM activity WHERE uid < %s AND at_s < %s", (uid_at(before_s), before_s))
+        return
     connection.exec_driver_sql(f"DELETE FROM {_REST} WHERE at_s < %s", (before_s,))
     old = [ends for ends in _days(connection) if ends.timestamp() <= before_s]
     if not old or not _is_alone(connection):
@@ -91,7 +106,7 @@ def drop_days(connection: Connection, before_s: float) -> None:
 
 
 def _make_day(connection: Connection, ends: datetime) -> None:
-    name, first, last = _name(ends), _start_of(ends - timedelta(days=1)), _start_of(ends)
+    name, first, last = _name(ends), uid_at((ends - timedelta(days=1)).timestamp()), uid_at(ends.timestamp())
     connection.exec_driver_sql(f"CREATE TABLE {name} (LIKE activity INCLUDING DEFAULTS INCLUDING INDEXES)")
     # Locked before it is looked through: attaching fails if it holds a record of that day.
     connection.exec_driver_sql(f"LOCK TABLE {_REST} IN ACCESS EXCLUSIVE MODE")
@@ -115,13 +130,18 @@ def _days(connection: Connection) -> list[datetime]:
     """The ends of all partitions."""
     names = connection.exec_driver_sql(
         "SELECT relname FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid "
-        f"WHERE inhparent = 'activity'::regclass AND relname <> '{_REST}'"
+        f"WHERE inhparent = 'activity'::regclass AND relname ~ '^{_PREFIX}[0-9]{{8}}$'"  # others are not ours
     ).scalars()
     return [datetime.strptime(name.removeprefix(_PREFIX), "%Y%m%d").replace(tzinfo=UTC) for name in names]
 
 
 def _name(ends: datetime) -> str:
     return f"{_PREFIX}{ends:%Y%m%d}"
+
+
+def _may_change(connection: Connection) -> bool:
+    """Whether this user may make and drop days."""
+    return bool(connection.exec_driver_sql(_MAY_CHANGE).scalar_one())
 
 
 def _is_alone(connection: Connection) -> bool:

@@ -184,6 +184,10 @@ async def test_a_user_who_may_only_read_is_refused(opened: Opened, postgres: Pos
     assert "does not let its user read and write activity, agent_tokens" in error.message
     assert "Grant SELECT, INSERT" in error.hint
     postgres.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {reader}", database)
+    error = await refusal(opened(url=postgres.url(database, user=reader)))
+    assert error.message.endswith("does not let its user read and write activity_places.")
+    assert "USAGE on its sequences" in error.hint
+    postgres.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {reader}", database)
     async with opened(url=postgres.url(database, user=reader)) as catalog:
         assert catalog.problem is None
 
