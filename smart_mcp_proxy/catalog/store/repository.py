@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
+from msgspec.structs import replace
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
@@ -124,11 +125,20 @@ class Archive:
             limit_rows: The oldest beyond so many are removed; 0 is no limit.
         """
         if batch:
-            append = partial(activity.append, batch=tuple(batch), limit_rows=limit_rows)
+            # Made by this machine's clock, which may be wrong; who asks for the last hour goes by the store's.
+            ahead_s = self._database.ahead_s
+            dated = tuple(replace(one, at_s=one.at_s + ahead_s) for one in batch) if ahead_s else tuple(batch)
+            append = partial(activity.append, batch=dated, limit_rows=limit_rows)
             await self._database.run(partial(self._write, append, is_ordered=False))
 
     async def activity_page(
-        self, wanted: ActivityFilter, limit: int, *, before: int | None = None, after: int | None = None
+        self,
+        wanted: ActivityFilter,
+        limit: int,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        until: int | None = None,
     ) -> tuple[StoredActivity, ...]:
         """Up to `limit` records of the activity log with their places in it, the newest ones first.
 
@@ -137,8 +147,9 @@ class Archive:
             limit: At most so many, at least 1.
             before: Only those stored before this place.
             after: Only those stored after this place; then the oldest ones come first.
+            until: Only those stored up to this place.
         """
-        find = partial(activity.page, wanted=wanted, limit=limit, before=before, after=after)
+        find = partial(activity.page, wanted=wanted, limit=limit, before=before, after=after, until=until)
         return await self._database.run(partial(self._database.read, find))
 
     async def activity_figures(self, wanted: FiguresQuery) -> tuple[ActivityFigures, ...]:
@@ -147,7 +158,7 @@ class Archive:
         return await self._database.run(partial(self._database.read, count))
 
     async def last_activity_place(self) -> int:
-        """The place of the newest record in the activity log, 0 where there is none."""
+        """The place of the newest record in the activity log that no record will come before; 0 where there is none."""
         return await self._database.run(partial(self._database.read, activity.last_place))
 
     async def find_activity(self, record_id: str) -> Activity | None:

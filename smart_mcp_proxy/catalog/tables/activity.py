@@ -1,20 +1,35 @@
 """SQL of the activity log: appended in batches, read newest first, trimmed by age and number."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select
+from sqlalchemy.exc import DBAPIError
 
-from smart_mcp_proxy.catalog.tables.activity_days import drop_days, make_days
+from smart_mcp_proxy.catalog.tables.activity_days import PLACES, drop_days, make_days, uid_at
 from smart_mcp_proxy.catalog.tables.schema import activity
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
-__all__ = ["FAILED", "ActivityFilter", "StoredActivity", "append", "find", "last_place", "page", "prepare", "trim"]
+__all__ = [
+    "FAILED",
+    "ActivityFilter",
+    "StoredActivity",
+    "append",
+    "find",
+    "in_time",
+    "last_place",
+    "made_since",
+    "page",
+    "prepare",
+    "trim",
+]
 
 _SHORTEST_END_CHARS = 6
 """Of an id that is given by its end: random hex digits, of which so many tell a day's records apart."""
@@ -42,6 +57,21 @@ _FROM_JSON = (
 )
 """All rows in one value: with one for each column of each row this process takes 15 times the processor time, 50
 microseconds a record instead of 3.5 (measured), and holds up the event loop meanwhile."""
+_TAKEN = f"coalesce(pg_sequence_last_value(to_regclass('{PLACES}')), 0)"
+_WRITERS = f"hashtext('{PLACES} of ' || current_schema())"
+_BEGIN = f"SELECT pg_advisory_xact_lock_shared({_WRITERS}, {_TAKEN}::bit(32)::int)"
+"""Said by each transaction that adds records before it takes places for them: behind which place they all are, but for
+its higher bits. The lock keeps nobody waiting. Who takes places first may be the last one to commit."""
+_LAG = f"""SELECT coalesce(max(lag), 0) FROM (SELECT (%s - objid::bigint) & x'ffffffff'::bigint AS lag FROM pg_locks
+    WHERE locktype = 'advisory' AND objsubid = 2 AND classid = {_WRITERS}::bit(32)::bigint::oid
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())) AS writers
+  WHERE lag < x'80000000'::bigint"""
+"""How far that is before a place, of the writer that began first; those that began later are behind it."""
+_DAY_S: Final = 86_400.0
+_TIME = "SET LOCAL statement_timeout = '4500ms'"
+"""A look at a log of millions of records ends before the store takes its server for lost, and makes others wait."""
+_ENDED: Final = "57014"
+"""Source: PostgreSQL 15, appendix A."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +111,7 @@ def append(connection: Connection, batch: Sequence[Activity], limit_rows: int = 
             rows = [_row(line) for line in batch[start : start + _ROWS]]
             connection.exec_driver_sql(_insertion(len(rows)), tuple(chain.from_iterable(rows)))
     else:
+        connection.exec_driver_sql(_BEGIN)
         for start in range(0, len(batch), _ROWS_IN_JSON):
             rows = [_row(line) for line in batch[start : start + _ROWS_IN_JSON]]
             connection.exec_driver_sql(_FROM_JSON, (_json_of(rows),))
@@ -123,33 +154,83 @@ def prepare(connection: Connection, now_s: float) -> None:
 
 
 def page(
-    connection: Connection, wanted: ActivityFilter, limit: int, *, before: int | None = None, after: int | None = None
+    connection: Connection,
+    wanted: ActivityFilter,
+    limit: int,
+    *,
+    before: int | None = None,
+    after: int | None = None,
+    until: int | None = None,
 ) -> tuple[StoredActivity, ...]:
     """Return up to `limit` records, newest first, or with `after` the next ones, oldest first."""
-    query = _filtered(wanted)
+    query = _filtered(connection, wanted)
     if before is not None:
         query = query.where(activity.c.id < before)
     if after is not None:
         query = query.where(activity.c.id > after)
-    rows = connection.execute(query.order_by(activity.c.id.desc() if after is None else activity.c.id).limit(limit))
+    if until is not None:
+        query = query.where(activity.c.id <= until)
+    query = query.order_by(activity.c.id.desc() if after is None else activity.c.id).limit(limit)
+    with in_time(connection):
+        rows = connection.execute(query).all()
     return tuple(StoredActivity(row.id, _activity(row)) for row in rows)
 
 
 def last_place(connection: Connection) -> int:
-    """The place of the newest record, 0 where there is none."""
-    return int(connection.execute(select(func.coalesce(func.max(activity.c.id), 0))).scalar_one())
+    """The place of the newest record, 0 where there is none.
+
+    On PostgreSQL of the newest one that is behind no record to come: transactions that took their places earlier may
+    commit later. Transactions that begin after this one see all records up to it.
+    """
+    newest = select(func.coalesce(func.max(activity.c.id), 0))
+    if connection.dialect.name != "sqlite":
+        taken = connection.exec_driver_sql(f"SELECT {_TAKEN}").scalar_one()  # first: who begins now is behind it
+        lag = connection.exec_driver_sql(_LAG, (taken,)).scalar_one()
+        newest = newest.where(activity.c.id <= taken - lag)
+    return int(connection.execute(newest).scalar_one())
 
 
 def find(connection: Connection, record_id: str) -> Activity | None:
     """Find a record by id, or the newest one whose id ends so (at least 6 characters)."""
-    row = connection.execute(select(activity).where(activity.c.uid == record_id)).one_or_none()
-    if row is None and len(record_id) >= _SHORTEST_END_CHARS:  # not one query: no index helps with an end
-        ends = activity.c.uid.endswith(record_id, autoescape=True)
-        row = connection.execute(select(activity).where(ends).order_by(activity.c.id.desc()).limit(1)).one_or_none()
+    ends = activity.c.uid.endswith(record_id, autoescape=True)
+    with in_time(connection):
+        row = connection.execute(select(activity).where(activity.c.uid == record_id)).one_or_none()
+        if row is None and len(record_id) >= _SHORTEST_END_CHARS:  # not one query: no index helps with an end
+            row = connection.execute(select(activity).where(ends).order_by(activity.c.id.desc()).limit(1)).one_or_none()
     return None if row is None else _activity(row)
 
 
-def _filtered(wanted: ActivityFilter) -> Select[Any]:
+@contextmanager
+def in_time(connection: Connection) -> Iterator[None]:
+    """Look through many records at most for a few seconds on PostgreSQL, whose gateways may keep all of a month.
+
+    Raises:
+        CatalogError: It took longer.
+    """
+    if connection.dialect.name == "sqlite":
+        yield
+        return
+    connection.exec_driver_sql(_TIME)
+    try:
+        yield
+    except DBAPIError as exc:
+        if getattr(exc.orig, "sqlstate", "") != _ENDED:
+            raise
+        raise CatalogError(
+            "The database took too long to look through the activity log.",
+            hint="Ask for less of it, the last hour say, or keep less: MCPPROXY_ACTIVITY_DAYS, MCPPROXY_ACTIVITY_ROWS.",
+        ) from exc
+
+
+def made_since(connection: Connection, since_s: float) -> ColumnElement[bool]:
+    """The condition for records made from a moment on; on PostgreSQL it leaves earlier days alone."""
+    is_since = activity.c.at_s >= since_s
+    return (
+        is_since if connection.dialect.name == "sqlite" else and_(is_since, activity.c.uid >= uid_at(since_s - _DAY_S))
+    )
+
+
+def _filtered(connection: Connection, wanted: ActivityFilter) -> Select[Any]:
     query = select(activity)
     for column, value in (
         (activity.c.kind, wanted.kind),
@@ -166,7 +247,7 @@ def _filtered(wanted: ActivityFilter) -> Select[Any]:
     elif wanted.outcome is not None:
         query = query.where(activity.c.outcome == wanted.outcome)
     if wanted.since_s is not None:
-        query = query.where(activity.c.at_s >= wanted.since_s)
+        query = query.where(made_since(connection, wanted.since_s))
     return query
 
 

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
@@ -85,7 +85,8 @@ class ActivityPage(msgspec.Struct, frozen=True):
     Attributes:
         items: The newest first, or with `after` the oldest first.
         next: What to send as `before` (or as `after`) for the page that follows; null where none does.
-        last: The place of the newest record of all: sent as `after`, it brings what comes from now on.
+        last: The place of the newest record of all: sent as `after`, it brings what comes from now on; of a database of
+            several gateways maybe some of the newest once more.
     """
 
     items: list[ActivityView]
@@ -98,10 +99,13 @@ async def activity_page(
 ) -> ActivityPage:
     """Up to `limit` records, as `Catalog.activity_page` finds them."""
     last = await catalog.last_activity_place()
-    found = await catalog.activity_page(wanted, limit, before=before, after=after)
+    # Of several gateways' records those with later places may be stored first: who follows them must miss none.
+    until = last if catalog.is_shared and after is not None else None
+    found = await catalog.activity_page(wanted, limit, before=before, after=after, until=until)
     follows = found[-1].place if len(found) == limit else None
-    # What was stored between the two looks is either on this page or comes with the one after it.
-    return ActivityPage([_view(one.activity) for one in found], follows, max([last, *(one.place for one in found)]))
+    if not catalog.is_shared:  # what was stored between the two looks is on this page or comes with the one after it
+        last = max([last, *(one.place for one in found)])
+    return ActivityPage([_view(one.activity) for one in found], follows, last)
 
 
 async def activity_record(catalog: Catalog, record_id: str) -> ActivityView:
@@ -119,14 +123,18 @@ async def activity_record(catalog: Catalog, record_id: str) -> ActivityView:
     return _view(found)
 
 
-def moment_s(text: str) -> float:
+def moment_s(text: str, now: Callable[[], float] = time.time) -> float:
     """Parse `2h` (ago) or an ISO 8601 time into seconds since the epoch; one without a zone is local.
+
+    Args:
+        text: One of these.
+        now: Seconds since the epoch; of a shared store by its clock.
 
     Raises:
         RequestError: It is neither.
     """
     if past := _PAST.fullmatch(text):
-        return time.time() - int(past[1]) * _UNIT_S[past[2]]
+        return now() - int(past[1]) * _UNIT_S[past[2]]
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError) as exc:
@@ -134,10 +142,12 @@ def moment_s(text: str) -> float:
         raise RequestError(f"since is {text[:40]!r}.", hint=hint) from exc
 
 
-def parse_filter(words: Mapping[str, str]) -> ActivityFilter:
+def parse_filter(words: Mapping[str, str], now: Callable[[], float] = time.time) -> ActivityFilter:
     """Parse the query parameters of an activity filter; unknown ones are ignored.
 
-    They are kind, server, tool, outcome, principal, since and parent.
+    Args:
+        words: kind, server, tool, outcome, principal, since and parent.
+        now: As for `moment_s`.
 
     Raises:
         RequestError: There is no such kind, or `since` is no time.
@@ -154,7 +164,7 @@ def parse_filter(words: Mapping[str, str]) -> ActivityFilter:
         tool=words.get("tool"),
         outcome=words.get("outcome"),
         principal=words.get("principal"),
-        since_s=None if since is None else moment_s(since),
+        since_s=None if since is None else moment_s(since, now),
         parent=words.get("parent"),
     )
 

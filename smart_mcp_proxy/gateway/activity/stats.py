@@ -1,6 +1,5 @@
 """Statistics of the activity log: what the gateway served, and what it saved."""
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -100,7 +99,7 @@ async def stats(
     by: Grouping = "none",
     bucket: Bucket = "day",
     limit: int = GROUPS,
-    now: Callable[[], float] = time.time,
+    now: Callable[[], float] | None = None,
 ) -> Stats:
     """Count the searches and calls since a time.
 
@@ -110,9 +109,9 @@ async def stats(
         by: What to group by.
         bucket: Span of time.
         limit: Groups, the largest first.
-        now: Seconds since the epoch.
+        now: Seconds since the epoch; the catalog's if left out.
     """
-    everything = FiguresQuery(since_s, now())
+    everything = FiguresQuery(since_s, (now or catalog.now_s)())
     total = await catalog.activity_figures(everything)
     groups: tuple[ActivityFigures, ...] = ()
     names: tuple[str, ...] | None = None

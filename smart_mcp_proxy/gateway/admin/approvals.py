@@ -12,7 +12,7 @@ import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import ActivityFilter, Catalog, Snapshot
-from smart_mcp_proxy.errors import ConflictError, ToolNotFoundError
+from smart_mcp_proxy.errors import CatalogError, ConflictError, ToolNotFoundError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.admin.asked_questions import QUESTIONS_LIMIT, AskedQuestions
 from smart_mcp_proxy.gateway.admin.differences import FieldChange, differences
@@ -23,9 +23,11 @@ from smart_mcp_proxy.names import parse_canonical, parse_content, server_of, she
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.telemetry import Activity
+from smart_mcp_proxy.telemetry import Activity, get_logger
 
 __all__ = ["Approvals", "Decided", "Waiting"]
+
+log = get_logger("approvals")
 
 WHOLE_LIST: Final = slice(None)
 CLOSED = (
@@ -111,9 +113,17 @@ class Approvals:
         return waiting
 
     async def _explained(self, snapshot: Snapshot, withheld: Sequence[Withheld]) -> list[Waiting]:
-        searches = await self._catalog.activity_page(ActivityFilter(kind="search"), QUESTIONS_LIMIT) if withheld else ()
-        asked = AskedQuestions(search.activity.subject for search in searches)
+        asked = AskedQuestions(await self._questions() if withheld else ())
         return await to_thread.run_sync(self._explain, snapshot, withheld, asked)
+
+    async def _questions(self) -> list[str]:
+        """What agents have asked lately; nothing where the log cannot be looked through."""
+        try:
+            searches = await self._catalog.activity_page(ActivityFilter(kind="search"), QUESTIONS_LIMIT)
+        except CatalogError as exc:
+            log.debug("what waits is shown without what agents asked: %s", exc)
+            return []
+        return [search.activity.subject for search in searches]
 
     def _explain(self, snapshot: Snapshot, withheld: Sequence[Withheld], asked: AskedQuestions) -> list[Waiting]:
         if not withheld:

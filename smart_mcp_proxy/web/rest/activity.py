@@ -44,7 +44,7 @@ QUERY: Mapping[str, str | Parameter] = {
 async def _list(gateway: Gateway, request: Request) -> ActivityPage:
     return await activity_page(
         gateway.catalog,
-        parse_filter(request.query_params),
+        parse_filter(request.query_params, gateway.catalog.now_s),
         integer(request, "limit", PAGE, 1, PAGE_LIMIT),
         before=_place(request, "before"),
         after=_place(request, "after"),

@@ -39,7 +39,7 @@ _QUERY = {name: QUERY[name] for name in _FILTERS} | {
 
 
 async def _events(gateway: Gateway, request: Request) -> Response:
-    wanted = parse_filter(request.query_params)
+    wanted = parse_filter(request.query_params, gateway.catalog.now_s)
     after = integer(request, "after", 0, 0, FURTHEST_PLACE) if "after" in request.query_params else None
     last = request.headers.get("last-event-id", "")
     if after is None and last.isascii() and last.isdigit() and len(last) < len(str(FURTHEST_PLACE)):

@@ -28,7 +28,7 @@ async def _stats(gateway: Gateway, request: Request) -> Stats:
     bucket: Bucket = next(one for one in _BUCKETS if one == choice(request, "bucket", _BUCKETS))
     return await stats(
         gateway.catalog,
-        since_s=moment_s(request.query_params.get("since", SINCE_DEFAULT)),
+        since_s=moment_s(request.query_params.get("since", SINCE_DEFAULT), gateway.catalog.now_s),
         by=by,
         bucket=bucket,
         limit=integer(request, "limit", GROUPS, 1, GROUPS_LIMIT),

@@ -1,5 +1,6 @@
 """Days of the activity log on PostgreSQL."""
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
@@ -11,11 +12,15 @@ import anyio
 import msgspec
 import psycopg
 import pytest
-from postgres_server import PostgresServer
+from postgres_server import PASSWORD, PostgresServer
 
-from smart_mcp_proxy.catalog import ActivityFilter, Catalog
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog, FiguresQuery
+from smart_mcp_proxy.catalog.store import postgres as store
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
+from smart_mcp_proxy.catalog.tables import activity
+from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.gateway.activity.records import activity_page, parse_filter
 from smart_mcp_proxy.telemetry import Activity
 
 pytestmark = pytest.mark.anyio
@@ -168,3 +173,122 @@ async def test_the_log_of_an_earlier_version_goes_on(database: Database, monkeyp
                 connection.execute(sql)
         assert len(await catalog.activity_page(ActivityFilter(), 10)) == 2
     await earlier.__aexit__(None, None, None)
+
+
+async def follow(catalog: Catalog, after: int) -> tuple[list[str], int]:
+    """What a client that follows the log is told, and the place that it goes on from."""
+    page = await activity_page(catalog, ActivityFilter(), 100, after=after)
+    return [item.subject for item in page.items], page.last
+
+
+async def test_who_follows_the_log_misses_no_record_that_is_committed_late(database: Database) -> None:
+    """Of two gateways the one that took its places first may be the last to commit."""
+    twice = made(midnight() + 1, "twice")
+    async with database.opened() as one, database.opened() as two, database.opened() as reader:
+        await one.append_activity([made(midnight(), "before")])
+        place = await reader.last_activity_place()
+        with psycopg.connect(database.url) as other:  # a third has stored one of them, and has not committed
+            other.execute(
+                "INSERT INTO activity SELECT nextval('activity_places'), %s, kind, principal, subject, outcome,"
+                " duration_ms, at_s, detail, session, server, tool, digest, delivery, parent, arguments FROM activity",
+                (twice.id,),
+            )
+            async with anyio.create_task_group() as group:
+                group.start_soon(one.append_activity, [made(midnight() + 2, "early"), twice])
+                while not database.rows("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"):
+                    await anyio.sleep(0.01)
+                await two.append_activity([made(midnight() + 3, "late")])
+                first, place = await follow(reader, place)
+                other.rollback()
+        second, place = await follow(reader, place)
+        assert [*first, *second] == ["early", "twice", "late"]
+        assert await follow(reader, place) == ([], place)
+
+
+async def test_a_user_who_may_not_make_tables_keeps_the_log_all_the_same(
+    database: Database, postgres: PostgresServer
+) -> None:
+    """Its records go where there is no day for them, and leave by their own time; the store is not lost over it."""
+    async with database.opened() as catalog:
+        await catalog.prepare_activity()
+    user = f"user_{time.time_ns()}"
+    name = database.url.rpartition("/")[2]
+    postgres.execute(f"CREATE USER {user} PASSWORD '{PASSWORD}'")
+    postgres.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {user}", name)
+    postgres.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {user}", name)
+    for day in (until(3), until(4)):
+        postgres.execute(f"DROP TABLE {day}", name)
+    old, new, next_day = made(midnight(-3)), made(midnight() + 1), made(midnight(2) + 1)
+    async with database.opened(url=postgres.url(name, user=user)) as catalog:
+        await catalog.prepare_activity()
+        await catalog.append_activity([old, new, next_day])
+        await catalog.trim_activity(midnight())
+        assert await catalog.find_activity(old.id) is None
+        assert await catalog.find_activity(new.id) == new
+        assert catalog.problem is None
+    async with database.opened() as catalog:
+        await catalog.prepare_activity()
+        assert database.place_of(next_day) == until(3)
+
+
+async def test_a_table_that_somebody_else_has_attached_stops_nothing(database: Database) -> None:
+    """Its name says of no day when it ends."""
+    async with database.opened() as catalog:
+        with psycopg.connect(database.url, autocommit=True) as other:
+            other.execute("CREATE TABLE archive PARTITION OF activity FOR VALUES FROM ('f') TO ('g')")
+        await catalog.prepare_activity()
+        await catalog.trim_activity(midnight(1))
+        assert database.days() == ["activity_rest", *(until(day) for day in (2, 3, 4)), "archive"]
+
+
+async def test_a_look_that_takes_too_long_loses_no_database(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Millions of records may be there: who asks for too many of them is told so, and nobody else notices."""
+    monkeypatch.setattr(activity, "_TIME", "SET LOCAL statement_timeout = '50ms'", raising=False)
+    monkeypatch.setattr(store, "LIMIT_S", 1.0)
+    async with database.opened() as catalog:
+        await catalog.append_activity([made(midnight())])
+        with psycopg.connect(database.url) as other:
+            other.execute("LOCK TABLE activity_rest")
+            for look in (
+                catalog.activity_page(ActivityFilter(kind="search"), 10),
+                catalog.activity_figures(FiguresQuery(0, midnight(1))),
+                catalog.find_activity("abcdef"),
+            ):
+                with pytest.raises(CatalogError, match="too long") as caught:
+                    await look
+                assert "Ask for less" in caught.value.hint
+        await catalog.append_activity([made(midnight() + 1)])
+        assert catalog.problem is None
+        assert len(await catalog.activity_page(ActivityFilter(), 10)) == 2
+
+
+async def test_days_before_the_time_that_is_asked_for_are_not_looked_at(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for the one before it: clocks differ."""
+    monkeypatch.setattr(activity, "_TIME", "SET LOCAL statement_timeout = '2s'", raising=False)
+    async with database.opened() as catalog:
+        await catalog.prepare_activity()
+        await catalog.append_activity([made(midnight()), record := made(midnight(2) + 1)])
+        with psycopg.connect(database.url) as other:
+            other.execute(f"LOCK TABLE {until(1)}")
+            found = await catalog.activity_page(ActivityFilter(since_s=midnight(2)), 10)
+            assert [one.activity for one in found] == [record]
+            assert await catalog.activity_figures(FiguresQuery(midnight(2), midnight(3))) == ()
+
+
+async def test_records_are_dated_by_the_clock_of_the_database(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway whose own is an hour behind has done nothing an hour ago."""
+    right = time.time
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: right() - 3_600)
+        async with database.opened(clock=time.time) as late:
+            await late.append_activity([made(time.time(), "now")])
+            assert parse_filter({"since": "30m"}, late.now_s).since_s == pytest.approx(right() - 1_800, abs=60)
+    async with database.opened() as catalog:
+        (found,) = await catalog.activity_page(parse_filter({"since": "30m"}, catalog.now_s), 10)
+        assert found.activity.at_s == pytest.approx(right(), abs=60)

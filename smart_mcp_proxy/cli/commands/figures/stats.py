@@ -120,9 +120,10 @@ async def _read(settings: "Settings", by: By, bucket: Bucket, since: str, limit:
     from smart_mcp_proxy.gateway.activity.records import moment_s
     from smart_mcp_proxy.gateway.activity.stats import stats
 
-    since_s = moment_s(since)
+    moment_s(since)  # before anything is opened: it may be none
     async with open_catalog(settings) as catalog:
         await recover(catalog, settings.data_dir)
+        since_s = moment_s(since, catalog.now_s)
         found: dict[str, Any] = msgspec.to_builtins(
             await stats(catalog, since_s=since_s, by=by, bucket=bucket, limit=limit)
         )

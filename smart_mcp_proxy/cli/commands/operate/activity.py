@@ -262,7 +262,8 @@ class StoredLog:
         from smart_mcp_proxy.gateway.activity.records import activity_page, parse_filter
 
         places = {name: int(words[name]) for name in ("before", "after") if name in words}
-        page = await activity_page(self._catalog, parse_filter(words), int(words["limit"]), **places)
+        wanted = parse_filter(words, self._catalog.now_s)
+        page = await activity_page(self._catalog, wanted, int(words["limit"]), **places)
         made: dict[str, Any] = msgspec.to_builtins(page)
         return made
 
