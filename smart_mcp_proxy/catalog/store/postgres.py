@@ -21,6 +21,7 @@ from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import StorageError, Topic
 from smart_mcp_proxy.catalog.store.thread import StoreThread
 from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.io.clocks import since_boot
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["LOCK", "PostgresStore"]
@@ -85,7 +86,7 @@ class PostgresStore(StoreThread):
         self._wire: psycopg.Connection | None = None
         self._began_s: float | None = None
         self.ahead_s = 0.0
-        self._compare_due_s = 0.0
+        self._compare_due_s = self._set_s = 0.0
         self._seen: Checkpoint | None = None
         self._down: StorageError | None = None
         self._is_full = False
@@ -244,7 +245,7 @@ class PostgresStore(StoreThread):
                     raise _DroppedError from exc
                 raise
             self._require_decisions(connection)
-            if time.monotonic() >= self._compare_due_s:
+            if time.monotonic() >= self._compare_due_s or self._was_set():
                 self._compare_clocks(connection)
             result = work(connection)
             connection.commit()
@@ -259,7 +260,12 @@ class PostgresStore(StoreThread):
         asked = connection.exec_driver_sql("SELECT extract(epoch FROM clock_timestamp())::float8").scalar_one()
         ahead_s = float(asked) - time.time()
         self.ahead_s = ahead_s if abs(ahead_s) >= _SAME_S else 0.0
+        self._set_s = time.time() - since_boot()
         self._compare_due_s = time.monotonic() + _COMPARE_S
+
+    def _was_set(self) -> bool:
+        """Whether this machine's clock was set since it was compared: leases and ends would be an hour off, say."""
+        return abs(time.time() - since_boot() - self._set_s) >= _SAME_S
 
     def _require_decisions(self, connection: Connection) -> None:
         """Passes if the database counts every decision that this process has seen in it.

@@ -62,6 +62,17 @@ async def test_a_wrong_clock_removes_nothing_that_other_gateways_have_stored(
         assert await catalog.find_activity(kept.id) is not None
 
 
+async def test_a_clock_that_is_set_meanwhile_is_noticed_at_once(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that had the wrong time at its start gets the right one: by it nothing ends an hour early."""
+    right, url = time.time, postgres.url(postgres.new_database())
+    async with Catalog.open(tmp_path, url=url, name_limit=60, clock=lambda: time.time()) as catalog:  # noqa: PLW0108
+        monkeypatch.setattr(time, "time", lambda: right() + 3_600)
+        await catalog.refresh()
+        assert catalog.now_s() == pytest.approx(right(), abs=60)
+
+
 async def test_long_records_take_no_more_memory_than_the_journal_has_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
