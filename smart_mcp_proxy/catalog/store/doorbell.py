@@ -21,6 +21,8 @@ PING_S: Final = 30.0
 FIRST_PING_S: Final = 2.0
 AGAIN_S: Final = 1.0
 """Pause before another connection."""
+_SERVER: Final = "SELECT pg_postmaster_start_time(), current_database()"
+"""Tells one server and database from another."""
 
 _log = get_logger("catalog")
 
@@ -30,7 +32,8 @@ class Doorbell:
 
     A pooler between swallows them without an error, and so does a network that has dropped the connection: a
     notification from another connection, sent now and then, finds out. Where it does not come that is said once, and
-    `wait` lasts as long as it may.
+    `wait` lasts as long as it may. If the other connection led to another server, the one that listens is made anew:
+    after a failover the old server may hold it though nobody writes there any more.
 
     Args:
         dial: Opens a connection.
@@ -81,16 +84,19 @@ class Doorbell:
             self._is_closed.wait(AGAIN_S)
 
     def _hear(self, wire: psycopg.Connection) -> None:
-        """Rings for each notification, until the connection fails."""
-        limit_s = FIRST_PING_S
+        """Rings for each notification, until the connection fails or leads to a server that others have left."""
+        limit_s, server = FIRST_PING_S, wire.execute(_SERVER).fetchone()
         while not self._is_closed.is_set():
             # On another connection: a pooler brings what comes with the answer to a statement of one's own.
             with self._dial() as other:
                 other.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._ping))
+                is_left = other.execute(_SERVER).fetchone() != server
             is_heard = False
             for told in wire.notifies(timeout=min(limit_s, self._ping_s)):
                 is_heard |= told.payload == self._ping
                 self._ring(told.payload)
+            if is_left:
+                return
             self._note(is_heard=is_heard, reason="a pooler may be in between")
             limit_s = self._ping_s
 

@@ -297,8 +297,10 @@ class PostgresStore(StoreThread):
             raise StorageError(exc.message, hint=exc.hint) from exc
 
     def _dial(self) -> psycopg.Connection:
-        self._wire = self._address.dial()
-        return self._wire
+        self._wire = wire = self._address.dial()
+        # A pooler may lend a connection on which another one has listened; without it the driver keeps what that hears.
+        wire.add_notify_handler(lambda told: None)
+        return wire
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

@@ -1,6 +1,7 @@
 """Told at once: what another gateway writes wakes those that follow, and silence is noticed."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from postgres_server import PostgresServer
 
 from smart_mcp_proxy.catalog import AgentToken, Catalog, revoke_agent_token, store_agent_token
+from smart_mcp_proxy.catalog.store import doorbell
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
 from smart_mcp_proxy.catalog.store.postgres_edge import Address
 from smart_mcp_proxy.models import ToolKey
@@ -107,6 +109,35 @@ async def test_notifications_that_do_not_come_are_noticed_and_said_once(
     bell.close()
     assert caplog.text.count("does not tell of changes") == 1
     assert repr(bell) == "<Doorbell silent>"
+
+
+async def test_after_a_failover_the_new_server_is_listened_to(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old one may hold its connections, though nobody writes to it any more."""
+    monkeypatch.setattr(doorbell, "AGAIN_S", 0.01)
+    old, new = (postgres.url(postgres.new_database()) for _ in range(2))
+    urls = itertools.chain([old], itertools.repeat(new))
+    bell = Doorbell(lambda: psycopg.connect(next(urls), autocommit=True), ping_s=0.2)
+    with anyio.fail_after(20):
+        for _ in range(2):  # each connection says so once: the old one, and the new one
+            await bell.wait("catalog", NEVER_S)
+        with psycopg.connect(new, autocommit=True) as other:
+            other.execute("SELECT pg_notify('mcpproxy', 'catalog')")
+        await bell.wait("catalog", NEVER_S)
+    bell.close()
+    assert repr(bell) == "<Doorbell hearing>"
+
+
+async def test_what_a_pooler_brings_unasked_is_not_kept(postgres: PostgresServer, tmp_path: Path) -> None:
+    """It lends connections on which somebody has listened: for weeks, the driver would keep whatever they hear."""
+    url = postgres.url(postgres.new_database())
+    async with Catalog.open(tmp_path, name_limit=60, url=url) as catalog:
+        wire = catalog._database._wire  # type: ignore[attr-defined]
+        wire.execute("LISTEN mcpproxy")
+        for number in range(9):
+            await catalog.block(ToolKey("s", str(number)), "user")
+        assert not wire._notifies_backlog
 
 
 async def test_a_file_is_looked_at_as_often_as_asked(tmp_path: Path) -> None:
