@@ -23,6 +23,7 @@ NAMED: Final = {
     "test_stored_links.py::test_a_file_of_the_version_before_gets_room_for_links",
     # The PostgreSQL server: its refusals, its notifications, its partitions.
     "store/test_postgres.py",
+    "store/test_server_settings.py",
     "store/test_doorbell.py",
     "tables/test_activity_days.py",
     # Rules that need no store, and hundreds of examples against a model of them, each with a store of its own.

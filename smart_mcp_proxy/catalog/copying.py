@@ -87,7 +87,8 @@ async def copy_catalog(
     """
     if source.url is None and not (await _made(source, is_source=True)):
         raise ConfigError(
-            f"There is no catalog in '{source.data_dir}' to copy.", hint="MCPPROXY_DATA_DIR names another data directory."
+            f"There is no catalog in '{source.data_dir}' to copy.",
+            hint="MCPPROXY_DATA_DIR names another data directory.",
         )
     if source.url is not None:
         await _made(source, is_source=True)

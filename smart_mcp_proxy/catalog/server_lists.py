@@ -161,7 +161,8 @@ class ServerLists(Membership):
         before, now_s = self._snapshot, self.now_s()
         heard: dict[str, ServerList] = {}
         for server, each in lists.items():
-            wanted = prepare(server, each.definitions, before, self._database.unstorable)
+            store = self._database
+            wanted = prepare(server, each.definitions, before, store.unstorable, store.longest_bytes)
             heard[server] = ServerList(wanted, each.review)
             self._listed[server] = {tool.key.tool: tool.hash for tool in wanted.values()}
         try:

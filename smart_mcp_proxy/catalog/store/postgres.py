@@ -28,9 +28,13 @@ __all__ = ["LOCK", "PostgresStore"]
 
 LIMIT_S: Final = 10.0
 """A server that does not go on with a transaction for so long counts as lost; half of it at least."""
-_HEAD: Final = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '4s'"
-"""A gateway that was frozen must not hold up the others, nor be held up for long."""
-_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_LIMITS: Final = "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL statement_timeout = 0"
+"""A gateway that was frozen must not hold up the others; what the database's own settings say of its other users, a
+tenth of a second for each statement perhaps, would take it for lost."""
+_HEAD: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_LIMITS}; SET LOCAL lock_timeout = '4s'"
+"""Nor be held up for long. At any other level, which the database's settings may name, it would not see what was
+committed while it waited for the lock."""
+_READ: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_LIMITS}"
 _ATTEMPTS: Final = 5
 _SAME_S: Final = 1.0
 """Clocks that differ by less are one: nothing here lasts so short, and times stay what they are."""
@@ -74,6 +78,7 @@ class PostgresStore(StoreThread):
     """
 
     unstorable = "\0"
+    longest_bytes: int | None = 2_600  # an index takes 2,704, with what else is in it
     is_shared = True
 
     def __init__(self, url: str, data_dir: Path) -> None:
@@ -113,10 +118,13 @@ class PostgresStore(StoreThread):
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in the store's thread, to its end; a server that does not go on with it is given up."""
-        done = self.submit(work)
-        while not (await asyncio.wait([done], timeout=LIMIT_S))[0]:
-            self._give_up()
-        return done.result()
+        return await self._to_end(self.submit(work))
+
+    async def end(self, last: Callable[[], None]) -> None:
+        """As of any store; what nobody waits for any more, as after an interrupted start, is given up, too."""
+        done = self.submit(last)
+        self._thread.shutdown(wait=False)
+        await self._to_end(done)
 
     async def wait_change(self, topic: Topic, limit_s: float) -> None:
         """Return when the database tells of a change, after `limit_s` at the latest."""
@@ -141,6 +149,7 @@ class PostgresStore(StoreThread):
             raise self._address.unusable(exc) from exc
         finally:
             self._began_s = None
+        self._began_s = time.monotonic()  # anew: a pooler answers though its server does not
         try:
             refuse_unusable(connection, self.label)
             versions.refuse_newer(connection, self.label)
@@ -151,6 +160,8 @@ class PostgresStore(StoreThread):
             if isinstance(exc, SQLAlchemyError):
                 raise self._address.unusable(exc) from exc
             raise
+        finally:
+            self._began_s = None
         connection.rollback()
         self._connection = connection
 
@@ -307,6 +318,11 @@ class PostgresStore(StoreThread):
         if connection is not None:
             with suppress(SQLAlchemyError, psycopg.Error):
                 connection.close()
+
+    async def _to_end(self, done: asyncio.Future[T]) -> T:
+        while not (await asyncio.wait([done], timeout=LIMIT_S))[0]:
+            self._give_up()
+        return done.result()
 
     def _give_up(self) -> None:
         """Ends a transaction that the server does not go on with; in the event loop."""

@@ -33,12 +33,11 @@ _ALIVE: Final = {
 _PREAMBLE = re.compile(r"^(?:connection failed: )?(?:connection to server .*? failed: )?(?:FATAL: +|ERROR: +)?")
 _NAMED_TABLES = 3
 _CLOSED_TABLES = """SELECT relname FROM pg_class
-  WHERE relnamespace = current_schema()::regnamespace AND relname = ANY(%s) AND NOT (
-    has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
-    AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
-  ) ORDER BY relname"""
-_CLOSED_SEQUENCES = f"""SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace
-  AND relname = '{PLACES}' AND NOT has_sequence_privilege(oid, 'USAGE')"""
+  WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relname = ANY(%s) AND NOT CASE relkind
+    WHEN 'S' THEN has_sequence_privilege(oid, 'USAGE')
+    ELSE has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
+      AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
+  END ORDER BY relkind = 'S', relname"""
 
 NOT_WHOLE_HINT: Final = "Restore it from a backup, or begin with an empty one."
 _HINT = "Check MCPPROXY_DATABASE_URL and the database."
@@ -92,14 +91,18 @@ class Address:
         Raises:
             psycopg.Error: It cannot be opened.
         """
-        wire = psycopg.connect(
-            self._url,
-            autocommit=True,
-            prepare_threshold=None,
-            connect_timeout=CONNECT_S,
-            application_name="smart-mcp-proxy",
-            **_ALIVE,  # type: ignore[arg-type]
-        )
+        try:
+            wire = psycopg.connect(
+                self._url,
+                autocommit=True,
+                prepare_threshold=None,
+                connect_timeout=CONNECT_S,
+                application_name="smart-mcp-proxy",
+                client_encoding="UTF8",  # whatever a user's or the database's own settings say
+                **_ALIVE,  # type: ignore[arg-type]
+            )
+        except UnicodeError as exc:  # a part of the host's name is empty, or too long
+            raise psycopg.OperationalError(f"the host's name cannot be looked up: {exc}") from exc
         wire.adapters.register_dumper(str, _StorableText)
         return wire
 
@@ -144,7 +147,7 @@ def refuse_unusable(connection: Connection, label: str) -> None:
     # What an extension has brought belongs to no program.
     tables = set(
         connection.exec_driver_sql(
-            """SELECT relname FROM pg_class WHERE relnamespace = current_schema()::regnamespace
+            """SELECT relname FROM pg_class WHERE relnamespace = quote_ident(current_schema())::regnamespace
               AND relkind IN ('r', 'p') AND NOT EXISTS (
                 SELECT 1 FROM pg_depend WHERE objid = pg_class.oid AND classid = 'pg_class'::regclass AND deptype = 'e'
               )"""
@@ -161,10 +164,8 @@ def refuse_unusable(connection: Connection, label: str) -> None:
     if missing or len(found) != 1:
         named = ", ".join(missing[:_NAMED_TABLES]) or f"the row of {VERSION_TABLE}"
         raise _refused(label, f"is not whole: it lacks {named}.", NOT_WHOLE_HINT)
-    used = sorted(tables_at(found[0]) & tables - {VERSION_TABLE})
-    closed = [*connection.exec_driver_sql(_CLOSED_TABLES, (used,)).scalars()]
-    closed += connection.exec_driver_sql(_CLOSED_SEQUENCES).scalars()
-    if closed:
+    used = [*sorted(tables_at(found[0]) & tables - {VERSION_TABLE}), PLACES]
+    if closed := connection.exec_driver_sql(_CLOSED_TABLES, (used,)).scalars().all():
         reason = f"does not let its user read and write {', '.join(closed[:_NAMED_TABLES])}."
         raise _refused(label, reason, _GRANT_HINT)
 

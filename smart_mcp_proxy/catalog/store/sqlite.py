@@ -84,6 +84,7 @@ class SqliteStore(StoreThread):
     """
 
     unstorable = ""
+    longest_bytes: int | None = None
     ahead_s = 0.0
     is_shared = False
 

@@ -28,12 +28,14 @@ class Store(Protocol):
     Attributes:
         label: Path or address, for messages; never with a password.
         unstorable: A character that no name in it may hold; empty for none.
+        longest_bytes: Of the names of a server and its tool, or a URI, together; None for any length.
         ahead_s: How far the store's clock is ahead of this machine's; 0 where they differ by less than a second.
         is_shared: Whether gateways on other machines may use it, which see none of this machine's files.
     """
 
     label: str
     unstorable: str
+    longest_bytes: int | None
     ahead_s: float
     is_shared: bool
 

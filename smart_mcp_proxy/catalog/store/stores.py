@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from smart_mcp_proxy.catalog.store.engines import postgres_engine, sqlite_engine
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME, SqliteStore
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.errors import MissingExtraError
 
-__all__ = ["STORES", "OpenStore", "engine_of", "open_store", "reach_store"]
+__all__ = ["STORES", "OpenStore", "end_of", "engine_of", "open_store", "reach_store"]
 
 OpenStore = Callable[[str, Path], AbstractAsyncContextManager[Store]]
 """Opens the store at an address for a data directory; `connect` has to follow."""
@@ -52,6 +53,15 @@ def engine_of(url: str | None, data_dir: Path) -> Engine:
     from smart_mcp_proxy.catalog.store.postgres_edge import Address  # see _postgres
 
     return postgres_engine(Address(url).dial)
+
+
+def end_of(connection: Connection) -> Callable[[], None]:
+    """Return what ends a connection of `engine_of` from another thread: its own may wait for a server for good."""
+    if connection.dialect.name == "sqlite":
+        return lambda: None
+    from smart_mcp_proxy.catalog.store.postgres_edge import hang_up  # see _postgres
+
+    return partial(hang_up, connection.connection.dbapi_connection)  # type: ignore[arg-type]
 
 
 def _postgres(url: str, data_dir: Path) -> AbstractAsyncContextManager[Store]:

@@ -99,7 +99,7 @@ def drop_days(connection: Connection, before_s: float) -> None:
         return
     connection.exec_driver_sql(f"DELETE FROM {_REST} WHERE at_s < %s", (before_s,))
     old = [ends for ends in _days(connection) if ends.timestamp() <= before_s]
-    if not old or not _is_alone(connection):
+    if not old or not _may_change(connection) or not _is_alone(connection):
         return
     for ends in old:
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_name(ends)}")

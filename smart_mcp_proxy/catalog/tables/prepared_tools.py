@@ -16,9 +16,6 @@ __all__ = ["KNOWN_HINTS", "PreparedTool", "prepare"]
 
 KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 """Source: MCP specification, ToolAnnotations."""
-_KEY_BYTES = 2_600
-"""Of a server's name and a tool's, or a URI, together, where `unstorable` names a character: PostgreSQL indexes no more
-than 2,704, and what no index holds is not stored at all, nor is the rest of its list."""
 _NOTHING_KNOWN = Snapshot()
 
 _log = get_logger("catalog")
@@ -57,6 +54,7 @@ def prepare(
     definitions: Sequence[Mapping[str, Any]],
     snapshot: Snapshot = _NOTHING_KNOWN,
     unstorable: str = "",
+    longest_bytes: int | None = None,
 ) -> dict[str, PreparedTool]:
     """Prepare a server's list by name; of equal names the first, none that cannot be written.
 
@@ -64,10 +62,11 @@ def prepare(
         server: Configured name, or a shelf.
         definitions: As the server sent them.
         snapshot: A definition that it holds to the letter needs no other hash.
-        unstorable: A character that no name may hold, where none may be long either; empty for none.
+        unstorable: A character that no name may hold; empty for none.
+        longest_bytes: Of a name and the server's together; None for any length.
     """
     prepared: dict[str, PreparedTool] = {}
-    identity, room_bytes = identity_on(server), _KEY_BYTES - len(server.encode())
+    identity = identity_on(server)
     for definition in definitions:
         name = definition[identity]
         if name in prepared:
@@ -76,7 +75,7 @@ def prepare(
             if unstorable and unstorable in name:
                 raise ValueError(f"the database holds no name with {unstorable!r}")
             size_bytes = len(name.encode())
-            if unstorable and size_bytes > room_bytes:
+            if longest_bytes is not None and size_bytes > longest_bytes - len(server.encode()):
                 raise ValueError(f"the database holds no name of {size_bytes:,} bytes")
             prepared[name] = _prepared(ToolKey(server, name), definition, snapshot)
         except (TypeError, ValueError, RecursionError) as exc:
