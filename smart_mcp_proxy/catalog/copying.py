@@ -3,12 +3,11 @@
 import asyncio
 import hashlib
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
 
 from anyio import CancelScope
@@ -19,7 +18,7 @@ from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, Chec
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK
 from smart_mcp_proxy.catalog.store.store import Store
-from smart_mcp_proxy.catalog.store.stores import engine_of, open_store
+from smart_mcp_proxy.catalog.store.stores import end_of, engine_of, open_store
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
 from smart_mcp_proxy.catalog.tables.schema import gateway_keys, gateway_tokens, instances, leases, meta, metadata
 from smart_mcp_proxy.errors import CatalogError, ConfigError
@@ -34,10 +33,18 @@ _OF_GATEWAYS: Final = (instances, leases, gateway_tokens, gateway_keys)
 TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in _OF_GATEWAYS)
 """All others."""
 _BATCH_ROWS: Final = 500
+_PLACE_BYTES: Final = 2
+_SUMS: Final = 256**_PLACE_BYTES
+_MODULUS: Final = 2**256
 _NUMBERED: Final = tuple(table.name for table in TABLES if "id" in table.c and table.name != "gone")
 """Tables whose ids are never used twice."""
+_PATIENT: Final = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
+"""One side waits while the other one is read, and for as long as that takes: a database's own settings are of its other
+users."""
+_STEADY: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PATIENT}"
 _ALONE: Final = (
-    f"BEGIN; SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock({FILL_LOCK}, hashtext(current_schema())); "
+    f"BEGIN ISOLATION LEVEL READ COMMITTED; {_PATIENT}; SET LOCAL lock_timeout = '10s'; "
+    f"SELECT pg_advisory_xact_lock({FILL_LOCK}, hashtext(current_schema())); "
     f"LOCK TABLE {instances.name}, {meta.name} IN SHARE ROW EXCLUSIVE MODE"
 )
 """Gateways that would start on the target are refused, those that were about to register wait; those on another schema
@@ -51,6 +58,44 @@ T = TypeVar("T")
 
 class _StoppedError(Exception):
     """The caller of a copy was cancelled."""
+
+
+class _Stop:
+    """Ends a copy from another thread, until it is about to commit."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._is_set = False
+        self._ends: list[Callable[[], None]] = []
+
+    def set(self) -> None:
+        """Lets the copy go no further, also where a database stands still."""
+        with self._lock:
+            self._is_set = True
+            for end in self._ends:
+                end()
+
+    def ending(self, connection: Connection) -> Connection:
+        """The connection, which ends with the copy."""
+        with self._lock:
+            self.require_unset()
+            self._ends.append(end_of(connection))
+        return connection
+
+    def require_unset(self) -> None:
+        """Passes unless nobody wants the copy any more.
+
+        Raises:
+            _StoppedError: So that connections end without a commit.
+        """
+        if self._is_set:
+            raise _StoppedError
+
+    def pass_by(self) -> None:
+        """As `require_unset`, the last time: a commit is waited for."""
+        with self._lock:
+            self.require_unset()
+            self._ends.clear()
 
 
 class Place(NamedTuple):
@@ -96,13 +141,13 @@ async def copy_catalog(
     return await _run(partial(_copy, source, target, replaces, told))
 
 
-async def _run(copy: Callable[[Event], T]) -> T:
+async def _run(copy: Callable[[_Stop], T]) -> T:
     """Run `copy` in a thread; a caller that is cancelled stops it and waits: then nothing of it counts.
 
     Returns:
         Its result, also if it was cancelled too late to be stopped.
     """
-    stop = Event()
+    stop = _Stop()
     done = asyncio.get_running_loop().run_in_executor(None, copy, stop)
     done.add_done_callback(asyncio.Future.exception)  # looked at, or asyncio prints what ended a copy that was stopped
     try:
@@ -140,16 +185,18 @@ def _migrate(store: Store, connection: Connection) -> None:
     versions.migrate(connection, store.label, is_closed=True)
 
 
-def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: Event) -> dict[str, int]:
+def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: _Stop) -> dict[str, int]:
     beside = CheckpointFile(target.data_dir) if target.url is None else None
     try:
-        with closing(_connect(source)) as reading, closing(_connect(target)) as writing:
-            reading.exec_driver_sql(_begin(reading, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "BEGIN"))
+        with closing(stop.ending(_connect(source))) as reading, closing(stop.ending(_connect(target))) as writing:
+            reading.exec_driver_sql(_begin(reading, _STEADY, "BEGIN"))
             writing.exec_driver_sql(_begin(writing, _ALONE, "BEGIN IMMEDIATE"))
+            for side in (reading, writing):
+                _require_known(side)
             _require_room(writing, replaces=replaces)
             counts = _Transfer(reading, writing, told, stop).run()
             checkpoint = read_checkpoint(writing)
-            _require_wanted(stop)
+            stop.pass_by()
             if beside is not None:
                 # Before the commit, or a start after a kill in between would miss the decisions that are replaced.
                 beside.remove()
@@ -171,6 +218,20 @@ def _connect(place: Place) -> Connection:
 
 def _begin(connection: Connection, postgres: str, sqlite: str) -> str:
     return sqlite if connection.dialect.name == "sqlite" else postgres
+
+
+def _require_known(connection: Connection) -> None:
+    """Passes unless a newer program has added to a store, which gateways of this version may use meanwhile.
+
+    Raises:
+        ConfigError: It has; what it added would not be copied, or stay beside what is.
+    """
+    if (version := versions.read_version(connection)) > versions.LATEST_VERSION:
+        raise ConfigError(
+            f"A newer program has added to the catalog: it has schema version {version}, and this program knows "
+            f"versions up to {versions.LATEST_VERSION}.",
+            hint="Copy, back up and restore it with that program.",
+        )
 
 
 def _require_room(connection: Connection, *, replaces: bool) -> None:
@@ -204,7 +265,7 @@ class _Transfer:
         stop: Set once it is not wanted any more.
     """
 
-    def __init__(self, reading: Connection, writing: Connection, told: Told, stop: Event) -> None:
+    def __init__(self, reading: Connection, writing: Connection, told: Told, stop: _Stop) -> None:
         self._reading = reading
         self._writing = writing
         self._told = told
@@ -245,30 +306,28 @@ class _Transfer:
         Raises:
             CatalogError: They differ.
         """
-        ours, theirs = (
-            Counter(_digest(row) for batch in self._batches(side, table) for row in batch)
-            for side in (self._reading, self._writing)
-        )
-        if differing := (ours - theirs).total() + (theirs - ours).total():
+        ours, theirs = (self._sums(side, table) for side in (self._reading, self._writing))
+        if differing := sum(one != other for one, other in zip(ours, theirs, strict=True)):
             raise CatalogError(
                 f"The copy of table '{table.name}' is not equal: {differing} rows differ.",
                 hint="The target is as it was. Please report this.",
             )
 
+    def _sums(self, side: Connection, table: Table) -> list[int]:
+        """Sums of the rows' digests, in any order, each row's in one of many: all of them would not fit into memory."""
+        sums = [0] * _SUMS
+        for batch in self._batches(side, table):
+            for row in batch:
+                digest = _digest(row)
+                place = int.from_bytes(digest[:_PLACE_BYTES])
+                sums[place] = (sums[place] + int.from_bytes(digest)) % _MODULUS
+        return sums
+
     def _batches(self, side: Connection, table: Table) -> Iterator[Sequence[Row[Any]]]:
-        for batch in _rows(side, table).partitions(_BATCH_ROWS):
-            _require_wanted(self._stop)
-            yield batch
-
-
-def _require_wanted(stop: Event) -> None:
-    """Passes unless nobody wants the copy any more.
-
-    Raises:
-        _StoppedError: So that connections end without a commit.
-    """
-    if stop.is_set():
-        raise _StoppedError
+        with closing(_rows(side, table)) as found:
+            for batch in found.partitions(_BATCH_ROWS):
+                self._stop.require_unset()
+                yield batch
 
 
 def _rows(connection: Connection, table: Table) -> Any:

@@ -1,6 +1,8 @@
 """Copies that fail, are interrupted or meet a gateway: nothing is changed, and nothing trusted that is not known."""
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -179,3 +181,64 @@ async def test_a_target_that_was_there_is_as_it_was_after_a_copy_that_failed(
         await copy_catalog(at(source), at(target), replaces=True, told=fails)
     assert rows(target) == before
     assert not await is_closed(target, tool)
+
+
+async def test_a_copy_is_given_the_time_that_it_takes(places: Callable[[str], StorePlace], tool: MakeTool) -> None:
+    """Both databases end what others leave open for a moment; one side waits while the other one is read."""
+    source, target = places("postgresql"), places("postgresql")
+    await fill(source, tool)
+    for place in (source, target):
+        for setting in ("idle_in_transaction_session_timeout", "statement_timeout"):
+            place.execute(
+                f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET {setting} = ''50ms''', current_database()); END $$"
+            )
+
+    def told(*_: object) -> None:
+        for place in (source, target):
+            place.execute("SET statement_timeout = 0; SELECT pg_sleep(0.06)")
+
+    await copy_catalog(at(source), at(target), told=told)
+    assert rows(source) == rows(target)
+
+
+@pytest.mark.parametrize("newer", ["source", "target"])
+async def test_what_a_newer_program_has_added_is_neither_left_out_nor_left_behind(
+    places: Callable[[str], StorePlace], tool: MakeTool, newer: str
+) -> None:
+    """In a rolling upgrade the older one may use the database, but it does not know all that there is to copy."""
+    known, added = places("sqlite"), places("postgresql")
+    source, target = (added, known) if newer == "source" else (known, added)
+    await fill(source, tool)
+    async with target.opened():
+        pass
+    added.execute("CREATE TABLE next_notes (note TEXT); UPDATE mcpproxy_schema SET version = version + 1")
+    before = rows(target)
+    with pytest.raises(ConfigError, match="A newer program has added") as caught:
+        await copy_catalog(at(source), at(target), replaces=True)
+    assert "with that program" in caught.value.hint
+    assert rows(target) == before
+
+
+async def test_a_copy_from_a_database_that_stands_still_can_be_interrupted(
+    places: Callable[[str], StorePlace], tool: MakeTool
+) -> None:
+    """Nobody has to kill it."""
+    source, target = places("postgresql"), places("sqlite")
+    await fill(source, tool)
+    stopped: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def told(*_: object) -> None:
+        own = "datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'smart-mcp-proxy'"
+        stopped.extend(pid for (pid,) in source.rows(f"SELECT pid FROM pg_stat_activity WHERE {own}"))
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        loop.call_soon_threadsafe(copying.cancel)
+
+    copying = asyncio.ensure_future(copy_catalog(at(source), at(target), told=told))
+    try:
+        done, _ = await asyncio.wait([copying], timeout=20)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    assert done and copying.cancelled() and stopped
