@@ -1,4 +1,4 @@
-"""Codes and refresh tokens that come to two gateways on one database in the same moment: each works once."""
+"""Codes and refresh tokens that come to two gateways, or workers, in the same moment: each works once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -8,9 +8,11 @@ from typing import Any
 
 import anyio
 import httpx2
+import keyring
 import pytest
 from asgi_server import listening
 from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
+from keyring.backends.fail import Keyring as NoKeyring
 from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider
 from plain_http import plain_client
 from postgres_server import PostgresServer
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Doors:
-    """Two gateways' sign-ins on one database.
+    """The sign-ins of two gateways on one database, or of two workers.
 
     Attributes:
         one: The first gateway's.
@@ -63,16 +65,19 @@ class Doors:
         return kept
 
 
-@pytest.fixture
-async def doors(postgres: PostgresServer, tmp_path: Path) -> AsyncIterator[Doors]:
+@pytest.fixture(params=["gateways", "workers"])
+async def doors(postgres: PostgresServer, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Doors]:
+    keyring.set_keyring(NoKeyring())
+    is_shared = request.param == "gateways"
     provider, url = OpenIdProvider(), SecretStr(postgres.url(postgres.new_database()))
     made, catalogs = [], []
     async with AsyncExitStack() as stack:
         provider.base = await stack.enter_async_context(listening(provider.app))
         for name in "ab":
             settings = Settings(
-                data_dir=tmp_path / name,
-                database_url=url,
+                data_dir=tmp_path / (name if is_shared else "of both"),
+                workers=1 if is_shared else 2,
+                database_url=url if is_shared else None,
                 secret_key=SecretStr("a-key-of-the-tests-with-32-characters"),
                 oidc_url=provider.config_url,
                 oidc_client_id=CLIENT_ID,
