@@ -62,7 +62,7 @@ async def serve_http(
     sessions = gateway.page_sessions
     sessions.address, sessions.operator = _address(gateway.settings, listener), authorizer.operator
     sessions.others = authorizer.others
-    _share_tokens(gateway, token, authorizer)
+    _meet_others(gateway, token, authorizer)
     if gateway.catalog.is_shared:
         await mark_secret_key(gateway.catalog, SecretKey.of(gateway.settings))
     rest = RestBeside(app, gateway, authorizer, stop.is_over)
@@ -86,11 +86,13 @@ async def serve_http(
         worker.close()
 
 
-def _share_tokens(gateway: Gateway, token: str | None, authorizer: NetworkAuthorizer) -> None:
-    """Let gateways on one database accept each other's tokens where each had to make its own."""
+def _meet_others(gateway: Gateway, token: str | None, authorizer: NetworkAuthorizer) -> None:
+    """Tell other gateways on the database this one's name, and accept tokens that each had to make."""
     settings = gateway.settings
     if not gateway.catalog.is_shared:
         return
+    if (name := replica_name(settings)) is not None:
+        gateway.catalog.announce(f"{gateway.worker.number}.{name}")
     made: dict[TokenKind, str | None] = {}
     if settings.auth_token is None and settings.secret_key is None:
         made["agents"] = token
@@ -99,7 +101,7 @@ def _share_tokens(gateway: Gateway, token: str | None, authorizer: NetworkAuthor
         # As the others know it: what it opened goes on at them.
         gateway.page_sessions.operator = hashlib.sha256(authorizer.operator).digest()
     # Several gateways of one machine have its name, and a data directory each: there the tokens lie.
-    replica = settings.replica or f"{replica_name(settings)}:{settings.data_dir.resolve()}"
+    replica = settings.replica or f"{name}:{settings.data_dir.resolve()}"
     gateway.agent_tokens.of_gateways.share(replica, made)
 
 

@@ -38,13 +38,20 @@ class Doorbell:
     Args:
         dial: Opens a connection.
         ping_s: How often it is tried whether notifications arrive.
+
+    Attributes:
+        name: By which sessions find this process among those on one catalog; empty for none.
     """
 
     def __init__(self, dial: Callable[[], psycopg.Connection], ping_s: float = PING_S) -> None:
         self._dial = dial
         self._ping_s = ping_s
         self._rung: dict[str, asyncio.Event] = {topic: asyncio.Event() for topic in get_args(Topic)}
+        self.name = ""
         self._ping = f"ping {uuid.uuid4().hex}"
+        self._own_end = ""
+        """Name and schema, as the last ping had them that came back."""
+        self._is_namesake_told = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wire: psycopg.Connection | None = None
         self._is_closed = threading.Event()
@@ -89,16 +96,34 @@ class Doorbell:
         while not self._is_closed.is_set():
             # On another connection: a pooler brings what comes with the answer to a statement of one's own.
             with self._dial() as other:
-                other.execute("SELECT pg_notify(%s, %s)", (CHANNEL, self._ping))
+                # Gateways on other schemas hear it, too, and may have the same names.
+                ping = f"{self._ping} {self.name}@"
+                other.execute("SELECT pg_notify(%s, %s || current_schema())", (CHANNEL, ping))
                 is_left = other.execute(_SERVER).fetchone() != server
             is_heard = False
             for told in wire.notifies(timeout=min(limit_s, self._ping_s)):
-                is_heard |= told.payload == self._ping
+                is_heard |= self._is_own(told.payload)
                 self._ring(told.payload)
             if is_left:
                 return
             self._note(is_heard=is_heard, reason="a pooler may be in between")
             limit_s = self._ping_s
+
+    def _is_own(self, payload: str) -> bool:
+        """Whether it is a ping of this process; that of a namesake is told of once."""
+        start, _, end = payload.rpartition(" ")
+        if start == self._ping:
+            self._own_end = end
+            return True
+        is_named = bool(self.name) and end.startswith(f"{self.name}@")
+        if is_named and end == self._own_end and not self._is_namesake_told:
+            self._is_namesake_told = True
+            _log.warning(
+                "another gateway on the database is named %r, too: a balancer sends sessions of the one to the other, "
+                "which answers 404. Give each a MCPPROXY_REPLICA of its own",
+                self.name.partition(".")[2],
+            )
+        return False
 
     def _ring(self, topic: str) -> None:
         if (rung := self._rung.get(topic)) is not None and self._loop is not None:

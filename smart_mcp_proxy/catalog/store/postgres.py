@@ -130,6 +130,10 @@ class PostgresStore(StoreThread):
         """Return when the database tells of a change, after `limit_s` at the latest."""
         await self._doorbell.wait(topic, limit_s)
 
+    def announce(self, name: str) -> None:
+        """Tell other gateways the name of this one; one that has it, too, is told of in the log."""
+        self._doorbell.name = name
+
     def is_blank(self) -> bool:
         """Not known before it is connected."""
         return False

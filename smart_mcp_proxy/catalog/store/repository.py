@@ -65,6 +65,10 @@ class Archive:
         """Return when another process may have changed something, after `limit_s` at the latest."""
         await self._database.wait_change(topic, limit_s)
 
+    def announce(self, name: str) -> None:
+        """Tell other gateways the name of this one, by which its sessions are found; see `Store.announce`."""
+        self._database.announce(name)
+
     async def read(self, work: Callable[[Connection], T], *, limit_s: float | None = None) -> T:
         """Run `work` on the file, all its queries in one state; see `write` for `limit_s`."""
         return await _within(limit_s, self._database.run(partial(self._database.read, work)))

@@ -119,6 +119,9 @@ class SqliteStore(StoreThread):
         """Return after `limit_s`: nobody tells of writes to a file."""
         await asyncio.sleep(limit_s)
 
+    def announce(self, name: str) -> None:
+        """Nothing: gateways that share no database are not told apart by names."""
+
     def is_blank(self) -> bool:
         """Whether nothing is stored, nor was moved aside; not so where one cannot look."""
         return is_blank(self.path)

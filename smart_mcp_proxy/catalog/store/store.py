@@ -23,7 +23,7 @@ class StorageError(CatalogError):
 class Store(Protocol):
     """Catalog of record of one or many processes.
 
-    All SQL runs in one thread, which `run` enters; every other method but `wait_change` is for use inside it.
+    All SQL runs in one thread, which `run` enters; all methods but that, `wait_change` and `announce` are used in it.
 
     Attributes:
         label: Path or address, for messages; never with a password.
@@ -45,6 +45,10 @@ class Store(Protocol):
 
     async def wait_change(self, topic: Topic, limit_s: float) -> None:
         """Return when another process may have changed something, after `limit_s` at the latest."""
+        ...
+
+    def announce(self, name: str) -> None:
+        """Tell other gateways the name of this one; one that has it, too, is told of in the log."""
         ...
 
     def is_blank(self) -> bool:

@@ -140,6 +140,28 @@ async def test_what_a_pooler_brings_unasked_is_not_kept(postgres: PostgresServer
         assert not wire._notifies_backlog
 
 
+async def test_two_gateways_of_one_name_are_told_of_once(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At each of them: a balancer cannot tell them apart. Gateways on another schema are none of theirs."""
+    url = postgres.url(postgres.new_database())
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE SCHEMA other")
+    bells = []
+    for schema, name in (("public", "0.a"), ("public", "0.a"), ("public", "0.b"), ("public", ""), ("other", "0.b")):
+        address = Address(f"{url}?options=-csearch_path%3D{schema}")
+        bells.append(Doorbell(address.dial, ping_s=0.05))
+        bells[-1].name = name
+    with anyio.fail_after(20):
+        while caplog.text.count("is named 'a', too") < 2:
+            await asyncio.gather(*(bell.wait("tokens", 0.05) for bell in bells))
+        for _ in range(10):
+            await asyncio.gather(*(bell.wait("tokens", 0.05) for bell in bells))
+    for bell in bells:
+        bell.close()
+    assert caplog.text.count("is named") == 2
+
+
 async def test_a_file_is_looked_at_as_often_as_asked(tmp_path: Path) -> None:
     """Nobody tells of writes to it."""
     async with Catalog.open(tmp_path, name_limit=60) as catalog:
