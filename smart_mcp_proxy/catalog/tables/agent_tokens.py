@@ -82,9 +82,13 @@ def store_agent_token(connection: Connection, token: AgentToken) -> bool:
     return True
 
 
-def find_agent_tokens(connection: Connection) -> tuple[AgentToken, ...]:
-    """All tokens that were ever made, oldest first."""
-    rows = connection.execute(select(agent_tokens).order_by(agent_tokens.c.id))
+def find_agent_tokens(connection: Connection, good_at_s: float | None = None) -> tuple[AgentToken, ...]:
+    """Tokens, oldest first: those that are good at a time, or all that were ever made."""
+    wanted = select(agent_tokens).order_by(agent_tokens.c.id)
+    if good_at_s is not None:  # of the others there may be any number, and who follows them looks every second
+        is_running = or_(agent_tokens.c.expires_s.is_(None), agent_tokens.c.expires_s > good_at_s)
+        wanted = wanted.where(agent_tokens.c.revoked_s.is_(None), is_running)
+    rows = connection.execute(wanted)
     return tuple(
         AgentToken(
             id=row.id,

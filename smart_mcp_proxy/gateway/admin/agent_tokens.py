@@ -181,7 +181,8 @@ class AgentTokens:
                 hint=f"Use another name, or revoke it first: mcpproxy token revoke {shell_word(name)}",
                 code="token_exists",
             )
-        return NewToken(secret, next(one for one in await self.refresh() if one.hash == token.hash))
+        await self.refresh()
+        return NewToken(secret, next(one for one in await self.tokens() if one.hash == token.hash))
 
     async def revoke(self, name: str) -> None:
         """Ends a token for good, here at once and in other processes within two seconds.
@@ -202,10 +203,11 @@ class AgentTokens:
         return tuple(replace(one, last_used_s=self._used.get(one.id, one.last_used_s)) for one in stored)
 
     async def refresh(self) -> tuple[AgentToken, ...]:
-        """All tokens as they are stored; what is good among them is known from now on."""
-        stored, of_gateways = await self._catalog.read(lambda at: (find_agent_tokens(at), self.of_gateways.look(at)))
+        """The tokens that are good now, as they are stored; they and no others are known from now on."""
+        good = partial(find_agent_tokens, good_at_s=self._wall())
+        stored, of_gateways = await self._catalog.read(lambda at: (good(at), self.of_gateways.look(at)))
         self.of_gateways.note(of_gateways)
-        self._holders = {bytes.fromhex(one.hash): _holder(one) for one in stored if one.revoked_s is None}
+        self._holders = {bytes.fromhex(one.hash): _holder(one) for one in stored}
         self.is_current = True
         return stored
 

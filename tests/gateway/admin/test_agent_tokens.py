@@ -132,6 +132,19 @@ async def test_a_use_is_shown_at_once_and_stored_in_the_end(
     assert [one.last_used_s for one in await theirs.tokens()] == [clock.now_s]
 
 
+async def test_tokens_that_have_ended_cost_nothing_every_second(
+    pair: tuple[AgentTokens, AgentTokens], clock: Clock
+) -> None:
+    """One for each job makes thousands in a year; they are listed, and not read by those that follow."""
+    ours, theirs = pair
+    for name in ("revoked", "over", "good"):
+        await ours.create(name, Scope(expires_in_s=DAY_S if name == "over" else None))
+    await ours.revoke("revoked")
+    clock.now_s += 2 * DAY_S
+    assert [one.name for one in await theirs.refresh()] == ["good"]
+    assert [one.name for one in await theirs.tokens()] == ["revoked", "over", "good"]
+
+
 async def test_a_use_is_not_forgotten_while_the_store_takes_none(
     pair: tuple[AgentTokens, AgentTokens], clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
