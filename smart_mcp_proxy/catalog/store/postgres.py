@@ -118,13 +118,19 @@ class PostgresStore(StoreThread):
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in the store's thread, to its end; a server that does not go on with it is given up."""
-        return await self._to_end(self.submit(work))
+        done = self.submit(work)
+        while not (await asyncio.wait([done], timeout=LIMIT_S))[0]:
+            self._give_up()
+        return done.result()
 
     async def end(self, last: Callable[[], None]) -> None:
-        """As of any store; what nobody waits for any more, as after an interrupted start, is given up, too."""
+        """As of any store; what nobody waits for any more, as after an interrupted start, is given up."""
         done = self.submit(last)
         self._thread.shutdown(wait=False)
-        await self._to_end(done)
+        while not (await asyncio.wait([done], timeout=LIMIT_S))[0]:
+            if self._wire is not None:
+                hang_up(self._wire)
+        done.result()
 
     async def wait_change(self, topic: Topic, limit_s: float) -> None:
         """Return when the database tells of a change, after `limit_s` at the latest."""
@@ -175,6 +181,7 @@ class PostgresStore(StoreThread):
         Raises:
             ConfigError: A newer program has written it, or this one may not create tables.
         """
+        self._began_s = None  # given up, a step through a long log would begin anew, and never end
         is_beside = versions.read_version(connection) == 0 and self._file.exists() and self._file.stat().st_size > 0
         if is_beside:
             told = "the database '%s' is new, and decisions in '%s' are not in it: every tool waits for approval"
@@ -322,11 +329,6 @@ class PostgresStore(StoreThread):
         if connection is not None:
             with suppress(SQLAlchemyError, psycopg.Error):
                 connection.close()
-
-    async def _to_end(self, done: asyncio.Future[T]) -> T:
-        while not (await asyncio.wait([done], timeout=LIMIT_S))[0]:
-            self._give_up()
-        return done.result()
 
     def _give_up(self) -> None:
         """Ends a transaction that the server does not go on with; in the event loop."""

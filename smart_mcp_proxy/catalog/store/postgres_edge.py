@@ -32,8 +32,13 @@ _ALIVE: Final = {
 """A host that is gone without a word is noticed within half a minute."""
 _PREAMBLE = re.compile(r"^(?:connection failed: )?(?:connection to server .*? failed: )?(?:FATAL: +|ERROR: +)?")
 _NAMED_TABLES = 3
-_CLOSED_TABLES = """SELECT relname FROM pg_class
-  WHERE relnamespace = quote_ident(current_schema())::regnamespace AND relname = ANY(%s) AND NOT CASE relkind
+_SCHEMA = f"""coalesce(
+    (SELECT relnamespace FROM pg_class WHERE relname = '{VERSION_TABLE}' AND pg_table_is_visible(oid)),
+    quote_ident(current_schema())::regnamespace
+  )"""
+"""Where the tables are; before there are any, where they will be: a schema in front of it may have been made since."""
+_CLOSED_TABLES = f"""SELECT relname FROM pg_class
+  WHERE relnamespace = {_SCHEMA} AND relname = ANY(%s) AND NOT CASE relkind
     WHEN 'S' THEN has_sequence_privilege(oid, 'USAGE')
     ELSE has_table_privilege(oid, 'SELECT') AND has_table_privilege(oid, 'INSERT')
       AND has_table_privilege(oid, 'UPDATE') AND has_table_privilege(oid, 'DELETE')
@@ -147,7 +152,7 @@ def refuse_unusable(connection: Connection, label: str) -> None:
     # What an extension has brought belongs to no program.
     tables = set(
         connection.exec_driver_sql(
-            """SELECT relname FROM pg_class WHERE relnamespace = quote_ident(current_schema())::regnamespace
+            f"""SELECT relname FROM pg_class WHERE relnamespace = {_SCHEMA}
               AND relkind IN ('r', 'p') AND NOT EXISTS (
                 SELECT 1 FROM pg_depend WHERE objid = pg_class.oid AND classid = 'pg_class'::regclass AND deptype = 'e'
               )"""

@@ -14,6 +14,7 @@ from smart_mcp_proxy.errors import ConfigError
 __all__ = ["LATEST_VERSION", "is_latest", "migrate", "read_version", "refuse_newer", "tables_at"]
 
 LATEST_VERSION: Final = len(MIGRATIONS)
+_VISIBLE: Final = f"FROM pg_class WHERE relname = '{VERSION_TABLE}' AND pg_table_is_visible(oid)"
 _CREATED = re.compile(r"CREATE TABLE (\w+)")
 
 
@@ -29,8 +30,7 @@ def read_version(connection: Connection) -> int:
     if connection.dialect.name == "sqlite":
         return int(connection.exec_driver_sql("PRAGMA user_version").scalar_one())
     # Asked of the table of tables: `to_regclass` may answer from a cache that another gateway's commit has not reached.
-    known = f"SELECT 1 FROM pg_class WHERE relname = '{VERSION_TABLE}' AND pg_table_is_visible(oid)"
-    if connection.exec_driver_sql(known).scalar() is None:
+    if connection.exec_driver_sql(f"SELECT 1 {_VISIBLE}").scalar() is None:
         return 0
     # Its name may be known before its row is seen: another gateway has just made it.
     return int(connection.exec_driver_sql(f"SELECT version FROM {VERSION_TABLE}").scalar() or 0)
@@ -54,12 +54,14 @@ def refuse_newer(connection: Connection, label: str) -> None:
         ConfigError: It has.
     """
     version = needed = read_version(connection)
-    if connection.dialect.name != "sqlite" and version:
+    is_file = connection.dialect.name == "sqlite"
+    if not is_file and version:
         needed = int(connection.exec_driver_sql(f"SELECT readable_from FROM {VERSION_TABLE}").scalar_one())
     if needed > LATEST_VERSION:
         raise ConfigError(
             f"Catalog '{label}' has schema version {version}; this program knows versions up to {LATEST_VERSION}.",
-            hint="Upgrade smart-mcp-proxy, or set MCPPROXY_DATA_DIR to another directory.",
+            hint="Upgrade smart-mcp-proxy, or set "
+            + ("MCPPROXY_DATA_DIR to another directory." if is_file else "MCPPROXY_DATABASE_URL to another database."),
         )
 
 
@@ -78,6 +80,10 @@ def migrate(connection: Connection, label: str, *, is_closed: bool) -> None:
         ConfigError: A newer program has written the store.
     """
     refuse_newer(connection, label)
+    if connection.dialect.name != "sqlite":  # beside the tables that are there, whatever schema is looked into first
+        home = f"SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = (SELECT relnamespace {_VISIBLE})"
+        if (schema := connection.exec_driver_sql(home).scalar()) is not None:
+            connection.exec_driver_sql(f"SET LOCAL search_path = {schema}")
     for version in range(read_version(connection), LATEST_VERSION):
         _apply(connection, version, is_closed=is_closed)
 

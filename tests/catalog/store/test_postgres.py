@@ -210,7 +210,8 @@ async def test_a_database_of_a_newer_program_is_used_while_it_only_adds(
     async with opened() as catalog:
         assert A in catalog.snapshot.by_key
     postgres.execute("UPDATE mcpproxy_schema SET readable_from = 99", database)
-    assert "has schema version 99" in (await refusal(opened())).message
+    error = await refusal(opened())
+    assert "has schema version 99" in error.message and "MCPPROXY_DATABASE_URL" in error.hint
 
 
 async def test_a_new_database_beside_a_file_trusts_nothing(

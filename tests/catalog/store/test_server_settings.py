@@ -15,6 +15,8 @@ from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.catalog.store import postgres as postgres_store
+from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store.migrations import Migration
 from smart_mcp_proxy.catalog.store.postgres_edge import Address
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import ToolKey
@@ -143,6 +145,38 @@ async def test_a_server_that_stands_still_behind_an_open_connection_is_given_up(
         assert catalog.problem is not None and len(stopped) == 1
         await catalog.refresh()
         assert catalog.problem is None
+
+
+async def test_a_schema_that_is_made_before_that_of_the_tables_takes_none_of_them(
+    opened: Opened, postgres: PostgresServer, database: str, tool: MakeTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the user's own name, say, which PostgreSQL looks into first: the catalog stays whole where it is."""
+    async with opened() as catalog:
+        await catalog.sync("s", [tool("a")])
+    postgres.execute("CREATE SCHEMA own; CREATE TABLE own.customers (id int)", database)
+    postgres.execute(f"ALTER DATABASE {database} SET search_path = own, public")
+    step = Migration((), ("CREATE TABLE next_notes (note TEXT)",))
+    monkeypatch.setattr(versions, "MIGRATIONS", (*versions.MIGRATIONS, step))
+    monkeypatch.setattr(versions, "LATEST_VERSION", versions.LATEST_VERSION + 1)
+    for _ in range(2):
+        async with opened() as catalog:
+            assert catalog.problem is None and len(catalog.snapshot.by_key) == 1
+    assert postgres.value("SELECT to_regclass('public.next_notes')", database) is not None
+    assert postgres.value("SELECT to_regclass('own.next_notes')", database) is None
+
+
+async def test_a_step_of_the_tables_may_take_longer_than_a_transaction(
+    opened: Opened, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long activity log is copied, or gets an index: a start that gave that up would never come to its end."""
+    async with opened():
+        pass
+    monkeypatch.setattr(postgres_store, "LIMIT_S", 0.1)
+    monkeypatch.setattr(versions, "MIGRATIONS", (*versions.MIGRATIONS, Migration((), ("SELECT pg_sleep(0.5)",))))
+    monkeypatch.setattr(versions, "LATEST_VERSION", versions.LATEST_VERSION + 1)
+    async with opened() as catalog:
+        assert catalog.problem is None
+    assert postgres.value("SELECT version FROM mcpproxy_schema", database) == versions.LATEST_VERSION
 
 
 async def test_a_start_that_is_interrupted_waits_for_no_server_that_stands_still(
