@@ -56,6 +56,8 @@ class Doorbell:
         self._wire: psycopg.Connection | None = None
         self._is_closed = threading.Event()
         self._is_silent = False
+        self._is_proven = False
+        """Whether a notification has come over the present connection: that it ends is no silence, if another works."""
 
     def __repr__(self) -> str:
         return f"<Doorbell {'silent' if self._is_silent else 'hearing'}>"
@@ -87,7 +89,9 @@ class Doorbell:
                         self._ring(topic)
                     self._hear(wire)
             except psycopg.Error as exc:
-                self._note(is_heard=False, reason=type(exc).__name__)
+                if not self._is_proven:
+                    self._note(is_heard=False, reason=type(exc).__name__)
+            self._is_proven = False
             self._is_closed.wait(AGAIN_S)
 
     def _hear(self, wire: psycopg.Connection) -> None:
@@ -106,6 +110,7 @@ class Doorbell:
                 self._ring(told.payload)
             if is_left:
                 return
+            self._is_proven = is_heard
             self._note(is_heard=is_heard, reason="a pooler may be in between")
             limit_s = self._ping_s
 

@@ -162,6 +162,26 @@ async def test_two_gateways_of_one_name_are_told_of_once(
     assert caplog.text.count("is named") == 2
 
 
+async def test_a_connection_that_is_ended_now_and_then_is_no_silence(
+    postgres: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `idle_session_timeout` does: two lines of the log each time would be thousands a day."""
+    monkeypatch.setattr("smart_mcp_proxy.catalog.store.doorbell.AGAIN_S", 0.01)
+    database = postgres.new_database()
+    caplog.set_level(logging.INFO)
+    bell = Doorbell(Address(postgres.url(database)).dial, ping_s=0.05)
+    listening = f"datname = '{database}' AND query = 'LISTEN mcpproxy'"
+    with anyio.fail_after(20):
+        for _ in range(3):
+            await bell.wait("catalog", NEVER_S)
+            while not bell._is_proven:
+                await bell.wait("tokens", 0.01)
+            postgres.execute(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {listening}")
+        await bell.wait("catalog", NEVER_S)
+    bell.close()
+    assert "tell" not in caplog.text
+
+
 async def test_a_file_is_looked_at_as_often_as_asked(tmp_path: Path) -> None:
     """Nobody tells of writes to it."""
     async with Catalog.open(tmp_path, name_limit=60) as catalog:
