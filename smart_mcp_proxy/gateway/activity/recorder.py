@@ -15,8 +15,8 @@ BATCH_S = 0.25
 RETRY_S = 1.0
 """Pause before a batch that was refused is offered again."""
 WAITING_LIMIT = 10_000
-"""Records kept in memory while the store does not take any; older ones go first, and the log says how many. A
-full journal takes no more of them either: they may be long."""
+"""Records kept in memory while the store does not take any; older ones go first, and the log says how many.
+Of long ones fewer: no more than the journal has room for."""
 
 log = get_logger("recorder")
 
@@ -94,6 +94,8 @@ class Recorder(Generic[RecordT]):
         self._storing = asyncio.Lock()
         self._waiting: deque[RecordT] = deque(maxlen=WAITING_LIMIT)
         self._dropped = 0
+        self._most = WAITING_LIMIT
+        self._under_way = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -118,15 +120,20 @@ class Recorder(Generic[RecordT]):
             self._journal.write(record)
         if self._note is not None:
             self._note(record)
-        if len(self._waiting) == WAITING_LIMIT or (self._waiting and self._has_full_journal()):
+        if len(self._waiting) >= self._limit():
             self._waiting.popleft()
             self._dropped += 1
             self._fold()  # the listener keeps no more than is kept here
         self._waiting.append(record)
         self._wake.set()
 
-    def _has_full_journal(self) -> bool:
-        return self._journal is not None and self._journal.is_full
+    def _limit(self) -> int:
+        """Most records that may wait: where they are so long that they fill the journal, as many as there were then."""
+        if self._journal is None or not self._journal.is_full:
+            self._most = WAITING_LIMIT
+        elif self._most == WAITING_LIMIT:
+            self._most = min(WAITING_LIMIT, max(1, len(self._waiting) + self._under_way))
+        return self._most
 
     async def _run(self) -> None:
         while True:
@@ -151,17 +158,20 @@ class Recorder(Generic[RecordT]):
                 return
             if self._journal is not None:
                 self._journal.turn()
+            self._under_way = len(batch)
             try:
                 await self._store(batch)
             except CatalogError as exc:
-                room = WAITING_LIMIT - len(self._waiting)
-                self._dropped += max(0, len(batch) - room)
-                self._waiting.extendleft(reversed(batch[max(0, len(batch) - room) :]))
+                surplus = max(0, len(batch) + len(self._waiting) - self._limit())
+                self._dropped += len(batch[:surplus])
+                self._waiting.extendleft(reversed(batch[surplus:]))
                 # Once: a full disk stays full for a while, and agents go on calling.
                 level = logging.DEBUG if self._is_refused else logging.WARNING
                 log.log(level, "%d %s wait: %s", len(self._waiting), self._noun, exc)
                 self._is_refused = True
                 return
+            finally:
+                self._under_way = 0
             await self._settle()
         self._is_refused = False
 

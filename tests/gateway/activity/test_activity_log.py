@@ -90,6 +90,37 @@ async def test_long_records_take_no_more_memory_than_the_journal_has_room(
     assert "too many to hold; they are stored from the journal, as far as it took them" in caplog.text
 
 
+async def test_records_that_come_while_a_batch_is_refused_are_kept_though_the_journal_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as there were when it was: the oldest make room for them."""
+    monkeypatch.setattr(journal_module, "LIMIT_BYTES", 10_000)
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def refuse(batch: Sequence[Activity]) -> None:
+        asked.set()
+        await gate.wait()
+        raise CatalogError("The disk is full.")
+
+    async with Recorder(refuse, batch_s=3_600, journal=Journal(tmp_path)) as recorder:
+        gate.set()
+        for _ in range(2):  # both files of the journal
+            for _ in range(20):
+                recorder.record(line("long", arguments={"text": "x" * 1_000}))
+            await recorder._flush()
+        asked.clear()
+        gate.clear()
+        refusal = asyncio.ensure_future(recorder._flush())
+        await asked.wait()
+        held = recorder._under_way
+        assert 10 < held < 30
+        for number in range(held):
+            recorder.record(line(str(number)))
+        gate.set()
+        await refusal
+        assert [record.subject for record in recorder._waiting] == [str(number) for number in range(held)]
+
+
 async def test_records_that_the_journal_could_not_take_are_not_promised_to_the_next_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
