@@ -25,6 +25,11 @@ def line(subject: str, **fields: object) -> Activity:
     return Activity("call", "local", subject, "ok", 1.0, 1_700_000_000.0, **fields)  # type: ignore[arg-type]
 
 
+def wall() -> float:
+    """The time by the machine's clock, which a test may set."""
+    return time.time()
+
+
 class Store:
     """Takes batches; fails while it is told to."""
 
@@ -44,11 +49,11 @@ async def test_a_wrong_clock_removes_nothing_that_other_gateways_have_stored(
     """A new gateway whose clock is a year ahead goes by the database's."""
     url = postgres.url(postgres.new_database())
     async with Catalog.open(tmp_path / "one", url=url, name_limit=60) as catalog:
-        await catalog.append_activity([kept := Activity("call", "local", "kept", "ok", 1.0, time.time())])
+        await catalog.append_activity([kept := Activity("call", "local", "kept", "ok", 1.0, wall())])
     right = time.time
     monkeypatch.setattr(time, "time", lambda: right() + 365 * 86_400)
     trimmed = asyncio.Event()
-    async with Catalog.open(tmp_path / "two", url=url, name_limit=60, clock=time.time) as catalog:
+    async with Catalog.open(tmp_path / "two", url=url, name_limit=60, clock=wall) as catalog:
         trim = catalog.trim_activity
 
         async def trim_activity(before_s: float) -> None:
@@ -67,7 +72,7 @@ async def test_a_clock_that_is_set_meanwhile_is_noticed_at_once(
 ) -> None:
     """A machine that had the wrong time at its start gets the right one: by it nothing ends an hour early."""
     right, url = time.time, postgres.url(postgres.new_database())
-    async with Catalog.open(tmp_path, url=url, name_limit=60, clock=lambda: time.time()) as catalog:  # noqa: PLW0108
+    async with Catalog.open(tmp_path, url=url, name_limit=60, clock=wall) as catalog:
         monkeypatch.setattr(time, "time", lambda: right() + 3_600)
         await catalog.refresh()
         assert catalog.now_s() == pytest.approx(right(), abs=60)
