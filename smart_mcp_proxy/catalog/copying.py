@@ -221,7 +221,7 @@ def _begin(connection: Connection, postgres: str, sqlite: str) -> str:
 
 
 def _require_known(connection: Connection) -> None:
-    """Passes unless a newer program has added to a store, which gateways of this version may use meanwhile.
+    """Refuse a store that a newer program has extended, which gateways of this version may use meanwhile.
 
     Raises:
         ConfigError: It has; what it added would not be copied, or stay beside what is.
@@ -314,7 +314,7 @@ class _Transfer:
             )
 
     def _sums(self, side: Connection, table: Table) -> list[int]:
-        """Sums of the rows' digests, in any order, each row's in one of many: all of them would not fit into memory."""
+        """Sums of the rows' digests, in any order, spread over many: one a row would not fit into memory."""
         sums = [0] * _SUMS
         for batch in self._batches(side, table):
             for row in batch:

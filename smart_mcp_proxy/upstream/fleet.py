@@ -174,7 +174,7 @@ class Fleet:
         return upstream
 
     def _retry_elsewhere(self, upstream: Upstream) -> None:
-        """Bring the next try forward where the server runs; this side dials when that begins, and looks in now."""
+        """Bring the next try forward where the server runs; this side dials when that begins, and at once."""
         spawn(self._ask_to_retry(upstream.name), f"upstream-wanted-{upstream.name}")
         upstream.retry()
 

@@ -35,7 +35,7 @@ MORE_FILES_ON_HTTP, MORE_CALLS_ON_HTTP = 2, 13
 """There it may also need a stream. Beside other processes the same call passes up to three more or fewer."""
 MORE_CALLS_UNSAMPLED = 2
 """The decision, and whether there is a span to be the parent of what is sent."""
-WARM_CALLS, COUNTED_CALLS = 30, 15
+WARM_CALLS, COUNTED_CALLS = 30, 40
 LIMIT_S = 60
 
 

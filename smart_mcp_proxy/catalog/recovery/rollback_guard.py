@@ -159,7 +159,9 @@ class CheckpointFile:
         self._last = checkpoint
 
     def remove(self) -> None:
-        """Remove it, before a commit that leaves a database without the decisions it counts: such a one gets another.
+        """Remove it, before a commit that replaces the decisions that it counts.
+
+        A database without a checkpoint is taken as it is.
 
         Raises:
             OSError: It cannot be removed.

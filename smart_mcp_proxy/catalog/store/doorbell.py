@@ -115,7 +115,7 @@ class Doorbell:
             limit_s = self._ping_s
 
     def _is_own(self, payload: str) -> bool:
-        """Whether it is a ping of this process; that of a namesake is told of once."""
+        """Return whether it is a ping of this process; warn once of a namesake's."""
         start, _, end = payload.rpartition(" ")
         if start == self._ping:
             self._own_end = end

@@ -137,7 +137,7 @@ class PostgresStore(StoreThread):
         await self._doorbell.wait(topic, limit_s)
 
     def announce(self, name: str) -> None:
-        """Tell other gateways the name of this one; one that has it, too, is told of in the log."""
+        """Tell other gateways the name of this one; a gateway that has it, too, is named in the log."""
         self._doorbell.name = name
 
     def is_blank(self) -> bool:
@@ -286,7 +286,7 @@ class PostgresStore(StoreThread):
         self._compare_due_s = time.monotonic() + _COMPARE_S
 
     def _was_set(self) -> bool:
-        """Whether this machine's clock was set since it was compared: leases and ends would be an hour off, say."""
+        """Return whether this machine's clock was set since it was compared: leases would end too soon, say."""
         return abs(time.time() - since_boot() - self._set_s) >= _SAME_S
 
     def _require_decisions(self, connection: Connection) -> None:

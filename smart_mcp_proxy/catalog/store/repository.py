@@ -162,7 +162,7 @@ class Archive:
         return await self._database.run(partial(self._database.read, count))
 
     async def last_activity_place(self) -> int:
-        """The place of the newest record in the activity log that no record will come before; 0 where there is none."""
+        """Place of the newest record in the activity log that no record will precede; 0 where there is none."""
         return await self._database.run(partial(self._database.read, activity.last_place))
 
     async def find_activity(self, record_id: str) -> Activity | None:

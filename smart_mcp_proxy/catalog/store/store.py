@@ -48,7 +48,7 @@ class Store(Protocol):
         ...
 
     def announce(self, name: str) -> None:
-        """Tell other gateways the name of this one; one that has it, too, is told of in the log."""
+        """Tell other gateways the name of this one; a gateway that has it, too, is named in the log."""
         ...
 
     def is_blank(self) -> bool:

@@ -56,7 +56,7 @@ def engine_of(url: str | None, data_dir: Path) -> Engine:
 
 
 def end_of(connection: Connection) -> Callable[[], None]:
-    """Return what ends a connection of `engine_of` from another thread: its own may wait for a server for good."""
+    """Return what ends a connection of `engine_of` from another thread: its own may wait for ever."""
     if connection.dialect.name == "sqlite":
         return lambda: None
     from smart_mcp_proxy.catalog.store.postgres_edge import hang_up  # see _postgres

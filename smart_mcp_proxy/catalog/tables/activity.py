@@ -202,7 +202,7 @@ def find(connection: Connection, record_id: str) -> Activity | None:
 
 @contextmanager
 def in_time(connection: Connection) -> Iterator[None]:
-    """Look through many records at most for a few seconds on PostgreSQL, whose gateways may keep all of a month.
+    """Bound a look through many records, to a few seconds on PostgreSQL, which may hold a month of many gateways.
 
     Raises:
         CatalogError: It took longer.

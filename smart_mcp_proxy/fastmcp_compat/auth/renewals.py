@@ -1,4 +1,4 @@
-"""Renewals of one sign-in that come in the same moment: the provider is asked once, and each gets tokens."""
+"""Simultaneous renewals of one sign-in: the provider is asked once, and each of them gets tokens."""
 
 import time
 from contextvars import ContextVar

@@ -128,7 +128,7 @@ class Recorder(Generic[RecordT]):
         self._wake.set()
 
     def _limit(self) -> int:
-        """Most records that may wait: where they are so long that they fill the journal, as many as there were then."""
+        """Limit of waiting records: once long ones fill the journal, as many as there were then."""
         if self._journal is None or not self._journal.is_full:
             self._most = WAITING_LIMIT
         elif self._most == WAITING_LIMIT:
@@ -198,7 +198,7 @@ class Recorder(Generic[RecordT]):
 
 
 def _fate(journal: WrittenAhead[RecordT] | None) -> str:
-    """What becomes of records that were not stored, for the log."""
+    """Describe for the log what becomes of records that were not stored."""
     if journal is None:
         return "are lost"
     return "wait for the next gateway" + (", as far as the journal took them" if journal.has_missed else "")

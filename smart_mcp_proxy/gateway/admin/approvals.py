@@ -117,7 +117,7 @@ class Approvals:
         return await to_thread.run_sync(self._explain, snapshot, withheld, asked)
 
     async def _questions(self) -> list[str]:
-        """What agents have asked lately; nothing where the log cannot be looked through."""
+        """Look up what agents have asked lately; nothing where the log cannot be looked through."""
         try:
             searches = await self._catalog.activity_page(ActivityFilter(kind="search"), QUESTIONS_LIMIT)
         except CatalogError as exc:

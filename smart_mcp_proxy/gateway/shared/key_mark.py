@@ -1,4 +1,4 @@
-"""Mark of the secret key in the store that gateways share: another key at one of them is noticed at a start."""
+"""Mark of the secret key in a shared store: a gateway with another key is noticed at its start."""
 
 import uuid
 from functools import partial
