@@ -193,8 +193,10 @@ async def test_a_copy_is_given_the_time_that_it_takes(places: Callable[[str], St
                 f"DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET {setting} = ''50ms''', current_database()); END $$"
             )
 
+    waits = iter((source, target))
+
     def told(*_: object) -> None:
-        for place in (source, target):
+        for place in waits:
             place.execute("SET statement_timeout = 0; SELECT pg_sleep(0.06)")
 
     await copy_catalog(at(source), at(target), told=told)
