@@ -38,7 +38,10 @@ _SUMS: Final = 256**_PLACE_BYTES
 _MODULUS: Final = 2**256
 _NUMBERED: Final = tuple(table.name for table in TABLES if "id" in table.c and table.name != "gone")
 """Tables whose ids are never used twice."""
-_PATIENT: Final = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
+_PATIENT: Final = (
+    "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; "
+    "SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'"  # there since version 17
+)
 """One side waits while the other one is read, and for as long as that takes: a database's own settings are of its other
 users."""
 _STEADY: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PATIENT}"
@@ -78,6 +81,8 @@ class _Stop:
     def ending(self, connection: Connection) -> Connection:
         """The connection, which ends with the copy."""
         with self._lock:
+            if self._is_set:
+                connection.close()
             self.require_unset()
             self._ends.append(end_of(connection))
         return connection
@@ -187,6 +192,8 @@ def _migrate(store: Store, connection: Connection) -> None:
 
 def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: _Stop) -> dict[str, int]:
     beside = CheckpointFile(target.data_dir) if target.url is None else None
+    former = None if beside is None else beside.read()
+    is_committed = False
     try:
         with closing(stop.ending(_connect(source))) as reading, closing(stop.ending(_connect(target))) as writing:
             reading.exec_driver_sql(_begin(reading, _STEADY, "BEGIN"))
@@ -201,10 +208,14 @@ def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: _Stop)
                 # Before the commit, or a start after a kill in between would miss the decisions that are replaced.
                 beside.remove()
             writing.commit()
-            reading.rollback()
+            is_committed = True
     except (SQLAlchemyError, OSError) as exc:
-        reason = str(getattr(exc, "orig", None) or exc).strip().partition("\n")[0]
-        raise CatalogError(f"The catalog cannot be copied: {reason}.", hint="The target is as it was.") from exc
+        if not is_committed:  # a source that is lost afterwards takes nothing back
+            if beside is not None and former is not None:
+                with suppress(OSError):
+                    beside.advance(former, adopts=True)
+            reason = str(getattr(exc, "orig", None) or exc).strip().partition("\n")[0]
+            raise CatalogError(f"The catalog cannot be copied: {reason}.", hint="The target is as it was.") from exc
     if beside is not None:
         with suppress(OSError):  # the copy counts; the next start writes it
             beside.advance(checkpoint, adopts=True)

@@ -8,6 +8,8 @@ from unittest.mock import Mock
 import pytest
 from copied_catalogs import NOW_S, B, at, fill, is_closed, record, rows, write
 from postgres_server import PostgresServer
+from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 from store_places import KINDS, NAME_LIMIT, MakeTool, StorePlace
 
 from smart_mcp_proxy.catalog import (
@@ -20,9 +22,9 @@ from smart_mcp_proxy.catalog import (
     gateway_key,
     store_agent_token,
 )
-from smart_mcp_proxy.catalog.copying import copy_catalog
+from smart_mcp_proxy.catalog.copying import _copy, _run, copy_catalog
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CheckpointFile
-from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.errors import CatalogError, ConfigError
 
 pytestmark = pytest.mark.anyio
 
@@ -153,6 +155,23 @@ async def test_a_copy_that_ends_right_after_its_commit_is_served(
         assert not catalog.is_closed
         assert {str(key) for key in catalog.snapshot.by_key} == {"s:a"}
     assert CheckpointFile(target.data_dir).read() is not None
+
+
+async def test_a_copy_whose_commit_fails_leaves_the_guard(
+    places: Callable[[str], StorePlace], tool: MakeTool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What counts the target's decisions is there again, as they are."""
+    source, target = places("sqlite"), places("sqlite")
+    async with source.opened() as catalog:
+        await catalog.sync("s", [tool("a")])
+    async with target.opened() as catalog:
+        await catalog.block(B, "ann")
+    guard = CheckpointFile(target.data_dir).read()
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "commit", Mock(side_effect=OperationalError("COMMIT", {}, OSError("disk full"))))
+        with pytest.raises(CatalogError, match="disk full"):
+            await _run(partial(_copy, at(source), at(target), True, lambda *_: None))
+    assert guard is not None and CheckpointFile(target.data_dir).read() == guard
 
 
 async def test_what_opens_gateways_on_one_store_opens_none_on_another(

@@ -8,8 +8,9 @@ start:
 
 - The file has the checkpoint's number and counts as far or further (a process died between commit and checkpoint): it
   is whole.
-- There is no checkpoint: a new directory, or one of an earlier program; the file is taken as it is and gets one. A
-  directory in which nothing was decided yet gets none, because nothing can be lost there.
+- There is no checkpoint: a new directory, one of an earlier program, or one whose content a copy was about to replace;
+  the file is taken as it is and gets one. A directory in which nothing was decided yet gets none, because nothing can
+  be lost there.
 - Anything else, a checkpoint that cannot be read included: decisions may be lost, a block among them, and what is left
   must not be trusted either. The file is treated as a damaged one is, and the new one starts closed.
 

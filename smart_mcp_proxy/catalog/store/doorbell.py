@@ -116,8 +116,8 @@ class Doorbell:
 
     def _is_own(self, payload: str) -> bool:
         """Return whether it is a ping of this process; warn once of a namesake's."""
-        start, _, end = payload.rpartition(" ")
-        if start == self._ping:
+        own, end = f"{self._ping} ", payload[len(self._ping) + 1 :]
+        if payload.startswith(own):
             self._own_end = end
             return True
         is_named = bool(self.name) and end.startswith(f"{self.name}@")

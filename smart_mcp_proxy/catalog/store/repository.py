@@ -175,7 +175,8 @@ class Archive:
         A database that many gateways share keeps each day (UTC) until all of it is older.
         """
         trim = partial(activity.trim, before_s=before_s)
-        await self._database.run(partial(self._write, trim, is_ordered=False))
+        while await self._database.run(partial(self._write, trim, is_ordered=False)):
+            pass
 
     async def prepare_activity(self) -> None:
         """Makes room for the records of the coming days, where days have their own."""

@@ -58,7 +58,7 @@ _FROM_JSON = (
 """All rows in one value: with one for each column of each row this process takes 15 times the processor time, 50
 microseconds a record instead of 3.5 (measured), and holds up the event loop meanwhile."""
 _TAKEN = f"coalesce(pg_sequence_last_value(to_regclass('{PLACES}')), 0)"
-_WRITERS = f"hashtext('{PLACES} of ' || current_schema())"
+_WRITERS = f"hashtext('writers of ' || to_regclass('{PLACES}')::oid)"
 _BEGIN = f"SELECT pg_advisory_xact_lock_shared({_WRITERS}, {_TAKEN}::bit(32)::int)"
 """Said by each transaction that adds records before it takes places for them: behind which place they all are, but for
 its higher bits. The lock keeps nobody waiting. Who takes places first may be the last one to commit."""
@@ -139,12 +139,16 @@ def _json_of(rows: Sequence[tuple[object, ...]]) -> str:
     return msgspec.json.encode([dict(zip(_NAMES, row, strict=True)) for row in whole]).decode()
 
 
-def trim(connection: Connection, before_s: float) -> None:
-    """Remove records older than `before_s`, in seconds since the epoch; on PostgreSQL whole days (UTC)."""
-    if connection.dialect.name == "sqlite":
-        connection.execute(delete(activity).where(activity.c.at_s < before_s))
-    else:
-        drop_days(connection, before_s)
+def trim(connection: Connection, before_s: float) -> bool:
+    """Remove records older than `before_s`, in seconds since the epoch; on PostgreSQL whole days (UTC).
+
+    Returns:
+        Whether there are more, for another transaction.
+    """
+    if connection.dialect.name != "sqlite":
+        return drop_days(connection, before_s)
+    connection.execute(delete(activity).where(activity.c.at_s < before_s))
+    return False
 
 
 def prepare(connection: Connection, now_s: float) -> None:

@@ -23,9 +23,14 @@ _AHEAD_DAYS: Final = 3
 _LOCK: Final = 0x6D637061
 """Key of the lock that the one gateway holds that makes or drops partitions."""
 
-_MAY_CHANGE: Final = """SELECT has_schema_privilege(current_schema(), 'CREATE')
-  AND bool_and(pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid = 'activity'::regclass
+_MAY_CHANGE: Final = """SELECT bool_and(has_schema_privilege(relnamespace, 'CREATE')
+  AND pg_has_role(relowner, 'USAGE')) FROM pg_class WHERE oid = 'activity'::regclass
     OR oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'activity'::regclass)"""
+_GO_HOME: Final = """SELECT set_config('search_path', relnamespace::regnamespace::text, true)
+  FROM pg_class WHERE oid = 'activity'::regclass"""
+"""Days lie beside their table, whatever schema is looked into first."""
+_BATCH_ROWS: Final = 50_000
+"""Are deleted in a second or so: what takes longer counts as a lost database."""
 
 ACTIVITY_DAYS: Final = (
     "ALTER TABLE activity RENAME TO activity_whole",
@@ -85,24 +90,39 @@ def make_days(connection: Connection, now_s: float) -> None:
     wanted = [today + timedelta(days=number + 1) for number in range(_AHEAD_DAYS + 1)]
     if not _missing(connection, wanted) or not _may_change(connection) or not _is_alone(connection):
         return
+    connection.exec_driver_sql(_GO_HOME)
     for ends in _missing(connection, wanted):  # another gateway may have made some before it let us
         _make_day(connection, ends)
 
 
-def drop_days(connection: Connection, before_s: float) -> None:
+def drop_days(connection: Connection, before_s: float) -> bool:
     """Drop each day that was over at `before_s`; another gateway that does so already is left alone.
 
     A user who may drop no table deletes the records instead.
+
+    Returns:
+        Whether there are more records to delete.
     """
-    if not _may_change(connection):
-        connection.exec_driver_sql("DELETE FROM activity WHERE uid < %s AND at_s < %s", (uid_at(before_s), before_s))
-        return
-    connection.exec_driver_sql(f"DELETE FROM {_REST} WHERE at_s < %s", (before_s,))
-    old = [ends for ends in _days(connection) if ends.timestamp() <= before_s]
-    if not old or not _may_change(connection) or not _is_alone(connection):
-        return
-    for ends in old:
+    if not _is_alone(connection):
+        return False
+    may_change = _may_change(connection)
+    if _delete_old(connection, _REST if may_change else "activity", before_s):
+        return True
+    if not may_change:
+        return False
+    connection.exec_driver_sql(_GO_HOME)
+    for ends in [ends for ends in _days(connection) if ends.timestamp() <= before_s]:
         connection.exec_driver_sql(f"DROP TABLE IF EXISTS {_name(ends)}")
+    return False
+
+
+def _delete_old(connection: Connection, table: str, before_s: float) -> bool:
+    """Delete a batch of the records that are older; returns whether there may be more."""
+    # Records of clocks that were ahead lie in the rest alone.
+    is_old = "at_s < %(before_s)s" + ("" if table == _REST else " AND uid < %(uid)s")
+    old = f"SELECT uid FROM {table} WHERE {is_old} LIMIT {_BATCH_ROWS}"
+    found = {"before_s": before_s, "uid": uid_at(before_s)}
+    return connection.exec_driver_sql(f"DELETE FROM {table} WHERE uid IN ({old})", found).rowcount == _BATCH_ROWS
 
 
 def _make_day(connection: Connection, ends: datetime) -> None:

@@ -209,8 +209,9 @@ class _File:
             os.ftruncate(self._descriptor, self.size_bytes)
         else:
             self.path.unlink(missing_ok=True)
-        os.close(self._descriptor)
-        self._descriptor = -1  # a record that comes too late must not get into the file that has this number next
+        # First: a record that comes too late must not get into the file that has this number next.
+        descriptor, self._descriptor = self._descriptor, -1
+        os.close(descriptor)
 
     def _grow(self, needed_bytes: int) -> None:
         """Makes room, of zeros that are on the disk, or raises OSError and leaves the file as it was."""

@@ -163,6 +163,10 @@ async def test_a_schema_that_is_made_before_that_of_the_tables_takes_none_of_the
             assert catalog.problem is None and len(catalog.snapshot.by_key) == 1
     assert postgres.value("SELECT to_regclass('public.next_notes')", database) is not None
     assert postgres.value("SELECT to_regclass('own.next_notes')", database) is None
+    async with opened() as catalog:
+        await catalog.prepare_activity()
+    days = "SELECT string_agg(DISTINCT schemaname, ' ') FROM pg_tables WHERE tablename LIKE 'activity_until_%'"
+    assert postgres.value(days, database) == "public"
 
 
 async def test_a_step_of_the_tables_may_take_longer_than_a_transaction(

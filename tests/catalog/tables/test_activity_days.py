@@ -18,7 +18,7 @@ from smart_mcp_proxy.catalog import ActivityFilter, Catalog, FiguresQuery
 from smart_mcp_proxy.catalog.store import postgres as store
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
-from smart_mcp_proxy.catalog.tables import activity
+from smart_mcp_proxy.catalog.tables import activity, activity_days
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.records import activity_page, parse_filter
 from smart_mcp_proxy.telemetry import Activity
@@ -234,6 +234,24 @@ async def test_a_user_who_may_not_make_tables_keeps_the_log_all_the_same(
     async with database.opened() as catalog:
         await catalog.prepare_activity()
         assert database.place_of(next_day) == until(3)
+
+
+async def test_old_records_are_deleted_in_steps(
+    database: Database, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no table may be dropped: all of an hour at once would take longer than a store that is not lost."""
+    monkeypatch.setattr(activity_days, "_BATCH_ROWS", 2)
+    async with database.opened() as catalog:
+        await catalog.append_activity([made(midnight(-3) + second) for second in range(5)])
+    user = f"user_{time.time_ns()}"
+    name = database.url.rpartition("/")[2]
+    postgres.execute(f"CREATE USER {user} PASSWORD '{PASSWORD}'")
+    for kind in ("TABLES", "SEQUENCES"):
+        postgres.execute(f"GRANT ALL ON ALL {kind} IN SCHEMA public TO {user}", name)
+    async with database.opened(url=postgres.url(name, user=user)) as catalog:
+        await catalog.append_activity([kept := made(midnight() + 1)])
+        await catalog.trim_activity(midnight())
+        assert [one.activity for one in await catalog.activity_page(ActivityFilter(), 10)] == [kept]
 
 
 async def test_a_table_that_somebody_else_has_attached_stops_nothing(database: Database) -> None:
