@@ -105,6 +105,8 @@ async def activity_page(
     follows = found[-1].place if len(found) == limit else None
     if not catalog.is_shared:  # what was stored between the two looks is on this page or comes with the one after it
         last = max([last, *(one.place for one in found)])
+    elif after is not None:  # a writer's lock may be seen only after a look that went past it; its records come later
+        last = max(last, after)
     return ActivityPage([_view(one.activity) for one in found], follows, last)
 
 

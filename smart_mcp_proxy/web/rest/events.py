@@ -92,12 +92,13 @@ async def _told(gateway: Gateway, wanted: ActivityFilter, after: int) -> AsyncIt
             page = await activity_page(gateway.catalog, wanted, MOST_RECORDS, after=after)
         except CatalogError:  # for a moment, or until the store is back: there is nothing to tell
             page = None
-        if page is not None and page.items:
-            # The place of all is further than that of the last one sent, where more of them follow.
+        if page is not None:
+            # Without items, too: what a filter leaves out is looked at once. The place of all is further than that of
+            # the last one sent, where more of them follow.
             after = page.last if page.next is None else page.next
             for item in page.items:
                 yield b"id: %d\nevent: activity\ndata: %s\n\n" % (after, msgspec.json.encode(item))
-            told_s = clock()
+                told_s = clock()
             if page.next is not None:
                 continue
         if await _is_set(change, LOOK_S):

@@ -4,16 +4,18 @@ import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from postgres_server import PostgresServer
 
-from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.catalog import ActivityFilter, Catalog
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity import write_ahead_log as journal_module
 from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
+from smart_mcp_proxy.gateway.activity.records import activity_page
 from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal, left_behind, read_journal
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
@@ -148,3 +150,26 @@ def test_a_record_that_comes_too_late_gets_into_no_other_file(tmp_path: Path) ->
     assert [file.read() for file in others] == [b""] * 9
     for file in others:
         file.close()
+
+
+class Shared:
+    """A log that many gateways write to, as one of them sees it whose look comes before a writer's lock."""
+
+    is_shared = True
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+
+    async def last_activity_place(self) -> int:
+        return self._last
+
+    async def activity_page(self, *_: object, **__: object) -> tuple[()]:
+        return ()
+
+
+@pytest.mark.parametrize("last", [3, 9])
+async def test_who_follows_the_log_is_never_sent_back(last: int) -> None:
+    """A writer's lock may be seen only after a look that went past it: its records would be told twice."""
+    shared: Any = Shared(last)
+    assert (await activity_page(shared, ActivityFilter(), 10, after=7)).last == max(last, 7)
+    assert (await activity_page(shared, ActivityFilter(), 10)).last == last

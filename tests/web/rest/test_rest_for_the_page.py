@@ -201,6 +201,23 @@ async def test_a_change_is_told_that_comes_while_records_are_read(monkeypatch: p
     assert [b"event: change" in line for line in lines] == [True, False, False, False, True]
 
 
+async def test_a_stream_that_a_filter_leaves_nothing_looks_at_no_record_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or each look would take longer than the one before, until none ends in time."""
+    changes, places = Changes(), list[int]()
+
+    async def page(*_: object, after: int) -> SimpleNamespace:
+        places.append(after)
+        changes.announce()
+        return SimpleNamespace(items=[], next=None, last=after + 5)
+
+    gateway: Any = SimpleNamespace(changes=changes, catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7)))
+    monkeypatch.setattr(events, "activity_page", page)
+    async with asyncio.timeout(20), aclosing(events._told(gateway, ActivityFilter(kind="session"), 1)) as told:
+        for _ in range(3):
+            await anext(told)
+    assert places == [1, 6]
+
+
 async def events_of(
     client: httpx2.AsyncClient, address: str, headers: dict[str, str] | None = None
 ) -> AsyncIterator[tuple[str, str, Any]]:
