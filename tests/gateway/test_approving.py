@@ -166,6 +166,16 @@ async def test_what_moved_while_it_was_read_is_not_approved(setup: ApprovalSetup
         await setup.approvals.approve({"alpha:nothing": ""}, "operator")
 
 
+async def test_what_was_blocked_or_changed_meanwhile_is_not_just_called_changed(setup: ApprovalSetup) -> None:
+    """Of two that are left, one for each reason."""
+    await setup.lists(GOOD, NEW)
+    await setup.lists(BAD, NEW)
+    seen = {"alpha:paint": change_hash("alpha", GOOD), "alpha:prime": change_hash("alpha", NEW)}
+    await setup.approvals.block("alpha:prime", "another")
+    with pytest.raises(ConflictError, match="alpha:paint, alpha:prime: changed or blocked meanwhile"):
+        await setup.approvals.approve(seen, "operator", lifts=False)
+
+
 async def test_blocking_takes_a_tool_away_at_once(setup: ApprovalSetup) -> None:
     """And lifting the block brings back what was approved."""
     await setup.lists(GOOD)

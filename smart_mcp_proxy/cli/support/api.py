@@ -117,10 +117,11 @@ class Api:
         answer: dict[str, Any] = await self._ask("GET", f"approvals/{quote(name, safe='')}")
         return answer
 
-    async def approve(self, seen: Mapping[str, str], *, reopens: bool = False) -> dict[str, Any]:
-        """Approve definitions by name and hash; returns the approved and the changed ones."""
+    async def approve(self, seen: Mapping[str, str], *, reopens: bool = False, lifts: bool = True) -> dict[str, Any]:
+        """Approve definitions by name and hash; returns the approved ones and those that changed or were blocked."""
         tools = [{"name": name, "hash": hash_} for name, hash_ in seen.items()]
-        answer: dict[str, Any] = await self._ask("POST", "approvals/approve", body={"tools": tools, "reopens": reopens})
+        body = {"tools": tools, "reopens": reopens, "lifts_blocks": lifts}
+        answer: dict[str, Any] = await self._ask("POST", "approvals/approve", body=body)
         return answer
 
     async def block(self, name: str) -> str:

@@ -202,14 +202,13 @@ class AgentTokens:
         stored = await self._catalog.read(find_agent_tokens)
         return tuple(replace(one, last_used_s=self._used.get(one.id, one.last_used_s)) for one in stored)
 
-    async def refresh(self) -> tuple[AgentToken, ...]:
-        """The tokens that are good now, as they are stored; they and no others are known from now on."""
+    async def refresh(self) -> None:
+        """Reads the tokens that are good now; they and no others are known from now on."""
         good = partial(find_agent_tokens, good_at_s=self._wall())
         stored, of_gateways = await self._catalog.read(lambda at: (good(at), self.of_gateways.look(at)))
         self.of_gateways.note(of_gateways)
         self._holders = {bytes.fromhex(one.hash): _holder(one) for one in stored}
         self.is_current = True
-        return stored
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:

@@ -51,7 +51,7 @@ class Waiting(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Outcome of an approval: tools approved, and tools that changed since the user saw them."""
+    """Outcome of an approval: tools approved, and tools that changed or were blocked since the user saw them."""
 
     approved: tuple[str, ...]
     moved: tuple[str, ...]
@@ -154,14 +154,18 @@ class Approvals:
         await self._follow()
         approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done))
         if moved and not approved:
-            if not lifts and all(map(self._is_blocked, keys.keys() - done)):
+            blocked = [not lifts and self._is_blocked(key) for key in keys]
+            if all(blocked):
                 raise ConflictError(
                     f"{', '.join(moved[:3])}: somebody has blocked this meanwhile.",
                     hint=f"Look again. To use it all the same: mcpproxy approve {shell_word(moved[0])}",
                     data={"moved": list(moved)},
                 )
+            reason = "changed or blocked meanwhile"
+            if not any(blocked):
+                reason = "the definition is no longer the one that was looked at"
             raise ConflictError(
-                f"{', '.join(moved[:3])}: the definition is no longer the one that was looked at.",
+                f"{', '.join(moved[:3])}: {reason}.",
                 hint=f"Look again: mcpproxy approve {shell_word(moved[0])} --diff",
                 data={"moved": list(moved)},
             )

@@ -87,7 +87,7 @@ async def test_what_another_operator_has_blocked_since_is_not_approved(there: Op
         await page.get()
         both = {"name": ["s:a", "s:b"], "hash": [hashes["a"], hashes["b"]]}
         reply = await page.send("approve", both)
-        assert "Approved s:b. 1 changed meanwhile" in reply.text
+        assert "Approved s:b. 1 not approved: changed or blocked meanwhile." in reply.text
         assert there.gateway.visible.find("s:a") is None
         assert there.gateway.visible.find("s:b") is not None
 

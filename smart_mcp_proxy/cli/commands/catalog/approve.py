@@ -255,21 +255,7 @@ async def _decide(
     if not yes and not await _is_agreed(f"Approve {plural(len(agreed), 'tool')}?"):
         say("Nothing was approved.")
         return
-    if not yes:
-        await _require_unblocked(api, agreed)
     await _approve(api, agreed, reopens=reopens, json=json)
-
-
-async def _require_unblocked(api: Api, agreed: Sequence[dict[str, Any]]) -> None:
-    """Pass if nobody has blocked a tool since it was shown: a person may take their time to answer.
-
-    Raises:
-        ConflictError: Somebody has.
-    """
-    blocked = {tool["name"] for tool in (await api.approvals())["tools"] if tool["state"] == "blocked"}
-    if names := [tool["name"] for tool in agreed if tool["state"] != "blocked" and tool["name"] in blocked]:
-        words = ", ".join(names[:SHOWN_FIELDS])
-        raise ConflictError(f"{words}: somebody has blocked this meanwhile.", hint="Nothing is approved. Look again.")
 
 
 async def _shown(api: Api, chosen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -286,7 +272,9 @@ async def _shown(api: Api, chosen: Sequence[dict[str, Any]]) -> list[dict[str, A
 
 
 async def _approve(api: Api, chosen: Sequence[dict[str, Any]], *, reopens: bool, json: bool) -> None:
-    decided = await api.approve({tool["name"]: tool["hash"] for tool in chosen}, reopens=reopens)
+    # A block that was not seen stays: somebody has set it since. One tool alone was named, and its block is lifted.
+    lifts = all(tool["state"] == "blocked" for tool in chosen)
+    decided = await api.approve({tool["name"]: tool["hash"] for tool in chosen}, reopens=reopens, lifts=lifts)
     digests = {tool["name"]: digest_of([tool]) for tool in chosen if tool["name"] in decided["approved"]}
     if json:
         show_json({**decided, "digests": digests})
@@ -296,7 +284,7 @@ async def _approve(api: Api, chosen: Sequence[dict[str, Any]], *, reopens: bool,
     if decided["moved"]:
         names = ", ".join(decided["moved"][:SHOWN_FIELDS])
         raise ProxyError(
-            f"{plural(len(decided['moved']), 'tool')} changed meanwhile and wait still: {names}.",
+            f"{plural(len(decided['moved']), 'tool')} not approved, changed or blocked meanwhile: {names}.",
             hint="Look at them again.",
             code="conflict",
         )

@@ -63,7 +63,7 @@ async def _approve(visit: Visit) -> Response:
     approved = done["approved"]
     note = f"Approved {approved[0]}." if len(approved) == 1 else f"Approved {len(approved)} tools."
     if done["moved"]:
-        note += f" {len(done['moved'])} changed meanwhile and wait still."
+        note += f" {len(done['moved'])} not approved: changed or blocked meanwhile."
     return visit.back(form, note, is_bad=bool(done["moved"]))
 
 

@@ -11,7 +11,8 @@ import pytest
 from cli_runs import Done, Run
 
 from smart_mcp_proxy.cli.commands.catalog import approve as approve_command
-from smart_mcp_proxy.errors import ConflictError
+from smart_mcp_proxy.cli.support.api import Api
+from smart_mcp_proxy.errors import ConflictError, ProxyError
 
 UPSTREAM = Path(__file__).parents[3] / "interaction" / "turning_upstream.py"
 PAINT: dict[str, Any] = {"name": "paint", "description": "Paint a wall.", "inputSchema": {"type": "object"}}
@@ -225,12 +226,19 @@ def test_the_servers_are_asked_first_where_that_is_said(run: Run, shop: Path) ->
 
 
 @pytest.mark.anyio
-async def test_what_is_blocked_while_its_user_thinks_is_not_approved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another operator has looked at the same tool meanwhile: a block is lifted by name only."""
+@pytest.mark.parametrize(
+    ("states", "lifts"), [(["changed"], False), (["blocked"], True), (["changed", "blocked"], False)], ids=str
+)
+async def test_what_is_blocked_while_its_user_thinks_is_not_approved(
+    monkeypatch: pytest.MonkeyPatch, states: list[str], lifts: bool
+) -> None:
+    """Another operator has looked at the same tool meanwhile: only a block that was seen is lifted, in one step."""
+    decisions = []
 
-    class Meanwhile:
-        async def approvals(self) -> dict[str, Any]:
-            return {"tools": [{"name": "up:paint", "state": "blocked"}]}
+    class Meanwhile(Api):
+        async def _ask(self, *words: Any, body: Any = None) -> Any:
+            decisions.append((*words, body["lifts_blocks"]))
+            raise ConflictError("up:paint: somebody has blocked this meanwhile.")
 
     async def shown(_: object, chosen: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return chosen
@@ -240,7 +248,22 @@ async def test_what_is_blocked_while_its_user_thinks_is_not_approved(monkeypatch
 
     monkeypatch.setattr(approve_command, "_shown", shown)
     monkeypatch.setattr(approve_command, "_is_agreed", agreed)
-    waits = [{"name": "up:paint", "hash": "h", "state": "changed"}]
-    api: Any = Meanwhile()
+    waits = [{"name": f"up:{state}", "hash": "h", "state": state} for state in states]
+    client: Any = None
     with pytest.raises(ConflictError, match="somebody has blocked this meanwhile"):
-        await approve_command._decide(api, waits, None, reopens=False, yes=False, json=False)
+        await approve_command._decide(Meanwhile(client, "running"), waits, None, reopens=False, yes=False, json=False)
+    assert decisions == [("POST", "approvals/approve", lifts)]
+
+
+@pytest.mark.anyio
+async def test_what_is_left_out_is_said_to_have_changed_or_been_blocked() -> None:
+    """Whichever it was: nobody has to look for a change that is none."""
+
+    class Part(Api):
+        async def _ask(self, *_: Any, **__: Any) -> Any:
+            return {"approved": ["up:paint"], "moved": ["up:prime"]}
+
+    tools = [{"name": f"up:{name}", "hash": "h", "state": "pending"} for name in ("paint", "prime")]
+    client: Any = None
+    with pytest.raises(ProxyError, match="1 tool not approved, changed or blocked meanwhile: up:prime"):
+        await approve_command._approve(Part(client, "running"), tools, reopens=False, json=True)
