@@ -187,8 +187,9 @@ class SignInProxy(OIDCProxy):
         found = await super().load_authorization_code(client, authorization_code)
         if found is None and authorization_code in self._in_exchange:
             self._in_exchange[authorization_code] = True
-        elif found is None:
-            await self._end_redeemed(client, authorization_code)
+        elif found is None and not await self._end_redeemed(client, authorization_code):
+            async with self._alone(f"code {authorization_code}"):  # another process may be about to note it
+                await self._end_redeemed(client, authorization_code)
         return found
 
     async def _end_redeemed(self, client: OAuthClientInformationFull, code: str) -> bool:
@@ -298,7 +299,8 @@ class SignInProxy(OIDCProxy):
         async with AsyncExitStack() as stack:
             with noting():
                 await stack.enter_async_context(self._alone(sign_in))
-            kept = await self._upstream_token_store.get(key=sign_in) or upstream_token_set
+            if (kept := await self._upstream_token_store.get(key=sign_in)) is None:  # given back, or run out
+                raise TokenError("invalid_grant", "This sign-in has ended. Sign in again.")
             if kept.access_token != upstream_token_set.access_token:  # renewed at another process meanwhile
                 return kept
             fresh = await super()._try_transparent_refresh(kept)
@@ -343,8 +345,7 @@ class SignInProxy(OIDCProxy):
         if not isinstance(token, str) or not isinstance(client_id, str):
             told = {"error": "invalid_request", "error_description": "Send a form with token and client_id."}
             return JSONResponse(told, 400)
-        claims = self._claims(token)
-        if claims.get("client_id") == client_id:
+        if (claims := self._claims(token)).get("client_id") == client_id:
             await self._give_back(claims)
         return Response(headers={"cache-control": "no-store"})
 

@@ -14,7 +14,11 @@ from smart_mcp_proxy.telemetry import spawn
 __all__ = ["GIVE_UP_S", "turn"]
 
 _LEASE_S: Final = 60.0
-"""Longer than one gateway can need for a refresh; a gateway that dies with the lease holds up the others so long."""
+"""A gateway that dies with the lease holds up the others so long.
+
+Longer than a gateway can need to renew its sign-in at a server. A person's may take longer, since nothing limits the
+answers of its provider together: then another process gets the turn before the first one is done.
+"""
 _POLL_S: Final = 0.1
 GIVE_UP_S: Final = 90.0
 """So long a turn is waited for where nobody says otherwise."""

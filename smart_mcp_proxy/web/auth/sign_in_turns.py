@@ -7,7 +7,7 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from smart_mcp_proxy.catalog import STORE_AGAIN_S, Catalog
-from smart_mcp_proxy.errors import UnverifiedError
+from smart_mcp_proxy.errors import CatalogError, UnverifiedError
 from smart_mcp_proxy.gateway.shared.turns import turn
 
 __all__ = ["SignInTurns"]
@@ -34,7 +34,8 @@ class SignInTurns:
     def alone(self, what: str) -> AbstractAsyncContextManager[None]:
         """The turn at one code or sign-in: it is waited for, and kept while open.
 
-        Entering it raises `UnverifiedError` where others have it for too long, `CatalogError` where the store fails.
+        Entering it raises `UnverifiedError` where it cannot be had in 10 s, `CatalogError` where a shared store fails.
+        While a file fails each process has turns of its own: sign-ins lie in files of theirs and go on.
 
         Args:
             what: It may be a secret: the store has its hash.
@@ -64,15 +65,23 @@ class _Turn(AbstractAsyncContextManager[None]):
             try:
                 async with asyncio.timeout(_WAIT_S):
                     await stack.enter_async_context(self._lock)
-                    if self._catalog is not None:
-                        await stack.enter_async_context(turn(self._catalog, self._name))
+                    await self._enter_among_all(stack)
             except TimeoutError:
                 raise UnverifiedError(
-                    "This sign-in is being renewed elsewhere, and that takes long.",
+                    f"The turn at this sign-in could not be had in {_WAIT_S:g} s.",
                     hint="Try again in a while.",
                     retry_after_s=STORE_AGAIN_S,
                 ) from None
             self._held = stack.pop_all()
+
+    async def _enter_among_all(self, stack: AsyncExitStack) -> None:
+        if self._catalog is None:
+            return
+        try:
+            await stack.enter_async_context(turn(self._catalog, self._name))
+        except CatalogError:
+            if self._catalog.is_shared:  # the sign-ins are in it, too
+                raise
 
     async def __aexit__(self, *_: object) -> None:
         await self._held.aclose()

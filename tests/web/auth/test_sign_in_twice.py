@@ -13,6 +13,7 @@ import pytest
 from asgi_server import listening
 from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
 from keyring.backends.fail import Keyring as NoKeyring
+from mcp.server.auth.provider import TokenError
 from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider
 from plain_http import plain_client
 from postgres_server import PostgresServer
@@ -20,6 +21,7 @@ from pydantic import SecretStr
 from test_lost_sign_in_store import BASE, Door, LosableStore
 
 from smart_mcp_proxy.catalog import Catalog, open_catalog
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
 
@@ -33,16 +35,17 @@ class Doors:
         one: The first gateway's.
         two: The second one's.
         provider: Of both.
+        catalogs: Of the first and the second.
     """
 
     def __init__(self, provider: OpenIdProvider, doors: list[Door], catalogs: list[Catalog]) -> None:
         self.provider = provider
         self.one, self.two = doors
-        self._catalogs = catalogs
+        self.catalogs = catalogs
 
     async def begin_at_two(self, ask: Callable[[], Awaitable[Any]]) -> "asyncio.Future[Any]":
         """Ask at the second gateway; returns once it is done there, or something is about to be written."""
-        is_there, catalog = asyncio.Event(), self._catalogs[1]
+        is_there, catalog = asyncio.Event(), self.catalogs[1]
         write = catalog.write
 
         async def noted(*given: Any, **more: Any) -> Any:
@@ -142,8 +145,9 @@ async def test_tokens_at_their_end_are_renewed_once_by_the_gateways_themselves(d
     assert len(doors.provider.refreshes) == 1
 
 
+@pytest.mark.parametrize("is_spent", [False, True], ids=["before it is spent", "after"])
 async def test_a_code_that_comes_to_both_at_once_brings_no_token_that_is_good(
-    doors: Doors, monkeypatch: pytest.MonkeyPatch
+    doors: Doors, monkeypatch: pytest.MonkeyPatch, is_spent: bool
 ) -> None:
     """Of the two who had it one has stolen it, and nobody can tell which."""
     one, two = doors.one, doors.two
@@ -152,11 +156,43 @@ async def test_a_code_that_comes_to_both_at_once_brings_no_token_that_is_good(
     delete = one.proxy._code_store.delete
 
     async def beside(*given: Any, **more: Any) -> bool:
+        gone = is_spent and await delete(*given, **more)
         other.append(await doors.begin_at_two(lambda: two.client.post("/token", data=form)))
-        return await delete(*given, **more)
+        return gone or await delete(*given, **more)
 
     monkeypatch.setattr(one.proxy._code_store, "delete", beside)
     replies = [await one.client.post("/token", data=form), await other[0]]
     assert [reply.status_code for reply in replies] == [200, 400], replies[1].text
     for door in (one, two):
         assert await door.tokens.verify(replies[0].json()["access_token"].encode()) is None
+
+
+async def test_a_sign_in_that_was_given_back_before_its_turn_is_not_renewed(doors: Doors) -> None:
+    """Its tokens were read before: the provider does not hear of them again."""
+    held = await doors.one.tokens_of_somebody()
+    kept = await doors.kept(held["access_token"])
+    form = {"token": held["access_token"], "client_id": doors.one.client_id}
+    assert (await doors.one.client.post("/revoke", data=form)).status_code == 200
+    with pytest.raises(TokenError):
+        await doors.two.proxy._try_transparent_refresh(kept)
+    assert doors.provider.refreshes == []
+    assert await doors.two.proxy._upstream_token_store.get(key=kept.upstream_token_id) is None
+
+
+async def test_where_sign_ins_lie_in_files_they_do_without_the_catalog(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they lie in the database they cannot."""
+
+    async def fail(*_: Any, **__: Any) -> None:
+        raise CatalogError("The catalog is lost.")
+
+    one = doors.one
+    form = await one.code()
+    is_shared = doors.catalogs[0].is_shared
+    monkeypatch.setattr(doors.catalogs[0], "write", fail)
+    granted = await one.client.post("/token", data=form)
+    assert granted.status_code == (503 if is_shared else 200), granted.text
+    if not is_shared:
+        again = await renewed(one, granted.json()["refresh_token"], one.client_id)
+        assert again.status_code == 200, again.text
