@@ -183,6 +183,7 @@ async def test_an_authorization_server_that_is_down_does_not_cost_the_sign_in(
         with pytest.raises(UpstreamError, match="renew") as caught:
             await sign_ins.bearer(server.config())
         assert not isinstance(caught.value, UpstreamAuthError)
+        assert "If it lasts: Sign in with: mcpproxy server login web" in caught.value.hint
     del server.answers["/token"]
     bearer = await sign_ins.bearer(server.config())
     assert await bearer.token() in server.provider.access_tokens
@@ -277,6 +278,30 @@ async def test_a_process_that_stood_still_takes_nothing_from_the_one_that_took_i
     assert await bearer.token() == "newer"
     await bearer.close()
     assert (await other.read("web", server.url))[0] == newer
+
+
+async def test_what_has_run_out_while_a_process_stood_still_is_renewed_in_its_turn(
+    tmp_path: Path, server: Guarded, clock: WallClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another process stored is not sent once it is over, and its refresh token is not thrown away."""
+    sign_ins, other = SignIns(tmp_path, now=clock), SignInFiles(tmp_path / "sign-ins")
+    held = await sign_in(sign_ins, server)
+    bearer = await sign_ins.bearer(server.config())
+    newer = msgspec.structs.replace(held, access_token="newer")
+    renew, asked = bearer._flow.renew, []
+
+    async def refused_once(given: SignIn | None) -> SignIn:
+        asked.append(given)
+        if given == newer:
+            return await renew(given)
+        await other.write("web", server.url, newer)
+        raise bearer._flow.ended("The sign-in was not renewed (invalid_grant)")
+
+    monkeypatch.setattr(bearer._flow, "renew", refused_once)
+    clock.ahead_s = 8 * 3600
+    assert await bearer.token() in server.provider.access_tokens
+    await bearer.close()
+    assert asked == [held, newer]
 
 
 async def test_a_caller_who_gives_up_does_not_cost_the_new_token(

@@ -12,7 +12,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.telemetry import fields, get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 from smart_mcp_proxy.upstream.addresses import addresses_of
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
@@ -175,9 +175,22 @@ class SignIns:
         Args:
             retry: Told the name of a server that may be tried again: somebody has signed in.
         """
+        # In a task of its own: it may wait a minute for its turn at a sign-in, and others are to be seen meanwhile.
+        storing = spawn(self._keep_stored(), "sign-ins that could not be stored")
+        try:
+            await self._keep_looking(retry)
+        finally:
+            storing.cancel()
+            await asyncio.wait([storing])
+
+    async def _keep_stored(self) -> None:
         while True:
             await asyncio.sleep(_WATCH_S)
             await self.store.catch_up()
+
+    async def _keep_looking(self, retry: Callable[[str], None]) -> None:
+        while True:
+            await asyncio.sleep(_WATCH_S)
             for bearer in await self._outdated(tuple(self._bearers.values())):
                 if bearer.is_open:
                     with suppress(UpstreamError):  # lost meanwhile: the stamp stays outdated, and the next look retries

@@ -237,14 +237,17 @@ class Bearer:
                 fresh = await self._flow.renew(held)
             except EndedSignInError:
                 newest = await self._read()
-                if held is not None and newest is not None and newest.access_token != held.access_token:
-                    self._adopt(newest)  # this process stood still for so long that another one took its turn
-                    return
-                if held is not None and held.refresh_token:  # so that nobody asks again
-                    await self._write(msgspec.structs.replace(held, refresh_token=""))
-                raise
-            self._adopt(fresh)
-            await self._write(fresh)
+                if held is None or newest is None or newest.access_token == held.access_token:
+                    if held is not None and held.refresh_token:  # so that nobody asks again
+                        await self._write(msgspec.structs.replace(held, refresh_token=""))
+                    raise
+                self._adopt(newest)  # this process stood still for so long that another one took its turn
+            else:
+                self._adopt(fresh)
+                await self._write(fresh)
+                return
+        if not self._is_good(newest):  # it stood still for longer than that one is good, too
+            await self._renew_alone(newest.access_token)
 
     async def _write(self, sign_in: SignIn) -> None:
         try:

@@ -257,7 +257,7 @@ class SignInFlow:
         if status >= 500 or not (status in (400, 401) or code in _REFUSALS):
             return UpstreamError(
                 f"Server '{self._server}': its sign-in cannot be renewed at present (HTTP {status}).",
-                hint="It is tried again.",
+                hint=f"It is tried again. If it lasts: {login_hint(self._server)}",
             )
         return self.ended(f"The sign-in was not renewed ({code or f'HTTP {status}'})")
 

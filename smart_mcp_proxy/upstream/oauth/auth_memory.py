@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 
-from smart_mcp_proxy.errors import ConfigError, UpstreamError
+from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import fields, get_logger
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore, Stamp
 
@@ -75,8 +75,11 @@ class RememberingStore:
         for server, url in tuple(self._unstored):
             try:
                 async with self._store.locked(server, url):
-                    stored, _ = await self._store.read(server, url)
-                    newest = self._newest(server, url, stored)
+                    try:
+                        stored, _ = await self._store.read(server, url)
+                        newest = self._newest(server, url, stored)
+                    except UpstreamAuthError:  # nobody can open it: there is nothing newer to give way to
+                        stored, newest = None, self._unstored.get((server, url))
                     if newest is not None and newest is not stored:
                         await self.write(server, url, newest)
                         _log.warning("the sign-in at server %s is stored again", server, extra=fields(server=server))

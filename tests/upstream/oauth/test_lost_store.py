@@ -32,6 +32,7 @@ class Store:
     Attributes:
         held: What is stored.
         problem: What each read fails with.
+        turn: To be had by whoever changes the sign-in.
         failed: Reads that failed.
     """
 
@@ -39,12 +40,13 @@ class Store:
         self.held: SignIn | None = None
         self.problem: UpstreamError | None = None
         self.failed = 0
+        self.turn = asyncio.Lock()
         if access_token:
             self.put(access_token)
 
     def put(self, access_token: str) -> None:
         """Stores a sign-in that is good for an hour."""
-        self.held = SignIn("https://a.example", {}, None, {}, access_token, "", "", time.time(), time.time() + 3600)
+        self.held = signed_in(access_token)
 
     async def stamps(self, places: Sequence[tuple[str, str]]) -> list[str | None]:
         return [None if self.held is None else self.held.access_token for _ in places]
@@ -64,7 +66,12 @@ class Store:
 
     @asynccontextmanager
     async def locked(self, server: str, url: str) -> AsyncIterator[None]:
-        yield
+        async with self.turn:
+            yield
+
+
+def signed_in(access_token: str) -> SignIn:
+    return SignIn("https://a.example", {}, None, {}, access_token, "", "", time.time(), time.time() + 3600)
 
 
 def lost() -> UpstreamError:
@@ -124,6 +131,31 @@ async def test_a_store_that_is_lost_between_two_looks_does_not_end_the_watch(sig
     assert not watching.done()
     watching.cancel()
     await bearer.close()
+
+
+async def test_what_waits_to_be_stored_does_not_keep_the_watch_from_looking(sign_ins: SignIns, store: Store) -> None:
+    """Another process may have the turn at it for a minute; somebody who signs in meanwhile is seen."""
+    bearer = await sign_ins.bearer(SIGNED_IN)
+    sign_ins.store._unstored["web", URL] = signed_in("unstored")
+    async with asyncio.timeout(LIMIT_S), store.turn:
+        watching = asyncio.create_task(sign_ins.watch(lambda _: None))
+        while not store.turn._waiters:
+            await asyncio.sleep(0)
+        store.put("second")
+        while await bearer.token() != "second":
+            await asyncio.sleep(0)
+        watching.cancel()
+        await asyncio.wait([watching])
+    await bearer.close()
+
+
+async def test_what_could_not_be_stored_replaces_what_nobody_can_open(sign_ins: SignIns, store: Store) -> None:
+    """A damaged sign-in cannot be compared with it."""
+    store.problem = UpstreamAuthError("It is damaged.")
+    sign_ins.store._unstored["web", URL] = signed_in("unstored")
+    await sign_ins.store.catch_up()
+    assert store.held is not None and store.held.access_token == "unstored"
+    assert not sign_ins.store._unstored
 
 
 async def test_nobody_is_asked_to_sign_in_because_the_store_is_lost(
