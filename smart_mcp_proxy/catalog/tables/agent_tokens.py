@@ -113,8 +113,10 @@ def revoke_agent_token(connection: Connection, name: str, now_s: float) -> bool:
 
 
 def note_token_use(connection: Connection, used: Mapping[int, float]) -> None:
-    """Stores when tokens were last used, by id."""
-    row = update(agent_tokens).where(agent_tokens.c.id == bindparam("token"))
+    """Store when tokens were last used, by id; a later use that another process has stored stays."""
+    last_s = agent_tokens.c.last_used_s
+    is_later = or_(last_s.is_(None), last_s < bindparam("at_s"))
+    row = update(agent_tokens).where(agent_tokens.c.id == bindparam("token"), is_later)
     uses = [{"token": id_, "at_s": at_s} for id_, at_s in used.items()]
     connection.execute(row.values(last_used_s=bindparam("at_s")), uses)
 

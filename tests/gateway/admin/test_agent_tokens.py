@@ -132,6 +132,21 @@ async def test_a_use_is_shown_at_once_and_stored_in_the_end(
     assert [one.last_used_s for one in await theirs.tokens()] == [clock.now_s]
 
 
+async def test_the_last_use_is_the_last_one_whoever_stores_it_later(
+    pair: tuple[AgentTokens, AgentTokens], clock: Clock
+) -> None:
+    """Two processes use one token, and the first to do so is the second to store it."""
+    ours, theirs = pair
+    made = await ours.create("ci", Scope())
+    await theirs.refresh()
+    ours.principal_of(digest(made.secret))
+    clock.now_s += 10
+    theirs.principal_of(digest(made.secret))
+    await theirs._store_uses()
+    await ours._store_uses()
+    assert [one.last_used_s for one in await ours.tokens()] == [clock.now_s]
+
+
 async def test_tokens_that_have_ended_cost_nothing_every_second(
     pair: tuple[AgentTokens, AgentTokens], clock: Clock
 ) -> None:
