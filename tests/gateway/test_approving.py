@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.catalog import Catalog, change_hash
-from smart_mcp_proxy.errors import ConflictError, QuarantinedError, ToolNotFoundError
+from smart_mcp_proxy.errors import CatalogError, ConflictError, QuarantinedError, ToolNotFoundError
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.differences import differences
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
@@ -358,3 +358,24 @@ async def test_a_definition_that_repeats_a_question_is_shown_as_such(setup: Appr
     assert (finding.check, finding.severity, finding.place) == ("repeated_question", "note", "$.description")
     assert "Which Invoices are overdue" in finding.excerpt
     assert not found["alpha:invoices"]
+
+
+async def test_questions_that_cannot_be_looked_up_are_told_of_once(
+    setup: ApprovalSetup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What waits is shown without the comparison, and whoever approves it can know; once for each failure."""
+    await setup.lists(GOOD)
+    await setup.lists(BAD)
+    page = setup.catalog.activity_page
+
+    async def fail(*_: Any) -> None:
+        raise CatalogError("The catalog is lost.")
+
+    for _ in range(2):
+        monkeypatch.setattr(setup.catalog, "activity_page", fail)
+        for _ in range(3):
+            assert len(await setup.approvals.listed()) == 1
+        monkeypatch.setattr(setup.catalog, "activity_page", page)
+        await setup.approvals.listed()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2 and all("what agents asked: The catalog is lost." in line for line in warnings)

@@ -80,6 +80,7 @@ class Approvals:
         self._recorder = recorder
         self._peers: tuple[Snapshot, scanner.Peers] | None = None
         """Of the snapshot that was looked at last: of 10,000 tools they take a fifth of a second."""
+        self._knows_questions = True
 
     def problem(self) -> str | None:
         """Why nothing is trusted at present; None in ordinary times."""
@@ -121,8 +122,11 @@ class Approvals:
         try:
             searches = await self._catalog.activity_page(ActivityFilter(kind="search"), QUESTIONS_LIMIT)
         except CatalogError as exc:
-            log.debug("what waits is shown without what agents asked: %s", exc)
+            if self._knows_questions:  # once for as long as it fails
+                log.warning("what waits for approval is not compared with what agents asked: %s", exc)
+            self._knows_questions = False
             return []
+        self._knows_questions = True
         return [search.activity.subject for search in searches]
 
     def _explain(self, snapshot: Snapshot, withheld: Sequence[Withheld], asked: AskedQuestions) -> list[Waiting]:
