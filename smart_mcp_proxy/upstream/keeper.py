@@ -88,7 +88,7 @@ class Keeper:
 
     def _retry(self, words: bytes) -> bytes:
         if (upstream := self._upstreams.get(words.decode())) is not None:
-            upstream.not_ready()  # as for a call here: not at once after the last try
+            upstream.wanted()
         return b""
 
     # --- what is heard of the servers

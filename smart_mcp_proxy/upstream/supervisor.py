@@ -278,15 +278,16 @@ class Upstream:
     def not_ready(self, *, may_retry: bool = True) -> UpstreamError:
         """Error for a request that cannot be sent now; with `may_retry` a new try begins where it may help."""
         status = self._status
-        if may_retry and status.state is ServerState.ERROR and self._clock() - self._last_try >= _NUDGE_S:
-            self.on_wanted()
+        if may_retry:
+            self.wanted()
         kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
-        return kind(
-            f"Server '{self.name}' is not ready ({status.state})" + (":" if status.error else "."),
-            hint=status.hint,
-            data={"state": str(status.state)},
-            said=status.error,  # it may hold what the server wrote last
-        )
+        message = f"Server '{self.name}' is not ready ({status.state})" + (":" if status.error else ".")
+        return kind(message, hint=status.hint, data={"state": str(status.state)}, said=status.error)
+
+    def wanted(self) -> None:
+        """Bring the next try of a failed server forward for a call; not at once after the last one."""
+        if self._status.state is ServerState.ERROR and self._clock() - self._last_try >= _NUDGE_S:
+            self.on_wanted()
 
     # --- the supervisor's task
 
@@ -341,9 +342,8 @@ class Upstream:
             server_info=session.server_info,
             restarts=self._connections - 1,
         )
-        self._session = session
+        self._session, self._told = session, ""
         self.watch.attach(session, partial(self._asked, session))
-        self._told = ""
         ending = self._ending = Ending(self.name, session)
         self._move(ServerState.READY)
         self._tell(self._on_tools_changed, self.name)
