@@ -91,9 +91,21 @@ def is_breakable(line: str, columns: int) -> bool:
     return len(line) > columns and len(line.split()) > 1 and not COMMAND.search(line)
 
 
+def unindented(lines: list[str]) -> list[str]:
+    """Examples of a help page that do not stand apart from its text."""
+    examples = lines[lines.index("Examples:") + 1 :]
+    shown = examples[: examples.index("")] if "" in examples else examples
+    return [line for line in shown if not line.startswith("  ")]
+
+
 @pytest.mark.long  # some hundred processes
 @pytest.mark.parametrize("columns", [60, *(pytest.param(more, marks=pytest.mark.soak) for more in (80, 200))])
-@pytest.mark.parametrize("words", [[], *SHOWN, *HELP], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    # The help pages are looked at below, all in one process: here they have a terminal.
+    [[], *SHOWN, *(words if words == ["--help"] else pytest.param(words, marks=pytest.mark.soak) for words in HELP)],
+    ids=" ".join,
+)
 def test_no_line_is_longer_than_the_terminal_where_words_can_be_broken(
     folder: Path, words: list[str], columns: int
 ) -> None:
@@ -104,9 +116,7 @@ def test_no_line_is_longer_than_the_terminal_where_words_can_be_broken(
     if tuple(words) not in RAW:
         assert [line for line in lines if is_breakable(line, columns)] == []
     if "--help" in words:
-        examples = lines[lines.index("Examples:") + 1 :]
-        shown = examples[: examples.index("")] if "" in examples else examples
-        assert [line for line in shown if not line.startswith("  ")] == []
+        assert unindented(lines) == []
 
 
 @pytest.mark.long  # a process each
@@ -147,7 +157,9 @@ def test_every_example_of_every_help_page_fits_or_is_a_command_alone(
     assert len(found) > 50
     for words in found:
         app([*words, "--help"])
-        for line in capsys.readouterr().out.splitlines():
+        lines = capsys.readouterr().out.splitlines()
+        assert "Examples:" not in lines or unindented(lines) == [], words
+        for line in lines:
             assert line == line.rstrip(), words
             assert "\x1b" not in line, words
             if len(line) > 60 and (command := command_in(line)) is not None:
