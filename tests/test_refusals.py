@@ -37,7 +37,6 @@ LIFTED_BY = {
 
 REFUSALS = {
     "cli/commands/catalog/approve.py:_decide": "caller",
-    "cli/commands/catalog/approve.py:_require_unblocked": "caller",
     "cli/commands/servers/connect.py:_connected": "caller",
     "cli/commands/servers/server_registry.py:_require_standing": "caller",
     "client_files/files.py:_changed_meanwhile": "caller",

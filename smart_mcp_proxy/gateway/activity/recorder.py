@@ -28,15 +28,11 @@ class WrittenAhead(Protocol[RecordT_contra]):
     """Keeps records that the store does not have yet over the death of this process."""
 
     @property
-    def is_full(self) -> bool:
-        """Whether it takes no more until some are stored."""
-
-    @property
     def has_missed(self) -> bool:
         """Whether there were records that it could not take."""
 
-    def write(self, record: RecordT_contra, /) -> None:
-        """Keeps a record; never waits and never fails."""
+    def write(self, record: RecordT_contra, /) -> bool:
+        """Keep a record, never waiting, never failing; return whether it takes more before some are stored."""
 
     def turn(self) -> None:
         """All records so far are about to be stored."""
@@ -116,24 +112,23 @@ class Recorder(Generic[RecordT]):
 
     def record(self, record: RecordT) -> None:
         """Takes one record; never waits and never fails."""
-        if self._journal is not None:
-            self._journal.write(record)
+        if self._journal is None or self._journal.write(record):
+            self._most = WAITING_LIMIT
+        else:
+            self._tighten()
         if self._note is not None:
             self._note(record)
-        if len(self._waiting) >= self._limit():
+        if len(self._waiting) >= self._most:
             self._waiting.popleft()
             self._dropped += 1
             self._fold()  # the listener keeps no more than is kept here
         self._waiting.append(record)
         self._wake.set()
 
-    def _limit(self) -> int:
-        """Limit of waiting records: once long ones fill the journal, as many as there were then."""
-        if self._journal is None or not self._journal.is_full:
-            self._most = WAITING_LIMIT
-        elif self._most == WAITING_LIMIT:
+    def _tighten(self) -> None:
+        """Let no more records wait than there were when long ones filled the journal."""
+        if self._most == WAITING_LIMIT:
             self._most = min(WAITING_LIMIT, max(1, len(self._waiting) + self._under_way))
-        return self._most
 
     async def _run(self) -> None:
         while True:
@@ -162,7 +157,7 @@ class Recorder(Generic[RecordT]):
             try:
                 await self._store(batch)
             except CatalogError as exc:
-                surplus = max(0, len(batch) + len(self._waiting) - self._limit())
+                surplus = max(0, len(batch) + len(self._waiting) - self._most)
                 self._dropped += len(batch[:surplus])
                 self._waiting.extendleft(reversed(batch[surplus:]))
                 # Once: a full disk stays full for a while, and agents go on calling.

@@ -60,20 +60,19 @@ class Journal:
         return f"<Journal {self._files[0].path.stem}, {self._files[0].size_bytes} bytes>"
 
     @property
-    def is_full(self) -> bool:
-        """Whether it takes no more until some are stored."""
-        return self._files[0].size_bytes > LIMIT_BYTES
-
-    @property
     def has_missed(self) -> bool:
         """Whether there were records that it could not take."""
         return bool(self._problem)
 
-    def write(self, record: Activity) -> None:
-        """Append a record to the file; a failure is logged once and does not stop the record."""
+    def write(self, record: Activity) -> bool:
+        """Append a record to the file; a failure is logged once and does not stop the record.
+
+        Returns:
+            Whether it takes more before some are stored.
+        """
         file = self._files[0]
         try:
-            if self.is_full:
+            if file.size_bytes > LIMIT_BYTES:
                 raise OSError(errno.EFBIG, "it is full, because the catalog takes nothing")
             file.write(_line(record))
         except OSError as exc:
@@ -81,6 +80,7 @@ class Journal:
             if problem != self._problem:
                 log.warning("records since the last second would be lost with a kill: %s", problem)
             self._problem = problem
+        return file.size_bytes <= LIMIT_BYTES
 
     def turn(self) -> None:
         """Begins a new file where the other is free: all records of the present one are about to be stored."""
