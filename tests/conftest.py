@@ -16,6 +16,11 @@ from run_order import turn_of
 
 from smart_mcp_proxy.telemetry import LOGGER_NAME
 
+try:
+    import sniffio
+except ImportError:  # anyio looks for the loop that runs
+    sniffio = None
+
 SHARED = frozenset({"inner", "agent", "cut_agent", "wire"})
 """Fixtures that many files of tests/interaction share: their tests follow each other."""
 
@@ -102,3 +107,18 @@ def log_as_found() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(levels[0])
     ours.setLevel(levels[1])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Lets a test that is no coroutine open a loop: a fixture that others share may keep one, as anyio remembers.
+
+    Only a process that took over tests of another one comes to such a test then.
+    """
+    if sniffio is None or item.get_closest_marker("anyio") is not None:
+        return (yield)
+    token = sniffio.current_async_library_cvar.set(None)
+    try:
+        return (yield)
+    finally:
+        sniffio.current_async_library_cvar.reset(token)
