@@ -23,7 +23,7 @@ MAX_FUNCTION_LINES = 60
 MAX_P90_FUNCTION_LINES = 30
 MAX_FOLDER_MODULES = 16
 MAX_FIRST_LINE_CHARS = 100
-MAX_UNCLEAR_DOCSTRINGS = 20
+MAX_UNCLEAR_DOCSTRINGS = 3
 """Texts for models and help texts of commands may have a first line that suits those who read them."""
 RIDDLES = ("What ", "Who ", "Whoever ", "Where ", "Which ", "How ")
 VAGUE = ("is told", "are told", "another one", "other ones")

@@ -225,7 +225,7 @@ class ServerLists(Membership):
             self._standing = replace(self._standing, baselined=self._standing.baselined | {server})
 
     def _look(self, connection: Connection, base: Snapshot | None = None) -> Followed:
-        """What is stored, from `base` on; from the present snapshot if none is given."""
+        """Read what is stored, on from `base`, or from the present snapshot if none is given."""
         snapshot = self._snapshot if base is None else base
         return follow(connection, snapshot, self._standing) or Followed(snapshot, self._standing, self._last_sync_s)
 

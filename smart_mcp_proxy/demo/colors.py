@@ -45,7 +45,7 @@ def rgb_to_hex(red: int, green: int, blue: int) -> dict[str, Any]:
 
 
 def contrast_ratio(foreground: str, background: str) -> dict[str, Any]:
-    """How well one color reads on another."""
+    """Contrast ratio of one color on another, from 1 to 21."""
     dark, light = sorted((_luminance(_rgb(foreground)), _luminance(_rgb(background))))
     ratio = (light + 0.05) / (dark + 0.05)
     return {"ratio": round(ratio, 2), "is_readable": ratio >= _AA_CONTRAST}

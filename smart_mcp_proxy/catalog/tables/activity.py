@@ -206,7 +206,9 @@ def find(connection: Connection, record_id: str) -> Activity | None:
 
 @contextmanager
 def in_time(connection: Connection) -> Iterator[None]:
-    """Bound a look through many records, to a few seconds on PostgreSQL, which may hold a month of many gateways.
+    """Limit a query over many records to a few seconds on PostgreSQL.
+
+    It may hold a month of many gateways there; on SQLite there is no limit.
 
     Raises:
         CatalogError: It took longer.

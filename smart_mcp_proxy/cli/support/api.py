@@ -118,7 +118,16 @@ class Api:
         return answer
 
     async def approve(self, seen: Mapping[str, str], *, reopens: bool = False, lifts: bool = True) -> dict[str, Any]:
-        """Approve definitions by name and hash; returns the approved ones and those that changed or were blocked."""
+        """Approve definitions by name and hash.
+
+        Args:
+            seen: The hash that the user saw, by tool.
+            reopens: Whether first lists are trusted again, where the record of approvals was lost.
+            lifts: Whether tools among them that are blocked are no longer.
+
+        Returns:
+            The approved ones as `approved`, those that changed or were blocked meanwhile as `moved`.
+        """
         tools = [{"name": name, "hash": hash_} for name, hash_ in seen.items()]
         body = {"tools": tools, "reopens": reopens, "lifts_blocks": lifts}
         answer: dict[str, Any] = await self._ask("POST", "approvals/approve", body=body)

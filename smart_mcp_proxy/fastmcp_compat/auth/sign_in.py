@@ -201,7 +201,7 @@ class SignInProxy(OIDCProxy):
         return True
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        """What is known of a good token; None for any other.
+        """Look up a token; None unless it is good.
 
         Raises:
             Exception: The store fails, as it says so: FastMCP takes such a token for a bad one.

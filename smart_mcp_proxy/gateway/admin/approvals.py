@@ -51,7 +51,7 @@ class Waiting(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Outcome of an approval: tools approved, and tools that changed or were blocked since the user saw them."""
+    """Outcome of an approval: approved tools, and those changed or blocked since the user saw them."""
 
     approved: tuple[str, ...]
     moved: tuple[str, ...]

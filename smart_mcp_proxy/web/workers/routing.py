@@ -120,7 +120,7 @@ class RoutedProtocol(WireProtocol):
             super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """The head is whole; that of a request that came behind another one is seen here for the first time."""
+        """Route a request whose head is complete; a pipelined one is seen here for the first time."""
         if self._is_refused:
             return
         keeper = worker_in(self.headers)
@@ -140,7 +140,7 @@ class RoutedProtocol(WireProtocol):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """What has come is no request."""
+        """Refuse bytes that are no request."""
         if not self._is_refused:  # an answer that is on its way must stay whole
             super().send_400_response(msg)
 

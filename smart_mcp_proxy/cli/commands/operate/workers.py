@@ -189,7 +189,7 @@ class _Parent:
         return _End(status, f"ended with status {status}")
 
     async def _watch(self) -> None:
-        """End each worker that hangs, for another one to take its place; runs for ever."""
+        """Kill each worker that hangs, for `_keep` to start another; runs until it is cancelled."""
         while True:
             await asyncio.sleep(_BEAT_S)
             self._end_silent()
