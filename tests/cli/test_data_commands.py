@@ -135,6 +135,8 @@ def test_a_second_interrupt_does_not_disturb_the_first(home: Path, filled: None)
             return scope(**given)
 
         copying.read_checkpoint, copying.CancelScope = read_last, wait_for_the_thread
+        # As on a terminal: a job in the background of a script inherits that Ctrl-C is not heard.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.exit(main())
     """
     words = [sys.executable, "-c", program, "data", "copy", "--to", str(home / "to")]
