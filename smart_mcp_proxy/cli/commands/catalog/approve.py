@@ -101,17 +101,26 @@ async def approve(
 
 
 def digest_of(tools: Sequence[dict[str, Any]], *, reopens: bool = False) -> str:
-    """Digest of shown definitions: of one tool its hash, of several one over names and hashes.
+    """Digest of what was shown: of one tool its hash, of several one over names and hashes.
+
+    That of a blocked tool, which is shown alone, is another than before the block: approving it lifts the block.
 
     Args:
-        tools: Each with `name` and `hash`.
+        tools: Each with `name`, `hash` and `state`.
         reopens: Whether approving them also ends the distrust after a loss of the record.
     """
-    if len(tools) == 1 and not reopens:
-        return f"sha256:{tools[0]['hash']}"
+    is_blocked = any(tool["state"] == "blocked" for tool in tools)
+    if len(tools) == 1 and not reopens and not is_blocked:
+        return _hash_of(tools[0])
     pairs = sorted([tool["name"], tool["hash"]] for tool in tools)
-    text = json_text.dumps({"reopens": reopens, "tools": pairs}, separators=(",", ":"))
+    facts = {"reopens": reopens, "tools": pairs} | ({"lifts_block": True} if is_blocked else {})
+    text = json_text.dumps(facts, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _hash_of(tool: dict[str, Any]) -> str:
+    """Digest of the definition alone, as agents get its beginning."""
+    return f"sha256:{tool['hash']}"
 
 
 def _words(name: str | None, *, every: bool) -> str:
@@ -212,7 +221,7 @@ def _doubts(tool: dict[str, Any]) -> str:
 
 def _short(tool: dict[str, Any]) -> str:
     """Beginning of the digest, as agents get it: enough to see that a definition changed."""
-    return digest_of([tool])[: len("sha256:") + _SHORT_CHARS]
+    return _hash_of(tool)[: len("sha256:") + _SHORT_CHARS]
 
 
 async def _show_changes(api: Api, chosen: Sequence[dict[str, Any]], words: str, *, reopens: bool, json: bool) -> None:
@@ -275,7 +284,7 @@ async def _approve(api: Api, chosen: Sequence[dict[str, Any]], *, reopens: bool,
     # A block that was not seen stays: somebody has set it since. One tool alone was named, and its block is lifted.
     lifts = all(tool["state"] == "blocked" for tool in chosen)
     decided = await api.approve({tool["name"]: tool["hash"] for tool in chosen}, reopens=reopens, lifts=lifts)
-    digests = {tool["name"]: digest_of([tool]) for tool in chosen if tool["name"] in decided["approved"]}
+    digests = {tool["name"]: _hash_of(tool) for tool in chosen if tool["name"] in decided["approved"]}
     if json:
         show_json({**decided, "digests": digests})
     else:

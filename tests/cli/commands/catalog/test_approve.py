@@ -164,6 +164,26 @@ def test_one_digest_stands_for_the_whole_set(run: Run, shop: Path) -> None:
 
 
 @pytest.mark.long  # half a second of work and more
+def test_a_block_since_the_look_is_not_lifted(run: Run, shop: Path) -> None:
+    """The digest of a blocked tool is another, in the list as in the look; approving by that one lifts the block."""
+    digest = run("approve", "up:paint", "--diff", "--json", DATA_DIR=str(shop)).json["digest"]
+    assert run("block", "up:paint", DATA_DIR=str(shop)).status == 0
+    done = run("approve", "up:paint", "--yes", "--digest", digest, "--json", DATA_DIR=str(shop))
+    assert (done.status, done.json["error"]["code"]) == (1, "conflict")
+    listed = run("approve", "up:paint", "--list", "--json", DATA_DIR=str(shop)).json["tools"]
+    again = run("approve", "up:paint", "--diff", "--json", DATA_DIR=str(shop)).json["digest"]
+    assert again == listed[0]["digest"] != digest
+    assert digest[:23] in run("approve", DATA_DIR=str(shop)).out
+    assert run("block", "up:paint", "--undo", DATA_DIR=str(shop)).status == 0
+    done = run("approve", "up:paint", "--yes", "--digest", again, DATA_DIR=str(shop))
+    assert (done.status, names(run, shop)) == (1, {"up:poke"})
+    assert run("block", "up:paint", DATA_DIR=str(shop)).status == 0
+    done = run("approve", "up:paint", "--yes", "--digest", again, "--json", DATA_DIR=str(shop))
+    assert done.json == {"approved": ["up:paint"], "moved": [], "digests": {"up:paint": digest}}
+    assert names(run, shop) == {"up:poke", "up:paint"}
+
+
+@pytest.mark.long  # half a second of work and more
 def test_on_a_terminal_it_shows_what_it_asks_about(run: Run, shop: Path) -> None:
     """Anything but yes approves nothing."""
     for answer, approved in (("\n", set()), ("no\n", set()), ("y\n", {"up:paint"})):
