@@ -11,12 +11,13 @@ from anyio import to_thread
 from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 
-from smart_mcp_proxy.catalog.copying import Place, Told, copy_catalog
+from smart_mcp_proxy.catalog.copying import Place, copy_catalog
 from smart_mcp_proxy.catalog.recovery.damage import find_damage
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.stores import engine_of
 from smart_mcp_proxy.catalog.tables.schema import meta
+from smart_mcp_proxy.catalog.transfer import Copied, Told
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
 __all__ = ["backup_catalog", "restore_catalog"]
@@ -24,7 +25,7 @@ __all__ = ["backup_catalog", "restore_catalog"]
 _MAGIC: Final = b"SQLite format 3\0"
 
 
-async def backup_catalog(source: Place, file: Path, *, told: Told = lambda *_: None) -> dict[str, int]:
+async def backup_catalog(source: Place, file: Path, *, told: Told = lambda *_: None) -> Copied:
     """Copy a catalog into one SQLite file, for its owner alone; whole, or not at all.
 
     Args:
@@ -37,16 +38,14 @@ async def backup_catalog(source: Place, file: Path, *, told: Told = lambda *_: N
     """
     _require_new(file)
     with _scratch_folder(file.parent) as folder:
-        counts = await copy_catalog(source, Place(None, folder), told=told)
+        copied = await copy_catalog(source, Place(None, folder), told=told)
         with _storing(f"'{file}' cannot be written", "There is no backup. Make room there, or name another file."):
             await to_thread.run_sync(_fold, folder)
             (folder / DATABASE_NAME).rename(file)
-    return counts
+    return copied
 
 
-async def restore_catalog(
-    file: Path, target: Place, *, replaces: bool = False, told: Told = lambda *_: None
-) -> dict[str, int]:
+async def restore_catalog(file: Path, target: Place, *, replaces: bool = False, told: Told = lambda *_: None) -> Copied:
     """Copy a backup's catalog to `target`; the file stays as it is.
 
     Args:

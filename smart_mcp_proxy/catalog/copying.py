@@ -1,43 +1,29 @@
 """Copies of a whole catalog from one store to another: every row, compared before any of them counts."""
 
 import asyncio
-import hashlib
-import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from anyio import CancelScope
-from sqlalchemy import Connection, Engine, Row, Table, delete, func, insert, literal_column, select, update
+from sqlalchemy import Connection, Engine, func, literal_column, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CheckpointFile, read_checkpoint
+from smart_mcp_proxy.catalog.recovery.rollback_guard import CheckpointFile, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.catalog.store.stores import end_of, engine_of, open_store
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
-from smart_mcp_proxy.catalog.tables.schema import gateway_keys, gateway_tokens, instances, leases, meta, metadata
+from smart_mcp_proxy.catalog.tables.schema import instances, meta
+from smart_mcp_proxy.catalog.transfer import TABLES, Copied, Told, Transfer
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
-__all__ = ["TABLES", "Place", "Told", "copy_catalog"]
+__all__ = ["Place", "copy_catalog"]
 
-Told = Callable[[str, int], None]
-"""Called from a thread with a table's name and the number of its rows copied since."""
-
-_OF_GATEWAYS: Final = (instances, leases, gateway_tokens, gateway_keys)
-"""Tables of running gateways; who may enter at those of one store has no right at those of another, nor its key."""
-TABLES: Final[Sequence[Table]] = tuple(table for table in metadata.sorted_tables if table not in _OF_GATEWAYS)
-"""All others."""
-_BATCH_ROWS: Final = 500
-_PLACE_BYTES: Final = 2
-_SUMS: Final = 256**_PLACE_BYTES
-_MODULUS: Final = 2**256
-_NUMBERED: Final = tuple(table.name for table in TABLES if "id" in table.c and table.name != "gone")
-"""Tables whose ids are never used twice."""
 _PATIENT: Final = (
     "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; "
     "SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'"  # there since version 17
@@ -54,7 +40,6 @@ _ALONE: Final = (
 of the database go on."""
 _NOTHING: Final = frozenset({"tools", "approvals", "baselines", "agent_tokens", "activity"})
 """A store whose tables of these names are empty holds nothing that anybody would miss."""
-
 
 T = TypeVar("T")
 
@@ -115,9 +100,7 @@ class Place(NamedTuple):
     data_dir: Path
 
 
-async def copy_catalog(
-    source: Place, target: Place, *, replaces: bool = False, told: Told = lambda *_: None
-) -> dict[str, int]:
+async def copy_catalog(source: Place, target: Place, *, replaces: bool = False, told: Told = lambda *_: None) -> Copied:
     """Copy every row of `source`, in one transaction of each store, and compare both before it counts.
 
     Gateways may go on with `source`; what they change meanwhile is not copied.
@@ -129,7 +112,7 @@ async def copy_catalog(
         told: How far it is.
 
     Returns:
-        The number of rows by table.
+        Numbers of rows.
 
     Raises:
         ConfigError: One of them cannot be used, `source` is empty, or `target` is not, or gateways run on it.
@@ -190,7 +173,7 @@ def _migrate(store: Store, connection: Connection) -> None:
     versions.migrate(connection, store.label, is_closed=True)
 
 
-def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: _Stop) -> dict[str, int]:
+def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: _Stop) -> Copied:
     beside = CheckpointFile(target.data_dir) if target.url is None else None
     former = None if beside is None else beside.read()
     is_committed = False
@@ -201,7 +184,7 @@ def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: _Stop)
             for side in (reading, writing):
                 _require_known(side)
             _require_room(writing, replaces=replaces)
-            counts = _Transfer(reading, writing, told, stop).run()
+            copied = Transfer(reading, writing, told, stop.require_unset).run()
             checkpoint = read_checkpoint(writing)
             stop.pass_by()
             if beside is not None:
@@ -219,7 +202,7 @@ def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: _Stop)
     if beside is not None:
         with suppress(OSError):  # the copy counts; the next start writes it
             beside.advance(checkpoint, adopts=True)
-    return counts
+    return copied
 
 
 def _connect(place: Place) -> Connection:
@@ -264,118 +247,3 @@ def _require_room(connection: Connection, *, replaces: bool) -> None:
         raise ConfigError(
             f"The target is not empty: {', '.join(held)}.", hint="Drop what it holds with --replace, or take another."
         )
-
-
-class _Transfer:
-    """One copy, both sides in their transactions.
-
-    Args:
-        reading: Of the source.
-        writing: Of the target.
-        told: How far it is.
-        stop: Set once it is not wanted any more.
-    """
-
-    def __init__(self, reading: Connection, writing: Connection, told: Told, stop: _Stop) -> None:
-        self._reading = reading
-        self._writing = writing
-        self._told = told
-        self._stop = stop
-
-    def run(self) -> dict[str, int]:
-        """Copy, and compare."""
-        used = {name: max(_used_id(self._reading, name), _used_id(self._writing, name)) for name in _NUMBERED}
-        generation = max(map(_generation, (self._reading, self._writing)))
-        is_replacing = _generation(self._writing) > 1
-        # `meta` first and last: triggers count decisions and departures in it, and this is neither.
-        for table in (meta, *TABLES):
-            self._writing.execute(delete(table))
-        rows = [table for table in TABLES if table is not meta]
-        counts = {table.name: self._copy_table(table) for table in (*rows, meta)}
-        for name, last in used.items():
-            _use_ids(self._writing, name, last)
-        for table in TABLES:
-            self._compare(table)
-        if is_replacing:
-            # After the comparison: caches of the earlier content must look older than this, and a checkpoint of it,
-            # which may count more decisions, is another catalog's.
-            for key, value in (("generation", generation + 1), (CATALOG_ID_KEY, 1 + secrets.randbits(62))):
-                self._writing.execute(update(meta).where(meta.c.key == key).values(value=value))
-        return counts
-
-    def _copy_table(self, table: Table) -> int:
-        count = 0
-        for batch in self._batches(self._reading, table):
-            self._writing.execute(insert(table), [dict(row._mapping) for row in batch])
-            count += len(batch)
-            self._told(table.name, len(batch))
-        return count
-
-    def _compare(self, table: Table) -> None:
-        """Passes if both sides have the same rows.
-
-        Raises:
-            CatalogError: They differ.
-        """
-        ours, theirs = (self._sums(side, table) for side in (self._reading, self._writing))
-        if differing := sum(one != other for one, other in zip(ours, theirs, strict=True)):
-            raise CatalogError(
-                f"The copy of table '{table.name}' is not equal: {differing} rows differ.",
-                hint="The target is as it was. Please report this.",
-            )
-
-    def _sums(self, side: Connection, table: Table) -> list[int]:
-        """Sums of the rows' digests, in any order, spread over many: one a row would not fit into memory."""
-        sums = [0] * _SUMS
-        for batch in self._batches(side, table):
-            for row in batch:
-                digest = _digest(row)
-                place = int.from_bytes(digest[:_PLACE_BYTES])
-                sums[place] = (sums[place] + int.from_bytes(digest)) % _MODULUS
-        return sums
-
-    def _batches(self, side: Connection, table: Table) -> Iterator[Sequence[Row[Any]]]:
-        with closing(_rows(side, table)) as found:
-            for batch in found.partitions(_BATCH_ROWS):
-                self._stop.require_unset()
-                yield batch
-
-
-def _rows(connection: Connection, table: Table) -> Any:
-    """All rows, in an order that tells which came last where that counts."""
-    last = literal_column("rowid") if table.name == "vectors" else next(iter(table.primary_key))
-    streamed = select(table).order_by(last).execution_options(stream_results=True, max_row_buffer=_BATCH_ROWS)
-    return connection.execute(streamed)
-
-
-def _digest(row: Row[Any]) -> bytes:
-    """SHA-256 of a row's values; PostgreSQL holds no character 0 (`postgres_edge`)."""
-    hashed = hashlib.sha256()
-    for value in row:
-        text = value.replace("\0", "\ufffd") if isinstance(value, str) else value
-        held = bytes(text) if isinstance(text, bytes | memoryview) else repr(text).encode("utf-8", "surrogatepass")
-        hashed.update(b"%d:%s" % (len(held), held))
-    return hashed.digest()
-
-
-def _generation(connection: Connection) -> int:
-    return connection.scalar(select(meta.c.value).where(meta.c.key == "generation")) or 0
-
-
-def _used_id(connection: Connection, table: str) -> int:
-    """The highest id that was ever used in a table."""
-    if connection.dialect.name == "sqlite":
-        return connection.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).scalar() or 0
-    sequence = connection.exec_driver_sql("SELECT pg_get_serial_sequence(%s, 'id')", (table,)).scalar_one()
-    last, is_called = connection.exec_driver_sql(f"SELECT last_value, is_called FROM {sequence}").one()
-    return int(last) if is_called else 0
-
-
-def _use_ids(connection: Connection, table: str, last: int) -> None:
-    """Lets the next id of a table come after `last`."""
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
-        connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, last))
-        return
-    sequence = connection.exec_driver_sql("SELECT pg_get_serial_sequence(%s, 'id')", (table,)).scalar_one()
-    connection.exec_driver_sql("SELECT setval(%s::regclass, greatest(%s, 1), %s > 0)", (sequence, last, last))

@@ -1,5 +1,7 @@
 """Copies of a whole catalog: equal row by row, decisions and their guard included, or nothing is changed."""
 
+import random
+import string
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -40,7 +42,8 @@ async def test_there_and_back_everything_is_equal(
     await fill(first, tool)
     assert [name for name, held in rows(first).items() if not held] in ([], ["gone"])  # a table that is new needs a row
     told: list[tuple[str, int]] = []
-    counts = await copy_catalog(at(first), at(second), told=lambda *step: told.append(step))
+    counts, left_out = await copy_catalog(at(first), at(second), told=lambda *step: told.append(step))
+    assert left_out == {}
     assert (counts["tools"], counts["approvals"], counts["baselines"]) == (3, 4, 2)
     assert sum(count for _, count in told) == sum(counts.values())
     await copy_catalog(at(second), at(home))
@@ -223,3 +226,17 @@ async def test_a_target_in_use_is_left_alone(places: Callable[[str], StorePlace]
         with pytest.raises(ConfigError, match="1 gateways run on the target"):
             await copy_catalog(at(source), at(target), replaces=True)
     await copy_catalog(at(source), at(target), replaces=True)
+
+
+async def test_names_that_no_index_holds_are_left_out(places: Callable[[str], StorePlace], tool: MakeTool) -> None:
+    """As gateways on the database leave them out: that a server lists one must not keep all the rest from it."""
+    source, target, home = places("sqlite"), places("postgresql"), places("sqlite")
+    longest = "".join(random.Random(0).choices(string.ascii_letters, k=2_599))
+    async with source.opened() as catalog:
+        await catalog.sync("s", [tool("a"), tool(longest), tool(f"{longest}x")])
+    copied = await copy_catalog(at(source), at(target))
+    assert copied.left_out == {"tools": 1, "approvals": 1, "listed_names": 1}
+    assert copied.rows["tools"] == 2
+    async with target.opened() as catalog:
+        assert {str(key) for key in catalog.snapshot.by_key} == {"s:a", f"s:{longest}"}
+    assert (await copy_catalog(at(source), at(home))).left_out == {}

@@ -16,7 +16,7 @@ from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
 from smart_mcp_proxy.catalog.store.engines import postgres_engine
 from smart_mcp_proxy.catalog.store.postgres_edge import NOT_WHOLE_HINT, Address, hang_up, refuse_unusable
-from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK
+from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK, LONGEST_KEY_BYTES
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import StorageError, Topic
 from smart_mcp_proxy.catalog.store.thread import StoreThread
@@ -78,7 +78,7 @@ class PostgresStore(StoreThread):
     """
 
     unstorable = "\0"
-    longest_bytes: int | None = 2_600  # an index takes 2,704, with what else is in it
+    longest_bytes: int | None = LONGEST_KEY_BYTES
     is_shared = True
 
     def __init__(self, url: str, data_dir: Path) -> None:

@@ -22,7 +22,8 @@ from smart_mcp_proxy.servers import configured_servers, expand
 from smart_mcp_proxy.settings import Settings, environment, is_database
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.catalog.copying import Place, Told
+    from smart_mcp_proxy.catalog.copying import Place
+    from smart_mcp_proxy.catalog.transfer import Copied, Told
 
 __all__ = ["app"]
 
@@ -54,7 +55,7 @@ async def copy(*, to: str, replace: bool = False, json: bool = False) -> None:
     Args:
         to: A database (postgresql://...), or a data directory.
         replace: Drop what is there.
-        json: Print {"rows": {table: count}, "sign_ins": [server]}.
+        json: Print {"rows": {table: count}, "left_out": {table: count}, "sign_ins": [server]}.
     """
     # Here and not above, as below: --help has to be quick.
     from smart_mcp_proxy.catalog.copying import copy_catalog
@@ -64,8 +65,8 @@ async def copy(*, to: str, replace: bool = False, json: bool = False) -> None:
     if _is_same(_place(target), _place(settings)):
         raise UsageError("--to names the catalog that is to be copied.")
     with _progress() as told:
-        rows = await copy_catalog(_place(settings), _place(target), replaces=replace, told=told)
-    _show(rows, await _copied_sign_ins(settings, target), as_json=json)
+        copied = await copy_catalog(_place(settings), _place(target), replaces=replace, told=told)
+    _show(copied, await _copied_sign_ins(settings, target), as_json=json)
     say(f"Equal row by row. {_NEXT_SQLITE if target.database_url is None else _NEXT_DATABASE}")
 
 
@@ -81,14 +82,14 @@ async def backup(file: Path, /, *, json: bool = False) -> None:
 
     Args:
         file: A new file, for you alone to read.
-        json: Print {"rows": {table: count}, "sign_ins": []}.
+        json: Print {"rows": {table: count}, "left_out": {table: count}, "sign_ins": []}.
     """
     from smart_mcp_proxy.catalog.backups import backup_catalog
 
     settings = open_settings()
     with _progress() as told:
-        rows = await backup_catalog(_place(settings), _path(file), told=told)
-    _show(rows, [], as_json=json)
+        copied = await backup_catalog(_place(settings), _path(file), told=told)
+    _show(copied, [], as_json=json)
     say(f"Equal row by row. Bring it back with: mcpproxy data restore {file} --replace")
 
 
@@ -101,14 +102,14 @@ async def restore(file: Path, /, *, replace: bool = False, json: bool = False) -
     Args:
         file: From `mcpproxy data backup`, of either kind of store.
         replace: Drop what is there.
-        json: Print {"rows": {table: count}, "sign_ins": []}.
+        json: Print {"rows": {table: count}, "left_out": {table: count}, "sign_ins": []}.
     """
     from smart_mcp_proxy.catalog.backups import restore_catalog
 
     settings = open_settings()
     with _progress() as told:
-        rows = await restore_catalog(_path(file), _place(settings), replaces=replace, told=told)
-    _show(rows, [], as_json=json)
+        copied = await restore_catalog(_path(file), _place(settings), replaces=replace, told=told)
+    _show(copied, [], as_json=json)
     say("Equal row by row. Decisions that came after the backup are not in it: mcpproxy approve --list")
 
 
@@ -163,11 +164,13 @@ async def _copied_sign_ins(settings: Settings, target: Settings) -> list[str]:
         return []
 
 
-def _show(rows: dict[str, int], sign_ins: list[str], *, as_json: bool) -> None:
+def _show(copied: "Copied", sign_ins: list[str], *, as_json: bool) -> None:
+    for name, count in copied.left_out.items():
+        say(f"Not copied, as PostgreSQL holds no names so long: {plural(count, 'row')} of {name}.", style="yellow")
     if as_json:
-        show_json({"rows": rows, "sign_ins": sign_ins})
+        show_json({"rows": copied.rows, "left_out": copied.left_out, "sign_ins": sign_ins})
         return
-    held = [[name, f"{count:,}"] for name, count in rows.items() if count]
+    held = [[name, f"{count:,}"] for name, count in copied.rows.items() if count]
     show(table(["Table", "Rows"], held))
     if sign_ins:
         say(f"Copied {plural(len(sign_ins), 'sign-in')}: {', '.join(sign_ins)}.")
