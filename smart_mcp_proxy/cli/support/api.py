@@ -112,6 +112,12 @@ class Api:
         answer: dict[str, Any] = await self._ask("GET", "approvals", None if server is None else {"server": server})
         return answer
 
+    async def waiting(self, server: str | None = None) -> int:
+        """Number of tools that wait for approval, of one server or all."""
+        which = {} if server is None else {"server": server}
+        total: int = (await self._ask("GET", "approvals", {**which, "blocked": "false", "limit": "1"}))["total"]
+        return total
+
     async def approval(self, name: str) -> dict[str, Any]:
         """A tool that waits, with every difference from what was approved."""
         answer: dict[str, Any] = await self._ask("GET", f"approvals/{quote(name, safe='')}")

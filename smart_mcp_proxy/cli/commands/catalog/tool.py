@@ -51,12 +51,16 @@ async def list_tools(*, server: str | None = None, fresh: bool = False, json: bo
     stored_will_do = (lambda _: False) if fresh else has_tools
     async with open_api(open_settings(), is_stored_enough=stored_will_do) as api:
         tools = await api.tools(server)
+        waiting = 0 if json else await api.waiting(server)
     if json:
         show_json(tools)
         return
     if tools:
         show(tools_table(tools))
     say(f"{plural(len(tools), 'tool')}. One of them in full: mcpproxy tool show NAME", style="dim")
+    if waiting:
+        wait = "waits" if waiting == 1 else "wait"
+        say(f"{plural(waiting, 'more tool')} {wait} for you: mcpproxy approve --list", style="yellow")
 
 
 @app.command(name="show", help_epilogue="Examples:\n  mcpproxy tool show github:create_issue")

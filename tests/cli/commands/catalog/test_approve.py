@@ -69,12 +69,14 @@ def test_what_waits_is_said_wherever_servers_are_shown(run: Run, shop: Path) -> 
     assert run("serve", "--check", "--json", **where).json["servers"][0]["waiting"] == 2
     listed = run("server", "list", **where)
     assert listed.status == 0 and words in listed.out
+    assert "2 more tools wait for you: mcpproxy approve --list" in run("tool", "list", **where).err
     doctor = run("doctor", **where).out
     assert "ready, 1 tool in use, and 2 wait for you" in doctor
     approve(run, shop, "up")
     done = run("serve", "--check", **where)
     assert (done.status, "wait" in done.out, "All servers can be used." in done.err) == (0, False, True)
     assert "wait" not in run("server", "list", **where).out
+    assert "wait" not in run("tool", "list", **where).err
 
 
 @pytest.mark.long  # much work for one test
