@@ -27,6 +27,7 @@ __all__ = [
     "show",
     "show_json",
     "table",
+    "waiting",
     "warn",
     "writing",
 ]
@@ -113,6 +114,11 @@ def warn(text: str) -> None:
 def plural(count: int, noun: str) -> str:
     """`1 tool`, `1,234 tools`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def waiting(count: int, noun: str = "tool") -> str:
+    """`1 tool waits for you`, `2 tools wait for you`: for their approval."""
+    return f"{plural(count, noun)} {'waits' if count == 1 else 'wait'} for you"
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:

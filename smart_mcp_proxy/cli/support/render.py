@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from smart_mcp_proxy.cli.support.output import clean, plural, table
+from smart_mcp_proxy.cli.support.output import clean, table, waiting
 from smart_mcp_proxy.cli.support.tables import Table
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
@@ -52,8 +52,7 @@ def waiting_text(server: Mapping[str, Any]) -> str:
     count = server.get("waiting", 0)  # a gateway of an earlier version does not say it
     if not count:
         return ""
-    waits = f"{plural(count, 'tool')} {'waits' if count == 1 else 'wait'} for you"
-    return f"{waits}: mcpproxy approve {shell_word(server['name'])} --diff"
+    return f"{waiting(count)}: mcpproxy approve {shell_word(server['name'])} --diff"
 
 
 def tools_table(tools: Iterable[Mapping[str, Any]]) -> Table:

@@ -103,9 +103,18 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):
-    """One of the gateway's own tools. The class docstring is what a model reads: product text."""
+    """One of the gateway's own tools.
+
+    Attributes:
+        name: Under which it is listed.
+        description: For a model; indented as the code around it.
+        annotations: As MCP has them.
+        output_schema: Of its structured content; None where nothing is promised.
+        arguments: Their type.
+    """
 
     name: ClassVar[str]
+    description: ClassVar[str]
     annotations: ClassVar[Mapping[str, bool]]
     output_schema: ClassVar[Mapping[str, Any] | None] = None
     arguments: type[ArgumentsT]
@@ -118,7 +127,7 @@ class AgentTool(ABC, Generic[ArgumentsT]):
         """The tool as `tools/list` shows it."""
         definition = {
             "name": self.name,
-            "description": inspect.cleandoc(type(self).__doc__ or ""),
+            "description": inspect.cleandoc(self.description),
             "inputSchema": _flat(msgspec.json.decode(_schema(self.arguments))),
             "annotations": dict(self.annotations),
         }

@@ -116,24 +116,29 @@ def _arguments(parsed: CallArguments) -> dict[str, Any]:
 
 
 class CallToolRead(_CallTool):
-    """Call a tool that only reads. Use it when retrieve_tools says call_with: call_tool_read."""
+    """The `call_tool_read` tool: calls what only reads."""
 
     name = "call_tool_read"
+    description = "Call a tool that only reads. Use it when retrieve_tools says call_with: call_tool_read."
     variant = "read"
     annotations = {"readOnlyHint": True, "openWorldHint": True}
 
 
 class CallToolWrite(_CallTool):
-    """Call a tool that creates or changes something, or does not say. Use it when call_with says call_tool_write."""
+    """The `call_tool_write` tool: calls what changes something."""
 
     name = "call_tool_write"
+    description = (
+        "Call a tool that creates or changes something, or does not say. Use it when call_with says call_tool_write."
+    )
     variant = "write"
     annotations = {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True}
 
 
 class CallToolDestructive(_CallTool):
-    """Call a tool that may delete or overwrite for good. Use it when call_with says call_tool_destructive."""
+    """The `call_tool_destructive` tool: calls what may delete or overwrite."""
 
     name = "call_tool_destructive"
+    description = "Call a tool that may delete or overwrite for good. Use it when call_with says call_tool_destructive."
     variant = "destructive"
     annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}

@@ -48,14 +48,16 @@ class CodeArguments(Arguments):
 
 
 class CodeExecution(AgentTool[CodeArguments]):
-    """Run a script that calls many tools (find them with retrieve_tools) and returns only what you need of it.
+    """The `code_execution` tool: a script of the agent calls many tools."""
+
+    name = "code_execution"
+    description = """\
+    Run a script that calls many tools (find them with retrieve_tools) and returns only what you need of it.
     {ways}
     call_tool gives the tool's structured content, else its JSON or text, and raises if the call fails.
     call_tools([{{"name", "args"}}]) runs calls together and gives {{"ok", "result" | "error"}} for each.
     Printed text is returned too. No files, network or environment; calls already made stay made.
     """
-
-    name = "code_execution"
     annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
     arguments = CodeArguments
 

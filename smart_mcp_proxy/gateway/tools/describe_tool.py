@@ -29,11 +29,12 @@ class DescribeArguments(Arguments):
 
 
 class DescribeTool(AgentTool[DescribeArguments]):
-    """Get the full definition (input and output schema) of tools by name.
-    Use it when a compact signature from retrieve_tools is not enough to fill in the arguments.
-    """
+    """The `describe_tool` tool: whole definitions by name."""
 
     name = "describe_tool"
+    description = """Get the full definition (input and output schema) of tools by name.
+    Use it when a compact signature from retrieve_tools is not enough to fill in the arguments.
+    """
     annotations = {"readOnlyHint": True, "openWorldHint": False}
     arguments = DescribeArguments
     output_schema = {

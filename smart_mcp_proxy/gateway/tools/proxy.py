@@ -43,6 +43,7 @@ class Proxy(AgentTool[ProxyArguments]):
         clock: Monotonic seconds.
     """
 
+    description = DESCRIPTION
     annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
     arguments = ProxyArguments
 
@@ -66,7 +67,7 @@ class Proxy(AgentTool[ProxyArguments]):
         """The tool as listed."""
         return {
             "name": self.name,
-            "description": DESCRIPTION,
+            "description": self.description,
             "inputSchema": dict(PARAMETERS),
             "annotations": dict(self.annotations),
         }

@@ -26,9 +26,10 @@ class ReadArguments(Arguments):
 
 
 class ReadOutput(AgentTool[ReadArguments]):
-    """Read more of a tool result that was too long. The cut result names the key and the next offset."""
+    """The `read_output` tool: further pages of a result that was cut."""
 
     name = "read_output"
+    description = "Read more of a tool result that was too long. The cut result names the key and the next offset."
     annotations = {"readOnlyHint": True, "openWorldHint": False}
     arguments = ReadArguments
 

@@ -36,13 +36,15 @@ class RetrieveArguments(Arguments):
 
 
 class RetrieveTools(AgentTool[RetrieveArguments]):
-    """Find tools across all connected servers. Call this first: only these few tools are listed, many more exist.
+    """The `retrieve_tools` tool: a search for the tools that a task needs."""
+
+    name = "retrieve_tools"
+    description = """\
+    Find tools across all connected servers. Call this first: only these few tools are listed, many more exist.
     Split the task into steps: the first as query ("find the invoice"), each other one in more_queries.
     Each result says how to call it: use the tool named in call_with, with its name and arguments.
     An empty list means nothing fits; not_covered names servers that could not be searched.
     """
-
-    name = "retrieve_tools"
     annotations = {"readOnlyHint": True, "openWorldHint": False}
     arguments = RetrieveArguments
     output_schema = {

@@ -59,12 +59,13 @@ class ServersArguments(Arguments):
 
 
 class UpstreamServers(AgentTool[ServersArguments]):
-    """Manage the MCP servers behind this gateway.
+    """The `upstream_servers` tool: an agent manages the server file."""
+
+    name = "upstream_servers"
+    description = """Manage the MCP servers behind this gateway.
     update and patch merge: send only what changes; null removes, arrays replace, *** keeps a hidden value.
     What you add, redirect or enable waits, not started, until the user approves it.
     """
-
-    name = "upstream_servers"
     annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": False}
     arguments = ServersArguments
     output_schema: ClassVar[dict[str, Any]] = {

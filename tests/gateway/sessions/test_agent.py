@@ -31,9 +31,10 @@ class Words(Arguments):
 
 
 class Echo(AgentTool[Words]):
-    """Say it back."""
+    """The echo."""
 
     name = "echo"
+    description = "Say it back."
     annotations: ClassVar[Any] = {"readOnlyHint": True}
     arguments = Words
 

@@ -11,7 +11,7 @@ from smart_mcp_proxy.cli.commands.catalog.search import has_tools
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.failure import UsageError
-from smart_mcp_proxy.cli.support.output import indented, plural, say, show, show_json
+from smart_mcp_proxy.cli.support.output import indented, plural, say, show, show_json, waiting
 from smart_mcp_proxy.cli.support.render import tools_table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.names import shell_word
@@ -51,16 +51,15 @@ async def list_tools(*, server: str | None = None, fresh: bool = False, json: bo
     stored_will_do = (lambda _: False) if fresh else has_tools
     async with open_api(open_settings(), is_stored_enough=stored_will_do) as api:
         tools = await api.tools(server)
-        waiting = 0 if json else await api.waiting(server)
+        count = 0 if json else await api.waiting(server)
     if json:
         show_json(tools)
         return
     if tools:
         show(tools_table(tools))
     say(f"{plural(len(tools), 'tool')}. One of them in full: mcpproxy tool show NAME", style="dim")
-    if waiting:
-        wait = "waits" if waiting == 1 else "wait"
-        say(f"{plural(waiting, 'more tool')} {wait} for you: mcpproxy approve --list", style="yellow")
+    if count:
+        say(f"{waiting(count, 'more tool')}: mcpproxy approve --list", style="yellow")
 
 
 @app.command(name="show", help_epilogue="Examples:\n  mcpproxy tool show github:create_issue")

@@ -16,7 +16,7 @@ from smart_mcp_proxy.cli.commands.operate.finding import Finding
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import running_gateways
 from smart_mcp_proxy.cli.support.failure import command_in
-from smart_mcp_proxy.cli.support.output import plural
+from smart_mcp_proxy.cli.support.output import plural, waiting
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerFile, configured_servers
@@ -185,7 +185,7 @@ def _waiting(approvals: Mapping[str, Any]) -> Finding:
     count = sum(tool["state"] != "blocked" for tool in approvals["tools"])
     if not count:
         return Finding("approvals", "ok", "nothing waits")
-    words = f"{plural(count, 'tool')} {'waits' if count == 1 else 'wait'} for you; agents do not see them"
+    words = f"{waiting(count)}; agents do not see them"
     return Finding("approvals", "warning", words, "Look at what is new or changed.", "mcpproxy approve --list")
 
 

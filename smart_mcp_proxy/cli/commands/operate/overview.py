@@ -8,7 +8,7 @@ from pathlib import Path
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.commands.operate.serve import greet_anew, serve_settings
 from smart_mcp_proxy.cli.support.loop import run
-from smart_mcp_proxy.cli.support.output import clean, console, plural, show
+from smart_mcp_proxy.cli.support.output import clean, console, plural, show, waiting
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.cli.support.tables import wrapped
 from smart_mcp_proxy.errors import ProxyError
@@ -50,9 +50,7 @@ async def _overview(settings: Settings) -> list[str]:
         counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "no servers"
         lines.append(f"Running  process {status['pid']}: {counted}; {plural(status['tools'], 'tool')}")
         if count := sum(server.get("waiting", 0) for server in status["servers"]):
-            lines.append(
-                f"         {plural(count, 'tool')} {'waits' if count == 1 else 'wait'} for you: mcpproxy approve"
-            )
+            lines.append(f"         {waiting(count)}: mcpproxy approve")
     if not running:
         known = await _stored_tools(settings, file)
         lines += ["Running  no gateway on this data directory", f"Catalog  {plural(known, 'tool')} known"]
