@@ -57,7 +57,8 @@ async def list_tools(*, server: str | None = None, fresh: bool = False, json: bo
         return
     if tools:
         show(tools_table(tools))
-    say(f"{plural(len(tools), 'tool')}. One of them in full: mcpproxy tool show NAME", style="dim")
+    next_words = " One of them in full: mcpproxy tool show NAME" if tools else ""
+    say(f"{plural(len(tools), 'tool')}.{next_words}", style="dim")
     if count:
         say(f"{waiting(count, 'more tool')}: mcpproxy approve --list", style="yellow")
 
