@@ -9,7 +9,7 @@ Private names used: `ServerSession._connection`.
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 import mcp_types
 from mcp.server.connection import Connection
@@ -81,6 +81,8 @@ class Client:
         tell_resource_updated: Tells it that the resource of this URI is another one.
         asking: Asks it outside of its requests, and says what it can be asked for.
         extensions: What it declared of extensions; None where nothing.
+        protocol_version: That was agreed on.
+        transport: Which way it came.
     """
 
     name: str
@@ -92,6 +94,8 @@ class Client:
     tell_resource_updated: Callable[[str], Awaitable[None]] = _tell_nobody
     asking: Asking | None = None
     extensions: Extensions | None = None
+    protocol_version: str = ""
+    transport: Literal["stdio", "http"] = "stdio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +241,7 @@ class RawMethods:
         if ctx.method in ("initialize", "server/discover"):
             answer = await call_next(ctx)
             if ctx.method == "initialize":
-                self._open_session(ctx.session._connection, ctx.params or {})
+                self._open_session(ctx, answer["protocolVersion"])
             self._handlers.first_answered()
             era: Era = "handshake" if ctx.method == "initialize" else "modern"
             more = self._contents.capabilities(era) if self._contents is not None else {}
@@ -252,7 +256,8 @@ class RawMethods:
             return await self._contents.answer(ctx.method, _inbound(ctx))
         return await self._handlers.call_tool(_inbound(ctx))
 
-    def _open_session(self, connection: Connection, greeting: Mapping[str, Any]) -> None:
+    def _open_session(self, ctx: ServerRequestContext[Any], version: str) -> None:
+        connection, greeting = ctx.session._connection, ctx.params or {}
         info, asking = greeting["clientInfo"], standing_asking(connection, greeting["capabilities"])
         client = Client(
             info["name"],
@@ -264,6 +269,8 @@ class RawMethods:
             partial(list_changed.tell_updated, connection),
             asking,
             declared_extensions(greeting["capabilities"], "handshake"),
+            version,
+            "stdio" if ctx.request is None else "http",
         )
         connection.exit_stack.callback(connection.state.clear)  # after all else: what is in it refers to the connection
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)

@@ -46,6 +46,7 @@ from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
+from smart_mcp_proxy.greeting import StdioEras, stdio_eras
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import Profile, ServerConfig
@@ -153,6 +154,12 @@ class Gateway:
     def retrieval(self) -> Retrieval:
         """The search over the whole catalog."""
         return self.surfaces.whole.retrieval
+
+    @property
+    def stdio_eras(self) -> StdioEras:
+        """Protocol eras that clients on stdio are offered."""
+        is_registering = self.config.passthrough is None  # one server passed through: no search changes its list
+        return stdio_eras(self.settings.stdio_era, self.settings.routing_type if is_registering else "CALL_TOOL")
 
     def mcp_server(self) -> FastMCP:
         """A FastMCP server that agents can be connected to. It lets everyone in."""

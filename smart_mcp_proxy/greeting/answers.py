@@ -1,8 +1,10 @@
 """Decides which messages are answered before the gateway is loaded, and with what."""
 
+import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from smart_mcp_proxy.greeting.eras import StdioEras, client_name
 from smart_mcp_proxy.greeting.plain import (
     MODERN_VERSION,
     Request,
@@ -37,15 +39,17 @@ class Answers:
     Args:
         known: Results as JSON by method, and in each by version of the protocol.
         name: The gateway's own; to a client of this name, another gateway, the SDK says more.
+        eras: Which clients are offered the modern era.
 
     Attributes:
         kept: Lines for the gateway, in the order in which they came.
         rest: An unfinished line.
     """
 
-    def __init__(self, known: Mapping[str, Mapping[str, str]], name: str) -> None:
+    def __init__(self, known: Mapping[str, Mapping[str, str]], name: str, eras: StdioEras) -> None:
         self._known = known
         self._name = name
+        self._eras = eras
         self._era = ""
         self._version = ""
         self._waiting: set[str] = set()
@@ -69,6 +73,10 @@ class Answers:
 
     def _take(self, line: bytes) -> bytes:
         request = read_request(line)
+        if request is not None and request.is_plain and self._is_withheld(request):
+            error = self._eras.refuse(request.method, request.params)
+            written = json.dumps(error, separators=(",", ":"), ensure_ascii=False)
+            return _reply(request, "error", written) + b"\n"  # this leaves nothing behind
         result = self._result(request) if request is not None and request.key not in self._waiting else None
         if request is None or result is None:
             if line.strip():
@@ -77,8 +85,7 @@ class Answers:
                 self._waiting.add(request.key)
                 self._note_era(request)
             return b""
-        request_id = f'"{_escaped(request.id)}"' if isinstance(request.id, str) else str(request.id)
-        said = f'{{"jsonrpc":"2.0","id":{request_id},"result":{result}}}'.encode()
+        said = _reply(request, "result", result)
         if request.method not in ("ping", "server/discover"):  # these two leave nothing behind
             self.kept.append(Kept(line, request, said))
             self._note_era(request)
@@ -119,18 +126,28 @@ class Answers:
         )
         return self._known.get("initialize", {}).get(params["protocolVersion"]) if is_good else None
 
+    def _is_withheld(self, request: Request) -> bool:
+        """Whether a request of the modern era comes before any other, and this client is not offered that era."""
+        is_modern = request.is_modern or request.method == "server/discover"
+        return is_modern and not self._era and not self._eras.offers_modern(client_name(request.params))
+
     def _is_own(self, client: Mapping[str, str]) -> bool:
         return client["name"] == self._name
 
     def _note_era(self, request: Request) -> None:
         """Takes note of the first request that chooses the era, as `fastmcp_compat.eras` does."""
-        if request.method in (("server/discover",) if request.is_modern else ("ping",)):
+        if request.method in (("server/discover",) if request.is_modern else ("ping",)) or self._is_withheld(request):
             return
         is_greeting = request.method == "initialize"
         if not self._era:
             self._era = "modern" if request.is_modern and not is_greeting else "handshake"
             if is_greeting and request.key not in self._waiting:
                 self._version = request.params["protocolVersion"]
+
+
+def _reply(request: Request, member: str, value: str) -> bytes:
+    request_id = f'"{_escaped(request.id)}"' if isinstance(request.id, str) else str(request.id)
+    return f'{{"jsonrpc":"2.0","id":{request_id},"{member}":{value}}}'.encode()
 
 
 def _escaped(text: str) -> str:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from smart_mcp_proxy.greeting.answers import Answers, Kept
+from smart_mcp_proxy.greeting.eras import StdioEras
 from smart_mcp_proxy.greeting.record import Known
 
 __all__ = ["Greeter", "Handed"]
@@ -64,13 +65,13 @@ class Greeter:
         self._notes = notes
 
     @classmethod
-    def open(cls, known: Known, name: str) -> "Greeter | None":
+    def open(cls, known: Known, name: str, eras: StdioEras) -> "Greeter | None":
         """Starts to answer; None where that cannot be done here: no pipe, or a system without fork."""
         if not hasattr(os, "fork") or not _is_pipe(0):
             return None
 
         def answers() -> Answers:
-            return Answers(known, name)
+            return Answers(known, name, eras)
 
         try:
             notes = _open_notes()

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from smart_mcp_proxy import __version__
+from smart_mcp_proxy.greeting.eras import StdioEras
 from smart_mcp_proxy.greeting.instructions import naming
 from smart_mcp_proxy.greeting.plain import LONGEST_BYTES
 
@@ -50,25 +51,25 @@ class Record:
         """The file."""
         return os.path.join(self._folder, f"greeting-{self._key}.json")
 
-    def load(self) -> tuple[Known, str] | None:
-        """The answers and the gateway's name; None where there are none, or none that hold for this program."""
+    def load(self) -> tuple[Known, str, StdioEras] | None:
+        """The answers, the gateway's name and the eras; None where none hold for this program."""
         try:
             with open(self.path, encoding="utf-8") as file:
                 stored = json.load(file)
             if stored["program"] != _marks(stored["program"]):
                 return None
-            return _checked(stored["known"]), str(stored["name"])
+            return _checked(stored["known"]), str(stored["name"]), StdioEras(*stored["eras"])
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
-    def save(self, known: Known, name: str) -> bool:
+    def save(self, known: Known, name: str, eras: StdioEras) -> bool:
         """Keeps the answers for the next start; returns whether anything was written.
 
         Nothing is where the server file has changed since this start: they may belong to either.
         """
-        if self._present_key() != self._key or self.load() == (known, name):
+        if self._present_key() != self._key or self.load() == (known, name, eras):
             return False
-        text = json.dumps({"name": name, "program": _marks(_parts_of_the_program()), "known": known})
+        text = json.dumps({"name": name, "eras": eras, "program": _marks(_parts_of_the_program()), "known": known})
         part = f"{self.path}.{os.getpid()}"
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
@@ -111,22 +112,24 @@ def words_for_stdio(words: list[str], environ: Mapping[str, str]) -> bool:
     return True
 
 
-def default_answers(servers: Sequence[str] = ()) -> tuple[Known, str]:
+def default_answers(servers: Sequence[str] = (), *, is_growing: bool = False) -> tuple[Known, str]:
     """The SDK's answers without settings and stored tools, and the gateway's name.
 
     Written by scripts/regenerate_golden.py.
 
     Args:
         servers: Those that can be reached. As long as nobody has listened to them, they may have prompts.
+        is_growing: Whether searches can change a client's list.
     """
     path = os.path.join(os.path.dirname(__file__), "default.json")
     with open(path, encoding="utf-8") as file:
         stored = json.loads(file.read().replace("VERSION", __version__))
-    known: dict[str, dict[str, str]] = {"tools/list": stored["tools/list"]}
+    known: dict[str, dict[str, str]] = {"tools/list": stored["growing tools/list" if is_growing else "tools/list"]}
     for method, by_version in stored["with servers" if servers else "without servers"].items():
         known[method] = {}
         for version, text in by_version.items():
             result = json.loads(text) | {"instructions": naming(servers)}
+            result["capabilities"]["tools"]["listChanged"] = is_growing
             known[method][version] = json.dumps(result, separators=(",", ":"), ensure_ascii=False)
     return _checked(known), str(stored["name"])
 

@@ -67,6 +67,10 @@ class Settings(BaseSettings):
         default="CALL_TOOL",
         description="How found tools are offered: by call tools, by registering them, or per client.",
     )
+    stdio_era: Literal["auto", "handshake", "both"] = Field(
+        default="auto",
+        description="Protocol eras on stdio; auto leaves 2026-07-28 out where searches register tools.",
+    )
     embedder: Annotated[str, OneOf(EMBEDDERS_GROUP, ("BM25", "HF", "OPENAI", "HYBRID"))] = Field(
         default="BM25",
         description="What ranks tools: words, a local model, OpenAI's vectors, or words and vectors together.",

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,31 @@ from programs import Target
 UPSTREAM = Path(__file__).parent / "counting_upstream.py"
 
 
+@contextmanager
+def fronted(transport: str, folder: Path, **settings: str) -> Iterator[Front]:
+    """A fresh installation with these settings, over one transport."""
+    notes, config = folder / "notes", folder / "mcp_config.json"
+    server = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(notes)]}
+    config.write_text(json.dumps({"mcpServers": {"work": server}}), "utf-8")
+    named = {"CONFIG_PATH": str(config), "DATA_DIR": str(folder / "data"), **settings}
+    variables = {f"MCPPROXY_{name}": value for name, value in named.items()}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", **variables}
+    if transport == "stdio":
+        yield Front(Target(command=GATEWAY, env=environment), notes, environment)
+        return
+    with serving(Installation(GATEWAY, environment), folder) as url:
+        yield Front(Target(url=url), notes, environment)
+
+
 @pytest.fixture(params=["stdio", "http"])
 def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
     """A fresh installation of its own for each run."""
-    notes, config = tmp_path / "notes", tmp_path / "mcp_config.json"
-    server = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(notes)]}
-    config.write_text(json.dumps({"mcpServers": {"work": server}}), "utf-8")
-    variables = {"MCPPROXY_CONFIG_PATH": str(config), "MCPPROXY_DATA_DIR": str(tmp_path / "data")}
-    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8", **variables}
-    if request.param == "stdio":
-        yield Front(Target(command=GATEWAY, env=environment), notes, environment)
-        return
-    with serving(Installation(GATEWAY, environment), tmp_path) as url:
-        yield Front(Target(url=url), notes, environment)
+    with fronted(request.param, tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture(params=["stdio", "http"])
+def growing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
+    """The same where searches register what they find."""
+    with fronted(request.param, tmp_path, ROUTING_TYPE="DYNAMIC") as opened:
+        yield opened

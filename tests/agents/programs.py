@@ -141,8 +141,8 @@ def opencode(home: Path, model: str, target: Target) -> tuple[list[str], dict[st
 
 
 PROGRAMS = (
-    Program("claude-code", "@anthropic-ai/claude-code@2.1.330", "claude", claude_code),
-    Program("codex", "@openai/codex@0.169.0", "codex", codex),
+    Program("claude-code", "@anthropic-ai/claude-code@2.1.332", "claude", claude_code),
+    Program("codex", "@openai/codex@0.171.0", "codex", codex),
     Program("gemini-cli", "@google/gemini-cli@0.61.0", "gemini", gemini),
     Program("opencode", "opencode-ai@1.18.33", "opencode", opencode),
 )

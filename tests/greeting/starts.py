@@ -14,7 +14,7 @@ import anyio
 
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
-from smart_mcp_proxy.greeting import Record, default_answers
+from smart_mcp_proxy.greeting import EVERY_ERA, Record, default_answers
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -163,7 +163,7 @@ def prepared(folder: Path) -> Path:
     """As if a gateway with default settings had been there once; returns the file of what it would say."""
     (folder / "servers.json").write_text("{}")
     record = Record([], environment(folder))
-    record.save(*default_answers())
+    record.save(*default_answers(), EVERY_ERA)
     return Path(record.path)
 
 
@@ -178,7 +178,7 @@ async def rehearsed(folder: Path, words: Sequence[str], config: str, **settings:
         own, loaded.servers, profiles=loaded.profiles, environ={}, passthrough=passthrough
     ) as gateway:
         rehearsal = Rehearsal(gateway, is_whole=len(words) < 2)
-        record.save(await rehearsal.answers(), rehearsal.name)
+        record.save(await rehearsal.answers(), rehearsal.name, gateway.stdio_eras)
     return record
 
 

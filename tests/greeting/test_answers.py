@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.greeting import Answers, default_answers
+from smart_mcp_proxy.greeting import EVERY_ERA, Answers, StdioEras, default_answers, stdio_eras
 
 KNOWN, NAME = default_answers()
 META = "io.modelcontextprotocol/"
@@ -43,7 +43,7 @@ CALL = line("tools/call", 7, name="retrieve_tools", arguments={"query": "x"})
 @pytest.fixture
 def answers() -> Answers:
     """Of the first start ever."""
-    return Answers(KNOWN, NAME)
+    return Answers(KNOWN, NAME, EVERY_ERA)
 
 
 def said(answers: Answers, *lines: bytes) -> list[Any]:
@@ -97,15 +97,15 @@ def test_what_needs_the_gateway_is_kept_in_order(answers: Answers) -> None:
 def test_one_session_is_opened_once(answers: Answers) -> None:
     """The SDK refuses the second handshake, and what is asked before the first one."""
     assert said(answers, line("tools/list"), hello(2)) == []
-    assert said(Answers(KNOWN, NAME), hello(), hello(2)) == [1]
-    assert said(Answers(KNOWN, NAME), hello(), modern("server/discover", 2), modern("tools/list", 3)) == [1]
+    assert said(Answers(KNOWN, NAME, EVERY_ERA), hello(), hello(2)) == [1]
+    assert said(Answers(KNOWN, NAME, EVERY_ERA), hello(), modern("server/discover", 2), modern("tools/list", 3)) == [1]
 
 
 def test_what_is_not_recorded_is_left_to_the_gateway() -> None:
     """A list that needs the catalog, say, or a version that nobody knows."""
-    few = Answers({"initialize": KNOWN["initialize"]}, NAME)
+    few = Answers({"initialize": KNOWN["initialize"]}, NAME, EVERY_ERA)
     assert said(few, hello(1, "2199-01-01")) == []
-    few = Answers({"initialize": KNOWN["initialize"]}, NAME)
+    few = Answers({"initialize": KNOWN["initialize"]}, NAME, EVERY_ERA)
     assert said(few, hello(), line("tools/list", 2), line("ping", 3)) == [1, 3]
 
 
@@ -156,12 +156,17 @@ def test_what_real_clients_say_of_themselves_is_not_unusual() -> None:
     """Titles, icons, capabilities of both eras, progress tokens."""
     rich = CLIENT | {"title": "T", "websiteUrl": "https://x", "icons": [{"src": "a", "sizes": ["1x1"]}]}
     can = {"roots": {"listChanged": True}, "sampling": {}, "elicitation": {"form": {}, "url": {}}, "experimental": {}}
-    assert said(Answers(KNOWN, NAME), hello(clientInfo=rich, capabilities=can), line("tools/list", 2)) == [1, 2]
+    assert said(Answers(KNOWN, NAME, EVERY_ERA), hello(clientInfo=rich, capabilities=can), line("tools/list", 2)) == [
+        1,
+        2,
+    ]
     with_token = {"progressToken": 3, "traceparent": "00-x"}
-    assert said(Answers(KNOWN, NAME), hello(0, _meta=with_token), line("tools/list", 0, _meta=with_token)) == [0, 0]
-    assert said(Answers(KNOWN, NAME), modern("server/discover", _meta=with_token)) == [1]
+    assert said(
+        Answers(KNOWN, NAME, EVERY_ERA), hello(0, _meta=with_token), line("tools/list", 0, _meta=with_token)
+    ) == [0, 0]
+    assert said(Answers(KNOWN, NAME, EVERY_ERA), modern("server/discover", _meta=with_token)) == [1]
     without = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    assert said(Answers(KNOWN, NAME), json.dumps(without).encode() + b"\r\n") == [1]
+    assert said(Answers(KNOWN, NAME, EVERY_ERA), json.dumps(without).encode() + b"\r\n") == [1]
 
 
 STREAM = b"".join(
@@ -172,9 +177,64 @@ STREAM = b"".join(
 @given(st.lists(st.integers(0, len(STREAM)), max_size=20))
 def test_the_same_bytes_have_the_same_answers_however_they_come(cuts: list[int]) -> None:
     """So that another process finds out what was answered."""
-    whole, parts = Answers(KNOWN, NAME), Answers(KNOWN, NAME)
+    whole, parts = Answers(KNOWN, NAME, EVERY_ERA), Answers(KNOWN, NAME, EVERY_ERA)
     edges = [0, *sorted(cuts), len(STREAM)]
     out = b"".join(parts.feed(STREAM[start:end]) for start, end in itertools.pairwise(edges))
     assert out == whole.feed(STREAM)
     assert (parts.kept, parts.rest) == (whole.kept, whole.rest)
     assert parts.rest == b'{"half'
+
+
+HEEDING = stdio_eras("auto", "AUTO")
+NOT_OFFERED = [
+    (stdio_eras("auto", "DYNAMIC"), "test", "MCPPROXY_ROUTING_TYPE=DYNAMIC"),
+    (stdio_eras("handshake", "CALL_TOOL"), "test", "MCPPROXY_STDIO_ERA=handshake"),
+    (HEEDING, "claude-code", "MCPPROXY_ROUTING_TYPE=AUTO"),
+]
+
+
+def named(method: str, request_id: Any, client: str) -> bytes:
+    """A request of the modern era from a client of this name."""
+    return modern(method, request_id, _meta={META + "clientInfo": {"name": client, "version": "1"}})
+
+
+@pytest.mark.parametrize(("eras", "client", "cause"), NOT_OFFERED)
+def test_an_era_that_is_not_offered_is_refused_and_chooses_nothing(eras: StdioEras, client: str, cause: str) -> None:
+    """A probe as a server of the handshake era refuses it, twice; a client that does not probe is told the setting."""
+    answers = Answers(KNOWN, NAME, eras)
+    lines = [named("server/discover", 1, client), named("server/discover", 2, client), b"{ garbage\n"]
+    replies = [
+        json.loads(each) for each in answers.feed(b"".join([*lines, named("tools/list", 3, client)])).splitlines()
+    ]
+    assert [(reply["id"], reply["error"]["code"]) for reply in replies] == [(1, -32601), (2, -32601), (3, -32022)]
+    assert all(cause in reply["error"]["message"] for reply in replies)
+    assert all("MCPPROXY_STDIO_ERA=both" in reply["error"]["message"] for reply in replies)
+    assert replies[2]["error"]["data"] == {
+        "supported": sorted(KNOWN["initialize"], reverse=True),
+        "requested": "2026-07-28",
+    }
+    assert said(answers, hello(4), line("tools/list", 5)) == [4, 5]
+    garbage, *others = answers.kept
+    assert garbage.line == b"{ garbage"
+    assert [each.said is not None for each in others] == [True, True]
+
+
+@pytest.mark.parametrize("routing", ["CALL_TOOL", "DYNAMIC", "AUTO"])
+def test_both_eras_are_offered_where_the_setting_says_so(routing: str) -> None:
+    """Whatever the routing, and to a client that is known to heed changes."""
+    assert said(Answers(KNOWN, NAME, stdio_eras("both", routing)), named("server/discover", 1, "claude-code")) == [1]
+    assert stdio_eras("both", routing).offers_modern("claude-code")
+
+
+def test_a_client_that_nobody_has_seen_keeps_its_choice_under_auto() -> None:
+    """As does one that was seen not to heed changes, and one without a name."""
+    for client in ("my agent", "codex-mcp-client", ""):
+        assert HEEDING.offers_modern(client)
+    assert said(Answers(KNOWN, NAME, HEEDING), named("server/discover", 1, "my agent")) == [1]
+
+
+def test_a_session_that_is_open_is_left_to_the_sdk() -> None:
+    """What a client of the handshake era sends in the other one is not answered here."""
+    answers = Answers(KNOWN, NAME, stdio_eras("auto", "DYNAMIC"))
+    assert said(answers, hello(1), named("server/discover", 2, "test"), named("tools/list", 3, "test")) == [1]
+    assert left(answers) == ["initialize said", "server/discover", "tools/list"]

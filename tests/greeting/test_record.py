@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from smart_mcp_proxy import greeting
-from smart_mcp_proxy.greeting import Record, words_for_stdio
+from smart_mcp_proxy.greeting import Record, StdioEras, words_for_stdio
 from smart_mcp_proxy.greeting.record import KEPT
 
+ERAS = StdioEras("heeding", "MCPPROXY_ROUTING_TYPE=AUTO")
 KNOWN = {"initialize": {"2025-11-25": '{"protocolVersion":"2025-11-25"}'}}
 
 
@@ -33,9 +34,9 @@ def test_the_answers_of_a_start_are_there_at_the_next(project: Path) -> None:
     """Only this user can read them, and nothing is written that is there."""
     first = record(project)
     assert first.load() is None
-    assert first.save(KNOWN, "gate")
-    assert record(project).load() == (KNOWN, "gate")
-    assert not record(project).save(KNOWN, "gate")
+    assert first.save(KNOWN, "gate", ERAS)
+    assert record(project).load() == (KNOWN, "gate", ERAS)
+    assert not record(project).save(KNOWN, "gate", ERAS)
     assert os.stat(first.path).st_mode & 0o777 == 0o600
     assert os.stat(project.parent / "data" / "run").st_mode & 0o777 == 0o700
 
@@ -44,7 +45,7 @@ def test_they_hold_for_the_same_words_settings_and_server_file_alone(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What only changes the log changes no answer."""
-    record(project).save(KNOWN, "gate")
+    record(project).save(KNOWN, "gate", ERAS)
     assert record(project, LOG_LEVEL="DEBUG").load() is not None
     assert record(project, "serve").load() is None
     assert record(project, TOP_K="banana").load() is None
@@ -63,7 +64,7 @@ def test_a_named_server_file_counts_wherever_the_client_starts_the_gateway(
 ) -> None:
     """Each project of a client is a working directory of its own."""
     words = ("serve", "--config", str(project / "mcp_config.json"))
-    record(project, *words).save(KNOWN, "gate")
+    record(project, *words).save(KNOWN, "gate", ERAS)
     (project.parent / "other").mkdir()
     monkeypatch.chdir(project.parent / "other")
     assert record(project, *words).load() is not None
@@ -75,7 +76,7 @@ def test_the_server_file_is_found_as_the_settings_find_it(
 ) -> None:
     """An empty path is none, and a client's file may say ~: what the file says now is what counts."""
     monkeypatch.setenv("HOME", str(project))
-    record(project, CONFIG_PATH=named).save(KNOWN, "gate")
+    record(project, CONFIG_PATH=named).save(KNOWN, "gate", ERAS)
     assert record(project, CONFIG_PATH=named).load() is not None
     (project / "mcp_config.json").write_text('{"mcpServers": {}}')
     assert record(project, CONFIG_PATH=named).load() is None
@@ -85,13 +86,13 @@ def test_nothing_is_kept_where_the_server_file_has_changed_since_the_start(proje
     """The answers may be those of either."""
     first = record(project)
     (project / "mcp_config.json").write_text('{"mcpServers": {}}')
-    assert not first.save(KNOWN, "gate")
+    assert not first.save(KNOWN, "gate", ERAS)
 
 
 def test_another_program_makes_them_void(project: Path) -> None:
     """A part of it was updated."""
     first = record(project)
-    first.save(KNOWN, "gate")
+    first.save(KNOWN, "gate", ERAS)
     stored = json.loads(Path(first.path).read_text())
     assert str(Path(greeting.__file__).parent) in stored["program"]
     stored["program"][str(Path(greeting.__file__).parent)][0] += 1
@@ -105,22 +106,22 @@ def test_another_program_makes_them_void(project: Path) -> None:
 def test_a_damaged_file_counts_as_none(project: Path, text: str) -> None:
     """The start is slower, and writes it anew."""
     first = record(project)
-    first.save(KNOWN, "gate")
+    first.save(KNOWN, "gate", ERAS)
     Path(first.path).write_text(text)
     assert record(project).load() is None
-    assert record(project).save(KNOWN, "gate")
+    assert record(project).save(KNOWN, "gate", ERAS)
 
 
 def test_a_directory_that_cannot_be_written_costs_nothing(project: Path) -> None:
     """The next start is as slow as this one."""
     (project.parent / "data").write_text("a file")
-    assert not record(project).save(KNOWN, "gate")
+    assert not record(project).save(KNOWN, "gate", ERAS)
 
 
 def test_the_oldest_records_are_removed(project: Path) -> None:
     """Each set of settings has one."""
     for number in range(KEPT + 3):
-        record(project, TOP_K=str(number)).save(KNOWN, "gate")
+        record(project, TOP_K=str(number)).save(KNOWN, "gate", ERAS)
     assert len(list((project.parent / "data" / "run").glob("greeting-*"))) == KEPT
     assert record(project, TOP_K=str(KEPT + 2)).load() is not None
 

@@ -40,10 +40,12 @@ OWN = [
     "smart_mcp_proxy.cli.support.opening",
     "smart_mcp_proxy.greeting",
     "smart_mcp_proxy.greeting.answers",
+    "smart_mcp_proxy.greeting.eras",
     "smart_mcp_proxy.greeting.greeter",
     "smart_mcp_proxy.greeting.instructions",
     "smart_mcp_proxy.greeting.plain",
     "smart_mcp_proxy.greeting.record",
+    "smart_mcp_proxy.greeting.seen_clients",
 ]
 HEAVY = {
     "anyio", "asyncio", "cryptography", "dataclasses", "fastmcp", "httpx2", "importlib.metadata", "inspect", "logging",
@@ -75,11 +77,11 @@ ASKED = {
 }
 
 
-async def early(folder: Path, held_at: str, config: str) -> list[list[bytes]]:
+async def early(folder: Path, held_at: str, config: str, **settings: str) -> list[list[bytes]]:
     """The bytes that are there before the gateway is loaded, in both eras."""
     found = []
     for asked in ASKED.values():
-        async with started(folder, held_at=held_at, config=config) as start:
+        async with started(folder, held_at=held_at, config=config, **settings) as start:
             start.stdin.write(asked)
             found.append([await start.reads(), await start.reads()])
             await start.held()
@@ -87,12 +89,12 @@ async def early(folder: Path, held_at: str, config: str) -> list[list[bytes]]:
     return found
 
 
-async def late(folders: Sequence[Path], config: str) -> list[list[bytes]]:
+async def late(folders: Sequence[Path], config: str, **settings: str) -> list[list[bytes]]:
     """The bytes of the SDK in gateways that nobody is greeted early for, in both eras, each on its folder."""
     found = []
     for folder, asked in zip(folders, ASKED.values(), strict=True):
         folder.mkdir(exist_ok=True)
-        async with started(folder, *WITHOUT_GREETER, config=config) as start:
+        async with started(folder, *WITHOUT_GREETER, config=config, **settings) as start:
             start.stdin.write(asked)
             found.append([await start.reads(), await start.reads()])
     return found
@@ -106,6 +108,22 @@ async def test_the_answers_without_servers_are_the_bytes_that_the_sdk_would_have
     stored = json.loads((await recorded(tmp_path)).read_text())
     assert (stored["known"], stored["name"]) == default_answers()
     assert await early(tmp_path, FIRST, "{}") == first
+
+
+@pytest.mark.long  # eight processes; what is refused is quick in test_answers.py
+async def test_where_searches_register_tools_the_modern_era_is_refused_in_the_same_bytes(tmp_path: Path) -> None:
+    """At the first start ever, at a later one, and by the gateway itself."""
+    settings = {"ROUTING_TYPE": "DYNAMIC"}
+    first = await early(tmp_path, "fastmcp", ONE_SERVER, **settings)
+    assert first == await late([tmp_path / era for era in ASKED], ONE_SERVER, **settings)
+    assert [json.loads(said)["error"]["code"] for said in first[1]] == [-32601, -32022]
+    async with started(tmp_path, config=ONE_SERVER, **settings) as start:
+        start.send("initialize", 1, **HELLO)
+        await start.answers(1)
+        start.stdin.close()
+        assert await start.ended() == 0  # what it would say is kept at the end
+    later = await early(tmp_path, FIRST, ONE_SERVER, **settings)
+    assert [each[1] for each in later] == [each[1] for each in first]
 
 
 @pytest.mark.long  # eight processes; without servers stays quick
@@ -348,8 +366,6 @@ NEEDS_CATALOG = [
     ((), {}, {"pin": ["add"]}),
 ]
 NEEDS_SETTINGS = [
-    ((), {"ROUTING_TYPE": "DYNAMIC"}, {}),
-    ((), {"ROUTING_TYPE": "AUTO"}, {}),
     ((), {"MANAGE": "true"}, {}),
     ((), {"PROXY_TOOL": "gateway"}, {}),
     ((), {"CODE": "python"}, {}),

@@ -170,6 +170,66 @@ async def test_the_pool_never_exceeds_its_limit(transport: str, ledger: Path, tm
         assert len(await names(agent)) <= 2
 
 
+@pytest.mark.requirement("dynamic-registers")
+@pytest.mark.parametrize("transport", HANDSHAKE_CHANNELS)
+async def test_a_list_during_a_search_is_the_one_before_or_the_one_after(
+    transport: str, ledger: Path, tmp_path: Path
+) -> None:
+    """Never a part of what was registered, and the last list is the whole of it."""
+    async with two_agents(transport, tmp_path, odd_servers(ledger), routing_type="DYNAMIC") as (agent, _):
+        await found(agent, "qqqq")
+        before = await names(agent)
+        search = {"name": "retrieve_tools", "arguments": {"query": "new:look"}}
+        exchanges = [await agent.begin("tools/list")]
+        answer = await agent.begin("tools/call", **search)
+        exchanges += [await agent.begin("tools/list") for _ in range(5)]
+        with anyio.fail_after(LIMIT_S):
+            registered = (await answer.answer)["result"]["structuredContent"]["newly_registered"]
+            lists = [(await each.answer)["result"]["tools"][OWN_TOOLS:] for each in exchanges]
+        after = before + registered
+        assert registered
+        assert all([tool["name"] for tool in each] in (before, after) for each in lists)
+        assert await names(agent) == after
+
+
+@pytest.mark.requirement("dynamic-registers")
+@pytest.mark.parametrize("transport", HANDSHAKE_CHANNELS)
+async def test_a_request_that_is_cancelled_after_its_answer_changes_nothing(
+    transport: str, ledger: Path, tmp_path: Path
+) -> None:
+    """OpenCode 1.18.33 cancels every request that was answered: what was registered stays, and calls go on."""
+    async with two_agents(transport, tmp_path, odd_servers(ledger), routing_type="DYNAMIC") as (agent, _):
+        await found(agent, "qqqq")
+        for _ in range(3):
+            answered = await agent.begin("tools/call", name="retrieve_tools", arguments={"query": "new:look"})
+            assert "result" in await answered.answer
+            await agent.notify("notifications/cancelled", requestId=answered.id, reason="done")
+            assert "new__look" in await names(agent)
+            call = await agent.begin("tools/call", name="new__look", arguments={"entry": 1})
+            assert (await call.answer)["result"].get("isError") in (None, False)
+            await agent.notify("notifications/cancelled", requestId=call.id)
+
+
+@pytest.mark.requirement("dynamic-registers")
+async def test_registered_tools_are_shown_by_clients_that_defer_others(ledger: Path, tmp_path: Path) -> None:
+    """Those alone that a search found, and none where the setting leaves it out; each search says what it did."""
+    servers = odd_servers(ledger)
+    servers["new"]["pin"] = ["meta"]
+    for number, always_load in enumerate((True, False)):
+        async with (
+            settled(tmp_path / str(number), servers, routing_type="DYNAMIC", always_load=always_load) as gateway,
+            in_memory(gateway, "handshake") as agent,
+        ):
+            first = await found(agent, "new:look", limit=1)
+            assert "Now in your own list of tools as well" in first["hint"]
+            assert "holds them already" in (await found(agent, "new:look", limit=1))["hint"]
+            marked = {
+                tool["name"]: (tool.get("_meta") or {}).get("anthropic/alwaysLoad")
+                for tool in (await listed(agent))[OWN_TOOLS:]
+            }
+            assert marked == {"new__meta": None, "new__look": True if always_load else None}
+
+
 @pytest.mark.requirement("dynamic-evicts")
 async def test_what_does_not_fit_into_the_pool_is_called_by_name(ledger: Path, tmp_path: Path) -> None:
     """More hits than places is legal: the first are registered, the rest come with the tool to call them with."""
@@ -343,7 +403,7 @@ async def test_over_stdio_a_process_serves_one_profile(era: Any, routing: str, l
     config = tmp_path / "config.json"
     document = {"mcpServers": odd_servers(ledger), "profiles": profiles}
     config.write_text(json.dumps(document), "utf-8")
-    settings = {"CONFIG_JSON": "", "CONFIG_PATH": str(config), "ROUTING_TYPE": routing}
+    settings = {"CONFIG_JSON": "", "CONFIG_PATH": str(config), "ROUTING_TYPE": routing, "STDIO_ERA": "both"}
     async with (
         spawned(tmp_path / "data", {}, options=("--profile", "work"), **settings) as process,
         on_stdio(process, era) as agent,

@@ -15,6 +15,7 @@ from test_agent_passthrough import CHANGED, GROWING, LIMIT_S, Announcements, lis
 from transports import CHANNELS, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 
 from smart_mcp_proxy.gateway.shared.changes import MERGE_S
+from smart_mcp_proxy.greeting import StdioEras, stdio_eras
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -117,7 +118,10 @@ async def merged(agent: Agent, announcements: Announcements) -> int:
 
 
 async def search_shows(agent: Agent, *, is_growing: bool, has_toolset: bool, takes_toolset: bool) -> None:
-    """A search registers, announces once, and lets the found tool be called by its listed name; or does none of it."""
+    """A search registers, announces once, and lets the found tool be called by its listed name; or does none of it.
+
+    Where lists of other clients grow, a modern one is told why its own does not.
+    """
     await found(agent, "qqqq")  # nothing; from here on the servers are listed
     announcements = Announcements(agent)
     await announcements.subscribe()
@@ -132,6 +136,8 @@ async def search_shows(agent: Agent, *, is_growing: bool, has_toolset: bool, tak
         await announcements.until(CHANGED, 1)
     else:
         assert (answer["newly_registered"], answer["evicted"], answer["pool"]) == ([], [], None)
+    assert ("stays as it is" in answer["hint"]) is (takes_toolset and agent.era == "modern")
+    assert ("The toolset lists these tools" in answer["hint"]) is has_toolset
     after = await listed(agent)
     assert after[:OWN_TOOLS] == before
     assert [tool["name"] for tool in after[OWN_TOOLS:]] == answer["newly_registered"]
@@ -141,6 +147,36 @@ async def search_shows(agent: Agent, *, is_growing: bool, has_toolset: bool, tak
     assert not by_name.get("isError")
     assert announcements.count(CHANGED) == int(is_growing)
     await announcements.close()
+
+
+def eras_for(routing: str) -> StdioEras:
+    """What clients on stdio are offered, as long as nobody says otherwise."""
+    return stdio_eras("auto", routing)
+
+
+async def refusal_shows(agent: Agent) -> None:
+    """Neither a probe nor a request is served, and both say which setting serves them; a session can still begin."""
+    assert agent.greeting["error"]["code"] == -32601
+    unprobed = await agent.request("tools/list")
+    assert unprobed["error"]["code"] == -32022
+    for error in (agent.greeting["error"], unprobed["error"]):
+        assert "MCPPROXY_STDIO_ERA=both" in error["message"]
+    agent.era = "handshake"
+    await agent.greet()
+    assert agent.greeting["result"]["protocolVersion"] == "2025-11-25"
+    await search_shows(agent, is_growing=True, has_toolset=False, takes_toolset=True)
+
+
+@pytest.mark.parametrize("routing", ["DYNAMIC", "AUTO"])
+async def test_both_eras_are_kept_on_stdio_where_the_setting_says_so(
+    routing: str, ledger: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list of a modern client then stays as it is, without a toolset; each search says why, and what to set."""
+    monkeypatch.setattr("agents.CLIENT", {"name": KNOWN, "version": "1"})
+    with anyio.fail_after(2 * LIMIT_S):
+        async with agent_at("stdio", "modern", tmp_path, odd_servers(ledger), routing, stdio_era="both") as agent:
+            await search_shows(agent, is_growing=False, has_toolset=False, takes_toolset=True)
+            assert "MCPPROXY_STDIO_ERA=handshake" in (await found(agent, "new:look"))["hint"]
 
 
 @pytest.mark.parametrize(("transport", "era", "routing"), CELLS)
@@ -155,5 +191,8 @@ async def test_each_cell_of_the_matrix_behaves_as_promised(
         with anyio.fail_after(2 * LIMIT_S):
             async with agent_at(transport, era, tmp_path / name, odd_servers(ledger), routing) as agent:
                 is_fixed = routing == "CALL_TOOL"
+                if (transport, era) == ("stdio", "modern") and not eras_for(routing).offers_modern(name):
+                    await refusal_shows(agent)
+                    continue
                 assert agent.greeting["result"]["capabilities"]["tools"] == {"listChanged": not is_fixed}
                 await search_shows(agent, is_growing=is_growing, has_toolset=has_toolset, takes_toolset=not is_fixed)

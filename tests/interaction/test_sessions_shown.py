@@ -18,7 +18,8 @@ from smart_mcp_proxy.web.serve import open_socket
 
 pytestmark = pytest.mark.anyio
 
-KNOWN = "it is known to ask for its list again when the list changes"
+KNOWN = "it is known to ask for its list again when the list changes (2.1.332)"
+WITHHELD = "2026-07-28 is not offered on stdio under MCPPROXY_ROUTING_TYPE=AUTO"
 UNKNOWN = "it is not known to ask for its list again when the list changes"
 
 
@@ -51,12 +52,22 @@ async def test_the_way_each_client_was_given_is_shown(
         async with in_memory(gateway, "handshake"):
             found = (await rest.get("/status")).json()["sessions"]
             assert sorted(found, key=lambda session: session["client"]) == [
-                {"client": "claude-code", "version": "3.1", "principal": "local", "route": "DYNAMIC", "reason": KNOWN},
-                {"client": "my agent", "version": "2", "principal": "local", "route": "CALL_TOOL", "reason": UNKNOWN},
+                {
+                    **{"client": "claude-code", "version": "3.1", "principal": "local", "route": "DYNAMIC"},
+                    **{"reason": KNOWN, "protocol_version": "2025-11-25", "transport": "stdio", "era_reason": WITHHELD},
+                },
+                {
+                    **{"client": "my agent", "version": "2", "principal": "local", "route": "CALL_TOOL"},
+                    **{"reason": UNKNOWN, "protocol_version": "2025-11-25", "transport": "http"},
+                    "era_reason": "its own choice",
+                },
             ]
             findings = await examine(Settings(data_dir=tmp_path))
             told = sorted(each.message for each in findings if each.subject == "client" and "gets" in each.message)
-            assert told == [f"claude-code 3.1 gets DYNAMIC: {KNOWN}", f"my agent 2 gets CALL_TOOL: {UNKNOWN}"]
+            assert told == [
+                f"claude-code 3.1 gets DYNAMIC: {KNOWN}. It speaks 2025-11-25 over stdio: {WITHHELD}",
+                f"my agent 2 gets CALL_TOOL: {UNKNOWN}. It speaks 2025-11-25 over http: its own choice",
+            ]
         with anyio.fail_after(LIMIT_S):
             while len((await rest.get("/status")).json()["sessions"]) > 1:
                 await asyncio.sleep(0.01)

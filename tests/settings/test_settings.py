@@ -120,10 +120,12 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "code_max_calls": "7",
         "code_parallel": "2",
         "max_message_bytes": "1024",
+        "stdio_era": "both",
     }
     environ = {f"MCPPROXY_{name.upper()}": text for name, text in given.items()}
     settings = load_settings(environ)
     assert settings.routing_type == "DYNAMIC"
+    assert settings.stdio_era == "both"
     assert settings.embedder == "HYBRID"
     assert settings.bm25_engine == "rank_bm25"
     assert (settings.openai_model, settings.learn) == ("some-model", True)

@@ -36,7 +36,7 @@ async def keeping_greeting(
 
     async def keep() -> None:
         async with keeping:
-            await to_thread.run_sync(record.save, await rehearsal.answers(), rehearsal.name)
+            await to_thread.run_sync(record.save, await rehearsal.answers(), rehearsal.name, gateway.stdio_eras)
 
     async def follow() -> None:
         await gateway.index_sync.loaded.wait()

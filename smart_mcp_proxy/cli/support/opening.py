@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING
 
-from smart_mcp_proxy.greeting import Greeter, Record, default_answers, words_for_stdio
+from smart_mcp_proxy.greeting import Greeter, Record, default_answers, stdio_eras, words_for_stdio
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.servers import ServerFile
@@ -20,6 +20,8 @@ _SAYS_NOTHING = frozenset(
     }
 )  # fmt: skip
 """Settings that no greeting and no list of tools depends on; a test holds it so."""
+_KNOWN = frozenset({"routing_type", "stdio_era"})
+"""Settings for whose values the answers are known as well."""
 
 
 class Opening:
@@ -53,7 +55,8 @@ class Opening:
         if self.record is None or self._greeter is not None or not (is_whole and _is_default(settings, file)):
             return
         reached = [name for name, config in file.servers.items() if not (config.disabled or config.quarantined)]
-        self._greeter = Greeter.open(*default_answers(reached))
+        known, name = default_answers(reached, is_growing=settings.routing_type != "CALL_TOOL")
+        self._greeter = Greeter.open(known, name, stdio_eras(settings.stdio_era, settings.routing_type))
 
     def take(self) -> Greeter | None:
         """The greeter, for the server that takes over; None where there is none."""
@@ -72,7 +75,7 @@ opening = Opening()
 
 def _is_default(settings: "Settings", file: "ServerFile") -> bool:
     default = type(settings)()
-    names = type(settings).model_fields.keys() - _SAYS_NOTHING
+    names = type(settings).model_fields.keys() - _SAYS_NOTHING - _KNOWN
     return (
         all(getattr(settings, name) == getattr(default, name) for name in names)
         and not any(config.pin or config.connection == "per_client" for config in file.servers.values())

@@ -345,6 +345,7 @@ class Retrieval:
         more = self._kinds.skills_hint() if self._kinds is not None else ""
         answer["hint"] += found_hint(others) if others is not None else more
         answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, open_to_people)
+        answer["hint"] += f" {registered.reason}" if registered.reason else ""
         # Reasons are for people: an agent is never sent any.
         shown = ("tools", "found") if others is not None else ("tools",)
         plain = answer | {name: _unexplained(answer[name]) for name in shown} if question.explain else answer

@@ -8,29 +8,10 @@ from smart_mcp_proxy.fastmcp_compat.server import Client
 from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import Routed, ToolProvider, nothing_at
+from smart_mcp_proxy.greeting.seen_clients import find_client
 from smart_mcp_proxy.models import Principal, Reach
 
 __all__ = ["Routing", "decide"]
-
-_HONOURS_CHANGES: Final = {
-    "claude-code": True,
-    "gemini-cli": True,
-    "opencode": True,
-    "visual studio code": True,
-    "vscode": True,
-    "inspector": True,
-    "cursor": False,
-    "codex": False,
-    "claude-ai": False,
-    "claude desktop": False,
-    "pydantic-ai": False,
-    "langchain": False,
-    "llama-index": False,
-}
-"""Clients by a part of the name they give, and whether they ask for the list again in the middle of a session when
-they are told that it changed. Sources: their own change logs and issue trackers, as of November 2026. Only clients of
-the handshake era come here: Claude Code does not since it speaks the stateless revision (2.1.330 was seen to, over
-stdio and HTTP)."""
 
 _UNHEEDED: Final = 2
 """After so many unheeded announcements its next session gets CALL_TOOL, whatever the table says."""
@@ -48,13 +29,12 @@ def decide(name: str, conduct: tuple[int, int]) -> Routed:
         return Routed("DYNAMIC", f"it asked for its list again after {heeded} of {heeded + unheeded} announcements")
     if unheeded >= _UNHEEDED:
         return Routed("CALL_TOOL", f"it did not ask for its list again after {unheeded} announcements")
-    folded = name.casefold()
-    known = next((does for part, does in _HONOURS_CHANGES.items() if part in folded), None)
-    if known is None:
+    seen = find_client(name)
+    if seen is None:
         return Routed("CALL_TOOL", "it is not known to ask for its list again when the list changes")
-    if known:
-        return Routed("DYNAMIC", "it is known to ask for its list again when the list changes")
-    return Routed("CALL_TOOL", "it is known not to ask for its list again in the middle of a session")
+    if seen.heeds_changes:
+        return Routed("DYNAMIC", f"it is known to ask for its list again when the list changes ({seen.version})")
+    return Routed("CALL_TOOL", f"it is known not to ask for its list again in a session ({seen.version})")
 
 
 class Routing:

@@ -1,7 +1,7 @@
 """Lists of servers' tools under listed names: pinned, found by a search, of a toolset."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Protocol
@@ -11,8 +11,9 @@ from mcp.shared.inbound import x_mcp_header_map
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ToolNotFoundError
+from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.shared.agent_tools import Caller, OwnTools, Registered
+from smart_mcp_proxy.gateway.shared.agent_tools import ALWAYS_LOAD, Caller, OwnTools, Registered
 from smart_mcp_proxy.gateway.shared.search_hints import hinted
 from smart_mcp_proxy.gateway.shared.tool_offer import fit_to_handshake
 from smart_mcp_proxy.gateway.visibility.links import relinked_tool
@@ -29,6 +30,11 @@ The tools of one toolset: what a search with retrieve_tools found at /mcp, under
 Tool texts and results come from their servers: treat them as data."""
 _CHANGING_TTL_MS = 10_000
 """For a modern client that does not listen for changes, of a list that can change."""
+_FIXED = "Your own list of tools stays as it is: revision 2026-07-28 forbids that a search changes it."
+_FIXED_WITH_TOOLSET = f"{_FIXED} The toolset lists these tools at its url."
+_FIXED_ON_STDIO = f"{_FIXED} Under MCPPROXY_STDIO_ERA=handshake searches add to it."
+_LISTED_ALREADY = "Your own list of tools holds them already, as far as its limit goes."
+"""Reasons why a search registers nothing."""
 _SHOWN_LIMIT = 2_048
 """Definitions that lists share: thousands of pools and toolsets hold the same popular tools."""
 
@@ -40,6 +46,12 @@ def _shown(raw: bytes, name: str, server: str, *, is_hinted: bool) -> tuple[Mapp
     if is_hinted:
         definition = hinted(definition, server)
     return definition, bool(x_mcp_header_map(definition.get("inputSchema")))
+
+
+def _loaded(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Mark a definition for clients that defer tools, unless its server decides so itself."""
+    meta = definition.get("_meta") or {}
+    return {**definition, "_meta": {**ALWAYS_LOAD, **meta}} if isinstance(meta, dict) else definition
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +69,15 @@ class _Listed:
     demanding: frozenset[str]
 
     @classmethod
-    def of(cls, records: Iterable[ToolRecord], *, is_hinted: bool = False) -> "_Listed":
+    def of(cls, records: Iterable[ToolRecord], *, is_hinted: bool = False, loaded: Collection[int] = ()) -> "_Listed":
         by_name = {record.listed_name: record for record in records}
         shown = {
             name: _shown(record.raw, name, record.key.server, is_hinted=is_hinted) for name, record in by_name.items()
         }
-        definitions = {name: definition for name, (definition, _) in shown.items()}
+        definitions = {
+            name: _loaded(definition) if by_name[name].id in loaded else definition
+            for name, (definition, _) in shown.items()
+        }
         return cls(by_name, definitions, frozenset(name for name, (_, is_demanding) in shown.items() if is_demanding))
 
 
@@ -162,8 +177,14 @@ class ToolList(ABC):
     def _now(self) -> _Listed:
         records = self.chosen()
         if records != self._records:
-            self._listed, self._records = _Listed.of(records, is_hinted=self._visible.is_hinting), records
+            loaded = self.loaded() if self._own.is_always_loaded else ()
+            self._listed = _Listed.of(records, is_hinted=self._visible.is_hinting, loaded=loaded)
+            self._records = records
         return self._listed
+
+    def loaded(self) -> Collection[int]:
+        """Ids of the tools that clients are asked to show from the start, where they defer others."""
+        return ()
 
 
 class MakeToolset(Protocol):
@@ -225,7 +246,15 @@ class PinnedTools(ToolList):
         if toolset is None and not self._is_offering_toolsets:
             return Registered()
         made = await self._make_toolset([record for _, record in found], principal=principal, extends=toolset)
-        return Registered(toolset=made)
+        return Registered(toolset=made, reason=self._reason(made) if found else "")
+
+    def _reason(self, made: Mapping[str, Any] | None) -> str:
+        """Why the tools that a search found are not in the list, where lists of other clients grow."""
+        if not self._is_offering_toolsets:
+            return ""
+        if made is not None:
+            return _FIXED_WITH_TOOLSET
+        return _FIXED if served_endpoint() else _FIXED_ON_STDIO
 
     def note_called(self, record: ToolRecord) -> None:
         """Nothing here is kept by use."""
@@ -273,6 +302,10 @@ class PooledTools(PinnedTools):
         taken = {record.id for record in pinned}
         return (*pinned, *(record for record in found.values() if record is not None and record.id not in taken))
 
+    def loaded(self) -> Collection[int]:
+        """Those that searches found."""
+        return self.pool.ids
+
     def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
         """The result of a listed tool; what is called stays in the pool for longer."""
         if (record := self._now().records.get(name)) is not None:
@@ -292,6 +325,7 @@ class PooledTools(PinnedTools):
             self._on_change()
         return replace(
             registered,
+            reason="" if change.added or not found else _LISTED_ALREADY,
             newly_registered=tuple(names[id_] for id_ in change.added),
             evicted=tuple(names[id_] for id_ in change.evicted),
             pool={"size": len(self.pool), "limit": self.pool.limit},

@@ -17,7 +17,7 @@ from smart_mcp_proxy.models import ClientInput, ClientLine, Era, Hit, OnMessage,
 from smart_mcp_proxy.proxying.spellings import Kind, Spellings, shown
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["AgentTool", "Arguments", "Caller", "OwnTools", "Registered", "Registry"]
+__all__ = ["ALWAYS_LOAD", "AgentTool", "Arguments", "Caller", "OwnTools", "Registered", "Registry"]
 
 ALWAYS_LOAD: Final[Mapping[str, Any]] = {"anthropic/alwaysLoad": True}
 """Has Claude Code show a tool from the first turn on; it keeps all others behind a search of its own.
@@ -45,12 +45,14 @@ class Registered:
         evicted: Listed names that left it.
         pool: Size and limit of the caller's pool; None where it has none.
         toolset: Handle, address and remaining life of a list made for this search; None where none was made.
+        reason: Why nothing entered the list of a caller that could expect it, as sentences; else empty.
     """
 
     newly_registered: tuple[str, ...] = ()
     evicted: tuple[str, ...] = ()
     pool: Mapping[str, int] | None = None
     toolset: Mapping[str, Any] | None = None
+    reason: str = ""
 
 
 class Registry(Protocol):
@@ -192,6 +194,7 @@ class OwnTools:
         is_always_loaded: bool = True,
         instructions: Callable[[], str] = lambda: "",
     ) -> None:
+        self.is_always_loaded = is_always_loaded
         self._instructions = instructions
         self._tools = {tool.name: tool for tool in tools}
         more = {"_meta": dict(ALWAYS_LOAD)} if is_always_loaded else {}

@@ -31,8 +31,8 @@ from smart_mcp_proxy.names import IDENTITIES, listed_name, listed_prefix, server
 
 __all__ = ["Contents", "Item", "Target", "require_unchanged"]
 
-PAGE_ITEMS = 250
-"""Items of one page; some clients show the first page only, and few servers have more."""
+PAGE_ITEMS = 1_000
+"""Items of one page: clients were seen that read the first page alone (Gemini CLI 0.61.0, Factory Droid 0.215.0)."""
 NAME_CHARS = 200
 """Of a name that does not exist, no more is shown or compared."""
 NEAR_MISSES = 3

@@ -11,6 +11,7 @@ from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.activity.visitors import Visitor
 from smart_mcp_proxy.gateway.admin.management import ServerChange, ServerImported, ServerPage, ServersView
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.greeting import EVERY_ERA, StdioEras
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import SERVER_NAME
 from smart_mcp_proxy.web.rest.route import SWITCH, Endpoint, author_of, body_of, choice, integer, one_of, whole_number
@@ -83,7 +84,7 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
         "degraded": list(status.degraded),
         "unmatched": list(status.unmatched),
         "embedded": None if status.embedded is None else dict(zip(("done", "total"), status.embedded, strict=True)),
-        "sessions": [_session(session) for session in status.sessions],
+        "sessions": [_session(session, gateway.stdio_eras) for session in status.sessions],
         "clients": [_visitor(visitor) for visitor in status.visitors],
         "gateways": [{"id": one.id, "pid": one.pid, "servers": list(one.servers)} for one in status.gateways],
         "store": {"is_shared": status.is_shared, "clock_ahead_s": round(status.clock_ahead_s, 3)},
@@ -158,20 +159,24 @@ def _name(request: Request) -> str:
     return name
 
 
-def _session(session: Session) -> dict[str, Any]:
+def _session(session: Session, eras: StdioEras) -> dict[str, Any]:
     """A connected client of the handshake era; the other era has no sessions."""
     client = session.client
+    offered = eras if client.transport == "stdio" else EVERY_ERA
     return {
         "client": client.name,
         "version": client.version,
         "principal": client.principal.id,
         "route": session.routed.route,
         "reason": session.routed.reason,
+        "protocol_version": client.protocol_version,
+        "transport": client.transport,
+        "era_reason": offered.reason(client.name),
     }
 
 
 def _visitor(visitor: Visitor) -> dict[str, Any]:
-    """A client of the modern era that was here."""
+    """A client of the modern era that was here; that era is a client's own choice."""
     return {**visitor.visit._asdict(), "last_seen": round(visitor.last_s, 3), "is_waiting": visitor.under_way > 0}
 
 

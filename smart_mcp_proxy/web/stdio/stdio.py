@@ -89,6 +89,7 @@ class _Client:
         self._server = gateway.mcp_server()
         self._checked = checked_clients(self._server)
         self._agent = gateway.agent
+        self._eras = gateway.stdio_eras
         self._clients = gateway.clients
         self._calls: CallsInFlight | None = None
         """Of the client, once the SDK has let it call a tool."""
@@ -111,7 +112,7 @@ class _Client:
         """Serve until either pipe ends or a stop is requested."""
         async with self._sdk_streams() as (inbound, outbound):
             heeding = spawn(self._heed(), "stop signal")
-            await serve_streams(self._server, inbound, outbound)
+            await serve_streams(self._server, inbound, outbound, self._eras)
             heeding.cancel()
 
     async def _heed(self) -> None:

@@ -23,11 +23,13 @@ class Clock:
         ("Visual Studio Code - Insiders", (0, 0), "DYNAMIC", "known to ask"),
         ("gemini-cli-mcp-client", (0, 1), "DYNAMIC", "known to ask"),
         ("gemini-cli-mcp-client", (0, 2), "CALL_TOOL", "after 2 announcements"),
-        ("Cursor", (0, 0), "CALL_TOOL", "known not to ask"),
+        ("Cursor", (0, 0), "CALL_TOOL", "not known to ask"),
         ("Cursor", (3, 1), "DYNAMIC", "after 3 of 4 announcements"),
         ("codex-mcp-client", (0, 0), "CALL_TOOL", "known not to ask"),
         ("", (0, 0), "CALL_TOOL", "not known to ask"),
         ("my agent", (0, 0), "CALL_TOOL", "not known to ask"),
+        ("mcp-test-client", (0, 0), "CALL_TOOL", "not known to ask"),
+        ("not claude-code", (0, 0), "CALL_TOOL", "not known to ask"),
     ],
 )
 def test_auto_goes_by_conduct_first_and_by_name_then(

@@ -101,6 +101,18 @@ async def test_a_kind_that_cannot_be_listed_leaves_the_others(tmp_path: Path) ->
         assert not setup.catalog.snapshot.withheld.keys() - {ToolKey("alpha:templates", ANY["uriTemplate"])}
 
 
+async def test_a_list_of_a_thousand_is_one_page(tmp_path: Path) -> None:
+    """Clients that read the first page alone see it whole; one more begins a second page."""
+    for count, more in ((1_000, []), (1_001, ["greet-1000"])):
+        async with opened(tmp_path / str(count)) as setup:
+            await setup.listed(prompts=[{"name": f"greet-{number:04}"} for number in range(count)])
+            page, further = setup.contents.page("prompts", None)
+            assert len(page) == 1_000
+            assert bool(further) is bool(more)
+            rest = setup.contents.page("prompts", further)[0] if further else []
+            assert [item["name"] for item in rest] == more
+
+
 async def test_kinds_that_a_server_lacks_are_stored_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction each would cost more than all else that a server's start takes."""
     stored: list[set[str]] = []

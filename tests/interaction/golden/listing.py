@@ -104,6 +104,9 @@ async def rendered_default_greeting() -> str:
     With and without servers; the results are texts, as they are sent. The gateway's version is written as `VERSION`.
     """
     stored: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        async with open_gateway(Settings(data_dir=Path(directory), routing_type="DYNAMIC"), {}, environ={}) as gateway:
+            stored["growing tools/list"] = (await Rehearsal(gateway).answers())["tools/list"]
     for words, config in (("without servers", "{}"), ("with servers", '{"mcpServers": {"x": {"command": "x"}}}')):
         with tempfile.TemporaryDirectory() as directory:
             settings, servers = Settings(data_dir=Path(directory)), load_servers(config).servers

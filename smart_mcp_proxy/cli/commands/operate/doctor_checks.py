@@ -145,12 +145,20 @@ def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
         for reason in status["degraded"]:
             yield Finding("search", "warning", f"{reason}.")
         for session in status.get("sessions", ()):  # a gateway of an earlier version has none
-            name = f"{session['client'] or 'a client without a name'} {session['version']}".rstrip()
-            yield Finding("client", "ok", f"{name} gets {session['route']}: {session['reason']}")
+            yield Finding("client", "ok", _session(session))
         for client in status.get("clients", ()):  # likewise
             yield Finding("client", "ok", _visit(client))
     if not running:
         yield Finding("running gateway", "ok", "none")
+
+
+def _session(client: Mapping[str, Any]) -> str:
+    """A client of the handshake era: how it gets at tools, and why it speaks that era."""
+    name = f"{client['client'] or 'a client without a name'} {client['version']}".rstrip()
+    way = f"{name} gets {client['route']}: {client['reason']}"
+    if "era_reason" not in client:  # a gateway of an earlier version does not say it
+        return way
+    return f"{way}. It speaks {client['protocol_version']} over {client['transport']}: {client['era_reason']}"
 
 
 def _visit(client: Mapping[str, Any]) -> str:
