@@ -36,10 +36,3 @@ def front(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
     """A fresh installation of its own for each run."""
     with fronted(request.param, tmp_path) as opened:
         yield opened
-
-
-@pytest.fixture(params=["stdio", "http"])
-def growing(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Front]:
-    """The same where searches register what they find."""
-    with fronted(request.param, tmp_path, ROUTING_TYPE="DYNAMIC") as opened:
-        yield opened
