@@ -4,11 +4,7 @@ import sys
 from pathlib import Path
 
 from fastmcp import FastMCP
-from fastmcp.server.providers.skills import SkillsDirectoryProvider
-from fastmcp.skills.extension import SkillsExtension
+from fastmcp.skills.provider import SkillsDirectoryProvider
 
-provider = SkillsDirectoryProvider(roots=Path(sys.argv[1]), supporting_files="resources", experimental_skills=True)
-server = FastMCP("skills")
-server.add_provider(provider)
-server.add_extension(SkillsExtension(providers=[provider]))
+server = FastMCP("skills", providers=[SkillsDirectoryProvider(Path(sys.argv[1]))])
 server.run(transport="http", port=int(sys.argv[2]), show_banner=False, log_level="critical")

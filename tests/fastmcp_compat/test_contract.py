@@ -259,7 +259,7 @@ def test_a_fastmcp_server_stands_on_a_low_level_one() -> None:
     assert set(UNSERVED) | {"tools/list", "tools/call"} <= set(low._request_handlers)
     assert isinstance(low.middleware, list)
     assert isinstance(low.notification_options.tools_changed, bool)
-    assert low.get_tool_input_schema is None or callable(low.get_tool_input_schema)
+    assert callable(low.get_tool_input_schema)
     assert list(inspect.signature(low.run).parameters)[:3] == ["read_stream", "write_stream", "initialization_options"]
     assert callable(low.create_initialization_options)
 

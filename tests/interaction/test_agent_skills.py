@@ -345,12 +345,9 @@ async def test_skills_of_a_fastmcp_server_come_through(tmp_path: Path) -> None:
     program = tmp_path / "skills.py"
     program.write_text(
         "import sys\nfrom pathlib import Path\nfrom fastmcp import FastMCP\n"
-        "from fastmcp.server.providers.skills import SkillsDirectoryProvider\n"
-        "from fastmcp.skills.extension import SkillsExtension\n"
-        "provider = SkillsDirectoryProvider(\n"
-        "    roots=Path(sys.argv[1]), supporting_files='resources', experimental_skills=True)\n"
-        "server = FastMCP('skills')\nserver.add_provider(provider)\n"
-        "server.add_extension(SkillsExtension(providers=[provider]))\nserver.run(show_banner=False)\n"
+        "from fastmcp.skills.provider import SkillsDirectoryProvider\n"
+        "provider = SkillsDirectoryProvider(Path(sys.argv[1]), reload=True)\n"
+        "FastMCP('skills', providers=[provider]).run(show_banner=False)\n"
     )
     roots = {name: tmp_path / name for name in ("one", "two")}
     for root in roots.values():
