@@ -34,6 +34,7 @@ class OpenIdProvider:
         user: Claims of the person who signs in.
         changes: Claims that its id tokens have instead of the right ones.
         lifetime_s: Of its tokens.
+        granted: Scopes that it says it granted, whatever was asked for.
         asked: Queries that it was asked to sign somebody in with.
         refreshes: Refresh tokens that it was sent.
         revoked: Tokens that it was told to take back.
@@ -53,6 +54,7 @@ class OpenIdProvider:
         self.user: dict[str, Any] = {"sub": "ann-1", "email": "Ann@Example.com", "email_verified": True}
         self.changes: dict[str, Any] = {}
         self.lifetime_s = 3600
+        self.granted = "openid email"
         self.asked: list[dict[str, str]] = []
         self.refreshes: list[str] = []
         self.revoked: list[str] = []
@@ -121,7 +123,7 @@ class OpenIdProvider:
         self._refresh_tokens.add(refresh)
         self.given += [access, refresh, id_token]
         answer = {"access_token": access, "refresh_token": refresh, "id_token": id_token, "token_type": "Bearer"}
-        return answer | {"expires_in": self.lifetime_s, "scope": "openid email"}
+        return answer | {"expires_in": self.lifetime_s, "scope": self.granted}
 
     async def _revoke(self, request: Request) -> Response:
         token = str((await request.form())["token"])

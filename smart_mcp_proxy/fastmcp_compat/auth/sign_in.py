@@ -20,7 +20,7 @@ from joserfc.errors import JoseError
 from key_value.aio.protocols import AsyncKeyValue
 from mcp.server.auth.handlers import token as token_endpoint
 from mcp.server.auth.provider import AccessToken as GrantedToken
-from mcp.server.auth.provider import AuthorizationCode, RefreshToken, RegistrationError, TokenError
+from mcp.server.auth.provider import AuthorizationCode, AuthorizationParams, RefreshToken, RegistrationError, TokenError
 from mcp.server.auth.routes import AUTHORIZATION_PATH, REVOCATION_PATH, cors_middleware
 from mcp.server.auth.settings import RevocationOptions
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
@@ -100,7 +100,8 @@ class SignInProxy(OIDCProxy):
             client_id=client_id,
             client_secret=client_secret,
             algorithm=algorithm,
-            required_scopes=list(scopes),
+            # None is required: providers grant fewer, or name them otherwise, and the id token says who it is.
+            valid_scopes=list(scopes),
             # Every provider signs this one, and only this one says for certain that it was made for us.
             verify_id_token=True,
             base_url=base_url,
@@ -111,6 +112,7 @@ class SignInProxy(OIDCProxy):
             forward_resource=False,
             require_authorization_consent=True,
         )
+        self._scopes = list(scopes)
         self._is_let_in = is_let_in
         self._alone = alone
         self._in_exchange: dict[str, bool] = {}
@@ -118,6 +120,10 @@ class SignInProxy(OIDCProxy):
         # Sign-ins are given back to us; whether the provider takes them back as well is another question.
         self.revocation_options = RevocationOptions(enabled=True)
         self.on_forgotten: Callable[[], Awaitable[None]] = _nobody_told
+
+    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+        """Begin a sign-in, with all of our scopes for a client that names none; the address of its first page."""
+        return await super().authorize(client, params.model_copy(update={"scopes": params.scopes or self._scopes}))
 
     async def exchange_authorization_code(
         self, client: OAuthClientInformationFull, authorization_code: AuthorizationCode
@@ -212,22 +218,10 @@ class SignInProxy(OIDCProxy):
             raise failures[0]
         return found
 
-    def get_token_verifier(
-        self,
-        *,
-        algorithm: str | None = None,
-        audience: str | None = None,
-        required_scopes: list[str] | None = None,
-        timeout_seconds: int | None = None,
-    ) -> TokenVerifier:
+    def get_token_verifier(self, *, timeout_seconds: int | None = None, **given: Any) -> TokenVerifier:
         """Checks the provider's tokens, by its keys of the moment."""
-        return RotatingKeyVerifier(
-            jwks_uri=str(self.oidc_config.jwks_uri),
-            issuer=str(self.oidc_config.issuer),
-            algorithm=algorithm,
-            audience=audience,
-            required_scopes=required_scopes,
-        )
+        config = self.oidc_config
+        return RotatingKeyVerifier(jwks_uri=str(config.jwks_uri), issuer=str(config.issuer), **given)
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         """Keeps a client, at first for a day: anybody who reaches the gateway may register any number of them.
