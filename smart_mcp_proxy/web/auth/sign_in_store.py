@@ -14,7 +14,7 @@ from typing import Any, Final, SupportsFloat
 
 from cryptography.fernet import Fernet
 from key_value.aio.protocols import AsyncKeyValue
-from key_value.aio.stores.base import BaseStore, ManagedEntry  # type: ignore[attr-defined]  # what stores answer with
+from key_value.aio.stores.base import BaseStore, ManagedEntry
 from key_value.aio.stores.filetree import (
     FileTreeStore,
     FileTreeV1CollectionSanitizationStrategy,
