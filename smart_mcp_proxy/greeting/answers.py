@@ -73,11 +73,12 @@ class Answers:
 
     def _take(self, line: bytes) -> bytes:
         request = read_request(line)
-        if request is not None and request.is_plain and self._is_withheld(request):
+        is_free = request is not None and request.key not in self._waiting
+        if request is not None and is_free and request.is_plain and self._is_withheld(request):
             error = self._eras.refuse(request.method, request.params)
             written = json.dumps(error, separators=(",", ":"), ensure_ascii=False)
             return _reply(request, "error", written) + b"\n"  # this leaves nothing behind
-        result = self._result(request) if request is not None and request.key not in self._waiting else None
+        result = self._result(request) if request is not None and is_free else None
         if request is None or result is None:
             if line.strip():
                 self.kept.append(Kept(line, request))
