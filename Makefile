@@ -17,7 +17,7 @@ SOURCES := smart_mcp_proxy tests scripts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-search bench-sizes soak docs clean
+.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-search bench-sizes soak docs outdated clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ soak: $(INSTALLED) ## Build the container images and run the long tests with the
 docs: $(INSTALLED) ## Build the documentation into .cache/docs; a broken link or anchor fails
 	$(BIN)/python scripts/regenerate_docs.py --check
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs auto -d .cache/doctrees docs .cache/docs
+
+outdated: $(INSTALLED) ## List our pins that hold a newer release back, with the reason; needs the network
+	@$(BIN)/python scripts/outdated.py
 
 clean: ## Remove everything that was installed or built
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

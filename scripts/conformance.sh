@@ -9,17 +9,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-version=0.2.0-alpha.12
+suite=@modelcontextprotocol/conformance@0.2.0-alpha.12
 prefix=$PWD/.cache/conformance
 package=$prefix/node_modules/@modelcontextprotocol/conformance
 
 node=$(scripts/node.sh)
 export PATH=$node:$PATH
-if ! grep -qs "\"version\": \"$version\"" "$package/package.json"; then
+if ! grep -qs "\"version\": \"${suite##*@}\"" "$package/package.json"; then
     mkdir -p "$prefix"
     npm install --prefix "$prefix" --no-fund --no-audit --loglevel=error \
         --fetch-retries=1 --fetch-retry-mintimeout=1000 --fetch-timeout=60000 \
-        "@modelcontextprotocol/conformance@$version" >&2 || {
+        "$suite" >&2 || {
         printf 'conformance.sh: npm could not install the suite\n' >&2
         exit 3
     }

@@ -35,7 +35,7 @@ from smart_mcp_proxy.web.serve_http import serve_http
 
 pytestmark = [pytest.mark.anyio, pytest.mark.clients]
 
-OIDC_PROVIDER = "oidc-provider@9.6.0"
+OIDC_PROVIDER = "oidc-provider@9.13.3"
 SCRIPT = Path(__file__).with_name("oidc_provider.mjs")
 
 

@@ -178,7 +178,7 @@ def test_a_tokenizer_of_another_model_is_refused(copied_files: Path) -> None:
 
 @pytest.mark.long  # starts programs, a second of it
 def test_the_runtime_reports_nothing_and_leaves_no_file(model_files: Path, tmp_path: Path) -> None:
-    """Releases from 1.30 on keep a device's id and a file of events in the home directory, to be sent."""
+    """Releases from 1.29 on keep a device's id and a file of events in the home directory, to be sent."""
     program = (
         "from pathlib import Path\n"
         "from smart_mcp_proxy.search.embedders.minilm import MiniLmEmbedder\n"
