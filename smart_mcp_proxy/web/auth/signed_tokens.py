@@ -143,8 +143,7 @@ class SignedTokens:
         issuer, subject = token.claims.get("iss"), token.claims.get("sub")
         if not isinstance(issuer, str) or not isinstance(subject, str) or not subject or token.expires_at is None:
             return None
-        begins_s = token.claims.get("nbf", 0)
-        if not isinstance(begins_s, int | float) or not 0 <= begins_s <= self._wall() < token.expires_at <= LATEST_S:
+        if not self._wall() < token.expires_at <= LATEST_S:
             return None
         reach = self._reach_of(token)
         return None if reach is None else Principal(f"{issuer}#{subject}", reach)
