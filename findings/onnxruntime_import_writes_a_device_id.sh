@@ -2,7 +2,7 @@
 # onnxruntime 1.29.0: `import onnxruntime` alone writes a device id and a database of events into the home directory.
 #
 # No session is made and no model is loaded; 1.28.0 writes nothing. Who starts such a program in a read-only home, or counts
-# the files of a container, meets it. ORT_DISABLE_TELEMETRY or the like is not asked for here: the defaults are shown.
+# the files of a container, meets it.
 # Source: https://github.com/microsoft/onnxruntime/blob/main/docs/Privacy.md
 #
 # Seen: .cache/Microsoft/DeveloperTools/.onnxruntime/ with `deviceid` and `onnxruntime.db` after the import.
