@@ -18,7 +18,7 @@ from smart_mcp_proxy.proxying.operation import (
     validate_operation,
 )
 from smart_mcp_proxy.proxying.perform import Source, perform
-from smart_mcp_proxy.proxying.query import Listed, PythonType, find_listed, tags_of
+from smart_mcp_proxy.proxying.query import Listed, PythonType, ambiguous, find_listed, tags_of
 
 __all__ = [
     "ACTIONS",
@@ -37,6 +37,7 @@ __all__ = [
     "ProxyType",
     "PythonType",
     "Source",
+    "ambiguous",
     "find_listed",
     "parse_operation",
     "perform",

@@ -29,8 +29,8 @@ BATCH_LIMIT = 20
 """Operations in one batch: about what an agent has in mind at once; each of them is a whole call."""
 PAGE_LIMIT = 1_000
 """Entries that one page may be asked to hold."""
-PATH_CHARS = 4_096
-"""Longer than any name, and than the addresses that servers and browsers agree on."""
+TEXT_CHARS = 4_096
+"""Of a path and each text in a filter: longer than any name, and than the addresses that browsers agree on."""
 
 DESCRIPTION = f"""\
 List, describe and call the tools, resources and prompts of all servers through this one tool.
@@ -44,7 +44,7 @@ PARAMETERS: Mapping[str, Any] = {
         "type": {"type": "string", "enum": list(TYPES), "description": "Of what; all but batch need it"},
         "path": {"type": "string", "description": "info, call: its name or URI"},
         "args": {"type": "object", "description": "call: arguments of the tool or prompt"},
-        "filter": {"type": "object", "description": "list: {prefix, server, tags}"},
+        "filter": {"type": "object", "description": "list: {prefix, server, tags (any), all_tags}"},
         "limit": {"type": "integer", "minimum": 1, "maximum": PAGE_LIMIT, "description": "list: entries per page"},
         "cursor": {"type": "string", "description": "list: go on behind this name"},
         "operations": {"type": "array", "items": {"type": "object"}, "description": "batch: [{action, type, ...}]"},
@@ -62,11 +62,13 @@ _TAKES: Mapping[ProxyAction, frozenset[str]] = {
     "call": frozenset({"type", "path", "args"}),
     "batch": frozenset({"operations"}),
 }
+_TAGS = ("tags", "all_tags")
+_FILTER = ("prefix", "server", *_TAGS)
 _JSON_TYPES: Mapping[str, type] = {"string": str, "object": Mapping, "integer": int, "array": list}
 _KINDS: Mapping[str, Kind] = {"object": "object", "array": "objects"}
 _SPELLINGS = Spellings(
     {name: _KINDS.get(schema["type"], "value") for name, schema in PARAMETERS["properties"].items()},
-    {"filter": Spellings({"prefix": "value", "server": "value", "tags": "texts"})},
+    {"filter": Spellings({"prefix": "value", "server": "value", "tags": "texts", "all_tags": "texts"})},
 )
 
 
@@ -75,14 +77,16 @@ class Filter:
     """Filter of a list's entries; empty parts narrow nothing.
 
     Attributes:
-        prefix: What their name, or URI, begins with.
+        prefix: Beginning of their name or URI: of their own, of `server:name`, or of the one they are listed under.
         server: The server that they are from.
         tags: They carry at least one of these.
+        all_tags: They carry each of these.
     """
 
     prefix: str = ""
     server: str = ""
     tags: frozenset[str] = frozenset()
+    all_tags: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,13 +192,25 @@ def _batch(given: Mapping[str, Any], *, is_in_batch: bool) -> Batch:
 
 def _filter(given: Mapping[str, Any]) -> Filter:
     for name, value in given.items():
-        if name not in ("prefix", "server", "tags"):
-            raise _invalid(f"filter.{name[:SHOWN_CHARS]} is not known", "A filter holds prefix, server or tags.")
+        if name not in _FILTER:
+            known = f"{', '.join(_FILTER[:-1])} or {_FILTER[-1]}"
+            raise _invalid(f"filter.{name[:SHOWN_CHARS]} is not known", f"A filter holds {known}.")
         is_list = isinstance(value, list) and all(isinstance(tag, str) for tag in value)
-        if not (is_list if name == "tags" else isinstance(value, str)):
-            wanted = "a list of strings" if name == "tags" else "a string"
+        if not (is_list if name in _TAGS else isinstance(value, str)):
+            wanted = "a list of strings" if name in _TAGS else "a string"
             raise _invalid(f"filter.{name} is {shown(value)}", f"Send {wanted}.")
-    return Filter(given.get("prefix", ""), given.get("server", ""), frozenset(given.get("tags", ())))
+        for text in value if is_list else [value]:
+            _check_length(f"filter.{name}", text)
+    tags = {name: frozenset(given.get(name, ())) for name in _TAGS}
+    return Filter(given.get("prefix", ""), given.get("server", ""), **tags)
+
+
+def _check_length(name: str, text: str) -> None:
+    if len(text) > TEXT_CHARS:
+        raise _invalid(
+            f"{name} has {len(text)} characters and begins with {shown(text)}",
+            f"At most {TEXT_CHARS} are looked at: send a shorter one.",
+        )
 
 
 def _check_path(operation: Operation) -> None:
@@ -202,8 +218,7 @@ def _check_path(operation: Operation) -> None:
     if not operation.path:
         what = "name or URI of one resource" if type_ == "resource" else f"name of one {type_}"
         raise _invalid("path is missing", f"Action '{action}' needs the {what}; action 'list' shows them.")
-    if len(operation.path) > PATH_CHARS:
-        raise _invalid(f"path has {len(operation.path)} characters", f"At most {PATH_CHARS} are looked at.")
+    _check_length("path", operation.path)
     if type_ == "resource" and operation.args:
         raise _invalid("args are given, and a resource takes none", "Write them into the URI, as its template says.")
 

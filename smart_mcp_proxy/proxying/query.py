@@ -11,13 +11,24 @@ from smart_mcp_proxy.errors import RequestError, ToolNotFoundError
 from smart_mcp_proxy.proxying.metadata import ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import Filter, Operation
 
-__all__ = ["Listed", "PythonType", "embedded", "find_listed", "info_result", "list_result", "proxy_uri", "tags_of"]
+__all__ = [
+    "Listed",
+    "PythonType",
+    "ambiguous",
+    "embedded",
+    "find_listed",
+    "info_result",
+    "list_result",
+    "proxy_uri",
+    "tags_of",
+]
 
 PythonType = Literal["Tool", "Resource", "ResourceTemplate", "Prompt"]
 
 PAGE_BYTES = 1 << 20
 """A page ends here even where no limit is asked for: no agent reads more, and many clients take no more at once."""
-NAMES_SHOWN = 5
+NAMES_SHOWN = 10
+"""Of those that a name may mean."""
 _LISTED_TYPES: Mapping[ProxyType, str] = {
     "tool": "Tool",
     "resource": "Resource | ResourceTemplate",
@@ -35,12 +46,19 @@ class Listed:
         raw: The definition as UTF-8 JSON text of one object.
         python_type: What it is.
         server: The server that it is from; empty where there is only one.
+        own: Its name, URI or URI template on that server; empty where that is `path`.
     """
 
     path: str
     raw: bytes
     python_type: PythonType
     server: str = ""
+    own: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that it goes by, the surest first: the listed one, `server:name`, its own."""
+        return (self.path, f"{self.server}:{self.own}", self.own) if self.own else (self.path,)
 
     def shown(self) -> bytes:
         """The definition under its listed name; nothing else of it is touched."""
@@ -99,27 +117,56 @@ def info_result(operation: Operation, found: Listed) -> bytes:
 
 
 def find_listed(type: ProxyType, path: str, listed: Sequence[Listed]) -> Listed:
-    """The one whose listed name or URI is `path`, else the one that calls itself so, or so on its server.
+    """The one that goes by `path`, by the surest kind of name that any has.
 
     Raises:
         RequestError: Nothing has that name, or more than one has.
     """
-    for each in listed:
-        if each.path == path:
-            return each
-    named = [each for each in listed if path in _own_names(each)]
-    if len(named) == 1:
-        return named[0]
-    if named:
-        paths = ", ".join(each.path for each in named[:NAMES_SHOWN])
-        raise RequestError(f"{len(named)} of them are named {path[:200]!r}.", hint=f"Use one of: {paths}.")
-    raise not_found(type, path)
+    for place in range(3):
+        if found := [each for each in listed if path in each.names[place : place + 1]]:
+            return _only(type, path, found)
+    # The name of a resource is for people; it is found by it where no URI is meant.
+    return _only(type, path, [each for each in listed if path in _titles(each)])
 
 
-def _own_names(listed: Listed) -> tuple[str, str]:
-    """An entry's own name, and the same with its server before it."""
+def _titles(listed: Listed) -> tuple[str, str]:
     name = msgspec.json.decode(listed.raw).get("name")
     return str(name), f"{listed.server}:{name}"
+
+
+def _only(type: ProxyType, path: str, found: Sequence[Listed]) -> Listed:
+    if not found:
+        raise not_found(type, path)
+    if len(found) > 1:
+        raise ambiguous(type, path, [(each.server, each.path) for each in found])
+    return found[0]
+
+
+def ambiguous(type: ProxyType, name: str, found: Sequence[tuple[str, str]]) -> RequestError:
+    """The error for a name that several have.
+
+    Args:
+        type: Of what.
+        name: As it was asked for.
+        found: Server and unmistakable name of each.
+    """
+    servers = [*dict.fromkeys(server for server, _ in found if server)]
+    names = [name for _, name in found]
+    if len(servers) > 1:
+        message = f"{len(servers)} servers have a {type} {name[:200]!r}: {_enumerated(servers)}."
+    else:
+        message = f"{len(found)} {type}s are named {name[:200]!r}."
+    return RequestError(
+        message,
+        hint=f"Use one of: {_enumerated(names)}.",
+        code="ambiguous_name",
+        data={"did_you_mean": names[:NAMES_SHOWN]},
+    )
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 def not_found(type: ProxyType, path: str) -> RequestError:
@@ -143,8 +190,9 @@ def embedded(uri: str, text: bytes, meta: Mapping[str, Any], *, is_error: bool =
 
 
 def _fits(wanted: Filter, listed: Listed) -> bool:
-    return (
-        listed.path.startswith(wanted.prefix)
-        and wanted.server in ("", listed.server)
-        and (not wanted.tags or not wanted.tags.isdisjoint(tags_of(msgspec.json.decode(listed.raw))))
-    )
+    if wanted.server not in ("", listed.server) or not any(name.startswith(wanted.prefix) for name in listed.names):
+        return False
+    if not wanted.tags and not wanted.all_tags:
+        return True
+    tags = tags_of(msgspec.json.decode(listed.raw))
+    return (not wanted.tags or not wanted.tags.isdisjoint(tags)) and wanted.all_tags <= tags

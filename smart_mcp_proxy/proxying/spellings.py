@@ -77,9 +77,13 @@ def decoded(text: str) -> Any:
 
 def shown(value: Any) -> str:
     """A value for an error message: as JSON unless text, and its beginning only."""
-    if not isinstance(value, str):
-        try:
-            return msgspec.json.encode(value).decode()[:SHOWN_CHARS]
-        except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError):
-            return f"{value!r:.{SHOWN_CHARS}}"
-    return f"{value!r:.{SHOWN_CHARS}}"
+    if isinstance(value, str):
+        return repr(_cut(value))
+    try:
+        return _cut(msgspec.json.encode(value).decode())
+    except (msgspec.MsgspecError, TypeError, UnicodeError, RecursionError):
+        return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 3]}..."

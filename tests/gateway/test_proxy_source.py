@@ -37,7 +37,7 @@ class FakeContents:
         return SimpleNamespace(server="alpha", name="own://plan", record=None)
 
     def prompt(self, name: str) -> Any:
-        assert name == "alpha__greet"
+        assert name in ("alpha__greet", "alpha:greet")
         return SimpleNamespace(server="alpha", name="greet", record=None)
 
     def naming(self, target: Any) -> Callable[[str, str], str]:

@@ -210,17 +210,22 @@ async def test_a_page_without_limit_ends_at_a_mebibyte() -> None:
         ({"tags": ["fast", "pure"]}, ["math_add", "math_log"]),
         ({"tags": ["old"]}, ["text_cut"]),
         ({"prefix": "math_", "server": "b"}, ["math_log"]),
+        ({"tags": "fast", "all_tags": ["pure"]}, []),
+        ({"all_tags": ["old", "slow"]}, ["text_cut"]),
+        ({"all_tags": ["old", "fast"]}, []),
+        ({"tags": ["fast", "slow"], "all_tags": '["old"]'}, ["text_cut"]),
+        ({"all_tags": []}, ["math_add", "math_log", "text_cut"]),
         ({"prefix": "none"}, []),
         ({}, ["math_add", "math_log", "text_cut"]),
     ],
 )
 async def test_a_filter_narrows_the_list(wanted: dict[str, Any], names: list[str]) -> None:
-    """By the beginning of the name, by server, by one of several tags wherever they stand, and by all of these."""
+    """By the beginning of the name, by server, by one of several tags or by all of them, and by all of these."""
     source = FakeSource(
         tools=[
             tool("math_add", "a", _meta={"fastmcp": {"tags": ["fast"]}}),
             tool("math_log", "b", tags=["pure"]),
-            tool("text_cut", "b", _meta={"tags": ["old", 1], "fastmcp": None}),
+            tool("text_cut", "b", _meta={"tags": ["old", 1, "slow"], "fastmcp": None}),
         ]
     )
     [block] = (await ask(source, "list", "tool", filter=wanted))["content"]

@@ -57,7 +57,8 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"action": "call", "type": "resource", "path": "a" * 10_240},
-        "proxy: path has 10240 characters. At most 4096 are looked at.",
+        f"proxy: path has 10240 characters and begins with '{'a' * 77}...'. "
+        "At most 4096 are looked at: send a shorter one.",
     ),
     (
         {"action": "list", "type": "tool", "limit": 0},
@@ -70,11 +71,29 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"action": "list", "type": "tool", "limit": True}, "proxy: limit is true. Send an integer."),
     (
         {"action": "list", "type": "tool", "filter": {"name": "x"}},
-        "proxy: filter.name is not known. A filter holds prefix, server or tags.",
+        "proxy: filter.name is not known. A filter holds prefix, server, tags or all_tags.",
     ),
     ({"action": "list", "type": "tool", "filter": {"prefix": 1}}, "proxy: filter.prefix is 1. Send a string."),
     ({"action": "list", "type": "tool", "filter": {"tags": 5}}, "proxy: filter.tags is 5. Send a list of strings."),
     ({"action": "list", "type": "tool", "filter": {"tags": [1]}}, "proxy: filter.tags is [1]. Send a list of strings."),
+    (
+        {"action": "list", "type": "tool", "filter": {"all_tags": [None]}},
+        "proxy: filter.all_tags is [null]. Send a list of strings.",
+    ),
+    (
+        {"action": "list", "type": "tool", "filter": {"prefix": "p" * 10_000}},
+        f"proxy: filter.prefix has 10000 characters and begins with '{'p' * 77}...'. "
+        "At most 4096 are looked at: send a shorter one.",
+    ),
+    (
+        {"action": "list", "type": "tool", "filter": {"tags": ["x", "t" * 5_000]}},
+        f"proxy: filter.tags has 5000 characters and begins with '{'t' * 77}...'. "
+        "At most 4096 are looked at: send a shorter one.",
+    ),
+    (
+        {"action": "list", "type": "tool", "filter": {"tags": {"of": "x" * 200}}},
+        f'proxy: filter.tags is {{"of":"{"x" * 70}.... Send a list of strings.',
+    ),
     (
         {"action": "list", "type": "tool", "a_type": "tool"},
         "proxy: a_type is not a parameter. Parameters: action, type, path, args, filter, limit, cursor, operations.",

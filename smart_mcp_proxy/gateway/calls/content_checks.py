@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.results.cleaning import clean
 from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES
 from smart_mcp_proxy.gateway.shared.app_pages import is_page, page_digest, pinned_digest
 from smart_mcp_proxy.gateway.shared.refusals import content_withheld
-from smart_mcp_proxy.gateway.visibility.contents import Target
+from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.links import is_instruction
 from smart_mcp_proxy.gateway.visibility.skill_lookup import entry_of, manifest_of
 from smart_mcp_proxy.models import ToolKey, ToolRecord, WithheldState

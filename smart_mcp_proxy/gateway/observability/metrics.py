@@ -27,6 +27,7 @@ OUTCOMES: Final = frozenset(
         "input_required",
         "internal",
         "access_denied",
+        "ambiguous_name",
         "app_ambiguous",
         "app_only",
         "breaker_open",
@@ -90,6 +91,7 @@ OUTCOMES: Final = frozenset(
 REFUSALS: Final = frozenset(
     [
         "access_denied",
+        "ambiguous_name",
         "app_only",
         "breaker_open",
         "definition_changed",

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.gateway.indexing.documents import content_document_of, document_of
-from smart_mcp_proxy.gateway.visibility.contents import Contents, Item
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.items import Item
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ItemKind, ToolRecord
 from smart_mcp_proxy.search import Answer, SearchIndex

@@ -11,7 +11,8 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.retrieval.kind_index import CONTENT_KINDS, KindIndex
 from smart_mcp_proxy.gateway.retrieval.signature import first_sentence
-from smart_mcp_proxy.gateway.visibility.contents import Contents, Item
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.items import Item
 from smart_mcp_proxy.gateway.visibility.uri_templates import variables
 from smart_mcp_proxy.models import Hit, ItemKind, ToolRecord
 

@@ -23,7 +23,8 @@ from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscript
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.app_pages import is_page
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
-from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.links import Links, relinked_prompt
 from smart_mcp_proxy.models import ContentKind, Era, Principal
 from smart_mcp_proxy.names import shelf

@@ -10,7 +10,8 @@ from smart_mcp_proxy.extensions import SKILLS, extension_of
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.skill_lookup import children_of, manifest_of
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.raw_result import RawResult

@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentReques
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.changes import settled
-from smart_mcp_proxy.gateway.visibility.contents import Target
+from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.skill_lookup import approved_digest
 from smart_mcp_proxy.models import Principal, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult

@@ -46,19 +46,13 @@ class ContentReader:
 
     async def get_prompt(self, name: str, args: Mapping[str, str], caller: Caller) -> bytes:
         """The result of `prompts/get` as JSON text."""
-        target = self._contents.prompt(self._prompt_meant(name))
+        target = self._contents.prompt(name)
         params = {"name": target.name, "arguments": args} if args else {"name": target.name}
         raw = await self._asks.ask(ContentRequest("prompts/get", target, params, args, caller))
         if may_link(raw):
             raw = await rewritten(raw, partial(relinked_prompt, uri_of=partial(self._contents.uri_of, target.server)))
         return (await rewritten(raw, partial(presented_prompt, is_fenced=self._is_fenced))).text
 
-    def _prompt_meant(self, name: str) -> str:
-        """The listed name of the prompt that is meant by `server:prompt`; any other name as it is."""
-        server, _, own = name.partition(":")
-        items = self._contents.of("prompts").items()
-        return next((listed for listed, item in items if (item.server, item.name) == (server, own)), name)
-
     def _listed(self, kind: ContentKind, python_type: PythonType) -> list[Listed]:
         items = self._contents.of(kind).items()
-        return [Listed(path, item.record.raw, python_type, item.server) for path, item in items]
+        return [Listed(path, item.record.raw, python_type, item.server, item.name) for path, item in items]

@@ -65,7 +65,7 @@ class CallerSource:
         if type != "tool":
             return find_listed(type, path, await self.listed(type))
         self._refuse_own(path)
-        return _listed_tool(await self._visible.require(path))
+        return _listed_tool(await self._meant(path) or await self._visible.require(path))
 
     async def call_tool(self, path: str, args: Mapping[str, Any]) -> bytes:
         """The tool's result.
@@ -74,11 +74,11 @@ class CallerSource:
         to be.
         """
         self._refuse_own(path)
-        caller, record = self._caller, self._visible.find(path)
+        caller, record = self._caller, await self._meant(path)
         if record is not None and caller.registry is not None:
             caller.registry.note_called(record)
         request = CallRequest(
-            name=path,
+            name=path if record is None else str(record.key),
             arguments=args,
             variant="read" if record is None else policy.call_with(record.annotations),
             principal=caller.principal,
@@ -97,6 +97,13 @@ class CallerSource:
         """The prompt's messages."""
         return await self._reader.get_prompt(path, args, self._caller)
 
+    async def _meant(self, path: str) -> ToolRecord | None:
+        """The visible tool of that name, or the only one that its server calls so."""
+        if (record := self._visible.find(path)) is not None:
+            return record
+        named = await self._visible.named(path)
+        return named[0] if len(named) == 1 else None
+
     def _refuse_own(self, path: str) -> None:
         if path in self._own_names:
             raise RequestError(
@@ -111,4 +118,4 @@ def _listed_tool(record: ToolRecord) -> Listed:
     raw, server = record.raw, record.key.server
     if b"resourceUri" in raw:
         raw = msgspec.json.encode(relinked_tool(msgspec.json.decode(raw), partial(gateway_uri, server)))
-    return Listed(record.listed_name, raw, "Tool", server)
+    return Listed(record.listed_name, raw, "Tool", *record.key)

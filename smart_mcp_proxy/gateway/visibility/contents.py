@@ -11,7 +11,8 @@ from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, unpinned
 from smart_mcp_proxy.gateway.shared.refusals import content_changed, content_unlisted, content_withheld
-from smart_mcp_proxy.gateway.visibility.cursors import Position, cursor_after, place_of
+from smart_mcp_proxy.gateway.visibility.cursors import cursor_after, place_of
+from smart_mcp_proxy.gateway.visibility.items import Item, Target, by_shown, only_one
 from smart_mcp_proxy.gateway.visibility.skill_lookup import entry_of, holding_skill, shown_entry
 from smart_mcp_proxy.gateway.visibility.uri_templates import (
     canonical,
@@ -29,7 +30,7 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import IDENTITIES, listed_name, listed_prefix, server_of, shelf
 
-__all__ = ["Contents", "Item", "Target", "require_unchanged"]
+__all__ = ["Contents", "require_unchanged"]
 
 PAGE_ITEMS = 1_000
 """Items of one page: clients were seen that read the first page alone (Gemini CLI 0.61.0, Factory Droid 0.215.0)."""
@@ -38,45 +39,6 @@ NAME_CHARS = 200
 NEAR_MISSES = 3
 COMPARED = 500
 """Names that a wrong one is compared with; each comparison takes tens of microseconds."""
-
-
-class Item(NamedTuple):
-    """One listed prompt, resource or template.
-
-    Attributes:
-        server: Its server.
-        name: Its own name or URI there.
-        record: As the catalog holds it.
-        shown: The name or URI that agents see.
-        definition: As agents see it.
-    """
-
-    server: str
-    name: str
-    record: ToolRecord
-    shown: str
-    definition: Mapping[str, Any]
-
-    @property
-    def place(self) -> Position:
-        """Place in its list."""
-        return self.server, self.record.id
-
-
-class Target(NamedTuple):
-    """Target of an agent's name or URI.
-
-    Attributes:
-        server: Which server is asked.
-        name: The name or URI that it knows.
-        record: The approved definition that this goes by; None for a URI that the server does not list.
-        is_linked: Whether it goes by a link in a result, which opens what is new to the server's lists.
-    """
-
-    server: str
-    name: str
-    record: ToolRecord | None
-    is_linked: bool = False
 
 
 class _State(NamedTuple):
@@ -116,7 +78,7 @@ class Contents:
         if state.snapshot is not snapshot or state.rules is not rules:
             state = self._state = _State(snapshot, rules, {})
         if kind not in state.items:
-            state.items[kind] = self._known[kind] = _by_shown(self.every(kind))
+            state.items[kind] = self._known[kind] = by_shown(self.every(kind))
         return state.items[kind]
 
     def every(self, kind: ContentKind) -> Iterator[Item]:
@@ -156,14 +118,21 @@ class Contents:
             RequestError: There is none.
             QuarantinedError: It waits for the user.
         """
-        if (item := self.of("prompts").get(name)) is not None:
+        prompts = self.of("prompts")
+        said = (item for item in prompts.values() if f"{item.server}:{item.name}" == name)
+        if (item := prompts.get(name) or next(said, None)) is not None:
             return Target(item.server, item.name, item.record)
         for key, each in self._catalog.snapshot.withheld.items():
             server = server_of(key.server)
-            is_named = key.server == shelf(server, "prompts") and name == self._prompt_name(server, key.tool)
+            names = self._prompt_name(server, key.tool), f"{server}:{key.tool}"
+            is_named = key.server == shelf(server, "prompts") and name in names
             if is_named and self._visible.sees_content(server, key.tool):
                 raise content_withheld(key, each.state)
-        close = get_close_matches(name[:NAME_CHARS], [*islice(self.of("prompts"), COMPARED)], n=NEAR_MISSES)
+        if not self.possible_owners(name, is_prompt=True):  # it says no server
+            named = [(item, item.shown) for item in prompts.values() if item.name == name]
+            if (item := only_one("prompt", name, named)) is not None:
+                return Target(item.server, item.name, item.record)
+        close = get_close_matches(name[:NAME_CHARS], [*islice(prompts, COMPARED)], n=NEAR_MISSES)
         hint = f"Did you mean {' or '.join(close)}?" if close else "prompts/list has all names."
         raise RequestError(f"No prompt is named {name[:NAME_CHARS]!r}.", hint=hint, code="not_found")
 
@@ -251,7 +220,7 @@ class Contents:
         if self._passed is not None:
             return self.servers
         if is_prompt:
-            return [name for name in self.servers if wanted.startswith(listed_prefix(name))]
+            return [name for name in self.servers if wanted.startswith((listed_prefix(name), f"{name}:"))]
         said, _ = self.own_uri(wanted)
         return [name for name in self.servers if said in (name, None)]
 
@@ -278,9 +247,9 @@ class Contents:
         if parts is not None and self._visible.sees_content(*parts):
             return parts
         # Text may name a resource by the URI that its own server gives it.
-        owners = [(item.server, item.name) for item in self.of("resources").values() if item.name == uri]
-        if len(owners) == 1:
-            return owners[0]
+        owned = [item for item in self.of("resources").values() if item.name == uri]
+        if (item := only_one("resource", uri, [(item, item.shown) for item in owned])) is not None:
+            return item.server, item.name
         if is_web(uri) and (waiting := self._withholding(uri)) is not None:
             return waiting, uri
         raise self._unknown(uri)
@@ -308,7 +277,11 @@ class Contents:
         for shown, item in templates.items():
             if (values := match(shown, uri)) is not None:
                 return Target(item.server, filled(item.name, values), item.record)
-        return None
+        if server is not None or any(item.name == uri for item in self.of("resources").values()):
+            return None
+        fitting = {item.server: item for item in templates.values() if fits(item.name, uri)}
+        only = only_one("resource", uri, [(item, self.uri_of(item.server, uri)) for item in fitting.values()])
+        return None if only is None else Target(only.server, uri, only.record)
 
     def _unknown(self, uri: str) -> RequestError:
         hint = "Use the URI that resources/list gives." if self._passed is None else "resources/list has all."
@@ -377,17 +350,6 @@ def _refuse_withheld(snapshot: Snapshot, target: Target) -> None:
             raise content_withheld(key, each.state)
     if withheld and not is_known:
         raise content_unlisted(target.server)
-
-
-def _by_shown(items: Iterator[Item]) -> Mapping[str, Item]:
-    """Items by shown name or URI, in order; of two with one web URI the first listed."""
-    found: dict[str, Item] = {}
-    for item in items:
-        known = found.get(item.shown)
-        if known is None or item.record.id < known.record.id:
-            found.pop(item.shown, None)
-            found[item.shown] = item
-    return found
 
 
 _NAMES: Mapping[ContentKind, Callable[[Contents, str, str], str]] = {

@@ -13,7 +13,8 @@ from smart_mcp_proxy.errors import CatalogError, ProxyError, RequestError, Unver
 from smart_mcp_proxy.extensions import APP_META
 from smart_mcp_proxy.gateway.results.results import members_of, rewritten
 from smart_mcp_proxy.gateway.shared.app_pages import FLAT_KEY
-from smart_mcp_proxy.gateway.visibility.contents import Contents, Target
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import shelf

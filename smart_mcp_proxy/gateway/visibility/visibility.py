@@ -11,11 +11,13 @@ from anyio import to_thread
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError, UpstreamError
+from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.shared.refusals import server_disabled, server_quarantined, tool_withheld
 from smart_mcp_proxy.gateway.visibility.presence import Absence
 from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
 from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import listed_prefix, parse_canonical
+from smart_mcp_proxy.proxying import ambiguous
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
 __all__ = ["NAME_LIMIT_CHARS", "CatalogView", "NarrowedView"]
@@ -239,6 +241,7 @@ class CatalogView:
             QuarantinedError: The tool or its server waits for the user.
             RefusedError: Its server is switched off, or the caller's token does not reach so far.
             UpstreamError: Its server is not ready and has never listed any tools.
+            RequestError: It says no server, and several have a tool of that name.
             ToolNotFoundError: Nothing visible has that name; `data.did_you_mean` holds up to three that are close.
         """
         absent: UpstreamError | None = None
@@ -250,16 +253,29 @@ class CatalogView:
                 return record
             if absent is not None and not self._catalog.snapshot.tools_of(server):
                 raise absent
-        # Looking for what is close goes through all names.
-        look = partial(self._nearest, name[:NAME_LIMIT_CHARS], NEAR_MISSES, allowed=self.ids())
-        ids = await to_thread.run_sync(look)
-        near = [str(found.key) for found in map(self.by_id, ids) if found is not None]
+        same = await self.named(name)
+        if len(same) > 1:
+            raise ambiguous("tool", name, [(each.key.server, str(each.key)) for each in same])
+        near = [str(each.key) for each in same]
+        if not near:  # looking for what is close goes through all names
+            look = partial(self._nearest, name[:NAME_LIMIT_CHARS], NEAR_MISSES, allowed=self.ids())
+            near = [str(found.key) for found in map(self.by_id, await to_thread.run_sync(look)) if found is not None]
         hint = f"Did you mean {' or '.join(near)}?" if near else "Use retrieve_tools to find the name."
         if absent is not None:
             hint += f" It is not among the tools of its last session. {absent.message}"
         raise ToolNotFoundError(
             f"No tool is named {name[:NAME_LIMIT_CHARS]!r}.", hint=hint, data={"did_you_mean": near} if near else None
         )
+
+    async def named(self, name: str) -> list[ToolRecord]:
+        """Find the visible tools that their servers call so; none if the name says a server."""
+        try:
+            self._refuse_kept_back(name)
+        except RefusedError:
+            return []
+        records = [] if self._server_meant(name) is not None else self.records()
+        found = await to_thread.run_sync(lambda: [record for record in records if record.key.tool == name])
+        return sorted((each for each in found if not is_for_apps_alone(each.raw)), key=lambda each: each.key)
 
     async def absent(self, server: str) -> UpstreamError | None:
         """Why a server's present tools are not known, after a short wait; None if they are."""

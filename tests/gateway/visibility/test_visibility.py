@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from gateway_fakes import Parts, config, definition
 
-from smart_mcp_proxy.errors import ServerNotFoundError, ToolNotFoundError
+from smart_mcp_proxy.errors import RequestError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway.indexing.documents import document_of
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView
 from smart_mcp_proxy.models import Reach, ToolRecord
@@ -49,6 +49,23 @@ async def test_a_wrong_name_is_answered_with_those_it_may_have_meant(parts: Part
     error = await refused(parts.visible, "qqqqqqqq")
     assert (error.data, error.error_code) == (None, "tool_not_found")
     assert "retrieve_tools" in error.hint
+
+
+async def test_a_servers_own_name_is_told_with_the_names_that_work(parts: Parts) -> None:
+    """One tool of that name is suggested; of several the servers are named, and none is taken for another."""
+    await parts.sync("alpha", [definition("read_file"), definition("send")])
+    await parts.sync("beta", [definition("read_file"), definition("alpha:send"), definition("alpha:gone")])
+    parts.visible.reconfigure({"alpha": config("alpha"), "beta": config("beta")})
+    assert [found(each) for each in await parts.visible.named("read_file")] == ["alpha:read_file", "beta:read_file"]
+    assert [found(each) for each in await parts.visible.named("send")] == ["alpha:send"]
+    assert (await refused(parts.visible, "send")).data == {"did_you_mean": ["alpha:send"]}
+    with pytest.raises(RequestError, match="2 servers have a tool 'read_file': alpha, beta") as caught:
+        await parts.visible.require("read_file")
+    assert caught.value.hint == "Use one of: alpha:read_file, beta:read_file."
+    for said in ("alpha:send", "alpha:gone", "alpha__send", "x" * 100_000):  # alpha is meant, or nothing
+        assert await parts.visible.named(said) == []
+    parts.visible.reconfigure({"alpha": config("alpha"), "beta": config("beta", disabled=True)})
+    assert [found(each) for each in await parts.visible.named("read_file")] == ["alpha:read_file"]
 
 
 async def test_a_long_wrong_name_does_not_fill_the_error(parts: Parts) -> None:

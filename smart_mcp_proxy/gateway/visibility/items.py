@@ -1,0 +1,76 @@
+"""Listed prompts, resources and templates, and the one that a name or URI means."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from smart_mcp_proxy.gateway.visibility.cursors import Position
+from smart_mcp_proxy.models import ToolRecord
+from smart_mcp_proxy.proxying import ProxyType, ambiguous
+
+__all__ = ["Item", "Target", "by_shown", "only_one"]
+
+
+class Item(NamedTuple):
+    """One listed prompt, resource or template.
+
+    Attributes:
+        server: Its server.
+        name: Its own name or URI there.
+        record: As the catalog holds it.
+        shown: The name or URI that agents see.
+        definition: As agents see it.
+    """
+
+    server: str
+    name: str
+    record: ToolRecord
+    shown: str
+    definition: Mapping[str, Any]
+
+    @property
+    def place(self) -> Position:
+        """Place in its list."""
+        return self.server, self.record.id
+
+
+class Target(NamedTuple):
+    """Target of an agent's name or URI.
+
+    Attributes:
+        server: Which server is asked.
+        name: The name or URI that it knows.
+        record: The approved definition that this goes by; None for a URI that the server does not list.
+        is_linked: Whether it goes by a link in a result, which opens what is new to the server's lists.
+    """
+
+    server: str
+    name: str
+    record: ToolRecord | None
+    is_linked: bool = False
+
+
+def only_one(type: ProxyType, name: str, found: Sequence[tuple[Item, str]]) -> Item | None:
+    """The one item that was found, or None.
+
+    Args:
+        type: Of what.
+        name: As it was asked for.
+        found: Items, each with the name or URI that means it alone.
+
+    Raises:
+        RequestError: There are several.
+    """
+    if len(found) > 1:
+        raise ambiguous(type, name, [(item.server, shown) for item, shown in found])
+    return found[0][0] if found else None
+
+
+def by_shown(items: Iterator[Item]) -> Mapping[str, Item]:
+    """Items by shown name or URI, in order; of two with one web URI the first listed."""
+    found: dict[str, Item] = {}
+    for item in items:
+        known = found.get(item.shown)
+        if known is None or item.record.id < known.record.id:
+            found.pop(item.shown, None)
+            found[item.shown] = item
+    return found
