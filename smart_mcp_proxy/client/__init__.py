@@ -16,9 +16,17 @@ from smart_mcp_proxy.client.transform import (
     tool_result_as_prompt_result,
     tool_result_as_resource_result,
 )
-from smart_mcp_proxy.proxying import ProxyResponseInfo
+from smart_mcp_proxy.proxying import (
+    InvalidAnswerError,
+    InvalidOperationError,
+    MissingProxyToolError,
+    ProxyResponseInfo,
+)
 
 __all__ = [
+    "InvalidAnswerError",
+    "InvalidOperationError",
+    "MissingProxyToolError",
     "ProxyClient",
     "ProxyFastMCP",
     "ProxyMCP",

@@ -18,8 +18,16 @@ from smart_mcp_proxy.client.transform import (
     tool_result_as_prompt_result,
     tool_result_as_resource_result,
 )
-from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.proxying import Batch, Operation, ProxyResponseInfo, parse_operation, proxy_meta
+from smart_mcp_proxy.proxying import (
+    Batch,
+    InvalidAnswerError,
+    InvalidOperationError,
+    MissingProxyToolError,
+    Operation,
+    ProxyResponseInfo,
+    parse_operation,
+    proxy_meta,
+)
 
 __all__ = ["ProxyClient"]
 
@@ -78,7 +86,8 @@ class ProxyClient(Client[Any]):
             meta: The request's `_meta`.
 
         Raises:
-            RequestError: The parameters do not go together; nothing was sent.
+            InvalidOperationError: The parameters do not go together; nothing was sent.
+            MissingProxyToolError: The server has no such tool.
             ToolError: The tool failed.
         """
         given = {
@@ -108,7 +117,7 @@ class ProxyClient(Client[Any]):
             progress_handler: Hears of progress.
 
         Raises:
-            RequestError: There are none, or too many.
+            InvalidOperationError: There are none, or too many.
             ToolError: The server's `proxy` tool knows no batches.
         """
         sent = {"action": "batch", "operations": [dict(each) for each in operations]}
@@ -223,7 +232,7 @@ class ProxyClient(Client[Any]):
         _refuse_version(version)
         found = tool_result_as_prompt_result(await self.proxy("prompt", "call", name, arguments, meta=meta))
         if found is None:
-            raise UpstreamError(
+            raise InvalidAnswerError(
                 f"The server's {self.proxy_tool_name} answered with something that is no prompt.",
                 hint=f"The server is at fault; proxy('prompt', 'call', {name!r}) returns its answer as it is.",
                 delivery="executed",
@@ -240,7 +249,7 @@ class ProxyClient(Client[Any]):
             if following is None or following == cursor:
                 return listed
             cursor = following
-        raise UpstreamError(
+        raise InvalidAnswerError(
             f"The server's list goes on after {max_pages} pages.", hint="Pass a higher max_pages if that is right."
         )
 
@@ -254,16 +263,32 @@ class ProxyClient(Client[Any]):
         raise_on_error: bool,
         meta: dict[str, Any] | None = None,
     ) -> ProxyResult:
-        result = await self.call_tool_mcp(
-            self.proxy_tool_name, sent, progress_handler=progress_handler, timeout=timeout, meta=meta
-        )
+        try:
+            result = await self.call_tool_mcp(
+                self.proxy_tool_name, sent, progress_handler=progress_handler, timeout=timeout, meta=meta
+            )
+        except MCPError as exc:
+            if exc.error.code in (mcp_types.INVALID_PARAMS, mcp_types.METHOD_NOT_FOUND):
+                await self._require_tool(exc)
+            raise
         answer = ProxyResult(result)
+        if answer.is_error and answer.structured_content is None:
+            await self._require_tool()
         if raise_on_error:
             answer.raise_if_error()
         if isinstance(request, Operation) and not answer.is_error:
             for block in answer:
                 _complete(block, request)
         return answer
+
+    async def _require_tool(self, cause: Exception | None = None) -> None:
+        """Pass if the server lists the tool; asked for only after a failure that may come from its absence."""
+        listed = [tool.name for tool in await super().list_tools()]
+        if self.proxy_tool_name not in listed:
+            raise MissingProxyToolError(
+                f"The server has no tool named {self.proxy_tool_name!r}.",
+                hint="discover_proxy() finds one of another name; without one, connect without transparent=True.",
+            ) from cause
 
     async def _answers(self) -> bool:
         """Whether the tool answers as a `proxy` tool does."""
@@ -295,4 +320,7 @@ def _complete(block: mcp_types.ContentBlock, request: Operation) -> None:
 
 def _refuse_version(version: str | None) -> None:
     if version is not None:
-        raise ValueError("A version cannot be asked for through a proxy tool; leave it out, or use transparent=False.")
+        raise InvalidOperationError(
+            f"A proxy tool knows no versions, and {version[:80]!r} is asked for.",
+            hint="Leave version out, or use transparent=False.",
+        )

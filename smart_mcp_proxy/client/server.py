@@ -62,7 +62,7 @@ class ProxyMCP:
         """Passes if a `proxy` tool knows this action and this type.
 
         Raises:
-            RequestError: It does not; the hint says which ones.
+            InvalidOperationError: It does not; the hint says which ones.
         """
         validate_operation(action, a_type)
 
@@ -71,7 +71,7 @@ class ProxyMCP:
         """The definitions in an answer to list (a list of them) or info (one).
 
         Raises:
-            ValueError: It is another answer.
+            InvalidAnswerError: It is another answer.
         """
         return get_proxy_query_result(result)
 

@@ -7,7 +7,7 @@ import mcp_types
 from fastmcp.client.client import CallToolResult
 from pydantic import TypeAdapter
 
-from smart_mcp_proxy.proxying import META_PREFIX, ProxyResponseInfo
+from smart_mcp_proxy.proxying import META_PREFIX, InvalidAnswerError, ProxyResponseInfo
 
 __all__ = [
     "Answer",
@@ -105,7 +105,7 @@ def get_proxy_query_result(result: Answer) -> Any:
     """Definitions in an answer to list (a list) or info (one); empty without content.
 
     Raises:
-        ValueError: It is another answer.
+        InvalidAnswerError: It is another answer.
         pydantic.ValidationError: It is not what it says.
     """
     blocks = _blocks(result)
@@ -114,7 +114,11 @@ def get_proxy_query_result(result: Answer) -> Any:
     found = get_embedded_resource_python_object(blocks[0])
     known = [_TYPES[name] for name in sorted(_names(found[0])) if name in _TYPES] if found else []
     if len(blocks) != 1 or found is None or not known:
-        raise ValueError("This is not a proxy tool's answer to list or info.")
+        raise InvalidAnswerError(
+            "This is not a proxy tool's answer to list or info.",
+            hint="Pass the answer of proxy() with action list or info.",
+            delivery="executed",
+        )
     target = known[0]
     for each in known[1:]:
         target = target | each

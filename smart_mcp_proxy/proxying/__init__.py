@@ -3,6 +3,7 @@
 Source: seeds/1_proxy_extension_spec.md, seeds/2_proxy_tool_pattern.md.
 """
 
+from smart_mcp_proxy.proxying.failures import InvalidAnswerError, InvalidOperationError, MissingProxyToolError
 from smart_mcp_proxy.proxying.metadata import META_PREFIX, ProxyAction, ProxyResponseInfo, ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import (
     ACTIONS,
@@ -30,7 +31,10 @@ __all__ = [
     "TYPES",
     "Batch",
     "Filter",
+    "InvalidAnswerError",
+    "InvalidOperationError",
     "Listed",
+    "MissingProxyToolError",
     "Operation",
     "ProxyAction",
     "ProxyResponseInfo",

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.proxying.failures import InvalidOperationError
 from smart_mcp_proxy.proxying.metadata import ProxyAction, ProxyType
 from smart_mcp_proxy.proxying.spellings import SHOWN_CHARS, Kind, Spellings, shown
 
@@ -125,7 +125,7 @@ def validate_operation(action: str, type: str) -> None:
     """Passes if action and type are ones that a `proxy` tool knows.
 
     Raises:
-        RequestError: One is not; the hint lists those that are.
+        InvalidOperationError: One is not; the hint lists those that are.
     """
     for name, value, known in (("action", action, ACTIONS), ("type", type, TYPES)):
         if value not in known:
@@ -140,7 +140,7 @@ def parse_operation(arguments: Mapping[str, Any], *, is_in_batch: bool = False) 
         is_in_batch: Whether it is part of a batch, which may not hold another one.
 
     Raises:
-        RequestError: Something is missing, unknown, of the wrong type, or does not go together.
+        InvalidOperationError: Something is missing, unknown, of the wrong type, or does not go together.
     """
     given = _SPELLINGS.read(arguments)
     _check_types(given)
@@ -231,5 +231,5 @@ def _article(json_type: str) -> str:
     return f"an {json_type}" if json_type[0] in "aio" else f"a {json_type}"
 
 
-def _invalid(what: str, hint: str) -> RequestError:
-    return RequestError(f"proxy: {what}.", hint=hint, code="invalid_arguments")
+def _invalid(what: str, hint: str) -> InvalidOperationError:
+    return InvalidOperationError(f"proxy: {what}.", hint=hint, code="invalid_arguments")

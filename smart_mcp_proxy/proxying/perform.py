@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
+from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError
 from smart_mcp_proxy.proxying.call import prompt_result, resource_result, tool_result
+from smart_mcp_proxy.proxying.failures import InvalidOperationError
 from smart_mcp_proxy.proxying.metadata import ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import Batch, Operation, parse_operation
 from smart_mcp_proxy.proxying.query import Listed, embedded, info_result, list_result
@@ -109,7 +110,7 @@ async def _perform_batch(batch: Batch, source: Source) -> bytes:
 
 def _parsed(operation: Any) -> Operation | Batch:
     if not isinstance(operation, Mapping):
-        raise RequestError(
+        raise InvalidOperationError(
             f"proxy: an operation is {shown(operation)}.",
             hint='Send objects like {"action": "info", "type": "tool", "path": "..."}.',
             code="invalid_arguments",

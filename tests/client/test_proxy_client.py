@@ -14,10 +14,14 @@ from fastmcp import Client, FastMCP
 from fastmcp.client.client import CallToolResult
 from fastmcp.client.transports import StdioTransport
 from fastmcp.exceptions import ToolError
+from fastmcp.server.middleware import Middleware
 from mcp import MCPError
 
 import smart_mcp_proxy
 from smart_mcp_proxy.client import (
+    InvalidAnswerError,
+    InvalidOperationError,
+    MissingProxyToolError,
     ProxyClient,
     ProxyFastMCP,
     ProxyMCP,
@@ -25,7 +29,7 @@ from smart_mcp_proxy.client import (
     ProxyResult,
     get_proxy_query_result,
 )
-from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.errors import ProxyError, RequestError
 
 pytestmark = pytest.mark.anyio
 
@@ -81,6 +85,45 @@ async def test_what_does_not_go_together_is_not_sent(wrong: tuple[Any, ...]) -> 
     """The client needs no connection to say so."""
     with pytest.raises(RequestError, match="proxy: "):
         await ProxyClient(mixed_server()).proxy(*wrong)
+
+
+@pytest.mark.seed("client-value-errors")
+async def test_errors_of_the_client_are_value_errors_and_ours() -> None:
+    """As programs written for seed 2 catch them, and as the gateway's errors are told."""
+    impossible = ProxyClient(mixed_server()).proxy("tool", "info")
+    async with ProxyClient(mixed_server(), transparent=True) as without:
+        missing = without.list_tools()
+        with pytest.raises(ValueError, match="no tool named 'proxy'") as caught:
+            await missing
+        assert isinstance(caught.value, MissingProxyToolError) and "discover_proxy" in caught.value.hint
+    async with ProxyClient(ProxyFastMCP(mixed_server()), transparent=True) as client:
+        for failing, kind in (
+            (impossible, InvalidOperationError),
+            (client.get_prompt("greeting", version="1"), InvalidOperationError),
+            (client.batch([]), InvalidOperationError),
+            (client.list_tools(max_pages=0), InvalidAnswerError),
+        ):
+            with pytest.raises(ValueError) as caught:
+                await failing
+            assert type(caught.value) is kind and isinstance(caught.value, ProxyError) and caught.value.hint
+    with pytest.raises(InvalidAnswerError, match="not a proxy tool's answer"):
+        get_proxy_query_result(mcp_types.CallToolResult(content=[mcp_types.TextContent(type="text", text="x")]))
+
+
+@pytest.mark.seed("client-value-errors")
+async def test_a_gateway_without_the_tool_is_told_likewise() -> None:
+    """There an unknown tool is a JSON-RPC error."""
+    server: FastMCP = FastMCP("strict")
+
+    class Strict(Middleware):
+        async def on_call_tool(self, context: Any, call_next: Any) -> Any:
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message="Unknown tool")
+
+    server.add_middleware(Strict())
+    async with ProxyClient(server) as client:
+        with pytest.raises(MissingProxyToolError) as caught:
+            await client.proxy("tool", "list")
+        assert isinstance(caught.value.__cause__, MCPError)
 
 
 @pytest.mark.seed("client-pages")

@@ -161,8 +161,9 @@ def test_a_mixin_without_a_server_says_what_it_wants() -> None:
 def test_the_mixin_checks_action_and_type() -> None:
     """As the tool does."""
     ProxyMCP.validate_operation(action="list", a_type="tool")
-    with pytest.raises(RequestError, match="type is 'root'"):
+    with pytest.raises(ValueError, match="type is 'root'") as caught:
         ProxyMCP.validate_operation("list", "root")
+    assert isinstance(caught.value, RequestError)
 
 
 @pytest.mark.seed("mixin-query")

@@ -1,0 +1,20 @@
+"""Errors of both ends of a `proxy` tool; they are ValueErrors as well.
+
+Source: seeds/2_proxy_tool_pattern.md, Helper Methods, whose model raises ValueError.
+"""
+
+from smart_mcp_proxy.errors import RequestError, ToolNotFoundError, UpstreamError
+
+__all__ = ["InvalidAnswerError", "InvalidOperationError", "MissingProxyToolError"]
+
+
+class InvalidOperationError(RequestError, ValueError):
+    """Parameters of a request that are missing, unknown, of the wrong type, or do not go together."""
+
+
+class InvalidAnswerError(UpstreamError, ValueError):
+    """An answer that is not one of a `proxy` tool's, or not the one that was asked for."""
+
+
+class MissingProxyToolError(ToolNotFoundError, ValueError):
+    """A server without a `proxy` tool of the name that is asked for."""
