@@ -12,11 +12,13 @@ from fastmcp.utilities.versions import dedupe_with_versions
 
 from smart_mcp_proxy.client.transform import Answer, get_proxy_query_result
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
+from smart_mcp_proxy.fastmcp_compat.result_edits import edit_handshake_content
 from smart_mcp_proxy.proxying import (
     DESCRIPTION,
     PARAMETERS,
     Listed,
     ProxyType,
+    annotated_block,
     find_listed,
     parse_operation,
     perform,
@@ -87,6 +89,7 @@ class ProxyMCP:
             return await _answer(_ServerSource(server, name), arguments)
 
         server.add_tool(_ProxyTool.around(name, wrapper(run) if wrapper is not None else run))
+        edit_handshake_content(server, name, annotated_block)
 
 
 class ProxyFastMCP(ProxyMCP, FastMCP):

@@ -3,6 +3,7 @@
 Source: seeds/1_proxy_extension_spec.md, seeds/2_proxy_tool_pattern.md.
 """
 
+from smart_mcp_proxy.proxying.annotations import annotated_block
 from smart_mcp_proxy.proxying.failures import InvalidAnswerError, InvalidOperationError, MissingProxyToolError
 from smart_mcp_proxy.proxying.metadata import META_PREFIX, ProxyAction, ProxyResponseInfo, ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import (
@@ -42,6 +43,7 @@ __all__ = [
     "PythonType",
     "Source",
     "ambiguous",
+    "annotated_block",
     "find_listed",
     "parse_operation",
     "perform",

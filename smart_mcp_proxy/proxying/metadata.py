@@ -6,10 +6,11 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel
 
-__all__ = ["META_PREFIX", "ProxyAction", "ProxyResponseInfo", "ProxyType", "proxy_meta"]
+__all__ = ["FACTS", "META_PREFIX", "ProxyAction", "ProxyResponseInfo", "ProxyType", "proxy_meta"]
 
 META_PREFIX = "dev.smartmcpproxy/"
-"""Before each key in `_meta`. Models of today's protocol drop unknown annotations, where seed 1 puts these keys.
+"""Before each key in `_meta`. Models of today's protocol drop unknown annotations, where seed 1 puts these keys; for
+clients of the handshake era they stand there as well.
 
 Source: contract.md, Results and errors.
 """
@@ -28,6 +29,8 @@ _FIELDS = {
     "nextCursor": "next_cursor",
 }
 """Keys on the wire and the attributes that hold them."""
+FACTS = frozenset(_FIELDS)
+"""Names of all facts, as seed 1 writes them."""
 
 
 def proxy_meta(**facts: Any) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError
+from smart_mcp_proxy.models import Era
+from smart_mcp_proxy.proxying.annotations import annotated
 from smart_mcp_proxy.proxying.call import prompt_result, resource_result, tool_result
 from smart_mcp_proxy.proxying.failures import InvalidOperationError
 from smart_mcp_proxy.proxying.metadata import ProxyType, proxy_meta
@@ -45,14 +47,22 @@ class Source(Protocol):
         """The result of `prompts/get` as JSON text."""
 
 
-async def perform(request: Operation | Batch, source: Source) -> bytes:
+async def perform(request: Operation | Batch, source: Source, era: Era = "modern") -> bytes:
     """The answer as JSON text of a tool's result.
+
+    Args:
+        request: What was asked.
+        source: What there is.
+        era: Of the client; one of the handshake era finds the metadata in annotations, too.
 
     Raises:
         ProxyError: What was asked cannot be had. In a batch only the operation concerned says so.
     """
-    if isinstance(request, Batch):
-        return await _perform_batch(request, source)
+    answer = await (_perform_batch(request, source, era) if isinstance(request, Batch) else _perform(request, source))
+    return answer if era == "modern" else await _shaped(answer, annotated)
+
+
+async def _perform(request: Operation, source: Source) -> bytes:
     if request.action == "list":
         return await asyncio.to_thread(list_result, request, await source.listed(request.type))
     if request.action == "info":
@@ -69,13 +79,17 @@ async def _call(request: Operation, source: Source) -> bytes:
             shape, raw = resource_result, await source.read_resource(request.path)
         else:
             shape, raw = prompt_result, await source.get_prompt(request.path, _texts(request.args))
-        return await asyncio.to_thread(shape, raw, request) if len(raw) > OFF_LOOP_BYTES else shape(raw, request)
+        return await _shaped(raw, lambda raw: shape(raw, request))
     except msgspec.MsgspecError as exc:
         raise UpstreamError(
             f"The server answered for {request.type} {request.path[:200]!r} with something that is no such result.",
             hint="The server is at fault.",
             delivery="executed",
         ) from exc
+
+
+async def _shaped(raw: bytes, shape: Callable[[bytes], bytes]) -> bytes:
+    return await asyncio.to_thread(shape, raw) if len(raw) > OFF_LOOP_BYTES else shape(raw)
 
 
 def _texts(args: Mapping[str, Any]) -> dict[str, str]:
@@ -86,7 +100,7 @@ def _texts(args: Mapping[str, Any]) -> dict[str, str]:
     return {name: arg if isinstance(arg, str) else msgspec.json.encode(arg).decode() for name, arg in args.items()}
 
 
-async def _perform_batch(batch: Batch, source: Source) -> bytes:
+async def _perform_batch(batch: Batch, source: Source, era: Era) -> bytes:
     """Answer each operation, one after the other: a later one may rest on an earlier one."""
     results: list[bytes] = []
     size = failed = 0
@@ -98,7 +112,7 @@ async def _perform_batch(batch: Batch, source: Source) -> bytes:
                     hint="Send it again in another batch.",
                     code="batch_full",
                 )
-            result = await perform(_parsed(each), source)
+            result = await perform(_parsed(each), source, era)
         except ProxyError as error:
             result = _failure(error)
             failed += 1

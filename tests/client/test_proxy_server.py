@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 from client_fakes import mixed_server
 from fastmcp import Client, FastMCP
@@ -12,6 +13,7 @@ from fastmcp.tools import ToolResult
 
 from smart_mcp_proxy.client import ProxyClient, ProxyFastMCP, ProxyMCP
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.proxying import META_PREFIX
 
 pytestmark = pytest.mark.anyio
 
@@ -126,6 +128,32 @@ async def test_a_server_can_be_written_with_the_tool() -> None:
         managed = Managed()
         async with ProxyClient(managed.server_manager.mcp, transparent=True, proxy_tool_name="reach") as client:
             assert len(await client.list_tools()) == 5
+
+
+@pytest.mark.seed("query-annotations")
+@pytest.mark.parametrize("server", [ProxyFastMCP(mixed_server()), Aggregator()], ids=["wrapped", "mixin"])
+@pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25", "2026-07-28"])
+async def test_the_metadata_reach_the_wire_where_the_era_looks_for_them(server: FastMCP, version: str) -> None:
+    """In annotations up to 2025-11-25, though the models of FastMCP and the SDK do not know them there."""
+    app = server.http_app(json_response=True, stateless_http=True)
+    arguments = {"action": "list", "type": "tool", "limit": 1}
+    params: dict[str, Any] = {"name": "proxy", "arguments": arguments}
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": version}
+    if version == "2026-07-28":
+        known = {"protocolVersion": version, "clientInfo": {"name": "t", "version": "1"}, "clientCapabilities": {}}
+        params["_meta"] = {f"io.modelcontextprotocol/{name}": value for name, value in known.items()}
+        headers |= {"mcp-method": "tools/call", "mcp-name": "proxy"}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    with anyio.fail_after(LIMIT_S):
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:8000") as client,
+        ):
+            reply = await client.post("/mcp", json=message, headers=headers)
+    [block] = reply.json()["result"]["content"]
+    said = {"proxyAction": "list", "proxyType": "tool", "pythonType": "Tool", "many": True}
+    assert said.items() <= {key.removeprefix(META_PREFIX): value for key, value in block["_meta"].items()}.items()
+    assert said.items() <= block["annotations"].items() if version != "2026-07-28" else "annotations" not in block
 
 
 @pytest.mark.seed("mixin-wrapper")

@@ -159,6 +159,12 @@ async def test_a_call_answers_as_the_call_tools_do(proxier: Agent, tool: str, ar
         block["_meta"] = {key: value for key, value in block["_meta"].items() if not key.startswith(KEY)}
         if not block["_meta"]:
             del block["_meta"]
+        if proxier.era == "handshake":
+            ours = {"proxyAction": "call", "proxyType": "tool", "proxyPath": tool}
+            assert ours.items() <= block["annotations"].items()
+            block["annotations"] = {key: value for key, value in block["annotations"].items() if key not in ours}
+            if not block["annotations"]:
+                del block["annotations"]
     assert result == direct
 
 

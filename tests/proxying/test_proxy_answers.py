@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError, UpstreamError
+from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.proxying import Listed, ProxyResponseInfo, ProxyType, find_listed, parse_operation, perform
 
 pytestmark = pytest.mark.anyio
@@ -54,9 +55,11 @@ class FakeSource:
         return self.answer
 
 
-async def ask(source: FakeSource, action: str, type: str | None = None, **more: Any) -> dict[str, Any]:
+async def ask(
+    source: FakeSource, action: str, type: str | None = None, *, era: Era = "modern", **more: Any
+) -> dict[str, Any]:
     with anyio.fail_after(20):
-        raw = await perform(parse_operation({"action": action, "type": type, **more}), source)
+        raw = await perform(parse_operation({"action": action, "type": type, **more}), source, era)
     result: dict[str, Any] = json.loads(raw)
     return result
 
@@ -402,6 +405,67 @@ async def test_metadata_say_what_was_asked_and_what_the_answer_is_and_nothing_el
         assert {key.removeprefix(KEY) for key in block["_meta"]} <= known
         assert block["_meta"].get(KEY + "proxyPath") == asked.get("path")
         assert "hunter2" not in json.dumps(block["_meta"])
+
+
+@pytest.mark.seed("query-annotations")
+@pytest.mark.parametrize(
+    ("asked", "facts"),
+    [
+        ({"action": "list", "type": "tool"}, {"pythonType": "Tool", "many": True, "totalCount": 1}),
+        ({"action": "list", "type": "prompt"}, {"pythonType": "Prompt", "many": True, "totalCount": 0}),
+        ({"action": "info", "type": "tool", "path": "a"}, {"pythonType": "Tool", "many": False}),
+        ({"action": "call", "type": "tool", "path": "a"}, {}),
+        ({"action": "call", "type": "resource", "path": "a://b"}, {}),
+        ({"action": "call", "type": "prompt", "path": "a"}, {"pythonType": "GetPromptResult", "many": False}),
+    ],
+)
+async def test_clients_of_the_handshake_era_find_the_metadata_in_annotations(
+    asked: dict[str, Any], facts: dict[str, Any]
+) -> None:
+    """As well as in `_meta`, under the names of seed 1; in the modern era in `_meta` alone."""
+    answer = b'{"content":[{"type":"text","text":"x"}],"contents":[{"uri":"a://b","text":"x"}],"messages":[]}'
+    source = FakeSource(tools=[tool("a")], answer=answer)
+    [modern], [handshake] = [(await ask(source, era=era, **asked))["content"] for era in ("modern", "handshake")]
+    said = {"proxyAction": asked["action"], "proxyType": asked["type"]}
+    path = {"proxyPath": asked["path"]} if "path" in asked else {}
+    assert handshake.pop("annotations") == {**said, **path, **facts}
+    assert handshake == modern and "annotations" not in modern
+
+
+async def test_a_servers_own_annotations_stay_and_those_under_our_names_are_not_taken_for_ours() -> None:
+    """To the letter; in the modern era nothing of them is touched."""
+    theirs = '{"audience":["user"],"priority":0.50,"x":[1],"pythonType":"Tool","proxyType":"prompt"}'
+    blocks = f'{{"content":[{{"type":"text","text":"x","annotations":{theirs}}},{{"type":"text","annotations":null}}]}}'
+    request = parse_operation({"action": "call", "type": "tool", "path": "a"})
+    handshake = (await perform(request, FakeSource(answer=blocks.encode()), "handshake")).decode()
+    ours = '"proxyAction":"call","proxyType":"tool","proxyPath":"a"}'
+    assert f'"annotations":{{"audience":["user"],"priority":0.50,"x":[1],{ours}' in handshake
+    assert f'"annotations":{{{ours}' in handshake
+    assert theirs in (await perform(request, FakeSource(answer=blocks.encode()))).decode()
+
+
+async def test_the_handshake_era_gets_the_own_type_of_a_resource_where_seed_1_has_it() -> None:
+    """A member of the resource, as well as in its `_meta`."""
+    source = FakeSource(answer=b'{"contents":[{"uri":"a://b","mimeType":"text/plain","text":"{ }"}]}')
+    [block] = (await ask(source, "call", "resource", path="a://b", era="handshake"))["content"]
+    assert block["resource"]["contentType"] == "text/plain"
+    assert block["resource"]["_meta"] == {KEY + "contentType": "text/plain"}
+
+
+async def test_each_answer_of_a_batch_has_its_annotations() -> None:
+    """They are answers as any."""
+    operations = [{"action": "list", "type": "tool"}, {"action": "info", "type": "tool", "path": "none"}]
+    [block] = (await ask(FakeSource(), "batch", operations=operations, era="handshake"))["content"]
+    assert block["annotations"] == {"proxyAction": "batch", "pythonType": "CallToolResult", "many": True}
+    [[listed], [failed]] = [each["content"] for each in json.loads(block["resource"]["text"])]
+    assert listed["annotations"]["proxyAction"] == "list" and "annotations" not in failed
+
+
+async def test_the_union_is_annotated_as_python_writes_it() -> None:
+    """Magg compares it so."""
+    [block] = (await ask(FakeSource(), "list", "resource", era="handshake"))["content"]
+    assert block["_meta"][KEY + "pythonType"] == "Resource | ResourceTemplate"
+    assert block["annotations"]["pythonType"] == "mcp.types.Resource | mcp.types.ResourceTemplate"
 
 
 def test_metadata_is_read_wherever_it_stands() -> None:

@@ -16,7 +16,14 @@ __all__ = ["ContentLookup", "caller_of"]
 def caller_of(inbound: Inbound, *, is_root: bool = True) -> Caller:
     """The caller behind a request."""
     sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
-    return Caller(*sender, input=inbound.input, line=inbound.line, extensions=inbound.extensions, is_root=is_root)
+    return Caller(
+        *sender,
+        input=inbound.input,
+        line=inbound.line,
+        extensions=inbound.extensions,
+        is_root=is_root,
+        era=inbound.era,
+    )
 
 
 class ContentLookup:

@@ -90,6 +90,7 @@ class Caller(msgspec.Struct, frozen=True):
         line: The way back to it, for what servers ask and tell it meanwhile; None where there is none.
         extensions: What it declares of extensions; None where nothing.
         is_root: As of `CallRequest`, for what it asks of prompts and resources.
+        era: Of its request.
     """
 
     principal: str
@@ -102,6 +103,7 @@ class Caller(msgspec.Struct, frozen=True):
     line: ClientLine | None = None
     extensions: Extensions | None = None
     is_root: bool = False
+    era: Era = "modern"
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):

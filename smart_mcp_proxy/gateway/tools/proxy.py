@@ -87,7 +87,7 @@ class Proxy(AgentTool[ProxyArguments]):
         source = CallerSource(self._visible, self._calls, self._reader, caller, frozenset({self.name}))
         started, outcome = self._clock(), "internal"
         try:
-            answer = await perform(request, source)
+            answer = await perform(request, source, caller.era)
             outcome = "ok"
         except ProxyError as error:
             outcome = error.error_code

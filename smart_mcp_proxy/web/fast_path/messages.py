@@ -335,7 +335,7 @@ class CallsInFlight:
         try:
             on_progress = None if call.token is None or tell is None else partial(_report, tell, call.token)
             declared = call.meta.extensions or self._extensions
-            caller = Caller(principal, call.meta.rest, on_progress, self._session, extensions=declared)
+            caller = Caller(principal, call.meta.rest, on_progress, self._session, extensions=declared, era=era)
             raw = await self._agent.answer(self.offer, call.name, call.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.
