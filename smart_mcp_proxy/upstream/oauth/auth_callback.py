@@ -91,7 +91,8 @@ class CallbackServer:
                 hint=f"Try again: mcpproxy server login {shell_word(self._server)}",
             ) from None
         if "error" in answer:
-            reason = printable(answer.get("error_description") or answer["error"])[:_REASON_CHARS]
+            said, code = answer.get("error_description"), answer["error"]
+            reason = printable(f"{said} ({code})" if said else code)[:_REASON_CHARS]
             raise UpstreamAuthError(
                 f"The sign-in to server '{self._server}' was refused: {reason}", hint="Nothing was stored."
             )

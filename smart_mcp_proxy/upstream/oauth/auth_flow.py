@@ -24,8 +24,8 @@ from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 from smart_mcp_proxy.upstream.oauth.auth_provider import (
     Browser,
     Memory,
+    configured_client,
     first_provider,
-    known_client,
     provider_after,
     to_sign_in,
 )
@@ -46,6 +46,7 @@ _REFUSALS: Final = frozenset(
 )
 """Codes by which an authorization server refuses, with any status. Sources: RFC 6749, sections 4.1.2.1 and 5.2; OpenID
 Connect Core, section 3.1.2.6."""
+_CLIENT_REFUSALS: Final = frozenset(["invalid_client", "unauthorized_client"])
 _PLACES_OF_OLD: Final = {"authorization": "authorize", "token": "token", "registration": "register"}
 
 # The SDK logs what it raises with its traceback; we raise it on in words of our own.
@@ -78,17 +79,17 @@ class SignInFlow:
         return self._options.grant == "authorization_code"
 
     async def sign_in(self, browser: Browser | None, earlier: SignIn | None = None) -> SignIn:
-        """A new sign-in: discovery, registration where there is no client yet, consent, tokens.
+        """A new sign-in: discovery, registration where no client is configured, consent, tokens.
 
         Args:
             browser: Asks the person; None for a grant that needs none.
-            earlier: The sign-in before: its registration is used again where it fits, and what it lacked is asked for.
+            earlier: The sign-in before: what it lacked is asked for.
 
         Raises:
             UpstreamAuthError: It was refused, or what the server says of its sign-in must not be followed.
             UpstreamError: Somebody cannot be reached.
         """
-        memory = Memory(None, known_client(self._options, browser, earlier))
+        memory = Memory(None, configured_client(self._options))
         provider = first_provider(self._url, self._options, memory, browser, self._http.check)
         probe = self._probe()
         tries: list[int] = []
@@ -234,6 +235,8 @@ class SignInFlow:
             raise self._failed(
                 f"it does not say where to sign in (no metadata of it, and no {request.url.path})", _TOKEN_HINT
             )
+        if self._options.client_id and (code := _error_code(response)) in _CLIENT_REFUSALS:
+            raise self._client_refused(code)
         return response
 
     async def _send_checked(self, provider: OAuthClientProvider, request: httpx2.Request) -> httpx2.Response:
@@ -259,7 +262,17 @@ class SignInFlow:
                 f"Server '{self._server}': its sign-in cannot be renewed at present (HTTP {status}).",
                 hint=f"It is tried again. If it lasts: {login_hint(self._server)}",
             )
+        if self._options.client_id and code in _CLIENT_REFUSALS:
+            return self._client_refused(code)
         return self.ended(f"The sign-in was not renewed ({code or f'HTTP {status}'})")
+
+    def _client_refused(self, code: str) -> EndedSignInError:
+        hint = "Correct 'client_id' and its secret under 'oauth' in its entry."
+        return EndedSignInError(
+            f"Server '{self._server}': its authorization server does not accept the configured client_id "
+            f"'{printable(self._options.client_id)}' ({code}).",
+            hint=f"{hint} {login_hint(self._server)}" if self.needs_person else hint,
+        )
 
     def ended(self, reason: str) -> EndedSignInError:
         """The error for a server that a person has to sign in to."""

@@ -21,7 +21,7 @@ from smart_mcp_proxy.fastmcp_compat.auth.oauth import client_credentials_provide
 from smart_mcp_proxy.servers import OAuthOptions
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 
-__all__ = ["Browser", "Memory", "first_provider", "known_client", "provider_after", "to_sign_in"]
+__all__ = ["Browser", "Memory", "configured_client", "first_provider", "provider_after", "to_sign_in"]
 
 _CLIENT_NAME: Final = "smart-mcp-proxy"
 _LONG_AGO_S: Final = 1.0
@@ -150,22 +150,20 @@ def provider_after(url: str, options: OAuthOptions, memory: Memory, held: SignIn
     return provider
 
 
-def known_client(
-    options: OAuthOptions, browser: Browser | None, earlier: SignIn | None
-) -> OAuthClientInformationFull | None:
-    """The configured client, or the last registered one if its redirect address is the same."""
-    if options.client_id:
-        return OAuthClientInformationFull(
-            client_id=options.client_id,
-            client_secret=options.client_secret or None,
-            token_endpoint_auth_method="client_secret_basic" if options.client_secret else "none",
-            issuer=options.issuer or None,
-        )
-    if earlier is None or browser is None:
+def configured_client(options: OAuthOptions) -> OAuthClientInformationFull | None:
+    """The configured client; None where one is registered.
+
+    The last registered one is not used again: an authorization server that has forgotten it says so to the person, on a
+    page that leads nowhere.
+    """
+    if not options.client_id:
         return None
-    client = OAuthClientInformationFull.model_validate(earlier.client)
-    fits = [str(uri) for uri in client.redirect_uris or ()] == [browser.redirect_uri]
-    return client if fits and client.client_id != options.client_metadata_url else None
+    return OAuthClientInformationFull(
+        client_id=options.client_id,
+        client_secret=options.client_secret or None,
+        token_endpoint_auth_method="client_secret_basic" if options.client_secret else "none",
+        issuer=options.issuer or None,
+    )
 
 
 def to_sign_in(context: OAuthContext, tokens: OAuthToken, now_s: float, earlier: SignIn | None) -> SignIn:
