@@ -32,7 +32,7 @@ UPSTREAM_HEADERS = frozenset(
     {
         *("host", "user-agent", "accept", "accept-encoding", "content-type", "content-length", "connection"),
         *("authorization", "mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "traceparent"),
-        *("cache-control", "last-event-id", "x-run-canary"),
+        *("cache-control", "dpop", "last-event-id", "x-run-canary"),
     }
 )
 """All that an upstream may be sent besides what is configured for it; `authorization` only as its own."""

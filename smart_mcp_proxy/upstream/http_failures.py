@@ -41,7 +41,7 @@ _LONGEST_RETRY_S = 86_400.0
 _MOST_SCOPES = 50
 _CA_FILES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Variables that name files with certificates of authorities, which are trusted beside the system's."""
-_BEARER_METADATA = re.compile(r"\bBearer\b.*\bresource_metadata\s*=\s*[\"\w]", re.IGNORECASE)
+_METADATA = re.compile(r"\b(?:Bearer|DPoP)\b.*\bresource_metadata\s*=\s*[\"\w]", re.IGNORECASE)
 """Source: RFC 9728, section 5.1."""
 _CHALLENGE = re.compile(r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
@@ -104,7 +104,7 @@ def names_sign_in(status: int, challenge: str) -> bool:
         status: Of the answer.
         challenge: Its `WWW-Authenticate`.
     """
-    return status == 401 and _BEARER_METADATA.search(challenge) is not None
+    return status == 401 and _METADATA.search(challenge) is not None
 
 
 def too_long(limit_bytes: int) -> Failure:

@@ -6,7 +6,7 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
@@ -26,6 +26,7 @@ from smart_mcp_proxy.upstream.http_failures import (
     too_long,
 )
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.opening import Opening
 
 __all__ = ["Endpoint", "media_type"]
@@ -103,7 +104,7 @@ class Endpoint:
         self, bearer: Bearer, verb: str, headers: Mapping[str, str], body: RequestBody | None
     ) -> Response:
         token = await bearer.token()
-        response = await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
+        response = await self._authorized(bearer.proofs, token, verb, headers, body)
         if scope := _missing_scope(response):
             await bearer.want(scope)
         if response.status != 401:
@@ -116,13 +117,33 @@ class Endpoint:
             raise
         response.close()
         token = await bearer.token()
-        return await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
+        return await self._authorized(bearer.proofs, token, verb, headers, body)
 
-    async def _followed(self, verb: str, headers: Mapping[str, str], body: RequestBody | None) -> Response:
+    async def _authorized(
+        self, proofs: Proofs | None, token: str, verb: str, headers: Mapping[str, str], body: RequestBody | None
+    ) -> Response:
+        """Send with the token and the proof it needs; again where the server asks for a nonce."""
+        if proofs is None:
+            return await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
+        prove = partial(proofs.headers, verb, token=token)
+        response = await self._followed(verb, headers, body, prove)
+        if not proofs.asks_again(response.url, response.headers) or response.status != 401:
+            return response
+        response.close()
+        return await self._followed(verb, headers, body, prove)
+
+    async def _followed(
+        self,
+        verb: str,
+        headers: Mapping[str, str],
+        body: RequestBody | None,
+        prove: Callable[[str], Mapping[str, str]] | None = None,
+    ) -> Response:
         url, followed = self._url, 0
         while True:
+            sent = headers if prove is None else {**headers, **prove(url)}
             try:
-                response = await self._client.request(verb, url, headers, body)
+                response = await self._client.request(verb, url, sent, body)
             except (BadAnswerError, OSError, ValueError) as exc:
                 raise self._unanswered(exc, body) from exc
             if not 300 <= response.status < 400:

@@ -14,6 +14,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, result_of, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.oauth.auth_flow import EndedSignInError, SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
+from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, Stamp
 
 __all__ = ["Bearer", "renewal_due_s"]
@@ -58,6 +59,7 @@ class Bearer:
 
     Attributes:
         on_lost: Told once why the sign-in is over, if that happens while it is in use.
+        proofs: Proves the key that the token is bound to; None for one that is bound to none.
         stamp: Which state of the stored sign-in is in use.
         is_open: Whether a connection uses it.
     """
@@ -71,6 +73,7 @@ class Bearer:
         rng: random.Random | None = None,
     ) -> None:
         self.on_lost: Callable[[UpstreamAuthError], None] = lambda _: None
+        self.proofs: Proofs | None = None
         self.stamp: Stamp = None
         self.is_open = False
         self.server, self.url = config.name, config.url
@@ -279,6 +282,10 @@ class Bearer:
 
     def _adopt(self, held: SignIn | None) -> None:
         self._held = held
+        if held is None or not held.is_proved:
+            self.proofs = None
+        elif self.proofs is None or self.proofs.key != held.proof_key:
+            self.proofs = Proofs(held.proof_key, self._now)
         self._is_changed.set()
         self._due_s = None if held is None else renewal_due_s(held, self._rng)
         self._hidden.close()

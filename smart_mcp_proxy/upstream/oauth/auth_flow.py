@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 import httpx2
@@ -21,6 +22,7 @@ from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.servers import ServerConfig, read_oauth
 from smart_mcp_proxy.telemetry import printable
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
+from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs, send_with_proof, wants_proofs
 from smart_mcp_proxy.upstream.oauth.auth_provider import (
     Browser,
     Memory,
@@ -46,6 +48,8 @@ _REFUSALS: Final = frozenset(
 )
 """Codes by which an authorization server refuses, with any status. Sources: RFC 6749, sections 4.1.2.1 and 5.2; OpenID
 Connect Core, section 3.1.2.6."""
+_FORM: Final = "application/x-www-form-urlencoded"
+"""What asks for tokens; a registration is JSON. Source: RFC 6749, section 4.1.3; RFC 7591, section 3.1."""
 _CLIENT_REFUSALS: Final = frozenset(["invalid_client", "unauthorized_client"])
 _PLACES_OF_OLD: Final = {"authorization": "authorize", "token": "token", "registration": "register"}
 
@@ -97,14 +101,18 @@ class SignInFlow:
         async def answer(request: httpx2.Request) -> httpx2.Response:
             if request is not probe:
                 return await self._answer(provider, memory, request)
-            response = await self._http.send(request, reads_body=False)
+            send = partial(self._http.send, reads_body=False)
+            response = await send_with_proof(memory.proofs if memory.is_proved else None, request, send)
             tries.append(response.status_code)
-            return self._challenge(response, earlier) if len(tries) == 1 else response
+            if len(tries) > 1:
+                return response
+            memory.challenge = response.headers.get("www-authenticate", "")
+            return self._challenge(response, earlier)
 
         await self._drive(provider, probe, answer)
         if memory.tokens is None or tries[-1] in (401, 403):
             raise self._failed(f"it refuses the token that it asked for (HTTP {tries[-1]})")
-        return to_sign_in(provider.context, memory.tokens, self._now(), earlier)
+        return to_sign_in(provider.context, memory, self._now(), earlier)
 
     async def renew(self, held: SignIn | None) -> SignIn:
         """The sign-in that follows on `held`, without asking anybody.
@@ -119,6 +127,7 @@ class SignInFlow:
         if held is None or not held.refresh_token:
             raise self.ended("Nobody is signed in" if held is None else "The sign-in has run out")
         memory = Memory(None, None)
+        memory.proofs = Proofs(held.proof_key, self._now) if held.proof_key else None
         provider = self._after(held, memory)
         probe = self._probe()
         refused: list[UpstreamError] = []
@@ -126,10 +135,10 @@ class SignInFlow:
         async def answer(request: httpx2.Request) -> httpx2.Response:
             if request is probe:  # the SDK goes on to the server, which need not be asked
                 return httpx2.Response(204, request=request)
-            response = await self._http.send(request)
+            response = await send_with_proof(memory.proofs, request, self._http.send)
             if response.status_code != 200:
                 refused.append(self._not_renewed(response))
-            return response
+            return _with_known_type(response, memory)
 
         await self._drive(provider, probe, answer)
         if refused:
@@ -139,7 +148,7 @@ class SignInFlow:
                 f"Server '{self._server}': the answer to renewing its sign-in cannot be read.",
                 hint=f"It is tried again. If it lasts: {login_hint(self._server)}",
             )
-        return to_sign_in(provider.context, memory.tokens, self._now(), held)
+        return to_sign_in(provider.context, memory, self._now(), held)
 
     async def revoke(self, held: SignIn) -> bool:
         """Whether the authorization server took back what it gave; False where it offers no such thing.
@@ -224,7 +233,7 @@ class SignInFlow:
         return httpx2.Response(401, headers={"www-authenticate": asked}, request=response.request)
 
     async def _answer(self, provider: OAuthClientProvider, memory: Memory, request: httpx2.Request) -> httpx2.Response:
-        response = await self._send_checked(provider, request)
+        response = await self._send_checked(provider, memory, request)
         if request.method == "GET":
             named = provider.context.auth_server_url
             if named is None and _is_metadata_of_origin(request) and 300 <= response.status_code < 500:
@@ -239,10 +248,18 @@ class SignInFlow:
             raise self._client_refused(code)
         return response
 
-    async def _send_checked(self, provider: OAuthClientProvider, request: httpx2.Request) -> httpx2.Response:
-        if request.method != "GET":  # from here on something of ours is sent
-            self._check_metadata(provider.context.oauth_metadata)
-        return await self._http.send(request)
+    async def _send_checked(
+        self, provider: OAuthClientProvider, memory: Memory, request: httpx2.Request
+    ) -> httpx2.Response:
+        if request.method == "GET":
+            return await self._http.send(request)
+        context = provider.context  # from here on something of ours is sent
+        self._check_metadata(context.oauth_metadata)
+        if request.headers.get("content-type") != _FORM:
+            return await self._http.send(request)
+        if wants_proofs(memory.challenge, context.protected_resource_metadata, memory.proof_algorithms):
+            memory.proofs = Proofs(now=self._now)
+        return _with_known_type(await send_with_proof(memory.proofs, request, self._http.send), memory)
 
     def _check_metadata(self, metadata: OAuthMetadata | None) -> None:
         if metadata is None:
@@ -289,16 +306,15 @@ def _with_issuer_as(named: str | None, response: httpx2.Response, memory: Memory
     """Metadata with its root issuer written as the server wrote it, where only the last slash differs.
 
     Many servers add that slash to an issuer that has none. It is the same origin; the SDK compares letters. How the
-    metadata itself has it is noted in `memory`.
+    metadata itself has it is noted in `memory`, as are algorithms of proofs, which the SDK leaves out.
     """
-    try:
-        metadata: Any = response.json() if response.status_code == 200 else None
-    except ValueError:
-        return response
-    issuer = metadata.get("issuer") if isinstance(metadata, dict) else None
-    if not isinstance(issuer, str):
+    metadata = _members(response)
+    issuer = metadata.get("issuer")
+    if response.status_code != 200 or not isinstance(issuer, str):
         return response
     memory.issuer = issuer
+    listed = metadata.get("dpop_signing_alg_values_supported")
+    memory.proof_algorithms = listed if isinstance(listed, list) else None
     if named is None or issuer == named or not issuers_match(issuer, named):
         return response
     metadata["issuer"] = named
@@ -320,16 +336,30 @@ def _places_of_old(request: httpx2.Request) -> dict[str, Any]:
     return {"issuer": origin, "code_challenge_methods_supported": ["S256"], **endpoints}
 
 
+def _with_known_type(response: httpx2.Response, memory: Memory) -> httpx2.Response:
+    """Token response with the type that the SDK knows; `memory` notes whether tokens are bound."""
+    answer = _members(response)
+    memory.is_proved = memory.proofs is not None and str(answer.get("token_type")).lower() == "dpop"
+    if not memory.is_proved:
+        return response
+    return httpx2.Response(response.status_code, json=answer | {"token_type": "Bearer"}, request=response.request)
+
+
+def _members(response: httpx2.Response) -> dict[str, Any]:
+    """The JSON object in a response; an empty one if it holds none."""
+    try:
+        body: Any = response.json()
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
 def _error_code(response: httpx2.Response) -> str:
     """Error code of an authorization server's response; empty if absent.
 
     Source: RFC 6749, section 5.2.
     """
-    try:
-        body = response.json()
-    except ValueError:
-        return ""
-    code = body.get("error") if isinstance(body, Mapping) else None
+    code = _members(response).get("error")
     return printable(code)[:_REASON_CHARS] if isinstance(code, str) else ""
 
 

@@ -19,6 +19,7 @@ from pydantic import AnyUrl
 
 from smart_mcp_proxy.fastmcp_compat.auth.oauth import client_credentials_provider
 from smart_mcp_proxy.servers import OAuthOptions
+from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 
 __all__ = ["Browser", "Memory", "configured_client", "first_provider", "provider_after", "to_sign_in"]
@@ -52,6 +53,10 @@ class Memory:
     Attributes:
         issuer: Of the authorization server, letter by letter as its metadata has it.
         is_without_metadata: Whether the server has none and is taken for one that has the places of old.
+        challenge: `WWW-Authenticate` with which the server refused a request without a token.
+        proof_algorithms: That the authorization server takes in proofs; None if it does not say.
+        proofs: Proves the key that tokens are asked for with; None for bearer tokens.
+        is_proved: The tokens are bound to that key.
     """
 
     def __init__(self, tokens: OAuthToken | None, client: OAuthClientInformationFull | None) -> None:
@@ -59,6 +64,10 @@ class Memory:
         self.client = client
         self.issuer = ""
         self.is_without_metadata = False
+        self.challenge = ""
+        self.proof_algorithms: list[str] | None = None
+        self.proofs: Proofs | None = None
+        self.is_proved = False
 
     async def get_tokens(self) -> OAuthToken | None:
         """The tokens, None if there are none."""
@@ -166,9 +175,11 @@ def configured_client(options: OAuthOptions) -> OAuthClientInformationFull | Non
     )
 
 
-def to_sign_in(context: OAuthContext, tokens: OAuthToken, now_s: float, earlier: SignIn | None) -> SignIn:
-    """Build the sign-in to store from a flow that brought `tokens`, after `earlier`."""
+def to_sign_in(context: OAuthContext, memory: Memory, now_s: float, earlier: SignIn | None) -> SignIn:
+    """Build the sign-in to store from a flow that brought the tokens in `memory`, after `earlier`."""
     metadata, client, named = context.oauth_metadata, context.client_info, context.protected_resource_metadata
+    tokens = memory.tokens
+    assert tokens is not None
     assert metadata is not None
     assert client is not None
     return SignIn(
@@ -183,6 +194,8 @@ def to_sign_in(context: OAuthContext, tokens: OAuthToken, now_s: float, earlier:
         obtained_at_s=now_s,
         expires_at_s=0.0 if tokens.expires_in is None else now_s + max(0, tokens.expires_in),
         wanted_scope=earlier.wanted_scope if earlier is not None else "",
+        proof_key="" if memory.proofs is None else memory.proofs.key,
+        is_proved=memory.is_proved,
     )
 
 

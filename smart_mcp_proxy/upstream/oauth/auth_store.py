@@ -45,6 +45,8 @@ class SignIn(msgspec.Struct, frozen=True):
         obtained_at_s: When, in seconds since the epoch.
         expires_at_s: Until when the access token is good, in seconds since the epoch; 0 if nobody said.
         wanted_scope: What the server has asked for besides; the next sign-in asks for it as well.
+        proof_key: Private key that the tokens are bound to, as a JSON Web Key; empty if they are bound to none.
+        is_proved: The access token is sent with proofs; else it is a bearer token.
     """
 
     issuer: str
@@ -57,6 +59,8 @@ class SignIn(msgspec.Struct, frozen=True):
     obtained_at_s: float
     expires_at_s: float
     wanted_scope: str = ""
+    proof_key: str = ""
+    is_proved: bool = False
 
     def __repr__(self) -> str:
         return f"<SignIn at {self.issuer}>"
