@@ -11,7 +11,7 @@ from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, stored_secret
 from smart_mcp_proxy.servers.config import ServerConfig
 from smart_mcp_proxy.servers.edit_masks import hidden_in, is_plain, masked
 from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
-from smart_mcp_proxy.servers.oauth import read_oauth
+from smart_mcp_proxy.servers.oauth import OAUTH_SECRETS, read_oauth
 
 __all__ = ["UnsetVariableError", "expand", "references", "secrets_of"]
 
@@ -117,15 +117,15 @@ def secrets_of(expanded: ServerConfig) -> list[str]:
     """Every value of an expanded configuration that no log may show, the longest first.
 
     These are the values that `expand()` put in, the values of env and headers however they came there, the bare
-    credentials of an Authorization header, the secret of an OAuth client, and what is masked in arguments and address.
+    credentials of an Authorization header, the secrets of an OAuth client, and what is masked in arguments and address.
     """
     variables = {value for name, value in expanded.env.items() if not is_plain(name, value)}
     values = {*expanded.secrets, *variables, *expanded.headers.values()}
     for name, value in expanded.headers.items():
         if name.lower() == "authorization":
             values.add(value.partition(" ")[2])
-    if expanded.oauth and isinstance(secret := expanded.oauth.get("client_secret"), str):
-        values.add(secret)
+    secrets = [(expanded.oauth or {}).get(key) for key in OAUTH_SECRETS]
+    values.update(secret for secret in secrets if isinstance(secret, str))
     values |= {*_hidden(args=[*expanded.args]), *_in_address(expanded.url)}
     return sorted(values - {""}, key=lambda value: (-len(value), value))
 

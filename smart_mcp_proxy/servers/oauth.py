@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.fields import EntryReader
 
-__all__ = ["OAUTH_KEYS", "OAuthOptions", "read_oauth"]
+__all__ = ["OAUTH_KEYS", "OAUTH_SECRETS", "OAuthOptions", "read_oauth"]
 
-Grant = Literal["authorization_code", "client_credentials"]
+Grant = Literal["authorization_code", "client_credentials", "jwt_bearer"]
 _LAST_PORT: Final = 65_535
 
 
@@ -19,9 +19,12 @@ class OAuthOptions:
     """Sign-in options of one server; what is left out is asked of the server.
 
     Attributes:
-        grant: `authorization_code` asks a person in a browser, `client_credentials` nobody.
+        grant: `authorization_code` asks a person in a browser, the others nobody.
         client_id: Of a client that was registered beforehand; empty to register one when it is needed.
         client_secret: Its secret, empty for a public client.
+        private_key: Key that signs for the client instead of a secret, as PEM.
+        kid: Id under which the authorization server knows that key; empty if it needs none.
+        assertion_file: Where the platform keeps the token (JWT) that is traded for access tokens.
         scopes: To ask for; empty for those that the server names.
         redirect_port: Where on 127.0.0.1 the browser comes back to; None for any free port.
         client_metadata_url: Address of a client metadata document, which serves as client id where that is accepted.
@@ -34,6 +37,9 @@ class OAuthOptions:
     grant: Grant = "authorization_code"
     client_id: str = ""
     client_secret: str = field(default="", repr=False)
+    private_key: str = field(default="", repr=False)
+    kid: str = ""
+    assertion_file: str = ""
     scopes: tuple[str, ...] = ()
     redirect_port: int | None = None
     client_metadata_url: str = ""
@@ -42,6 +48,7 @@ class OAuthOptions:
 
 
 OAUTH_KEYS: Final = frozenset(OAuthOptions.__dataclass_fields__)
+OAUTH_SECRETS: Final = ("client_secret", "private_key")
 
 
 def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
@@ -55,6 +62,9 @@ def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
         grant=_grant(given),
         client_id=given.text("client_id"),
         client_secret=given.text("client_secret"),
+        private_key=given.text("private_key"),
+        kid=given.text("kid"),
+        assertion_file=given.text("assertion_file"),
         scopes=_scopes(given),
         redirect_port=given.integer("redirect_port", at_least=1),
         client_metadata_url=given.text("client_metadata_url"),
@@ -63,16 +73,36 @@ def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
     )
     if (options.redirect_port or 1) > _LAST_PORT:
         raise given.wrong("redirect_port", options.redirect_port, f"an integer from 1 to {_LAST_PORT}")
-    if options.client_secret and not options.client_id:
-        raise ConfigError(f"Server {server!r} has 'oauth.client_secret' without 'oauth.client_id'.", hint="Add it.")
-    if options.grant == "client_credentials" and not options.client_secret:
-        raise ConfigError(
-            f"Server {server!r} has the grant 'client_credentials' without a client.",
-            hint="Add 'client_id' and 'client_secret' under 'oauth'.",
-        )
+    _check_client(server, options)
     for key in ("client_metadata_url", "resource", "issuer"):
         _check_address(server, key, getattr(options, key))
     return options
+
+
+def _check_client(server: str, options: OAuthOptions) -> None:
+    """Accept a client that the grant can do with.
+
+    Raises:
+        ConfigError: It lacks something, or has what another grant is for.
+    """
+    for key in OAUTH_SECRETS:
+        if getattr(options, key) and not options.client_id:
+            raise ConfigError(f"Server {server!r} has 'oauth.{key}' without 'oauth.client_id'.", hint="Add it.")
+    if options.grant == "client_credentials" and bool(options.client_secret) == bool(options.private_key):
+        raise ConfigError(
+            f"Server {server!r} has the grant 'client_credentials' without a client, or with two proofs of one.",
+            hint="Add 'client_id' and either 'client_secret' or 'private_key' under 'oauth'.",
+        )
+    for key, grant in (("private_key", "client_credentials"), ("assertion_file", "jwt_bearer")):
+        if getattr(options, key) and options.grant != grant:
+            raise ConfigError(
+                f"Server {server!r} has 'oauth.{key}' with the grant '{options.grant}'.", hint=f"It is for '{grant}'."
+            )
+    if options.grant == "jwt_bearer" and not options.assertion_file:
+        raise ConfigError(
+            f"Server {server!r} has the grant 'jwt_bearer' without a token to trade.",
+            hint="Add 'assertion_file' under 'oauth': the file in which the platform keeps it.",
+        )
 
 
 def _grant(given: EntryReader) -> Grant:

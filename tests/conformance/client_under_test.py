@@ -40,7 +40,7 @@ SIGN_INS = 3
 SETTLED_S = 20
 METADATA_URL = "https://conformance-test.local/client-metadata.json"
 """The document that the suite's authorization servers know."""
-PROGRAMS = ("auth/client-credentials-basic",)
+PROGRAMS = ("auth/client-credentials-basic", "auth/client-credentials-jwt")
 """Scenarios in which a program signs in, and no person."""
 LISTED_ONLY = ("json-schema-ref-no-deref",)
 """Scenarios whose servers list tools and know no calls."""
@@ -58,7 +58,7 @@ class Visit:
         entry: dict[str, Any] = {"type": "http", "url": url, "trust": "trusted", "input_requests": True}
         entry["connection"] = "per_client"
         if scenario.startswith("auth/"):
-            entry["oauth"] = _oauth(scenario, context)
+            entry["oauth"] = _oauth(scenario, context, folder)
         self._servers = load_servers(json.dumps({"mcpServers": {NAME: entry}})).servers
         self._calls: list[dict[str, Any]] = context.get("toolCalls", [])
         self._is_modern = version >= "2026"
@@ -160,8 +160,14 @@ def _is_promised(skill: Any, text: str) -> bool:
     return (len(data), f"sha256:{sha256(data).hexdigest()}", written) == (listed.size, listed.digest, about)
 
 
-def _oauth(scenario: str, context: Mapping[str, Any]) -> dict[str, Any]:
+def _oauth(scenario: str, context: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     known = {key: context[key] for key in ("client_id", "client_secret") if key in context}
+    if "private_key_pem" in context:
+        known["private_key"] = context["private_key_pem"]
+    if "valid_jwt" in context:
+        path = folder / "workload.jwt"
+        path.write_text(context["valid_jwt"])
+        return known | {"grant": "jwt_bearer", "assertion_file": str(path)}
     if scenario in PROGRAMS:
         return known | {"grant": "client_credentials"}
     return known or {"client_metadata_url": METADATA_URL}

@@ -48,14 +48,27 @@ def test_every_option_is_understood() -> None:
         issuer="https://i.example",
     )
     assert read_oauth("web", {"scopes": ["a", "b"]}).scopes == ("a", "b")
+    traded = read_oauth("web", {"grant": "jwt_bearer", "assertion_file": "/run/token"})
+    assert (traded.assertion_file, traded.client_id) == ("/run/token", "")
 
 
 @pytest.mark.parametrize(
     ("oauth", "words"),
     [
-        ({"grant": "password"}, "'oauth.grant' is text. Expected one of authorization_code, client_credentials."),
+        (
+            {"grant": "password"},
+            "'oauth.grant' is text. Expected one of authorization_code, client_",
+        ),
         ({"grant": "client_credentials", "client_id": "c"}, "without a client"),
         ({"client_secret": "hunter2"}, "'oauth.client_secret' without 'oauth.client_id'"),
+        ({"private_key": "hunter2"}, "'oauth.private_key' without 'oauth.client_id'"),
+        ({"client_id": "c", "private_key": "hunter2"}, "'oauth.private_key' with the grant 'authorization_code'"),
+        (
+            {"grant": "client_credentials", "client_id": "c", "client_secret": "hunter2", "private_key": "hunter2"},
+            "with two proofs",
+        ),
+        ({"grant": "jwt_bearer"}, "without a token to trade"),
+        ({"assertion_file": "/a"}, "'oauth.assertion_file' with the grant 'authorization_code'"),
         ({"redirect_port": 0}, "'oauth.redirect_port' is 0"),
         ({"redirect_port": 65536}, "'oauth.redirect_port' is 65536"),
         ({"scopes": 5}, "'oauth.scopes' is 5"),
@@ -102,6 +115,11 @@ def test_a_secret_comes_from_the_environment_and_is_hidden() -> None:
     assert "the-secret" not in repr(expanded)
     assert config.oauth == oauth
     assert "literal-secret" in secrets_of(entry({"client_id": "c", "client_secret": "literal-secret"}))
+    program = {"grant": "client_credentials", "client_id": "c", "private_key": "${env:KEY}", "kid": "1"}
+    signing = expand(entry(program), {"KEY": "-----BEGIN\nkey"})
+    assert signing.oauth == program | {"private_key": "-----BEGIN\nkey"}
+    assert "-----BEGIN\nkey" in secrets_of(signing)
+    assert "-----BEGIN" not in repr(read_oauth("web", signing.oauth or {}))
     with pytest.raises(ConfigError, match=r"oauth\.client_secret"):
         expand(config, {"ID": "the-client"})
     with pytest.raises(ConfigError, match=r"oauth\.issuer"):

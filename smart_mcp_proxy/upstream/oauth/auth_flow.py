@@ -22,14 +22,16 @@ from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.servers import ServerConfig, read_oauth
 from smart_mcp_proxy.telemetry import printable
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
+from smart_mcp_proxy.upstream.oauth.auth_programs import program_provider
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs, send_with_proof, wants_proofs
 from smart_mcp_proxy.upstream.oauth.auth_provider import (
     Browser,
     Memory,
     configured_client,
-    first_provider,
+    person_provider,
     provider_after,
     to_sign_in,
+    with_resource,
 )
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 
@@ -94,7 +96,7 @@ class SignInFlow:
             UpstreamError: Somebody cannot be reached.
         """
         memory = Memory(None, configured_client(self._options))
-        provider = first_provider(self._url, self._options, memory, browser, self._http.check)
+        provider = self._first(memory, browser)
         probe = self._probe()
         tries: list[int] = []
 
@@ -158,7 +160,8 @@ class SignInFlow:
         """
         context = self._after(held, Memory(None, None)).context
         endpoint = context.oauth_metadata and context.oauth_metadata.revocation_endpoint
-        if not endpoint:
+        # A program without a secret has nothing to show there; its tokens end by themselves.
+        if not endpoint or not (self.needs_person or self._options.client_secret):
             return False
         # Of the refresh token where there is one: the access tokens go with it. Source: RFC 7009, section 2.1.
         kind = "refresh_token" if held.refresh_token else "access_token"
@@ -197,6 +200,12 @@ class SignInFlow:
             raise self._failed(_words(exc)) from exc
         finally:
             await flow.aclose()
+
+    def _first(self, memory: Memory, browser: Browser | None) -> OAuthClientProvider:
+        if browser is not None:
+            return person_provider(self._url, self._options, memory, browser, self._http.check)
+        provider = program_provider(self._server, self._url, self._options, memory, self._now)
+        return with_resource(provider, self._options.resource)
 
     def _after(self, held: SignIn, memory: Memory) -> OAuthClientProvider:
         try:

@@ -1,4 +1,4 @@
-"""The MCP SDK's OAuth client for one server: for a first sign-in, or from a stored one."""
+"""The MCP SDK's OAuth client for one server: for a person's sign-in, or from a stored one."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, fields
@@ -17,12 +17,11 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl
 
-from smart_mcp_proxy.fastmcp_compat.auth.oauth import client_credentials_provider
 from smart_mcp_proxy.servers import OAuthOptions
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 
-__all__ = ["Browser", "Memory", "configured_client", "first_provider", "provider_after", "to_sign_in"]
+__all__ = ["Browser", "Memory", "configured_client", "person_provider", "provider_after", "to_sign_in", "with_resource"]
 
 _CLIENT_NAME: Final = "smart-mcp-proxy"
 _LONG_AGO_S: Final = 1.0
@@ -96,45 +95,36 @@ class _Context(OAuthContext):
         return self.configured_resource or super().get_resource_url()
 
 
-def first_provider(
+def person_provider(
     url: str,
     options: OAuthOptions,
     memory: Memory,
-    browser: Browser | None,
+    browser: Browser,
     check: Callable[[str], Awaitable[object]],
 ) -> OAuthClientProvider:
-    """The SDK's client before any sign-in.
+    """Create the SDK's client for a grant that asks a person.
 
     Args:
         url: The server's address.
         options: How to sign in.
         memory: Holds the client, if it is known already.
-        browser: Asks the person; None for a grant that needs none.
+        browser: Asks the person.
         check: Judges the address that the person is to be shown; raises what it refuses.
     """
-    scope = " ".join(options.scopes) or None
-    if browser is None:
-        issuer = options.issuer or None
-        provider: OAuthClientProvider = client_credentials_provider(
-            url, memory, options.client_id, options.client_secret, scope, issuer
-        )
-    else:
-        metadata = OAuthClientMetadata(
-            client_name=_CLIENT_NAME,
-            redirect_uris=[AnyUrl(browser.redirect_uri)],
-            token_endpoint_auth_method="none",
-            scope=scope,
-        )
-        provider = OAuthClientProvider(
-            url,
-            metadata,
-            memory,
-            client_metadata_url=options.client_metadata_url or None,
-            validate_resource_url=_only(options.resource) if options.resource else None,
-        )
-    context = _with_resource(provider, options.resource)
-    if browser is not None:
-        _connect(context, browser, check, options.client_id, memory)
+    metadata = OAuthClientMetadata(
+        client_name=_CLIENT_NAME,
+        redirect_uris=[AnyUrl(browser.redirect_uri)],
+        token_endpoint_auth_method="none",
+        scope=" ".join(options.scopes) or None,
+    )
+    provider = OAuthClientProvider(
+        url,
+        metadata,
+        memory,
+        client_metadata_url=options.client_metadata_url or None,
+        validate_resource_url=_only(options.resource) if options.resource else None,
+    )
+    _connect(with_resource(provider, options.resource).context, browser, check, options.client_id, memory)
     return provider
 
 
@@ -149,7 +139,7 @@ def provider_after(url: str, options: OAuthOptions, memory: Memory, held: SignIn
     )
     memory.client = OAuthClientInformationFull.model_validate(held.client)
     provider = OAuthClientProvider(url, OAuthClientMetadata(redirect_uris=None), memory)
-    context = _with_resource(provider, options.resource)
+    context = with_resource(provider, options.resource).context
     context.client_info = memory.client
     context.oauth_metadata = OAuthMetadata.model_validate(held.metadata)
     context.auth_server_url = held.issuer
@@ -199,11 +189,11 @@ def to_sign_in(context: OAuthContext, memory: Memory, now_s: float, earlier: Sig
     )
 
 
-def _with_resource(provider: OAuthClientProvider, resource: str) -> OAuthContext:
-    """The provider's new context, which knows the configured resource."""
+def with_resource(provider: OAuthClientProvider, resource: str) -> OAuthClientProvider:
+    """The provider with a context that knows the configured resource."""
     state = {field.name: getattr(provider.context, field.name) for field in fields(OAuthContext)}
     provider.context = _Context(**state, configured_resource=resource)
-    return provider.context
+    return provider
 
 
 def _only(resource: str) -> Callable[[str, str | None], Awaitable[None]]:
