@@ -52,6 +52,10 @@ def _handed_over(entry: Mapping[str, Any]) -> Iterator[str]:
     for field, text in _texts(entry, ""):
         for source in references(text):
             yield f"{field} refers to {source}: once you approve, what it holds {where}."
+    oauth = entry.get("oauth")
+    if isinstance(oauth, Mapping) and (path := oauth.get("assertion_file")):
+        to = oauth.get("issuer") or "the authorization server that the server names"
+        yield f"oauth.assertion_file names the file {path}: once you approve, the token in it is sent to {to}."
 
 
 def _inherited(entry: Mapping[str, Any]) -> list[str]:

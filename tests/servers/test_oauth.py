@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import OAuthOptions, ServerConfig, expand, load_servers, read_oauth, secrets_of
+from smart_mcp_proxy.servers import (
+    OAuthOptions,
+    ServerConfig,
+    expand,
+    load_servers,
+    read_oauth,
+    secrets_of,
+    warnings_about,
+)
 
 
 def entry(oauth: Any, **others: Any) -> ServerConfig:
@@ -124,3 +132,13 @@ def test_a_secret_comes_from_the_environment_and_is_hidden() -> None:
         expand(config, {"ID": "the-client"})
     with pytest.raises(ConfigError, match=r"oauth\.issuer"):
         expand(entry({"issuer": "${I}"}), {"I": "ftp://x"})
+
+
+def test_who_approves_an_entry_is_told_which_file_it_gives_away() -> None:
+    """And to whom; an entry that does not wait warns of nothing."""
+    oauth = {"grant": "jwt_bearer", "assertion_file": "/run/token", "issuer": "https://auth.example"}
+    entry = {"url": "https://x.example/mcp", "oauth": oauth}
+    assert warnings_about(entry) == []
+    assert warnings_about(entry | {"quarantined": True}) == [
+        "oauth.assertion_file names the file /run/token: once you approve, the token in it is sent to https://auth.example."
+    ]

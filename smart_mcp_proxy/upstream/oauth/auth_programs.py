@@ -1,6 +1,7 @@
 """The MCP SDK's OAuth clients for programs: by secret, by signature, or by a token of their platform."""
 
 import asyncio
+import re
 import secrets
 from collections.abc import Callable
 from functools import partial
@@ -24,6 +25,8 @@ _ALGORITHMS: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _LIFE_S: Final = 300
 """Of an assertion that we sign; it is sent at once. Source: mcp.client.auth.extensions.client_credentials."""
 _FILE_BYTES: Final = 64 * 1024
+_JWT: Final = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+"""Of a file that holds anything else, a key say, nothing is sent. Source: RFC 7519, section 3."""
 
 
 def program_provider(
@@ -102,9 +105,9 @@ async def _read_assertion(server: str, path: str) -> str:
             return file.read(_FILE_BYTES).decode("ascii").strip()
 
     try:
-        if token := await asyncio.to_thread(read):
+        if _JWT.fullmatch(token := await asyncio.to_thread(read)):
             return token
-        reason = "it is empty"
+        reason = "it holds no token" if token else "it is empty"
     except OSError as exc:
         reason = exc.strerror or type(exc).__name__
     except UnicodeDecodeError:

@@ -89,15 +89,15 @@ async def test_a_token_of_the_platform_is_traded_as_it_is_at_that_moment(
 ) -> None:
     """jwt_bearer: no client is needed; the next time the file is read anew, for platforms replace it."""
     file = tmp_path / "token"
-    file.write_text("first.jwt\n")
+    file.write_text("first.j.wt\n")
     oauth = {"grant": "jwt_bearer", "assertion_file": str(file), "scopes": SCOPES}
     async with linked(sign_ins, server, oauth=oauth) as session:
         assert b"somebody" in await call(session)
-        file.write_text("second.jwt")
+        file.write_text("second.j.wt")
         clock.ahead_s = 7200
         assert b"somebody" in await call(session)
     asked = [one.form for one in server.asked("/token")]
-    assert [form["assertion"] for form in asked] == ["first.jwt", "second.jwt"]
+    assert [form["assertion"] for form in asked] == ["first.j.wt", "second.j.wt"]
     assert {form["grant_type"] for form in asked} == {"urn:ietf:params:oauth:grant-type:jwt-bearer"}
     assert (asked[0]["resource"], asked[0]["scope"]) == (server.url, " ".join(SCOPES))
     assert not asked[0].keys() & {"client_id", "client_secret"}
@@ -108,7 +108,7 @@ async def test_a_client_beside_the_token_is_named_and_proved(
 ) -> None:
     """Its id in the form, or with its secret in the header."""
     file = tmp_path / "token"
-    file.write_text("a.jwt")
+    file.write_text("a.j.wt")
     oauth = {"grant": "jwt_bearer", "assertion_file": str(file), "client_id": "robot"}
     for secret in ({}, {"client_secret": "robot-secret"}):
         await sign_ins.sign_in(server.config(oauth | secret), None)
@@ -118,7 +118,11 @@ async def test_a_client_beside_the_token_is_named_and_proved(
     assert "robot-secret" not in confidential.body.decode()
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe"], ids=["absent", "empty", "binary"])
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"\xff\xfe", b"-----BEGIN PRIVATE KEY-----\nMC4=\n-----END PRIVATE KEY-----\n"],
+    ids=["absent", "empty", "binary", "a key"],
+)
 async def test_a_file_without_a_token_is_named(
     sign_ins: SignIns, server: Guarded, tmp_path: Path, content: bytes | None
 ) -> None:
@@ -136,7 +140,7 @@ async def test_a_file_without_a_token_is_named(
 async def test_a_token_that_is_refused_is_not_sent_again(sign_ins: SignIns, server: Guarded, tmp_path: Path) -> None:
     """The authorization server's code is told, and no other grant is tried."""
     file = tmp_path / "token"
-    file.write_text("a.jwt")
+    file.write_text("a.j.wt")
     server.answers["/token"] = lambda _: (400, {"error": "invalid_grant"})
     with pytest.raises(UpstreamAuthError, match="invalid_grant"):
         await sign_ins.sign_in(server.config({"grant": "jwt_bearer", "assertion_file": str(file)}), None)
@@ -148,7 +152,7 @@ async def test_a_sign_in_without_a_secret_is_forgotten_and_nobody_asked(
 ) -> None:
     """There is nothing by which it could be given back; its token ends by itself."""
     file = tmp_path / "token"
-    file.write_text("a.jwt")
+    file.write_text("a.j.wt")
     config = server.config({"grant": "jwt_bearer", "assertion_file": str(file)})
     await sign_ins.sign_in(config, None)
     done = await sign_ins.sign_out(config)
