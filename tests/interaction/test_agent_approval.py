@@ -117,8 +117,10 @@ async def test_a_tool_that_turns_is_gone_until_its_user_agrees(tmp_path: Path, s
             assert "up:paint" not in [tool["name"] for tool in (*answer["tools"], *answer["near_misses"])]
             assert {"server": "up", "state": "partly_quarantined"} in answer["not_covered"]
             assert SECRET not in json.dumps(answer | {"query": ""})
-        described = (await at.client.call_tool("describe_tool", {"names": ["up:paint"]}, raise_on_error=False)).data
-        assert SECRET not in json.dumps(described, default=str)
+        asked = await at.client.call_tool("describe_tool", {"names": ["up:paint"]}, raise_on_error=False)
+        described = asked.structured_content
+        assert SECRET not in json.dumps(described)
+        assert described["errors"][0]["data"].keys() >= {"digest", "findings", "review", "approve"}
         for variant in ("read", "write", "destructive"):
             refused = await at.call(variant, "up:paint")
             assert refused["error"]["code"] == "quarantined"
@@ -138,7 +140,7 @@ async def test_a_tool_that_comes_later_waits_for_the_user(tmp_path: Path) -> Non
     async with world(tmp_path, PAINT) as at:
         await at.turn({"name": "prime", "description": SECRET, "inputSchema": {"type": "object"}})
         assert (await at.found(SECRET))["tools"] == []
-        assert (await at.call("write", "up:prime"))["error"]["data"] == {"state": "pending"}
+        assert (await at.call("write", "up:prime"))["error"]["data"]["state"] == "pending"
         assert (await at.call("destructive", "up:paint"))["error"]["code"] == "tool_not_found"
         assert at.calls() == 0
 
@@ -173,6 +175,11 @@ async def test_a_quarantined_server_is_not_started(tmp_path: Path) -> None:
         refused = (await client.call_tool("call_tool_write", call, raise_on_error=False)).structured_content
         assert refused["error"]["code"] == "quarantined"
         assert "mcpproxy server approve bad" in refused["error"]["hint"]
+        assert "Nothing is known of its definitions" in refused["error"]["message"]
+        assert refused["error"]["data"] == {
+            **{"state": "quarantined", "server": "bad", "approve": "mcpproxy server approve bad"},
+            **{"definitions": 0, "review": False, "findings": []},
+        }
         upstream = gateway.fleet.upstreams.get("bad")
         assert upstream is not None
         await upstream.restart()

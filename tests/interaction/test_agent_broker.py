@@ -313,6 +313,7 @@ async def test_a_server_that_cannot_be_asked_is_told_by_status(
     for body in ({"method": "tools/list"}, {"method": "resources/list"}, calling("echo")):
         reply = await broker.post(body, server)
         assert_failed(reply, status, code, server.replace("%2F", "/"), is_proxy=is_proxy)
+        assert ("Nothing is known of its definitions" in reply.text) == (code == "quarantined")
     assert ("configured for proxying" in reply.text) == (code == "proxy_disabled")
 
 

@@ -16,8 +16,7 @@ from smart_mcp_proxy.errors import CatalogError, ConflictError, ToolNotFoundErro
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.admin.asked_questions import QUESTIONS_LIMIT, AskedQuestions
 from smart_mcp_proxy.gateway.admin.differences import FieldChange, differences
-from smart_mcp_proxy.gateway.admin.list_review import peers_of
-from smart_mcp_proxy.gateway.shared.app_pages import without_digests
+from smart_mcp_proxy.gateway.shared.definition_scan import peers_of, scan_record
 from smart_mcp_proxy.models import ToolKey, Withheld, WithheldState
 from smart_mcp_proxy.names import parse_canonical, parse_content, server_of, shell_word
 from smart_mcp_proxy.policy import scanner
@@ -133,7 +132,7 @@ class Approvals:
         if not withheld:
             return []
         if self._peers is None or self._peers[0] is not snapshot:
-            self._peers = (snapshot, peers_of(snapshot))
+            self._peers = (snapshot, peers_of(snapshot.by_id.values()))
         _, peers = self._peers
         return [_explained(each, peers, asked) for each in withheld]
 
@@ -248,6 +247,5 @@ def _name(each: Withheld) -> tuple[bool, ToolKey]:
 def _explained(withheld: Withheld, peers: "scanner.Peers", asked: AskedQuestions) -> Waiting:
     current = msgspec.json.decode(withheld.record.raw)
     approved = None if withheld.approved is None else msgspec.json.decode(withheld.approved)
-    findings = scanner.scan(server_of(withheld.record.key.server), without_digests(current), peers)
-    findings += asked.findings(current)
+    findings = scan_record(withheld.record, peers) + asked.findings(current)
     return Waiting(withheld, findings, differences(approved, current))

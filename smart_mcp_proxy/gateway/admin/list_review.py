@@ -3,19 +3,19 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot, change_hash
 from smart_mcp_proxy.gateway.shared.app_pages import is_page, without_digests
-from smart_mcp_proxy.models import Review, ToolKey, ToolRecord, Trust
+from smart_mcp_proxy.gateway.shared.definition_scan import peers_of
+from smart_mcp_proxy.models import Review, ToolKey, Trust
 from smart_mcp_proxy.names import server_of, shelf
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.approval import review_of
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.servers import ServerConfig
 
-__all__ = ["ListReview", "peers_of"]
+__all__ = ["ListReview"]
 
 
 class ListReview:
@@ -45,17 +45,10 @@ class ListReview:
         return review_of(trust, clean)
 
 
-def peers_of(snapshot: Snapshot) -> "scanner.Peers":
-    """The tools that a definition is compared with: those of all servers."""
-    # Shelves left out: a server's own prompt may have the name and the words of its tool.
-    records = (record for record in snapshot.by_id.values() if ":" not in record.key.server)
-    return scanner.Peers(scanner.Peer(*record.key, _description(record)) for record in records)
-
-
 def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snapshot) -> frozenset[str]:
     """The hashes of the definitions that nobody approved yet and the scanner finds nothing in."""
     known = {record.change_hash for record in snapshot.by_server.get(server, ())}
-    peers = peers_of(snapshot)
+    peers = peers_of(snapshot.by_id.values())
     hashes = ((change_hash(server, each), each) for each in definitions if _is_plain(each))
     return frozenset(
         hash_
@@ -86,8 +79,3 @@ def _is_changed_content(server: str, definition: Mapping[str, Any], snapshot: Sn
 
 def _doubts(findings: Sequence[Finding]) -> bool:
     return any(finding.severity == "review" for finding in findings)
-
-
-def _description(record: ToolRecord) -> str:
-    text = msgspec.json.decode(record.raw).get("description")
-    return text if isinstance(text, str) else ""

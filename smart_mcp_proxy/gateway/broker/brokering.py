@@ -9,7 +9,7 @@ import mcp_types
 import msgspec
 from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METHODS
 
-from smart_mcp_proxy.errors import RequestError, UpstreamError
+from smart_mcp_proxy.errors import QuarantinedError, RequestError, UpstreamError
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker.broker_status import BrokerStatus, Connections, Count, connection_of, status_of
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -148,7 +148,10 @@ class Brokering:
             RefusedError: Policy does not allow it.
             UpstreamError: The server failed, or answered with a JSON-RPC error, which is in `data` then.
         """
-        visible = self._require(server, who)
+        try:
+            visible = self._require(server, who)
+        except QuarantinedError as refusal:
+            raise await self._visible(who).analysed(refusal) from None
         if asked.method not in METHODS:
             raise _unknown_method(asked.method, METHODS)
         meta = _meta(asked.params)

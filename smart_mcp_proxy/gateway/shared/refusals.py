@@ -25,10 +25,11 @@ _ONLY_THE_USER = "Only the user can lift this, with:"
 
 def tool_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
     """The refusal of a tool that is withheld."""
+    approve = f"mcpproxy approve {shell_word(str(key))}"
     return QuarantinedError(
         f"Tool '{key}' {_REASONS[state]}.",
-        hint=f"{_ONLY_THE_USER} mcpproxy approve {shell_word(str(key))}",
-        data={"state": state.value},
+        hint=f"{_ONLY_THE_USER} {approve}",
+        data={"state": state.value, "tool": str(key), "approve": approve},
     )
 
 
@@ -84,10 +85,11 @@ def content_changed(key: ToolKey, *, is_gone: bool) -> RefusedError | RequestErr
 
 def server_quarantined(name: str) -> QuarantinedError:
     """The refusal of everything that a quarantined server offers."""
+    approve = f"mcpproxy server approve {shell_word(name)}"
     return QuarantinedError(
         f"Server '{name}' waits for the user's approval; it is not started, and none of its tools can be used.",
-        hint=f"{_ONLY_THE_USER} mcpproxy server approve {shell_word(name)}",
-        data={"state": "quarantined"},
+        hint=f"{_ONLY_THE_USER} {approve}",
+        data={"state": "quarantined", "server": name, "approve": approve},
     )
 
 

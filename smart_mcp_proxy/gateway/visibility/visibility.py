@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Set
+from copy import copy
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -10,9 +11,10 @@ from anyio import to_thread
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog, Snapshot
-from smart_mcp_proxy.errors import RefusedError, ServerNotFoundError, ToolNotFoundError, UpstreamError
+from smart_mcp_proxy.errors import QuarantinedError, RefusedError, ServerNotFoundError, ToolNotFoundError, UpstreamError
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.shared.refusals import server_disabled, server_quarantined, tool_withheld
+from smart_mcp_proxy.gateway.visibility.analysis import with_analysis
 from smart_mcp_proxy.gateway.visibility.presence import Absence
 from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
 from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, WithheldState
@@ -45,6 +47,8 @@ class _Seen(NamedTuple):
     ids: Set[int]
     by_server: dict[str, tuple[ToolRecord, ...]]
     """Filled as it is asked for."""
+    refusals: dict[str, QuarantinedError]
+    """With their analysis, by message; filled as they are made."""
 
 
 class _Looked(NamedTuple):
@@ -86,7 +90,7 @@ class CatalogView:
         self.is_hinting = is_hinting
         self._rules = Rules({}, None)
         self.reconfigure(servers, profile)
-        self._seen = _Seen(Snapshot(), self._rules, {}, frozenset(), {})
+        self._seen = _Seen(Snapshot(), self._rules, {}, frozenset(), {}, {})
         self._looked = _Looked(self._seen.snapshot, self._rules, {}, {})
         self._made: dict[Hashable, Any] = {}
         self._per_client: tuple[object, frozenset[str]] = (None, frozenset())
@@ -126,10 +130,6 @@ class CatalogView:
             names = frozenset(name for name, each in rules.servers.items() if each.connection == "per_client")
             self._per_client = (rules, names)
         return self._per_client[1]
-
-    def knows_clients(self) -> bool:
-        """Whether any server seen here knows each client."""
-        return bool(self.per_client)
 
     def sees_content(self, server: str, name: str) -> bool:
         """Return whether a server's prompt, resource or template may be seen and used here."""
@@ -187,7 +187,7 @@ class CatalogView:
         if seen.snapshot is not snapshot or seen.rules is not rules:
             offered = {id_: each for id_, each in snapshot.by_id.items() if rules.offers(each)}
             by_id = offered if len(offered) < len(snapshot.by_id) else snapshot.by_id  # held in memory anyway
-            seen = self._seen = _Seen(snapshot, rules, by_id, by_id.keys(), {})
+            seen = self._seen = _Seen(snapshot, rules, by_id, by_id.keys(), {}, {})
         return seen
 
     def _shows(self, snapshot: Snapshot, record: ToolRecord) -> bool:
@@ -238,12 +238,26 @@ class CatalogView:
         """The tool of that name; one of a server that is still connecting is waited for briefly.
 
         Raises:
-            QuarantinedError: The tool or its server waits for the user.
+            QuarantinedError: The tool or its server waits for the user; with an analysis of what waits.
             RefusedError: Its server is switched off, or the caller's token does not reach so far.
             UpstreamError: Its server is not ready and has never listed any tools.
             RequestError: It says no server, and several have a tool of that name.
             ToolNotFoundError: Nothing visible has that name; `data.did_you_mean` holds up to three that are close.
         """
+        try:
+            return await self._required(name)
+        except QuarantinedError as refusal:
+            raise await self.analysed(refusal) from None
+
+    async def analysed(self, refusal: QuarantinedError) -> QuarantinedError:
+        """The refusal of a tool or server with what the scanner finds in what waits, once per state."""
+        seen = self._now()
+        if refusal.message not in seen.refusals:
+            work = partial(with_analysis, refusal, seen.snapshot, seen.rules, seen.by_id.values())
+            seen.refusals[refusal.message] = await to_thread.run_sync(work)
+        return copy(seen.refusals[refusal.message])
+
+    async def _required(self, name: str) -> ToolRecord:
         absent: UpstreamError | None = None
         if (record := self._found_or_refused(name)) is not None:
             return record

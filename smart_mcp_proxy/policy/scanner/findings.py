@@ -14,6 +14,10 @@ EXCERPT_CHARS = 120
 _AROUND_CHARS = 24
 _UNSAFE = re.compile(r"[^\x20-\x7e\u00a1-\u00ac\u00ae-\u02ff\u0370-\u058f\u0900-\u1fff\u3001-\ud7ff]|\\")
 """What an excerpt spells out: everything outside scripts that are read from left to right and show what they hold."""
+_QUOTATION = re.compile(r"""(?:^|(?<=[\s(]))(['"]).*\1(?=[\s).,:;]|$)""", re.DOTALL)
+"""From the first quotation mark of a reason to the last: what is quoted may hold such marks itself."""
+_PART = re.compile(r"\$\.(name|title|description|inputSchema|outputSchema|annotations|icons|_meta)(?![\w$-])")
+"""Members that the protocol names; every other step of a path may be the server's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,13 @@ class Finding:
     place: str
     reason: str
     excerpt: str
+
+    @property
+    def summary(self) -> str:
+        """The part of the definition and the reason, free of words of the definition: an agent may read it."""
+        part = _PART.match(self.place)
+        reason = _QUOTATION.sub(r"\1…\1", self.reason)
+        return f"{part[1]}: {reason}" if part else reason
 
 
 class Passage(NamedTuple):

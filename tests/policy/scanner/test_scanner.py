@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 from growth import assert_growth
+from hypothesis import given
+from hypothesis import strategies as st
 from scanner_texts import described, is_for_review
 
 from smart_mcp_proxy.policy.scanner import Finding, Peer, Peers, scan
@@ -398,3 +400,34 @@ def test_the_cost_of_suggested_values_grows_with_their_number() -> None:
         scan("server", described("Pings.", inputSchema=schema))
 
     assert_growth(read, 500, 4_000, at_most=20)
+
+
+@given(quoted=st.text(), key=st.text())
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "It speaks of '{}'.",
+        "'{}' is a number instead of a name.",
+        "Parameter '{}' asks for what the agent knows.",
+        "Data that is not the tool's own ('{}') is to go somewhere else.",
+        "It speaks of '{}', a tool of server '{}'.",
+        'Invisible TAG characters spell "{}".',
+    ],
+)
+def test_a_summary_for_agents_quotes_nothing(reason: str, quoted: str, key: str) -> None:
+    """Whatever is quoted, marks like those around it included, and whatever the server calls a parameter."""
+    mark = '"' if '"' in reason else "'"
+    head, _, rest = reason.partition(f"{mark}{{}}{mark}")
+    tail = rest.rpartition(f"{mark}{{}}{mark}")[2] or rest
+    place = f"$.inputSchema.properties.{key}.description"
+    finding = Finding("private_data", "review", place, reason.format(quoted, key), quoted)
+    assert finding.summary == f"inputSchema: {head}{mark}…{mark}{tail}"
+
+
+def test_summaries_of_all_sets_are_few_sentences_of_the_scanner() -> None:
+    """Of 1,500 findings with as many different quotations."""
+    sets = (rows(path.stem) for path in sorted(SET.glob("*malicious.jsonl")))
+    findings = [each for row in (row for set_ in sets for row in set_) for each in scan("s", row["definition"])]
+    sentences = {finding.summary.rpartition(": ")[2] for finding in findings if "U+" not in finding.reason}
+    assert len(findings) > 1_000
+    assert len(sentences) < 80, sorted(sentences)
