@@ -18,7 +18,7 @@ from smart_mcp_proxy import errors
 
 ROOT = PACKAGE.parent
 
-MAX_FILE_LINES = 400
+MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_P90_FUNCTION_LINES = 30
 MAX_FOLDER_MODULES = 16
@@ -303,7 +303,7 @@ def check_layers(config: Path, folder: Path) -> subprocess.CompletedProcess[str]
 
 
 def test_files_and_functions_stay_within_the_budget() -> None:
-    """No file over 400 lines, no function over 60, nine of ten functions within 30."""
+    """No file over 500 lines, no function over 60, nine of ten functions within 30."""
     assert long_files(PACKAGE) == []
     assert long_functions(PACKAGE) == []
     assert p90_function_lines(PACKAGE) <= MAX_P90_FUNCTION_LINES
