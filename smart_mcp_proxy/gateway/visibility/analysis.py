@@ -1,4 +1,4 @@
-"""The security analysis in a refusal: findings about what waits for its user, and no word of a definition."""
+"""Security analysis in a refusal: findings about what waits for its user, no word of a definition."""
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
