@@ -309,7 +309,7 @@ class Settings(BaseSettings):
     )
     list_changed_exec: Argv | None = Field(
         default=None,
-        description="Command to run, without a shell, after the list of tools changed.",
+        description="Command to run, without a shell, after the list of tools changed; at most once in 5 s.",
         json_schema_extra=accepts("a command line with balanced quotes"),
     )
     intent_strict: bool = Field(default=True, description="Whether call_tool_read takes only tools marked read-only.")
