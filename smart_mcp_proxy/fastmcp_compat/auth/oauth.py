@@ -16,12 +16,12 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 
 __all__ = ["JwtBearerProvider", "without_warning"]
 
-_Provider = TypeVar("_Provider")
+ProviderT = TypeVar("ProviderT")
 _UNNAMED: Final = "unregistered"
 """In the SDK's records, which know no client without an id; it is sent to nobody."""
 
 
-def without_warning(provider: Callable[..., _Provider], *args: Any, **options: Any) -> _Provider:
+def without_warning(provider: Callable[..., ProviderT], *args: Any, **options: Any) -> ProviderT:
     """Create a provider whose issuer may be left out; the MCP server names it then.
 
     The SDK's warning about that is for programmers: here the user decides, in the server's entry.
