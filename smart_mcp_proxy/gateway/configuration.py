@@ -19,7 +19,7 @@ class Configuration:
         passthrough: The one server that is worked with; None for all.
 
     Raises:
-        ConfigError: `passthrough` is not configured.
+        ConfigError: `passthrough` is not configured, or its entry cannot be used.
     """
 
     def __init__(
@@ -34,6 +34,8 @@ class Configuration:
                 f"Server '{passthrough}' is not configured, so it cannot be passed through.",
                 hint=f"Known: {', '.join(sorted(servers)) or 'none'}.",
             )
+        if passthrough is not None and (refusal := servers[passthrough].refusal) is not None:
+            raise ConfigError(refusal[0], hint=refusal[1])
         self.passthrough = passthrough
         self._inherited = settings.inherit_env
         self._configured: frozenset[str]

@@ -102,6 +102,7 @@ class ServerConfig:
         connection: Whether its clients share one connection, or each has one on which the server can ask it.
         input_requests: Whether it may ask the user, the model or the roots of a client that lets itself be asked.
         shared: Whether one process of a stdio server serves all workers of this gateway, or each has its own.
+        refusal: Why the entry cannot be used, and what to do about it; None for one that can.
         unknown: Keys of the entry that mean nothing here, with their values.
         raw: The entry as it was written.
         secrets: What `expand()` put in from the environment, files and the keyring.
@@ -128,10 +129,16 @@ class ServerConfig:
     connection: ConnectionKind = "shared"
     input_requests: bool = False
     shared: bool = True
+    refusal: tuple[str, str] | None = None
     # Not compared: a change in one of these is no reason to restart a server.
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     secrets: tuple[str, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether it is not to be connected, and nothing of it is shown."""
+        return self.disabled or self.quarantined or self.refusal is not None
 
     @property
     def credential_headers(self) -> tuple[str, ...]:
@@ -141,7 +148,7 @@ class ServerConfig:
     @property
     def can_sign_in(self) -> bool:
         """Whether a stored sign-in is used: over HTTP, without an Authorization header or `"oauth": false`."""
-        if self.transport == "stdio" or self.raw.get("oauth") is False:
+        if self.transport == "stdio" or self.raw.get("oauth") is False or self.refusal is not None:
             return False
         return not any(name.lower() == "authorization" for name in self.headers)
 
@@ -199,7 +206,7 @@ class Problem:
         server: Server it is about, None for the file as a whole.
         message: What is wrong, one sentence without secrets.
         hint: What to do about it.
-        severity: error: this server is left out; warning: it is used all the same.
+        severity: error: this server is not used; warning: it is used all the same.
     """
 
     server: str | None
@@ -216,7 +223,7 @@ class ServerFile:
     """Contents of a server file.
 
     Attributes:
-        servers: Usable servers by name, in the file's order.
+        servers: By name, in the file's order; one whose entry cannot be used has a `refusal`.
         problems: What its owner should know.
         source: Where it came from: a path, a variable, or empty if there is none.
         profiles: The profiles that can be used, by name.
@@ -226,6 +233,11 @@ class ServerFile:
     problems: tuple[Problem, ...] = ()
     source: str = ""
     profiles: Mapping[str, Profile] = field(default_factory=dict, repr=False)
+
+    @property
+    def usable(self) -> dict[str, ServerConfig]:
+        """The servers whose entries can be used."""
+        return {name: config for name, config in self.servers.items() if config.refusal is None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +263,5 @@ def diff(old: Mapping[str, ServerConfig], new: Mapping[str, ServerConfig]) -> Se
 
 def next_servers(file: ServerFile, current: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
     """The servers of the file; one whose entry is broken stays as it is in `current`."""
-    broken = {problem.server for problem in file.problems if problem.severity == "error"}
-    kept = {name: config for name, config in current.items() if name in broken and name not in file.servers}
-    return {**file.servers, **kept}
+    broken = file.servers.keys() - file.usable.keys()
+    return {**file.servers, **{name: config for name, config in current.items() if name in broken}}

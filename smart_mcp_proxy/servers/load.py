@@ -8,7 +8,7 @@ from typing import Any
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.config import Problem, ServerConfig, ServerFile
-from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS, SECTIONS
+from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS, SECTIONS, URL_KEYS
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.servers.profiles import parse_profiles
@@ -116,12 +116,28 @@ def load_servers(source: Path | str, *, kept: Collection[str] = ()) -> ServerFil
             servers[name], warnings = parse_named(name, raw)
         except ConfigError as exc:
             warnings = [Problem(name, exc.message, exc.hint, "error")]
+            if name.strip() and name.isprintable():
+                servers[name] = _refused(name, raw, exc)
         problems += warnings
     problems += _look_alikes(servers)
     if not pairs:
         problems.append(Problem(None, f"{label} names no servers.", _EXAMPLE))
     parsed, more = parse_profiles(profiles, servers)
     return ServerFile(servers, tuple(problems + more), label, parsed)
+
+
+def _refused(name: str, raw: Any, error: ConfigError) -> ServerConfig:
+    """The server of an entry that cannot be used: it is listed with the cause, and never connected."""
+    entry: Mapping[str, Any] = raw if isinstance(raw, JsonObject) else {}
+    has_url = any(key in entry for key in URL_KEYS)
+    return ServerConfig(
+        name,
+        "http" if has_url and "command" not in entry else "stdio",
+        disabled=bool(entry.get("disabled")),
+        quarantined=bool(entry.get("quarantined")),
+        refusal=(error.message, error.hint),
+        raw=entry,
+    )
 
 
 def _kept(settings: Settings) -> set[str]:

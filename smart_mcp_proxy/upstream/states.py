@@ -45,6 +45,8 @@ def first_status(config: ServerConfig) -> ServerStatus:
         hint = f"Approve it with: mcpproxy server approve {shell_word(config.name)}"
     elif config.disabled:
         state, hint = State.DISABLED, "Take 'disabled' out of its entry to use it."
+    elif config.refusal is not None:
+        state, (error, hint) = State.ERROR, config.refusal
     return ServerStatus(config.name, config.transport, state, error, hint)
 
 

@@ -149,7 +149,7 @@ class Upstream:
         """Begins to keep the server connected, in the background; does nothing if it already does."""
         if self._task is not None:
             return
-        if self.config.quarantined or self.config.disabled:
+        if self.config.is_off:
             if not self._settled.is_set() or self._status.state is ServerState.DISCONNECTED:
                 self._status = first_status(self.config)
                 self._settled.set()

@@ -104,6 +104,9 @@ FILES = [
     ("mcpServers:\n  s: {}\n", "line 1"),
     ("", "mcp_config.json"),
     (json.dumps({"mcpServers": [1]}), "Entry 1 of the list"),
+    (json.dumps(entry(command="x") | {"read_only_mode": True}), "MCPPROXY_READ_ONLY=true"),
+]
+ENTRIES = [
     (json.dumps(entry(cmd="uvx")), "neither 'command' nor 'url'"),
     (json.dumps(entry(command="x", url="https://h.example/mcp")), "both 'command' and 'url'"),
     (json.dumps(entry(command="x", args="-y pkg")), "'args' is text"),
@@ -112,18 +115,29 @@ FILES = [
     (json.dumps(entry(url="https://user:pass@h.example/mcp")), "user name or password in its url"),
     (json.dumps(entry(url="https://h.example/mcp", type="websocket")), "has the type 'websocket'"),
     (json.dumps({"mcpServers": {"a:b": {"command": "x"}}}), "colon in its name"),
-    (json.dumps(entry(command="x") | {"read_only_mode": True}), "MCPPROXY_READ_ONLY=true"),
+    (json.dumps(entry(command="x", proxy=True)), "Proxy is only supported for 'url' type MCP servers"),
     (json.dumps(entry(command="x", sandboxEnabled=True)), "asks for a sandbox"),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), FILES, ids=[words for _, words in FILES])
 def test_server_files_that_cannot_be_used(home: Path, run: Run, text: str, expected: str) -> None:
-    """The place in the file, or server and key; no value of the entry."""
+    """The place in the file."""
     (home / "mcp_config.json").write_text(text)
-    done = run("server", "list", MANAGE=str("MCPPROXY_READ_ONLY" in expected).lower())
-    said(done, expected, 2)
-    assert "pass" not in done.err.replace("password", "")
+    said(run("server", "list", MANAGE=str("MCPPROXY_READ_ONLY" in expected).lower()), expected, 2)
+
+
+@pytest.mark.parametrize(("text", "expected"), ENTRIES, ids=[words for _, words in ENTRIES])
+def test_an_entry_that_cannot_be_used_keeps_its_row(home: Path, run: Run, text: str, expected: str) -> None:
+    """With server and key, and no value of the entry; without another server, commands that need one fail."""
+    (home / "mcp_config.json").write_text(text)
+    (row,) = run("server", "list", "--json").json
+    assert (row["state"], expected in row["error"]) == ("error", True)
+    assert "pass" not in row["error"].replace("password", "")
+    said(run("search", "x"), expected, 2)
+    done = run("serve", "--check")
+    assert (done.status, done.out.count(expected)) == (1, 1)
+    assert expected in run("doctor").out
 
 
 SETTINGS = [

@@ -14,7 +14,7 @@ import jsonschema_rs
 import pytest
 from broker_upstream import BrokerUpstream
 from described import assert_described
-from fastmcp import Context, FastMCP
+from fastmcp import Client, Context, FastMCP
 from plain_http import plain_client
 from transports import listening, odd_server, opened_gateway, served
 
@@ -95,9 +95,9 @@ async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Brok
     """The broker that most tests here use; a page of `PAGE` may use it too."""
     away = {"url": "http://127.0.0.1:9/mcp", "proxy": True}
     extra = {"away": away, "program": odd_server("handshake"), "held": {**away, "quarantined": True}}
-    extra["off"] = {**away, "disabled": True}
+    extra |= {"off": {**away, "disabled": True}, "wrong": {"command": "true", "proxy": True}}
     directory = tmp_path_factory.mktemp("broker")
-    async with opened_broker(directory, extra=extra, cors_origins=(PAGE,)) as found:
+    async with opened_broker(directory, extra=extra, cors_origins=(PAGE,), refused=("wrong",)) as found:
         with anyio.fail_after(20):  # "b" and "plain" are listed to the end: the tests count what arrives
             while len(found.upstream.heard("resources/templates/list")) < 2:
                 await anyio.lowlevel.checkpoint()
@@ -315,6 +315,49 @@ async def test_a_server_that_cannot_be_asked_is_told_by_status(
         assert_failed(reply, status, code, server.replace("%2F", "/"), is_proxy=is_proxy)
         assert ("Nothing is known of its definitions" in reply.text) == (code == "quarantined")
     assert ("configured for proxying" in reply.text) == (code == "proxy_disabled")
+
+
+@pytest.mark.requirement("broker-failures")
+async def test_an_entry_that_the_broker_refuses_keeps_its_row_and_its_cause(broker: Broker) -> None:
+    """In states, connections, searches and answers; one mistake in a file hides no server from its user."""
+    cause = "Proxy is only supported for 'url' type MCP servers, got 'stdio'."
+    for rows in ((await broker.gateway.management.servers()).servers, broker.gateway.status().servers):
+        (row,) = (row for row in rows if row.name == "wrong")
+        assert row.state == "error" and cause in row.error
+    listed = (await broker.client.get("/api/connections")).json()["connections"]
+    assert [row["isAvailable"] for row in listed if row["name"] == "wrong"] == [False]
+    assert_failed(
+        reply := await broker.post({"method": "ping"}, "wrong"), 502, "upstream_failed", "wrong", is_proxy=False
+    )
+    assert cause in reply.text
+    async with Client(broker.gateway.mcp_server()) as agent:
+        found = (await agent.call_tool("retrieve_tools", {"query": "anything"})).structured_content
+        assert {"server": "wrong", "state": "error"} in found["not_covered"]
+        for tool, asked in (("call_tool_write", {"name": "wrong:x"}), ("describe_tool", {"names": ["wrong__x"]})):
+            told = await agent.call_tool(tool, asked, raise_on_error=False)
+            assert told.is_error and cause in json.dumps(told.structured_content)
+
+
+@pytest.mark.requirement("broker-request")
+async def test_a_ping_asks_a_server_of_the_modern_era_too(tmp_path: Path) -> None:
+    """Which has no such method: it is asked what it can do instead, and one that is gone is told as gone."""
+    heard: list[str] = []
+    app = FastMCP("modern").http_app(stateless_http=True)
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        heard.extend(value.decode() for name, value in scope.get("headers", ()) if name == b"mcp-method")
+        await app(scope, receive, send)
+
+    async with AsyncExitStack() as stack:
+        there = await stack.enter_async_context(listening(noting))
+        extra = {"modern": {"url": f"{there}/mcp", "proxy": True}}
+        found = await stack.enter_async_context(opened_broker(tmp_path, extra=extra))
+        upstream = found.gateway.fleet.upstreams.get("modern")
+        assert upstream is not None and upstream.status.era == "modern"
+        heard.clear()
+        reply = await found.post({"method": "ping", "id": 3}, "modern")
+        assert (reply.status_code, reply.json()) == (200, {"jsonrpc": "2.0", "id": 3, "result": {}})
+        assert "server/discover" in heard
 
 
 @pytest.mark.requirement("broker-failures")
@@ -649,7 +692,7 @@ async def test_the_status_counts_what_was_passed_on(broker: Broker) -> None:
 async def test_the_connections_name_every_server_and_its_endpoint(broker: Broker) -> None:
     """With its address, secrets hidden, and whether it is there."""
     rows = {row["name"]: row for row in (await broker.client.get("/api/connections")).json()["connections"]}
-    assert rows.keys() == {"b", "plain", "away", "program", "held", "off"}
+    assert rows.keys() == {"b", "plain", "away", "program", "held", "off", "wrong"}
     assert rows["b"]["proxyEndpoints"] == ["/api/mcp/b/proxy"] and rows["b"]["isAvailable"]
     assert rows["b"]["type"] == "mcp-server" and rows["b"]["details"]["targetUrl"].startswith("http://127.0.0.1:")
     assert rows["plain"]["proxyEndpoints"] == [] and not rows["plain"]["isProxy"]

@@ -5,7 +5,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -63,11 +63,12 @@ async def opened_gateway(
     passthrough: str | None = None,
     profiles: Mapping[str, Any] | None = None,
     tracing: Tracing | None = None,
+    refused: Collection[str] = (),
     **settings: Any,
 ) -> AsyncIterator[Gateway]:
-    """A gateway in this process."""
+    """A gateway in this process; `refused` are the servers whose entries cannot be used."""
     loaded = load_servers(json.dumps({"mcpServers": entrusted(servers), "profiles": profiles or {}}))
-    assert not loaded.problems
+    assert {problem.server for problem in loaded.problems} == set(refused)
     for server in loaded.servers.values():
         configured_with(server.headers)
     own = Settings(data_dir=data_dir, **settings)

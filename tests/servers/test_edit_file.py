@@ -51,7 +51,7 @@ def test_every_shape_of_file_keeps_its_shape(tmp_path: Path, settings: Settings,
     path = tmp_path / "mcp_config.json"
     path.write_text(text, "utf-8")
     change_entries(settings, tmp_path, added("b"))
-    assert list(load_servers(path).servers) == ["a", "b"]
+    assert list(load_servers(path).usable) == ["a", "b"]
     change_entries(settings, tmp_path, lambda entries: {name: one for name, one in entries.items() if name != "b"})
     found = path.read_text("utf-8")
     assert found.startswith("\ufeff") == text.startswith("\ufeff")

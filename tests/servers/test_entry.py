@@ -10,7 +10,7 @@ from smart_mcp_proxy.servers import Limits, Problem, ServerConfig, ServersDiff, 
 
 def parsed(entry: dict[str, Any]) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
     file = load_servers(json.dumps({"mcpServers": {"s": entry}}))
-    return file.servers.get("s"), file.problems
+    return file.usable.get("s"), file.problems
 
 
 def config_of(entry: dict[str, Any]) -> ServerConfig:

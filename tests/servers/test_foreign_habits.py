@@ -43,7 +43,7 @@ def test_lists_of_tools_are_kept_to_under_any_name(keys: dict[str, Any], used: l
 def test_two_lists_that_could_contradict_are_refused() -> None:
     """Ours and a foreign one: nobody could say which was meant."""
     file = load_servers(json.dumps({"mcpServers": {"s": {"command": "x", "tools": ["a"], "enabled_tools": ["b"]}}}))
-    assert (file.servers, len(file.problems)) == ({}, 1)
+    assert (file.usable, len(file.problems)) == ({}, 1)
     assert "says twice which tools are used" in file.problems[0].message
 
 

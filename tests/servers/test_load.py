@@ -174,7 +174,11 @@ class TestProblems:
         file = loaded(
             {"mcpServers": {"a": GOOD, "bad": {"command": 5}, "worse": "x", "c:d": GOOD, "": GOOD, "z": GOOD}}
         )
-        assert list(file.servers) == ["a", "z"]
+        assert list(file.usable) == ["a", "z"]
+        assert list(file.servers) == ["a", "bad", "worse", "c:d", "z"]
+        refusals = [file.servers[name].refusal for name in ("bad", "worse", "c:d")]
+        assert refusals == [(problem.message, problem.hint) for problem in file.problems[:3]]
+        assert all(config.is_off != (config.refusal is None) for config in file.servers.values())
         assert [(p.server, p.severity) for p in file.problems] == [
             ("bad", "error"),
             ("worse", "error"),

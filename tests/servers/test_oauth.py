@@ -20,7 +20,7 @@ from smart_mcp_proxy.servers import (
 def entry(oauth: Any, **others: Any) -> ServerConfig:
     """A server whose entry has this `oauth`."""
     loaded = load_servers(json.dumps({"mcpServers": {"web": {"url": "https://h/mcp", "oauth": oauth, **others}}}))
-    if not loaded.servers:
+    if not loaded.usable:
         raise ConfigError(str(loaded.problems[0]))
     return loaded.servers["web"]
 

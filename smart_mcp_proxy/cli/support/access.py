@@ -25,6 +25,7 @@ async def open_api(
     *,
     is_stored_enough: "Callable[[Gateway], bool]" = _is_never,
     is_enough: "Callable[[Gateway], bool]" = _is_never,
+    lists_refused: bool = False,
 ) -> AsyncIterator[Api]:
     """The newest gateway that runs on the data directory, else one of our own while open.
 
@@ -33,6 +34,7 @@ async def open_api(
         servers: The configured servers, where they have been read already.
         is_stored_enough: Whether what the catalog holds will do, without any server being connected.
         is_enough: Whether enough servers are listed; otherwise all are waited for.
+        lists_refused: See `read_config`.
 
     Raises:
         ConfigError: There is no running gateway, and no servers to open one for.
@@ -43,7 +45,7 @@ async def open_api(
             return
     profiles: Mapping[str, Profile] = {}
     if servers is None:
-        file = await read_config(settings)
+        file = await read_config(settings, lists_refused=lists_refused)
         servers, profiles = file.servers, file.profiles
     # Here and not above: importing the gateway takes a second, and a running one answers in a tenth of that.
     from smart_mcp_proxy.cli.support.local_gateway import open_own

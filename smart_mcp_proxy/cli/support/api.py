@@ -233,20 +233,25 @@ async def read_servers(settings: Settings) -> Mapping[str, ServerConfig]:
     return (await read_config(settings)).servers
 
 
-async def read_config(settings: Settings) -> ServerFile:
+async def read_config(settings: Settings, *, lists_refused: bool = False) -> ServerFile:
     """Read the configured servers and profiles; problems of single ones are printed.
+
+    Args:
+        settings: Say where.
+        lists_refused: Whether a file without a usable server will do, and the servers themselves say what is wrong.
 
     Raises:
         ConfigError: The configuration cannot be read, or names no usable server.
     """
     file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
-    if not file.servers:
+    if not (file.servers if lists_refused else file.usable):
         problem = file.problems[0]
         error = ConfigError(problem.message, hint=problem.hint)
         error.add_note("mcpproxy init")
         raise error
     for problem in file.problems:
-        warn(str(problem))
+        if not (lists_refused and problem.severity == "error" and problem.server in file.servers):
+            warn(str(problem))
     return file
 
 

@@ -59,7 +59,7 @@ async def open_own(
 
 
 def _from_the_store(gateway: Gateway) -> str:
-    enabled = [name for name, config in gateway.visible.servers.items() if not config.disabled]
+    enabled = [name for name, config in gateway.visible.servers.items() if not config.is_off]
     unknown = [name for name in enabled if gateway.catalog.last_sync_s(name) is None]
     missing = f" Not listed yet: {', '.join(unknown)}." if unknown else ""
     return f"From the stored catalog.{missing} Add --fresh to connect to the servers first."

@@ -54,7 +54,7 @@ class Opening:
         """
         if self.record is None or self._greeter is not None or not (is_whole and _is_default(settings, file)):
             return
-        reached = [name for name, config in file.servers.items() if not (config.disabled or config.quarantined)]
+        reached = [name for name, config in file.servers.items() if not config.is_off]
         known, name = default_answers(reached, is_growing=settings.routing_type != "CALL_TOOL")
         self._greeter = Greeter.open(known, name, stdio_eras(settings.stdio_era, settings.routing_type))
 

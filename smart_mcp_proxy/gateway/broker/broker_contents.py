@@ -14,6 +14,8 @@ from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, Reach
+from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.upstream import Upstream
 
 __all__ = ["BrokerContents"]
 
@@ -64,7 +66,8 @@ class BrokerContents:
             UpstreamError: The server failed, or answered with an error.
         """
         if method == "ping":
-            return (await self._asks.ask(ContentRequest(method, Target(server, "", None), {}, {}, caller))).text
+            ask = ContentRequest(method, Target(server, "", None), {}, {}, caller, send=_ping)
+            return (await self._asks.ask(ask)).text
         await self._lists.wait_listed(server)
         contents = self._contents(server, visible, reach)
         if method in _LISTS:
@@ -83,6 +86,14 @@ class BrokerContents:
             alone = self._views.narrowed(visible, Reach(frozenset({server})))
             contents = self._seen[server, reach] = Contents(self._lists.catalog, alone, self._name_limit, server)
         return contents
+
+
+async def _ping(upstream: Upstream, left_s: float | None) -> RawResult:
+    """Ask the server in its own era: the modern one has no `ping`, and answers `server/discover`."""
+    if upstream.status.era != "modern":
+        return await upstream.request("ping", {}, timeout_s=left_s)
+    await upstream.request("server/discover", {}, timeout_s=left_s)
+    return RawResult(b"{}")
 
 
 def _page(contents: Contents, kind: ContentKind, member: str, cursor: Any) -> bytes:

@@ -16,7 +16,7 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import fenced_notice, told_beside
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.shared.refusals import server_disabled, server_quarantined
+from smart_mcp_proxy.gateway.shared.refusals import server_off
 from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -180,15 +180,13 @@ class Brokering:
         visible = self._visible(who)
         visible.require_servers([server])
         config = visible.servers[server]
+        if (off := server_off(config)) is not None:
+            raise off
         if not config.proxy:
             raise ProxyDisabledError(
                 f"MCP server '{server}' is not configured for proxying.",
                 hint='Its user can add "proxy": true to its entry.',
             )
-        if config.quarantined:
-            raise server_quarantined(server)
-        if config.disabled:
-            raise server_disabled(server)
         return visible
 
     def _visible(self, who: Principal) -> CatalogView:

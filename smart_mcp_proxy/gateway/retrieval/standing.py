@@ -30,6 +30,7 @@ _STATES = {WithheldState.PENDING: "new"}
 _HIDDEN = {
     "not_configured": "Server '{0}' is not configured; the tool is from an earlier session.",
     "server_disabled": "Server '{0}' is disabled. Enable it with: mcpproxy server enable {1}",
+    "server_not_ready": "The entry of server '{0}' cannot be used. See why: mcpproxy server show {1}",
     "excluded": "The \"tools\" of server '{0}' in the server file leave it out.",
     "profile": "It is not in this profile.",
 }

@@ -1,8 +1,9 @@
 """Refusals of what waits for its user, without any of what is withheld."""
 
-from smart_mcp_proxy.errors import QuarantinedError, RefusedError, RequestError
+from smart_mcp_proxy.errors import ProxyError, QuarantinedError, RefusedError, RequestError, UpstreamError
 from smart_mcp_proxy.models import ToolKey, WithheldState
 from smart_mcp_proxy.names import server_of, shell_word
+from smart_mcp_proxy.servers import ServerConfig
 
 __all__ = [
     "content_changed",
@@ -10,6 +11,7 @@ __all__ = [
     "content_withheld",
     "differs_here",
     "server_disabled",
+    "server_off",
     "server_quarantined",
     "skill_file_unlisted",
     "tool_withheld",
@@ -101,3 +103,15 @@ def server_disabled(name: str) -> RefusedError:
         code="server_disabled",
         data={"state": "disabled"},
     )
+
+
+def server_off(config: ServerConfig) -> ProxyError | None:
+    """The refusal of whatever a server offers that is not to be connected; None for another."""
+    if config.quarantined:
+        return server_quarantined(config.name)
+    if config.disabled:
+        return server_disabled(config.name)
+    if config.refusal is None:
+        return None
+    message, hint = config.refusal
+    return UpstreamError(message, hint=f"Its user can correct the entry. {hint}".rstrip(), data={"state": "error"})

@@ -1,4 +1,4 @@
-"""Security analysis in a refusal: findings about what waits for its user, no word of a definition."""
+"""The scanner's analysis in a refusal of what waits for its user, and no word of a definition."""
 
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy

@@ -70,7 +70,7 @@ class Contents:
     @property
     def servers(self) -> list[str]:
         """The servers that can be asked here, by name."""
-        return [name for name, config in self._visible.servers.items() if not (config.disabled or config.quarantined)]
+        return [name for name, config in self._visible.servers.items() if not config.is_off]
 
     def of(self, kind: ContentKind) -> Mapping[str, Item]:
         """All items of one kind by shown name or URI; by server, then in first-listed order."""

@@ -13,7 +13,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import QuarantinedError, RefusedError, ServerNotFoundError, ToolNotFoundError, UpstreamError
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
-from smart_mcp_proxy.gateway.shared.refusals import server_disabled, server_quarantined, tool_withheld
+from smart_mcp_proxy.gateway.shared.refusals import server_off, tool_withheld
 from smart_mcp_proxy.gateway.visibility.analysis import with_analysis
 from smart_mcp_proxy.gateway.visibility.presence import Absence
 from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
@@ -239,8 +239,8 @@ class CatalogView:
 
         Raises:
             QuarantinedError: The tool or its server waits for the user; with an analysis of what waits.
-            RefusedError: Its server is switched off, or the caller's token does not reach so far.
-            UpstreamError: Its server is not ready and has never listed any tools.
+            RefusedError: Its server is disabled, or the caller's token does not reach so far.
+            UpstreamError: Its server's entry cannot be used, or it is not ready and has never listed any tools.
             RequestError: It says no server, and several have a tool of that name.
             ToolNotFoundError: Nothing visible has that name; `data.did_you_mean` holds up to three that are close.
         """
@@ -301,7 +301,7 @@ class CatalogView:
             return ""
         try:
             self._refuse_kept_back(name)
-        except RefusedError as error:
+        except (RefusedError, UpstreamError) as error:
             return str(error)
         return ""
 
@@ -331,11 +331,8 @@ class CatalogView:
         withheld = self._withheld_as(name)
         record = withheld.record if withheld is not None else self._catalog.snapshot.by_listed.get(name)
         server = record.key.server if record is not None else key.server if key else self._server_meant(name) or ""
-        config = self.servers.get(server)
-        if config is not None and config.quarantined:
-            raise server_quarantined(server)
-        if config is not None and config.disabled:
-            raise server_disabled(server)
+        if (config := self.servers.get(server)) is not None and (off := server_off(config)) is not None:
+            raise off
         if withheld is not None and self._current().names(withheld.record):
             raise tool_withheld(withheld.record.key, withheld.state)
 

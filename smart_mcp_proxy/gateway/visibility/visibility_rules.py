@@ -25,7 +25,7 @@ class Rules(NamedTuple):
     def offers(self, record: ToolRecord) -> bool:
         """Whether a listed tool is shown."""
         config = self.servers.get(record.key.server)
-        if config is None or config.disabled or config.quarantined:
+        if config is None or config.is_off:
             return False
         return self._fits(config, *record.key) and policy.is_within(self.access, record.annotations)
 
@@ -37,6 +37,7 @@ class Rules(NamedTuple):
         rules = {
             "server_quarantined": config.quarantined,
             "server_disabled": config.disabled,
+            "server_not_ready": config.refusal is not None,
             "excluded": not config.tools.allows(record.key.tool),
             "profile": not self._in_profiles(*record.key),
         }
@@ -67,13 +68,13 @@ class Rules(NamedTuple):
         return [
             name
             for name, config in self.servers.items()
-            if not config.disabled and not config.quarantined and all(part.may_hold(name) for part in parts)
+            if not config.is_off and all(part.may_hold(name) for part in parts)
         ]
 
     def offers_content(self, server: str, name: str) -> bool:
         """Return whether a server's prompt or resource is shown to those who reach the server."""
         config = self.servers.get(server)
-        if config is None or config.disabled or config.quarantined:
+        if config is None or config.is_off:
             return False
         return self._in_profiles(server, name)
 

@@ -139,7 +139,8 @@ def test_a_broken_entry_keeps_that_server_as_it_was() -> None:
     current = load_servers(file_of(a=entry("one"), b=entry("two"), c=entry("three"))).servers
     file = load_servers(file_of(a={"args": 7}, b=entry("new"), d={"args": 7}))
     servers = next_servers(file, current)
-    assert {name: config.command for name, config in servers.items()} == {"a": "one", "b": "new"}
+    assert {name: config.command for name, config in servers.items()} == {"a": "one", "b": "new", "d": ""}
+    assert servers["d"].refusal is not None
 
 
 async def test_only_what_changed_is_restarted(tmp_path: Path, data: Path) -> None:

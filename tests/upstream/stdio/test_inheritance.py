@@ -94,7 +94,7 @@ def test_named_variables_are_passed_on_as_they_are() -> None:
 @pytest.mark.parametrize("wrong", ["NAME", {"A": "B"}])
 def test_a_wrong_inherit_is_refused(wrong: Any) -> None:
     loaded = load_servers(json.dumps({"mcpServers": {"s": {"command": "x", "inherit": wrong}}}))
-    assert not loaded.servers and "inherit" in str(loaded.problems[0])
+    assert not loaded.usable and "inherit" in str(loaded.problems[0])
 
 
 def test_who_approves_a_server_sees_what_it_would_inherit() -> None:

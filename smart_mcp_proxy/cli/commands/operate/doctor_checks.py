@@ -182,7 +182,8 @@ async def _servers(settings: Settings, file: ServerFile) -> list[Finding]:
             approvals = await api.approvals()
     except ProxyError as error:
         return [Finding("gateway", "fail", error.message, error.hint)]
-    servers = map(_server, status["servers"])
+    refused = {name for name, config in file.servers.items() if config.refusal is not None}  # `_config` has said why
+    servers = [_server(server) for server in status["servers"] if server["name"] not in refused]
     # A gateway of an earlier version does not say what is unmatched.
     unmatched = (Finding("config", "warning", sentence) for sentence in status.get("unmatched", ()))
     return [*servers, *unmatched, *gateway_findings(settings, file, status), _waiting(approvals)]

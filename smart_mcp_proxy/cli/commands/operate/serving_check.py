@@ -32,13 +32,15 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
     problems = [problem for problem in file.problems if problem.severity == "error"]
     unfit = [server["name"] for server in summary["servers"] if server["state"] not in ("ready", "disabled")]
     waiting = list(filter(None, map(waiting_text, summary["servers"])))
-    is_ok = bool(file.servers) and not (unfit or problems or waiting)
+    is_ok = bool(file.usable) and not (unfit or problems or waiting)
     if as_json:
         facts = [{"server": one.server, "message": one.message, "severity": one.severity} for one in file.problems]
         show_json({"ok": is_ok, "config": file.source, **summary, "problems": facts})
         return 0 if is_ok else 1
     show_report(summary, None, to_stdout=True)
     for problem in file.problems:
+        if problem.severity == "error" and problem.server in file.servers:
+            continue  # the server's row says it
         say(f"{problem.severity}: {problem}")
     say("All servers can be used." if is_ok else "Not everything can be used.")
     if not is_ok:

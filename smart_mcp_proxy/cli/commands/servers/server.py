@@ -44,7 +44,7 @@ async def list_servers(*, json: bool = False) -> None:
     Args:
         json: Print a list of objects.
     """
-    async with open_api(open_settings()) as api:
+    async with open_api(open_settings(), lists_refused=True) as api:
         servers = (await api.status())["servers"]
     if json:
         show_json(servers)
@@ -94,7 +94,7 @@ async def _of_one_start(settings: "Settings", name: str, count: int) -> tuple[li
     servers = await read_servers(settings)
     require_named(name, servers)
     found, status = await lines_of_one_start(settings, servers[name], count)
-    if status.state in _LEFT_ALONE:
+    if status.state in _LEFT_ALONE or servers[name].refusal is not None:
         return found, f"No gateway runs, and server '{name}' was not started: it is {status.state}. {status.error}"
     outcome = "It was ready, and is ended again." if status.state is ServerState.READY else status.error
     wrote = "" if found else " It has written nothing."

@@ -237,6 +237,8 @@ async def _configured(name: str, servers: Mapping[str, ServerConfig]) -> ServerC
         )
     if config.quarantined:
         raise server_quarantined(name)
+    if config.refusal is not None:
+        raise ConfigError(config.refusal[0], hint=config.refusal[1])
     if config.transport == "stdio":
         error: ProxyError = UsageError(
             f"Server '{name}' is a program started here; it gets its credentials from 'env'."
