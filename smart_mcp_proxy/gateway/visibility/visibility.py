@@ -131,6 +131,10 @@ class CatalogView:
             self._per_client = (rules, names)
         return self._per_client[1]
 
+    def knows_clients(self) -> bool:
+        """Whether any server seen here knows each client."""
+        return bool(self.per_client)
+
     def sees_content(self, server: str, name: str) -> bool:
         """Return whether a server's prompt, resource or template may be seen and used here."""
         return self._current().offers_content(server, name)
