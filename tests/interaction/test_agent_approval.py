@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
+from mcp import MCPError
 from transports import opened_gateway
 
 from smart_mcp_proxy.catalog import change_hash
@@ -89,13 +90,15 @@ class World:
 
 
 @asynccontextmanager
-async def world(directory: Path, *tools: dict[str, Any], **entry: Any) -> AsyncIterator[World]:
+async def world(
+    directory: Path, *tools: dict[str, Any], settings: Mapping[str, Any] | None = None, **entry: Any
+) -> AsyncIterator[World]:
     made = World(directory, None, None)  # type: ignore[arg-type]
     made.write(*tools)
     command = ["-S", str(UPSTREAM), str(directory / "tools"), str(directory / "ledger")]
     server = {"command": sys.executable, "args": command, **entry}
     async with (
-        opened_gateway(directory / "data", {"up": server}) as made.gateway,
+        opened_gateway(directory / "data", {"up": server}, **(settings or {})) as made.gateway,
         Client(made.gateway.mcp_server()) as made.client,
     ):
         made.gateway.start_upstreams()
@@ -132,6 +135,31 @@ async def test_a_tool_that_turns_is_gone_until_its_user_agrees(tmp_path: Path, s
         await at.turn(steps[-1])
         await at.gateway.approvals.approve({"up:paint": change_hash("up", steps[-1])}, "operator")
         assert "up:paint" in [tool["name"] for tool in (await at.found("paint the wall"))["tools"]]
+
+
+@pytest.mark.requirement("approval-rug-pull")
+async def test_every_way_to_a_tool_that_turned_is_refused_with_the_analysis(tmp_path: Path) -> None:
+    """By its listed name, which a client may still show, by the `proxy` tool, from a script, by preflight."""
+    settings = {"proxy_tool": "proxy", "code": "python"}
+    async with world(tmp_path, PAINT, settings=settings, pin=["paint"]) as at:
+        assert "up__paint" in [tool.name for tool in await at.client.list_tools()]
+        reached = at.calls()
+        await at.turn(POISONED_TEXT)
+        script = "call_tool('up:paint', {})"
+        ways = {
+            "up__paint": {},
+            "proxy": {"action": "call", "type": "tool", "path": "up:paint"},
+            "code_execution": {"code": script},
+            "describe_tool": {"names": ["up:paint"], "check": True},
+        }
+        for tool, arguments in ways.items():
+            said = json.dumps((await at.client.call_tool(tool, arguments, raise_on_error=False)).structured_content)
+            assert "The scanner, of the definition that waits (sha256:" in said, (tool, said)
+            assert SECRET not in said
+        assert "up__paint" not in [tool.name for tool in await at.client.list_tools()]
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await at.client.call_tool("up__nothing", {})
+        assert at.calls() == reached
 
 
 @pytest.mark.requirement("approval-new-tool")

@@ -339,7 +339,7 @@ class Retrieval:
             detail=question.detail,
             knows_tools=bool(self._visible.records()),
             named=question.servers,
-            kept_back=self._visible.kept_back(question.query),
+            kept_back=str(self._visible.kept_back(question.query) or ""),
         )
         open_to_people = [row["server"] for row in not_covered if self._visible.servers[row["server"]].can_sign_in]
         more = self._kinds.skills_hint() if self._kinds is not None else ""

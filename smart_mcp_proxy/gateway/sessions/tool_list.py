@@ -10,7 +10,7 @@ import msgspec
 from mcp.shared.inbound import x_mcp_header_map
 
 from smart_mcp_proxy import policy
-from smart_mcp_proxy.errors import ToolNotFoundError
+from smart_mcp_proxy.errors import QuarantinedError, ToolNotFoundError
 from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.agent_tools import ALWAYS_LOAD, Caller, OwnTools, Registered
@@ -128,8 +128,8 @@ class ToolList(ABC):
         return schema if isinstance(schema, dict) else None
 
     def has(self, name: str) -> bool:
-        """Whether a tool of this name is listed."""
-        return self._own.has(name) or name in self._now().records
+        """Whether a tool of this name is listed, or its name is one whose refusal says more than that it is not."""
+        return self._own.has(name) or name in self._now().records or self._is_quarantined(name)
 
     def demands_headers(self, name: str) -> bool:
         """Whether the schema wants some arguments of this tool in HTTP headers too."""
@@ -159,10 +159,12 @@ class ToolList(ABC):
         if self._own.has(name):
             return self._own.call(name, arguments, caller)
         record = self._now().records.get(name)
-        if record is None:  # it left the list after the client's transport had looked
+        if record is None and not self._is_quarantined(
+            name
+        ):  # it left the list after the client's transport had looked
             raise ToolNotFoundError(f"The tool '{name}' is no longer in your list.", hint=self.hint(name))
         request = CallRequest(
-            name=str(record.key),
+            name=name if record is None else str(record.key),
             arguments=arguments,
             variant=None,  # the client sees the tool's own annotations and asks its user by them
             principal=caller.principal,
@@ -173,6 +175,10 @@ class ToolList(ABC):
             extensions=caller.extensions,
         )
         return self._calls.call(request, within=self._visible)
+
+    def _is_quarantined(self, name: str) -> bool:
+        """Whether a name that is not listed waits for the user: clients may still call what they were shown before."""
+        return isinstance(self._visible.kept_back(name), QuarantinedError)
 
     def _now(self) -> _Listed:
         records = self.chosen()

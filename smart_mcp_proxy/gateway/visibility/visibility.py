@@ -299,15 +299,15 @@ class CatalogView:
         """Why a server's present tools are not known, after a short wait; None if they are."""
         return None if self._absence is None else await self._absence(server)
 
-    def kept_back(self, name: str) -> str:
-        """Explain why a tool of that name is withheld, as a sentence; empty if there is none."""
+    def kept_back(self, name: str) -> RefusedError | UpstreamError | None:
+        """Return the refusal of a tool of that name, or of its server, without an analysis; None if there is none."""
         if len(name) > NAME_LIMIT_CHARS or not name.strip() or " " in name:  # words, as nearly always
-            return ""
+            return None
         try:
             self._refuse_kept_back(name)
         except (RefusedError, UpstreamError) as error:
-            return str(error)
-        return ""
+            return error
+        return None
 
     def _found_or_refused(self, name: str) -> ToolRecord | None:
         """The tool of that name, None if none is known; raises where it is kept back."""

@@ -181,7 +181,7 @@ async def test_a_profile_of_tools_alone_tells_nothing_of_other_servers(parts: Pa
     assert list(visible.servers) == visible.reached() == ["github"]
     for name in ("secret", "vault", "nope"):
         assert (await refused(visible, f"{name}:x")).message == f"No tool is named '{name}:x'."
-        assert visible.kept_back(f"{name}:x") == ""
+        assert visible.kept_back(f"{name}:x") is None
         with pytest.raises(ServerNotFoundError) as caught:
             visible.require_servers([name])
         assert caught.value.hint == "Known: github."
