@@ -66,7 +66,7 @@ def test_an_entry_that_cannot_be_brokered_says_so_when_it_is_loaded(entry: dict[
     loaded = load_servers(json.dumps([{"name": "bad", **entry}, {"name": "good", "url": "http://127.0.0.1:9/mcp"}]))
     [problem] = loaded.problems
     assert "'bad'" in problem.message and words in problem.message
-    assert list(loaded.servers) == ["good"]
+    assert list(loaded.usable) == ["good"]
 
 
 @pytest.mark.requirement("broker-request")

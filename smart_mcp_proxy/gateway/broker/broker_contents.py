@@ -14,8 +14,6 @@ from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, Reach
-from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.upstream import Upstream
 
 __all__ = ["BrokerContents"]
 
@@ -25,6 +23,8 @@ _LISTS: Final[Mapping[str, tuple[ContentKind, str]]] = {
     "resources/templates/list": ("templates", "resourceTemplates"),
 }
 _COMPLETING: Final = '{"ref": {"type": "ref/prompt", "name": "..."}, "argument": {"name": "...", "value": ""}}.'
+_PINGS: Final = frozenset({"ping", "server/discover"})
+"""What asks a server whether it is there, in the words of either era; the answer is that of a ping."""
 _NOTHING: Final[Mapping[str, Any]] = {}
 _KEPT: Final = 256
 """Servers whose definitions are kept ready, for each reach; reading them anew takes its time."""
@@ -54,7 +54,7 @@ class BrokerContents:
 
         Args:
             server: Is asked.
-            method: Neither of tools nor of the session.
+            method: Neither of tools nor of the session; `server/discover` for a ping in the modern era.
             params: Its parameters, without `_meta`.
             caller: Asks.
             visible: What it may see.
@@ -65,9 +65,9 @@ class BrokerContents:
             QuarantinedError: It waits for the user.
             UpstreamError: The server failed, or answered with an error.
         """
-        if method == "ping":
-            ask = ContentRequest(method, Target(server, "", None), {}, {}, caller, send=_ping)
-            return (await self._asks.ask(ask)).text
+        if method in _PINGS:
+            await self._asks.ask(ContentRequest(method, Target(server, "", None), {}, {}, caller))
+            return b"{}"
         await self._lists.wait_listed(server)
         contents = self._contents(server, visible, reach)
         if method in _LISTS:
@@ -86,14 +86,6 @@ class BrokerContents:
             alone = self._views.narrowed(visible, Reach(frozenset({server})))
             contents = self._seen[server, reach] = Contents(self._lists.catalog, alone, self._name_limit, server)
         return contents
-
-
-async def _ping(upstream: Upstream, left_s: float | None) -> RawResult:
-    """Ask the server in its own era: the modern one has no `ping`, and answers `server/discover`."""
-    if upstream.status.era != "modern":
-        return await upstream.request("ping", {}, timeout_s=left_s)
-    await upstream.request("server/discover", {}, timeout_s=left_s)
-    return RawResult(b"{}")
 
 
 def _page(contents: Contents, kind: ContentKind, member: str, cursor: Any) -> bytes:

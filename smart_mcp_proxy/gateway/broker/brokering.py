@@ -171,8 +171,9 @@ class Brokering:
         elif asked.method == "tools/list":
             result = await self._tools(server, asked, visible)
         else:
+            method = "server/discover" if asked.method == "ping" and self._is_modern(server) else asked.method
             params = {key: value for key, value in asked.params.items() if key != "_meta"}
-            result = await self._contents.answer(server, asked.method, params, caller, visible, who.reach)
+            result = await self._contents.answer(server, method, params, caller, visible, who.reach)
         count.answered_s = self._wall()
         return result
 
@@ -224,6 +225,10 @@ class Brokering:
             )
         if not await upstream.ready(upstream.config.limits.init_s):
             raise await self._calls.shown(upstream.not_ready())
+
+    def _is_modern(self, server: str) -> bool:
+        upstream = self._fleet.upstreams.get(server)
+        return upstream is not None and upstream.status.era == "modern"
 
     def _count(self, server: str) -> Count:
         return self._counts.get(server) or Count()

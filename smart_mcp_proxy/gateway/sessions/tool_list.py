@@ -128,7 +128,7 @@ class ToolList(ABC):
         return schema if isinstance(schema, dict) else None
 
     def has(self, name: str) -> bool:
-        """Whether a tool of this name is listed, or its name is one whose refusal says more than that it is not."""
+        """Whether a tool of this name is listed, or waits for the user and is refused with the reason."""
         return self._own.has(name) or name in self._now().records or self._is_quarantined(name)
 
     def demands_headers(self, name: str) -> bool:
@@ -177,7 +177,7 @@ class ToolList(ABC):
         return self._calls.call(request, within=self._visible)
 
     def _is_quarantined(self, name: str) -> bool:
-        """Whether a name that is not listed waits for the user: clients may still call what they were shown before."""
+        """Whether an unlisted name waits for the user: clients may call what they were shown before."""
         return isinstance(self._visible.kept_back(name), QuarantinedError)
 
     def _now(self) -> _Listed:

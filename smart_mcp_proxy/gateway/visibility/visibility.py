@@ -300,7 +300,7 @@ class CatalogView:
         return None if self._absence is None else await self._absence(server)
 
     def kept_back(self, name: str) -> RefusedError | UpstreamError | None:
-        """Return the refusal of a tool of that name, or of its server, without an analysis; None if there is none."""
+        """Return the refusal of that tool or its server, without an analysis; None if there is none."""
         if len(name) > NAME_LIMIT_CHARS or not name.strip() or " " in name:  # words, as nearly always
             return None
         try:
