@@ -44,7 +44,7 @@ def _held(server: str) -> dict[str, Any]:
     return held
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 async def alike(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Gateway, str]]:
     """A gateway whose servers have the same names for most of what they offer; one of them is quarantined."""
     directory = tmp_path_factory.mktemp("alike")
