@@ -215,11 +215,13 @@ class UpstreamError(ProxyError):
 
     Attributes:
         answer: The JSON-RPC error, for those who pass it on as one; None where there was none.
+        is_lost: The connection broke, or could not be made: nothing was heard of the server.
     """
 
     code = "upstream_failed"
     http_status = 502
     answer: RpcAnswer | None = None
+    is_lost = False
 
     @property
     def was_answered(self) -> bool:

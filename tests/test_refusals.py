@@ -49,7 +49,7 @@ REFUSALS = {
     "gateway/calls/client_sessions.py:_refused": "caller",
     "gateway/calls/admission.py:_full": "caller",
     "gateway/calls/admission.py:_held": "caller",
-    "gateway/calls/admission.py:_held_back": "caller",
+    "gateway/calls/limit_refusals.py:held_back": "caller",
     "gateway/calls/limit_refusals.py:too_fast_a_caller": "operator",
     "gateway/calls/limit_refusals.py:too_fast_for_server": "user",
     "gateway/calls/admission.py:_wait": "caller",

@@ -1,15 +1,16 @@
-"""Whether calls to a server are held back because it keeps failing. No clock of its own, no waiting.
+"""Whether calls are held back because what they ask keeps failing. No clock of its own, no waiting.
 
 closed --failures--> open --time--> half-open: one call tries --it succeeds--> closed, --it fails--> open for longer.
 """
 
 import random
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Final
 
-from smart_mcp_proxy.errors import ProxyError, UpstreamAuthError, UpstreamError, UpstreamTimeoutError
+from smart_mcp_proxy.errors import ProxyError, UpstreamError, UpstreamTimeoutError
 
-__all__ = ["Breaker", "BreakerState", "is_failure"]
+__all__ = ["Breaker", "BreakerState", "Breakers", "CallEnd", "end_of"]
 
 FAILURES_IN_A_ROW: Final = 5
 WINDOW_S: Final = 30.0
@@ -25,8 +26,13 @@ JITTER: Final = 0.5
 PROBE_RETRY_S: Final = 1.0
 """What others are told to wait while one call tries."""
 
-_INTERNAL_ERROR: Final = -32603
-"""JSON-RPC's own word for what HTTP calls 500. Every other code speaks of the request, not of the server."""
+_UNREACHED: Final = frozenset({502, 503, 504, 521, 522, 523, 524})
+"""HTTP statuses by which something in front of a server says that it was not reached or did not answer in time.
+Source: RFC 9110, 15.6.3 to 15.6.5; Cloudflare's 5xx errors."""
+
+
+Epochs = tuple[int, int]
+"""Of a server's breaker and of an item's; 0 where the item has none."""
 
 
 class BreakerState(StrEnum):
@@ -37,28 +43,41 @@ class BreakerState(StrEnum):
     HALF_OPEN = "half_open"
 
 
-def is_failure(error: ProxyError) -> bool:
-    """Whether an error says that a server is in a bad way, rather than something about this one call.
+class CallEnd(StrEnum):
+    """The end of a call, as far as it says something about the server or about its tool."""
 
-    Counted: no answer in time, a connection that cannot be made or breaks, HTTP 5xx, JSON-RPC's "internal error".
-    Not counted: a server that is known not to be ready (its supervisor waits already), one that wants a sign-in or
-    fewer calls, and every error about the request.
+    ANSWERED = "answered"
+    """Within its deadline, whatever the answer says: the server is alive."""
+    UNREACHED = "unreached"
+    """Not sent, because there was no connection: the server as a whole failed."""
+    UNANSWERED = "unanswered"
+    """Sent, and no answer came: what was called failed. The rest of the server may be well."""
+    UNCLEAR = "unclear"
+    """Not the server's doing: cancelled, refused before it was sent, or the server is known not to be ready."""
+
+
+def end_of(error: BaseException | None) -> CallEnd:
+    """The end of a call that raised `error`, or nothing (None).
+
+    An error that a server answers with is an answer: many report every mistake of an agent as JSON-RPC's "internal
+    error" or HTTP 500. Only a lost connection and a missed deadline are failures.
     """
-    if isinstance(error, UpstreamTimeoutError):
-        return True
-    if not isinstance(error, UpstreamError) or isinstance(error, UpstreamAuthError):
-        return False
-    facts = error.data or {}
-    if "state" in facts:
-        return False
-    if "rpc_code" in facts:
-        return bool(facts["rpc_code"] == _INTERNAL_ERROR)
-    status = facts.get("http_status")
-    return status is None or status >= 500
+    if error is None:
+        return CallEnd.ANSWERED
+    if not isinstance(error, ProxyError):
+        return CallEnd.UNCLEAR
+    if error.delivery == "executed":
+        return CallEnd.ANSWERED
+    if not isinstance(error, UpstreamError):
+        return CallEnd.UNCLEAR
+    status = (error.data or {}).get("http_status")
+    if isinstance(error, UpstreamTimeoutError) or error.is_lost or status in _UNREACHED:
+        return CallEnd.UNREACHED if error.delivery == "not_sent" else CallEnd.UNANSWERED
+    return CallEnd.ANSWERED if error.was_answered or status is not None else CallEnd.UNCLEAR
 
 
 class Breaker:
-    """Counts how one server's calls end, and holds calls back while it fails.
+    """Counts how calls of a server, or of one of its tools, end; holds them back while they fail.
 
     Each call asks first; one that goes ahead reports its end with the `epoch` it went ahead in. What ends in a later
     epoch than it began is not counted: a slow call from before must not decide about the server as it is now.
@@ -166,3 +185,74 @@ class Breaker:
             self._calls = self._failed = 0
         self._calls += 1
         self._failed += is_failed
+
+
+class Breakers:
+    """The breaker of one server, and those of what was called of it and gave no answer.
+
+    A tool whose calls get no answer says nothing about the server's other tools: they are let through.
+
+    Args:
+        rng: Source of jitter.
+
+    Attributes:
+        server: Of the whole server.
+        has_failed: Whether any call may be held back; False while no call ever failed since the last `reset`.
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self.server = Breaker(rng)
+        self._items: dict[str, Breaker] = {}
+        self.has_failed = False
+
+    def of(self, item: str) -> Iterator[tuple[str, Breaker]]:
+        """The breakers that a call of `item` meets, by name; the server's has none."""
+        yield "", self.server
+        if item in self._items:
+            yield item, self._items[item]
+
+    def holding(self) -> tuple[str, Breaker] | None:
+        """The item that is held back, empty for the whole server, and its breaker; None if nothing is."""
+        named = {"": self.server, **self._items}
+        return next((held for held in named.items() if held[1].state is not BreakerState.CLOSED), None)
+
+    def ask(self, item: str, now_s: float, call_s: float) -> Epochs:
+        """The epochs in which a call goes ahead that no breaker holds back; see `Breaker.ask`."""
+        found = self._items.get(item)
+        for breaker in (self.server, found):
+            if breaker is not None and breaker.state is not BreakerState.CLOSED:
+                breaker.ask(now_s, call_s)
+        return self.server.epoch, 0 if found is None else found.epoch
+
+    def ended(self, item: str, epochs: Epochs, end: CallEnd, now_s: float) -> None:
+        """Counts a call of `item` that went ahead in these epochs."""
+        server_epoch, item_epoch = epochs
+        self.has_failed |= end is CallEnd.UNREACHED or end is CallEnd.UNANSWERED
+        if end is CallEnd.ANSWERED:
+            self.server.succeeded(server_epoch, now_s)
+        elif end is CallEnd.UNREACHED:
+            self.server.failed(server_epoch, now_s)
+        else:
+            self.server.abandoned(server_epoch)
+        if end is CallEnd.UNANSWERED and item not in self._items and server_epoch == self.server.epoch:
+            self._items[item] = Breaker(self._rng)
+        if (found := self._items.get(item)) is None:
+            return
+        if end is CallEnd.ANSWERED:
+            found.succeeded(item_epoch, now_s)
+        elif end is CallEnd.UNANSWERED:
+            found.failed(item_epoch, now_s)
+        else:
+            found.abandoned(item_epoch)
+
+    def hold(self, now_s: float, wait_s: float) -> None:
+        """The server itself asks for a pause; see `Breaker.hold`."""
+        self.server.hold(now_s, wait_s)
+        self.has_failed = True
+
+    def reset(self) -> None:
+        """Forgets everything: the server was connected anew."""
+        self.server.reset()
+        self._items.clear()
+        self.has_failed = False

@@ -61,6 +61,7 @@ class Failure:
         missing_scope: What the sign-in has not been granted and the request needs, with spaces between; else empty.
         names_sign_in: A refusal that says where to sign in (`resource_metadata`).
         said: What the server's answer says about it, in its own words.
+        is_lost: The connection broke, or could not be made.
     """
 
     reason: str
@@ -71,6 +72,7 @@ class Failure:
     missing_scope: str = ""
     names_sign_in: bool = False
     said: str = ""
+    is_lost: bool = False
 
 
 _KINDS: Mapping[int, type[UpstreamError]] = {401: UpstreamAuthError, 429: UpstreamBusyError}
@@ -135,7 +137,7 @@ def failure_error(
     if failure.missing_scope and is_signed_in:
         kind, hint = MissingScopeError, f"{login_hint(server)} (it asks for that scope as well)"
     delivery: Delivery = "not_sent" if was_refused else "unknown"
-    return kind(
+    error = kind(
         f"Server '{server}' {reason}" + (":" if failure.said else "."),
         hint=hint,
         delivery=delivery,
@@ -143,6 +145,8 @@ def failure_error(
         retry_after_s=failure.retry_after_s,
         said=failure.said,
     )
+    error.is_lost = failure.is_lost
+    return error
 
 
 def _hint(server: str, status: int, *, is_signed_in: bool) -> str:

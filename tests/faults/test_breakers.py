@@ -24,7 +24,7 @@ async def outcome_of(rig: Rig, nonce: str) -> tuple[str, str]:
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it
-@pytest.mark.parametrize("fault", ["call 500-before", "call 503"])
+@pytest.mark.parametrize("fault", ["call 503"])
 async def test_a_poison_pill_is_left_alone_and_its_neighbour_served(tmp_path: Path, fault: str) -> None:
     """It connects, and every call fails: after five at most the rest is refused unsent; then one is let through."""
     async with opened_rig(tmp_path, Place("http", "modern")) as rig:

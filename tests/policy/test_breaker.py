@@ -1,5 +1,6 @@
 """When calls to a failing server are held back, how one is let through to see, and what counts as failing."""
 
+import asyncio
 import random
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from smart_mcp_proxy.errors import (
-    ProxyError,
+    Delivery,
     RequestError,
     UpstreamAuthError,
     UpstreamError,
@@ -23,8 +24,10 @@ from smart_mcp_proxy.policy.breaker import (
     WINDOW_CALLS,
     WINDOW_S,
     Breaker,
+    Breakers,
     BreakerState,
-    is_failure,
+    CallEnd,
+    end_of,
 )
 
 CALL_S = 60.0
@@ -166,28 +169,78 @@ def test_a_server_that_asks_for_a_pause_gets_it_but_not_for_ever() -> None:
     assert (made.wait_s(0), repr(made)) == (0, "<Breaker closed, 0 failures in a row>")
 
 
+def lost(message: str, delivery: Delivery) -> UpstreamError:
+    error = UpstreamError(message, delivery=delivery)
+    error.is_lost = True
+    return error
+
+
 @pytest.mark.parametrize(
-    ("error", "counts"),
+    ("error", "end"),
     [
-        (UpstreamTimeoutError("Too slow.", delivery="unknown"), True),
-        (UpstreamError("broke the connection", delivery="unknown"), True),
-        (UpstreamError("HTTP 500", data={"http_status": 500}), True),
-        (UpstreamError("HTTP 503", data={"http_status": 503}), True),
-        (UpstreamError("error -32603", delivery="executed", data={"rpc_code": -32603}), True),
-        (UpstreamError("error -32602", delivery="executed", data={"rpc_code": -32602}), False),
-        (UpstreamError("error -32601", delivery="executed", data={"rpc_code": -32601}), False),
-        (UpstreamError("error 0", delivery="executed", data={"rpc_code": 0}), False),
-        (UpstreamError("HTTP 429", data={"http_status": 429}), False),
-        (UpstreamError("HTTP 404", data={"http_status": 404}), False),
-        (UpstreamError("not ready", data={"state": "error"}), False),
-        (UpstreamAuthError("HTTP 401", data={"http_status": 401}), False),
-        (RequestError("not sent"), False),
+        (None, CallEnd.ANSWERED),
+        (UpstreamTimeoutError("too slow", delivery="unknown"), CallEnd.UNANSWERED),
+        (UpstreamTimeoutError("does not read", delivery="not_sent"), CallEnd.UNREACHED),
+        (lost("cannot be reached", "not_sent"), CallEnd.UNREACHED),
+        (lost("broke the connection", "unknown"), CallEnd.UNANSWERED),
+        (UpstreamError("HTTP 502", delivery="unknown", data={"http_status": 502}), CallEnd.UNANSWERED),
+        (UpstreamError("HTTP 503", delivery="unknown", data={"http_status": 503}), CallEnd.UNANSWERED),
+        (UpstreamError("HTTP 504", delivery="unknown", data={"http_status": 504}), CallEnd.UNANSWERED),
+        (UpstreamError("HTTP 500", delivery="unknown", data={"http_status": 500}), CallEnd.ANSWERED),
+        (UpstreamError("HTTP 404", delivery="unknown", data={"http_status": 404}), CallEnd.ANSWERED),
+        (UpstreamError("HTTP 429", delivery="unknown", data={"http_status": 429}), CallEnd.ANSWERED),
+        (UpstreamAuthError("HTTP 401", data={"http_status": 401}), CallEnd.ANSWERED),
+        (UpstreamError("error -32603", delivery="executed", data={"rpc_code": -32603}), CallEnd.ANSWERED),
+        (UpstreamError("error -32000", delivery="executed", data={"rpc_code": -32000}), CallEnd.ANSWERED),
+        (UpstreamError("error -32602", delivery="executed", data={"rpc_code": -32602}), CallEnd.ANSWERED),
+        (UpstreamError("no complete result", delivery="executed"), CallEnd.ANSWERED),
+        (UpstreamError("asked what it may not", delivery="unknown", code="upstream_protocol"), CallEnd.UNCLEAR),
+        (UpstreamError("cannot be read", delivery="unknown"), CallEnd.UNCLEAR),
+        (UpstreamError("not ready", data={"state": "error"}), CallEnd.UNCLEAR),
+        (RequestError("not sent"), CallEnd.UNCLEAR),
+        (asyncio.CancelledError(), CallEnd.UNCLEAR),
     ],
-    ids=str,
+    ids=repr,
 )
-def test_only_what_speaks_against_the_server_counts(error: ProxyError, counts: bool) -> None:
-    """Timeouts, broken connections and internal errors do; errors about the request or the caller do not."""
-    assert is_failure(error) is counts
+def test_only_lost_connections_and_missed_deadlines_are_failures(error: BaseException | None, end: CallEnd) -> None:
+    """An answer shows that the server is alive, whatever it says; what was sent and not answered is the tool's own."""
+    assert end_of(error) is end
+
+
+def end_calls(made: Breakers, item: str, *ends: CallEnd) -> None:
+    for end in ends:
+        made.ended(item, made.ask(item, 0, CALL_S), end, 0)
+
+
+def held(made: Breakers, item: str) -> list[str]:
+    return [name for name, one in made.of(item) if one.wait_s(0)]
+
+
+def test_a_tool_that_gives_no_answer_is_held_back_alone() -> None:
+    """The others of its server are let through, and its own answer lets it through again."""
+    made = Breakers(random.Random(0))
+    end_calls(made, "slow", *[CallEnd.UNANSWERED] * FAILURES_IN_A_ROW)
+    assert (held(made, "slow"), held(made, "fast")) == (["slow"], [])
+    end_calls(made, "fast", CallEnd.ANSWERED)
+    assert held(made, "slow") == ["slow"]
+    found = made.holding()
+    assert found is not None and found[0] == "slow"
+    later_s = found[1].wait_s(0)
+    made.ended("slow", made.ask("slow", later_s, CALL_S), CallEnd.ANSWERED, later_s)
+    assert made.holding() is None
+
+
+def test_a_server_that_is_not_reached_is_held_back_as_a_whole() -> None:
+    """Whichever tools were called; connected anew it is let through, and calls from before count for nothing."""
+    made = Breakers(random.Random(0))
+    before = made.ask("save", 0, CALL_S)
+    for item in "abcde":
+        end_calls(made, item, CallEnd.UNREACHED)
+    assert (held(made, "a"), held(made, "f")) == ([""], [""])
+    made.reset()
+    for _ in range(FAILURES_IN_A_ROW):
+        made.ended("save", before, CallEnd.UNANSWERED, 0)
+    assert made.holding() is None
 
 
 class BreakerMachine(RuleBasedStateMachine):

@@ -9,7 +9,7 @@ import pytest
 from http_fakes import RawAnswer, RawRequest, RawServer, raw_served
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamBusyError, UpstreamError
-from smart_mcp_proxy.policy.breaker import is_failure
+from smart_mcp_proxy.policy.breaker import CallEnd, end_of
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
@@ -93,14 +93,14 @@ async def failure(session: UpstreamSession) -> UpstreamError:
 @pytest.mark.parametrize("status", [400, 403, 404, 422, 429, 500, 503])
 @pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS)
 async def test_a_status_outlives_every_body_that_is_no_whole_answer(body: Body, status: int) -> None:
-    """It is not known whether the call was carried out, and the breaker counts what the status says."""
+    """It is not known whether the call was carried out, and the breaker counts a server that was not reached."""
     async with linked(status, body) as session:
         error = await failure(session)
     assert (error.data, error.answer) == ({"http_status": status}, None)
     assert error.delivery == "unknown"
     assert f"answered with HTTP {status}" in error.message
     assert isinstance(error, UpstreamBusyError) == (status == 429)
-    assert is_failure(error) == (status >= 500)
+    assert end_of(error) is (CallEnd.UNANSWERED if status == 503 else CallEnd.ANSWERED)
 
 
 @pytest.mark.parametrize("status", [400, 403, 429, 500])

@@ -1,4 +1,4 @@
-"""Admission control before every send: rates, slots with a queue, a breaker per server."""
+"""Admission control before every send: rates, slots with a queue, breakers."""
 
 import asyncio
 import random
@@ -8,18 +8,17 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
 
-from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
+from smart_mcp_proxy.errors import RateLimitedError, UpstreamError
 from smart_mcp_proxy.gateway.calls.limit_refusals import (
     FULL_RETRY_S,
     SERVER_LIMITS,
-    rounded_s,
+    held_back,
     share_note,
     too_fast_a_caller,
     too_fast_for_server,
 )
 from smart_mcp_proxy.models import ServerState, ServerStatus
-from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.policy.breaker import Breaker, BreakerState, is_failure
+from smart_mcp_proxy.policy.breaker import Breakers, end_of
 from smart_mcp_proxy.policy.limits import PlaceState, Slot, SlotPool, TokenBucket
 from smart_mcp_proxy.policy.shares import share_of_count, share_of_limits, share_of_rate
 from smart_mcp_proxy.servers import Limits, ServerConfig
@@ -49,13 +48,13 @@ class CallerRate:
 
 
 class _ServerGate:
-    """Rate limit and breaker of one server."""
+    """Rate limit and breakers of one server."""
 
-    __slots__ = ("breaker", "bucket", "gateways", "limits", "server")
+    __slots__ = ("breakers", "bucket", "gateways", "limits", "server")
 
-    def __init__(self, server: str, breaker: Breaker) -> None:
+    def __init__(self, server: str, breakers: Breakers) -> None:
         self.server = server
-        self.breaker = breaker
+        self.breakers = breakers
         self.limits = Limits()
         self.gateways = 1
         self.bucket: TokenBucket | None = None
@@ -110,7 +109,7 @@ class AdmissionControl:
         self.configure(servers or {})
 
     def __repr__(self) -> str:
-        held = [name for name, gate in self._gates.items() if gate.breaker.state is not BreakerState.CLOSED]
+        held = [name for name, gate in self._gates.items() if gate.breakers.holding()]
         return f"<AdmissionControl {self.places!r}, held back: {', '.join(held) or 'nobody'}>"
 
     def configure(self, servers: Mapping[str, ServerConfig]) -> None:
@@ -146,30 +145,38 @@ class AdmissionControl:
             self._gate(name).limit(shares[name], gateways, now_s)
         self.wake(self.places.configure(shares, share_of_count(self._in_flight, self.gateways)))
 
-    def admitted(self, server: str, principal: str) -> "Admission":
+    def admitted(self, server: str, item: str, principal: str) -> "Admission":
         """A context in which a request may be sent once it has waited for its turn; see `Admission`.
+
+        Args:
+            server: Configured name.
+            item: The tool that is called; of other requests the method.
+            principal: Who asks.
 
         Raises:
             RateLimitedError: On entering: too many calls, at once or in too short a time.
-            UpstreamError: On entering: calls to this server are held back, code `breaker_open`.
+            UpstreamError: On entering: such calls are held back, code `breaker_open`.
         """
-        return Admission(self, self._gate(server), principal)
+        return Admission(self, self._gate(server), item, principal)
 
     def connection_changed(self, status: ServerStatus) -> None:
-        """Close the breaker of a server that was connected anew, however its last connection ended."""
+        """Close the breakers of a server that was connected anew, however its last connection ended."""
         if status.state is ServerState.READY and (gate := self._gates.get(status.name)) is not None:
-            gate.breaker.reset()
+            gate.breakers.reset()
 
     def shown(self, status: ServerStatus) -> ServerStatus:
-        """The status with what its breaker adds to it."""
+        """The status with what its breakers add to it."""
         gate = self._gates.get(status.name)
-        if gate is None or gate.breaker.state is BreakerState.CLOSED or status.state is not ServerState.READY:
+        held = None if gate is None or status.state is not ServerState.READY else gate.breakers.holding()
+        if held is None:
             return status
-        wait_s = gate.breaker.wait_s(self.clock())
+        item, breaker = held
+        wait_s = breaker.wait_s(self.clock())
+        calls = f"Calls of {item!r}" if item else "Calls"
         return replace(
             status,
-            breaker=gate.breaker.state.value,
-            error=f"Calls are held back, because it {gate.breaker.reason}.",
+            breaker=breaker.state.value,
+            error=f"{calls} are held back, because it {breaker.reason}.",
             hint=f"One call is let through in {wait_s:.0f} s to see." if wait_s else "The next call is let through.",
         )
 
@@ -239,7 +246,7 @@ class AdmissionControl:
     def _gate(self, server: str) -> _ServerGate:
         gate = self._gates.get(server)
         if gate is None:
-            gate = self._gates[server] = _ServerGate(server, Breaker(self._rng))
+            gate = self._gates[server] = _ServerGate(server, Breakers(self._rng))
         return gate
 
 
@@ -250,23 +257,24 @@ class Admission:
         is_waiting: Whether it has to wait for its turn.
     """
 
-    __slots__ = ("_entered_s", "_epoch", "_gate", "_gates", "_place", "_principal", "is_waiting")
+    __slots__ = ("_entered_s", "_epochs", "_gate", "_gates", "_item", "_place", "_principal", "is_waiting")
 
-    def __init__(self, admission: AdmissionControl, gate: _ServerGate, principal: str) -> None:
+    def __init__(self, admission: AdmissionControl, gate: _ServerGate, item: str, principal: str) -> None:
         self.is_waiting = False
         self._gates = admission
         self._gate = gate
+        self._item = item
         self._principal = principal
         self._place: Slot | None = None
         self._entered_s = 0.0
-        self._epoch: int | None = None
-        """Of the breaker, as the call was let through; None before."""
+        self._epochs: tuple[int, int] | None = None
+        """Of the server's breaker and the item's, as the call was let through; None before."""
 
     def __enter__(self) -> Self:
-        admission, gate, breaker = self._gates, self._gate, self._gate.breaker
+        admission, gate = self._gates, self._gate
         self._entered_s = now_s = admission.clock()
-        if breaker.state is not BreakerState.CLOSED and (wait_s := breaker.wait_s(now_s)):
-            raise self._held_back(wait_s)
+        if gate.breakers.has_failed:
+            self._require_let_through(now_s)
         place = admission.places.enter(gate.server, self._principal)
         self.is_waiting = place.state is PlaceState.WAITING
         if place.state is not PlaceState.HELD and not self.is_waiting:
@@ -286,7 +294,7 @@ class Admission:
 
         Raises:
             RateLimitedError: It was not its turn in time.
-            UpstreamError: Calls to this server are held back by now.
+            UpstreamError: Such calls are held back by now.
         """
         assert self._place is not None
         left_s = await self._wait(self._place, self._entered_s)
@@ -294,11 +302,19 @@ class Admission:
         return left_s
 
     def _pass(self, now_s: float) -> None:
-        """The breaker's last word before the call is sent."""
-        breaker = self._gate.breaker
-        if breaker.state is not BreakerState.CLOSED and (wait_s := breaker.ask(now_s, self._gate.limits.call_s)):
-            raise self._held_back(wait_s)
-        self._epoch = breaker.epoch
+        """The breakers' last word before the call is sent."""
+        breakers = self._gate.breakers
+        if not breakers.has_failed:  # as nearly always
+            self._epochs = (breakers.server.epoch, 0)
+            return
+        self._require_let_through(now_s)
+        self._epochs = breakers.ask(self._item, now_s, self._gate.limits.call_s)
+
+    def _require_let_through(self, now_s: float) -> None:
+        server, breakers = self._gate.server, self._gate.breakers
+        for name, breaker in breakers.of(self._item):
+            if wait_s := breaker.wait_s(now_s):
+                raise held_back(server, name, breaker, wait_s)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -306,24 +322,14 @@ class Admission:
         admission = self._gates
         if self._place is not None and (admitted := admission.places.leave(self._place)):
             admission.wake(admitted)
-        if self._epoch is not None:
-            self._report(self._epoch, error)
-
-    def _report(self, epoch: int, error: BaseException | None) -> None:
-        """Tells the breaker how the call ended."""
-        admission, breaker = self._gates, self._gate.breaker
-        if error is None:
-            breaker.succeeded(epoch, admission.clock())
-        elif not isinstance(error, ProxyError):
-            breaker.abandoned(epoch)  # cancelled
-        elif isinstance(error, UpstreamError) and error.retry_after_s:
-            breaker.hold(admission.clock(), error.retry_after_s)
-        elif is_failure(error):
-            breaker.failed(epoch, admission.clock())
-        elif error.delivery == "executed" or (isinstance(error, UpstreamError) and error.was_answered):
-            breaker.succeeded(epoch, admission.clock())  # it answered, if only to say no
-        else:
-            breaker.abandoned(epoch)
+        if self._epochs is not None:
+            now_s, breakers = admission.clock(), self._gate.breakers
+            if isinstance(error, UpstreamError) and error.retry_after_s:
+                breakers.hold(now_s, error.retry_after_s)
+            if error is None and not breakers.has_failed:
+                breakers.server.succeeded(self._epochs[0], now_s)
+            else:
+                breakers.ended(self._item, self._epochs, end_of(error), now_s)
 
     async def _wait(self, place: Slot, since_s: float) -> float:
         """Waits for the call's turn; returns the seconds that its server's limit leaves it then."""
@@ -364,17 +370,6 @@ class Admission:
             f"{what}: {self._gates.held_because}.",
             hint="Read the answers that are there, then call again; make fewer calls at a time.",
             retry_after_s=FULL_RETRY_S,
-        )
-
-    def _held_back(self, wait_s: float) -> UpstreamError:
-        breaker = self._gate.breaker
-        return UpstreamError(
-            f"Calls to server '{self._gate.server}' are held back, because it {breaker.reason}.",
-            hint=f"Try again in {rounded_s(wait_s):g} s: one call is let through then to see. "
-            f"Its user can look at: mcpproxy server logs {shell_word(self._gate.server)}",
-            code="breaker_open",
-            data={"breaker": breaker.state.value},
-            retry_after_s=rounded_s(wait_s),
         )
 
 

@@ -1,12 +1,14 @@
-"""Refusals of calls that are over a limit: which one, when to come again, and who can raise it."""
+"""Refusals of calls over a limit or held back: why, when to come again, and who can lift it."""
 
 import math
 from typing import Final
 
-from smart_mcp_proxy.errors import RateLimitedError
+from smart_mcp_proxy.errors import RateLimitedError, UpstreamError
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.policy.breaker import Breaker
 from smart_mcp_proxy.policy.limits import TokenBucket
 
-__all__ = ["FULL_RETRY_S", "SERVER_LIMITS", "rounded_s", "share_note", "too_fast_a_caller", "too_fast_for_server"]
+__all__ = ["FULL_RETRY_S", "SERVER_LIMITS", "held_back", "share_note", "too_fast_a_caller", "too_fast_for_server"]
 
 FULL_RETRY_S: Final = 1.0
 """What a caller is told to wait where nobody can know how long the calls under way take."""
@@ -39,5 +41,18 @@ def too_fast_for_server(server: str, bucket: TokenBucket, gateways: int, wait_s:
         f"Server '{server}' takes {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this is too many.",
         hint=f"Try again in {rounded_s(wait_s):g} s. The user can raise 'calls_per_s' and 'burst' under 'limits' in "
         f"the server's entry.{share_note(gateways)}",
+        retry_after_s=rounded_s(wait_s),
+    )
+
+
+def held_back(server: str, item: str, breaker: Breaker, wait_s: float) -> UpstreamError:
+    """The refusal of a call while its server keeps failing, or the item of it that is named."""
+    calls = f"Calls of {item!r} at server '{server}'" if item else f"Calls to server '{server}'"
+    return UpstreamError(
+        f"{calls} are held back, because it {breaker.reason}.",
+        hint=f"Try again in {rounded_s(wait_s):g} s: one call is let through then to see. "
+        f"Its user can look at: mcpproxy server logs {shell_word(server)}",
+        code="breaker_open",
+        data={"breaker": breaker.state.value},
         retry_after_s=rounded_s(wait_s),
     )

@@ -175,7 +175,7 @@ class RequestPath:
             answer = partial(inputs.answers, server=server, round=round)
         if on_progress is not None:
             on_progress = partial(show_progress, on_progress, self.limits.is_cleaned, self.limits.is_fenced)
-        place = self._admission.admitted(server, caller.principal)
+        place = self._admission.admitted(server, exchange.name, caller.principal)
         result = await tasks.waited(raw, Waiting(server, ask, place, on_progress, answer))
         outcome = exchange.completed(facts_of(result) or ResultFacts())
         return await exchange.shaped(result), outcome
@@ -232,7 +232,8 @@ class RequestPath:
         on_progress = caller.on_progress
         if on_progress is not None:
             on_progress = partial(show_progress, on_progress, limits.is_cleaned, limits.is_fenced)
-        with self._admission.admitted(server, caller.principal) as admission:
+        item = exchange.method if exchange.call is None else exchange.name
+        with self._admission.admitted(server, item, caller.principal) as admission:
             left_s: float | None = None
             has_waited = round is not None
             upstream = self._fleet.upstreams.get(server)

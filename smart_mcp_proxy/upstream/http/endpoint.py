@@ -164,14 +164,15 @@ class Endpoint:
     def _unanswered(self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None) -> UpstreamError:
         if isinstance(exc, BadAnswerError) or (isinstance(exc, OSError) and body is not None and body.is_sent):
             hint = _TLS_HINT if isinstance(exc, BadAnswerError) and self._url.startswith("http://") else ""
-            return self.error(Failure(_words(exc), hint=hint))
+            return self.error(Failure(_words(exc), hint=hint, is_lost=True))
         if not isinstance(exc, OSError):  # a certificate that cannot be verified is a ValueError, too
             reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
             return self.error(Failure(reason, was_refused=True))
         none_left = why_none_left(exc)
         reason = f"cannot be reached: {none_left}" if none_left else _words_for_unreachable(exc)
         self._on_unreachable(reason)
-        return self.error(Failure(reason, was_refused=True, hint=OPEN_FILES_HINT if none_left else ""))
+        hint = OPEN_FILES_HINT if none_left else ""
+        return self.error(Failure(reason, was_refused=True, hint=hint, is_lost=not none_left))
 
     async def read_some(self, response: Response) -> bytes:
         """Return body bytes that have arrived, at least one; empty at the end.
@@ -199,7 +200,7 @@ class Endpoint:
         return body
 
     def _cut(self, exc: BadAnswerError | OSError) -> UpstreamError:
-        return self.error(Failure(_words(exc) if isinstance(exc, BadAnswerError) else _CUT))
+        return self.error(Failure(_words(exc) if isinstance(exc, BadAnswerError) else _CUT, is_lost=True))
 
     async def drain(self, response: Response) -> None:
         """Reads what little should be left of a body, so that its connection can be used again."""

@@ -235,11 +235,12 @@ class HttpSession:
         try:
             response = await self.announcements(last_id)
         except UpstreamError as exc:
-            raise self._improper(method, "its stream was cut and cannot be taken up again") from exc
+            raise self._improper(method, "its stream was cut and cannot be taken up again", is_lost=True) from exc
         if response.status == 200 and media_type(response) == "text/event-stream":
             return response
         response.close()
-        raise self._improper(method, f"its stream was cut and cannot be taken up again (HTTP {response.status})")
+        reason = f"its stream was cut and cannot be taken up again (HTTP {response.status})"
+        raise self._improper(method, reason, is_lost=True)
 
     def _notice_loss(self, response: Response) -> bool:
         """Whether the server says that it does not know our session (any more)."""
@@ -248,8 +249,8 @@ class HttpSession:
             self._on_lost("has forgotten the session (HTTP 404)")
         return is_lost
 
-    def _improper(self, method: str, reason: str) -> UpstreamError:
-        return self._endpoint.error(Failure(f"gave no proper answer to '{method}': {reason}"))
+    def _improper(self, method: str, reason: str, *, is_lost: bool = False) -> UpstreamError:
+        return self._endpoint.error(Failure(f"gave no proper answer to '{method}': {reason}", is_lost=is_lost))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = spawn(work, f"upstream-http-{self._server}")

@@ -120,7 +120,8 @@ class RawHttpSession(BaseSession):
                     await self._has_ended_calls.wait()
 
     def _lost_error(self, *, was_sent: bool) -> UpstreamError:
-        return self._endpoint.error(Failure(self._reason or "ended the session", was_refused=not was_sent))
+        reason = self._reason or "ended the session"
+        return self._endpoint.error(Failure(reason, was_refused=not was_sent, is_lost=True))
 
     # --- agreeing on an era
 

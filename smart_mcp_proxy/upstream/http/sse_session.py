@@ -124,7 +124,8 @@ class SseSession(StreamSession):
             self._has_address.exception()  # seen: whoever waited may have gone with another error
 
     def _lost_error(self, *, was_sent: bool) -> UpstreamError:
-        failure = Failure(self._reason or "ended", was_refused=not was_sent, hint=self._failure.hint)
+        reason, hint = self._reason or "ended", self._failure.hint
+        failure = Failure(reason, was_refused=not was_sent, hint=hint, is_lost=True)
         return self._endpoint.error(failure)
 
     # --- the stream

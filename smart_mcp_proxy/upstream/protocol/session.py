@@ -388,11 +388,10 @@ def timeout_error(server: str, method: str, timeout_s: float, *, was_sent: bool)
 
 def lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamError:
     """The error for a session that ended, before or while a request was under way."""
-    return UpstreamError(
-        f"Server '{server}' {reason}.",
-        hint=see_log(server),
-        delivery="unknown" if was_sent else "not_sent",
-    )
+    delivery: Delivery = "unknown" if was_sent else "not_sent"
+    error = UpstreamError(f"Server '{server}' {reason}.", hint=see_log(server), delivery=delivery)
+    error.is_lost = True
+    return error
 
 
 def see_log(server: str) -> str:

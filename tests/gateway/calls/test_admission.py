@@ -40,7 +40,7 @@ class AdmissionSetup:
         return {"alpha": config("alpha", limits=made(**limits)), "beta": config("beta")}
 
     async def call(self, principal: str = "local", ends_with: ProxyError | None = None) -> float | None:
-        with self.admission.admitted(TOOL.key.server, principal) as admission:
+        with self.admission.admitted(TOOL.key.server, "save", principal) as admission:
             left_s = await admission.turn() if admission.is_waiting else None
             if ends_with is not None:
                 raise ends_with
@@ -66,7 +66,7 @@ class AdmissionSetup:
         goes, lands = asyncio.Event(), asyncio.Event()
 
         async def fly() -> None:
-            with self.admission.admitted(TOOL.key.server, principal):
+            with self.admission.admitted(TOOL.key.server, "save", principal):
                 goes.set()
                 await lands.wait()
 
@@ -154,7 +154,7 @@ async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
             error = await setup.refused()
             assert error.message == "Server 'alpha' has 1 calls in flight and 1 waiting, its limit."
             assert "'in_flight' and 'queue' under 'limits'" in error.hint
-            with setup.admission.admitted(OTHER.key.server, "local"):
+            with setup.admission.admitted(OTHER.key.server, "save", "local"):
                 pass
         assert await waiting is not None
 
@@ -166,12 +166,12 @@ async def test_the_gateways_own_cap_names_its_setting() -> None:
         async with setup.flying():
             waiting = [asyncio.ensure_future(setup.call()) for _ in range(4)]
             await settled()
-            with setup.admission.admitted(OTHER.key.server, "local"):
+            with setup.admission.admitted(OTHER.key.server, "save", "local"):
                 assert "Server 'alpha' has 1 calls in flight and 4 waiting" in (await setup.refused()).message
         await asyncio.gather(*waiting)
     setup = AdmissionSetup(in_flight=1)
     setup.admission.configure(AdmissionSetup.servers(in_flight=5, queue=0))
-    with setup.admission.admitted(OTHER.key.server, "local"):
+    with setup.admission.admitted(OTHER.key.server, "save", "local"):
         assert "MCPPROXY_IN_FLIGHT" in (await setup.refused()).hint
 
 
@@ -183,7 +183,7 @@ async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_
 
     async def call(number: int) -> None:
         nonlocal served, most
-        with admission.admitted(TOOL.key.server, "local" if is_one_caller else f"client-{number}") as admitted:
+        with admission.admitted(TOOL.key.server, "save", "local" if is_one_caller else f"client-{number}") as admitted:
             if admitted.is_waiting:
                 await admitted.turn()
             most = max(most, admission.places.in_flight)
@@ -267,15 +267,17 @@ async def test_new_limits_let_waiting_calls_go_and_disturb_none_under_way() -> N
         assert await setup.call() is None
 
 
-async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
+async def test_a_tool_that_gives_no_answer_is_left_alone_for_a_while() -> None:
     """Calls are refused at once, unsent, with the time after which one of them is let through to see."""
     setup = AdmissionSetup()
     await setup.fails(5)
     error = await setup.refused()
     assert (error.error_code, error.data) == ("breaker_open", {"breaker": "open"})
     assert isinstance(error, UpstreamError)
-    assert error.message == "Calls to server 'alpha' are held back, because it failed 5 calls in a row."
-    with setup.admission.admitted(OTHER.key.server, "local"):
+    assert error.message == "Calls of 'save' at server 'alpha' are held back, because it failed 5 calls in a row."
+    with setup.admission.admitted(TOOL.key.server, "load", "local"):
+        pass
+    with setup.admission.admitted(OTHER.key.server, "save", "local"):
         pass
     assert error.retry_after_s is not None
     setup.clock.now_s += error.retry_after_s
@@ -287,7 +289,7 @@ async def test_a_server_that_keeps_failing_is_left_alone_for_a_while() -> None:
 async def test_what_the_tool_or_the_caller_did_wrong_opens_no_breaker() -> None:
     """A server that answers, if only to say no, is well."""
     setup = AdmissionSetup()
-    refusal = UpstreamError("error -32602", delivery="executed", data={"rpc_code": -32602})
+    refusal = UpstreamError("error -32603", delivery="executed", data={"rpc_code": -32603})
     not_ready = UpstreamError("not ready", data={"state": "error"})
     for _ in range(3):
         setup.clock.now_s += 60
@@ -295,6 +297,18 @@ async def test_what_the_tool_or_the_caller_did_wrong_opens_no_breaker() -> None:
         await setup.fails(6, refusal)
         await setup.fails(6, not_ready)
     assert setup.admission.shown(READY) == READY
+
+
+async def test_a_server_that_cannot_be_reached_is_left_alone_whatever_is_called() -> None:
+    """Nothing was sent, so it is not about one tool."""
+    setup = AdmissionSetup()
+    unreachable = UpstreamError("Connection refused.", delivery="not_sent")
+    unreachable.is_lost = True
+    await setup.fails(5, unreachable)
+    assert (await setup.refused()).message.startswith("Calls to server 'alpha' are held back")
+    with pytest.raises(UpstreamError), setup.admission.admitted(TOOL.key.server, "load", "local"):
+        pass
+    assert setup.admission.shown(READY).error == "Calls are held back, because it failed 5 calls in a row."
 
 
 async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
@@ -306,7 +320,7 @@ async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
         begun = asyncio.Event()
 
         async def probe() -> None:
-            with setup.admission.admitted(TOOL.key.server, "local"):
+            with setup.admission.admitted(TOOL.key.server, "save", "local"):
                 begun.set()
                 await asyncio.Event().wait()
 
@@ -335,7 +349,7 @@ async def test_the_status_of_a_server_says_that_calls_are_held_back() -> None:
     await setup.fails(5)
     shown = setup.admission.shown(READY)
     assert (shown.state, shown.breaker) == (ServerState.READY, "open")
-    assert shown.error == "Calls are held back, because it failed 5 calls in a row."
+    assert shown.error == "Calls of 'save' are held back, because it failed 5 calls in a row."
     assert shown.hint.startswith("One call is let through in ")
     setup.clock.now_s += 60
     assert setup.admission.shown(READY).hint == "The next call is let through."
