@@ -18,6 +18,7 @@ from smart_mcp_proxy.gateway.calls.exchange import Exchange
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.policy import ArgumentsKept
+from smart_mcp_proxy.policy.lenient_schema import lenient_schema
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["GATES", "ArgumentSchemas", "CallLimits", "Gate", "GateRules", "approved", "definition_changed"]
@@ -64,7 +65,8 @@ class CallLimits:
 class ArgumentSchemas:
     """Compiled validators by change hash; the least recently used go first.
 
-    A schema that does not compile or refers to a document elsewhere checks nothing: the upstream is the judge of
+    What a server may accept passes: null by `nullable`, `x-nullable` or `default: null`, and text of any `format`. A
+    schema that does not compile or refers to a document elsewhere checks nothing: the upstream is the judge of
     its own arguments, and no reference is ever fetched.
     """
 
@@ -189,6 +191,7 @@ def _compile(schema: Any) -> jsonschema_rs.Validator | None:
     if not isinstance(schema, dict):
         return None
     try:
-        return jsonschema_rs.validator_for(schema, offline=True, pattern_options=_PATTERNS)
-    except (ValueError, TypeError, jsonschema_rs.ReferencingError):
+        lenient = lenient_schema(schema)
+        return jsonschema_rs.validator_for(lenient, offline=True, validate_formats=False, pattern_options=_PATTERNS)
+    except (ValueError, TypeError, RecursionError, jsonschema_rs.ReferencingError):
         return None

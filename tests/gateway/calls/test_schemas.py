@@ -4,8 +4,11 @@ import socket
 from contextlib import suppress
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from gateway_fakes import definition, record_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls import gates as gates_module
@@ -58,6 +61,118 @@ def test_arguments_that_do_not_fit_say_where_and_why(arguments: dict[str, Any], 
     assert error.data == {"path": path, "input_schema": PERSON}
     assert "'alpha:save'" in error.message
     assert word in error.message
+
+
+TEXT = {"type": "string"}
+DRAFT_07 = "http://json-schema.org/draft-07/schema#"
+
+
+def holding(inner: Any, **beside: Any) -> dict[str, Any]:
+    """The schema of a tool with one parameter `a`."""
+    return {"type": "object", "properties": {"a": inner}, **beside}
+
+
+ALLOWS_NULL: dict[str, Any] = {
+    "nullable": TEXT | {"nullable": True},
+    "x-nullable": TEXT | {"x-nullable": True},
+    "default null": TEXT | {"default": None},
+    "with an enum": TEXT | {"enum": ["b", "c"], "nullable": True},
+    "with a const": TEXT | {"const": "b", "nullable": True},
+    "several types": {"type": ["string", "integer"], "nullable": True},
+    "beside a reference": {"$ref": "#/$defs/text", "nullable": True},
+    "beside allOf": {"allOf": [TEXT], "default": None},
+    "beside anyOf": {"anyOf": [TEXT, {"type": "integer"}], "x-nullable": True},
+    "beside oneOf": {"oneOf": [TEXT, {"type": "integer"}], "nullable": True},
+    "a reference to it": {"$ref": "#/$defs/perhaps"},
+    "a reference into OpenAPI's own place": {"$ref": "#/components/schemas/perhaps"},
+    "a branch of anyOf": {"anyOf": [TEXT | {"nullable": True}, {"type": "integer"}]},
+    "two branches of oneOf": {"oneOf": [TEXT | {"nullable": True}, {"type": "integer", "nullable": True}]},
+    "a branch of oneOf beside null": {"oneOf": [{"$ref": "#/$defs/perhaps"}, {"type": "null"}]},
+    "a part of allOf": {"allOf": [TEXT | {"default": None}]},
+}
+
+
+@pytest.mark.parametrize("draft", [None, DRAFT_07, "http://json-schema.org/draft-04/schema#"])
+@pytest.mark.parametrize("inner", ALLOWS_NULL.values(), ids=ALLOWS_NULL)
+def test_null_passes_where_the_server_says_that_it_may(inner: Any, draft: str | None) -> None:
+    """In OpenAPI's words or by its own default, however deep; what is neither null nor fits stays refused."""
+    perhaps = TEXT | {"nullable": True}
+    beside = {
+        "$defs": {"text": TEXT, "perhaps": perhaps, "list": {"type": "array", "items": inner}},
+        "components": {"schemas": {"perhaps": perhaps}},
+        **({"$schema": draft} if draft is not None else {}),
+    }
+    for place, nest in (
+        (inner, lambda value: value),
+        ({"type": "array", "items": inner}, lambda value: [value]),
+        ({"type": "object", "additionalProperties": inner}, lambda value: {"b": value}),
+        ({"$ref": "#/$defs/list"}, lambda value: [value]),
+    ):
+        schema = holding(place, **beside)
+        check(schema, {"a": nest(None)})
+        check(schema, {"a": nest("b")})
+        with pytest.raises(RequestError):
+            check(schema, {"a": nest(False)})
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        TEXT | {"nullable": False},
+        TEXT | {"default": "b"},
+        {"type": "object", "properties": {"nullable": TEXT, "default": TEXT}},
+        {"enum": ["b"], "examples": [{"nullable": True}]},
+    ],
+    ids=repr,
+)
+def test_null_stays_refused_where_nothing_allows_it(inner: Any) -> None:
+    """A parameter may be called nullable or default, and an example may look like a schema."""
+    with pytest.raises(RequestError):
+        check(holding(inner), {"a": None})
+
+
+@pytest.mark.parametrize("draft", [None, DRAFT_07, "http://json-schema.org/draft-04/schema#"])
+@pytest.mark.parametrize(
+    "words",
+    [{"format": name} for name in ("uri", "date-time", "email", "ipv4", "uuid", "regex")]
+    + [{"contentEncoding": "base64"}, {"contentMediaType": "application/json"}],
+    ids=repr,
+)
+def test_what_describes_a_text_is_never_a_reason(words: dict[str, Any], draft: str | None) -> None:
+    """Servers read formats in their own ways, "tomorrow" for a date among them."""
+    beside = {"$schema": draft} if draft is not None else {}
+    check(holding(TEXT | words, **beside), {"a": "[tomorrow"})
+
+
+def test_arguments_reach_the_server_as_they_were_sent() -> None:
+    """The check converts nothing and leaves nothing out, and the schema that is told is the server's own."""
+    arguments = {"a": None, "b": "5"}
+    schema = holding(TEXT | {"nullable": True}, required=["c"])
+    with pytest.raises(RequestError) as caught:
+        check(schema, arguments)
+    assert arguments == {"a": None, "b": "5"}
+    assert caught.value.data == {"path": "", "input_schema": schema}
+
+
+LEAVES = st.sampled_from([TEXT, {"type": "null"}, {"type": "integer"}, {"enum": ["b", None]}, {"const": None}])
+COMBINING = st.sampled_from(["anyOf", "oneOf", "allOf"])
+SCHEMAS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(lambda one: one | {"nullable": True}, inner),
+        st.builds(lambda one: one | {"default": None}, inner),
+        st.builds(lambda key, some: {key: some}, COMBINING, st.lists(inner, min_size=1, max_size=3)),
+        st.builds(lambda one: {"type": "array", "items": one}, inner),
+    ),
+    max_leaves=6,
+)
+
+
+@given(inner=SCHEMAS, value=st.sampled_from([None, "b", 5, [], [None], ["b"], [[None]]]))
+def test_nothing_is_refused_that_json_schema_accepts(inner: Any, value: Any) -> None:
+    """Nullable adds null, and takes nothing away."""
+    if jsonschema_rs.is_valid(holding(inner), {"a": value}):
+        check(holding(inner), {"a": value})
 
 
 def test_a_long_value_does_not_fill_the_message() -> None:
