@@ -7,6 +7,7 @@ from typing import Any
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 from smart_mcp_proxy.client_files.variables import Question, Translation
+from smart_mcp_proxy.servers.dialects import is_switch, off_keys
 
 __all__ = ["Translated", "translated"]
 
@@ -23,7 +24,7 @@ _DENIED = ("excludeTools", "disabled_tools", "disabledTools")
 _WITHOUT_MEANING = frozenset(
     {
         *("name", "description", "type", "transport", "source", "bundled", "id", "display_name", "gallery", "version"),
-        *("alwaysLoad", "deferTools", "enabled", "disabled", "timeout", "startup_timeout_sec", "tool_timeout_sec"),
+        *("alwaysLoad", "deferTools", "timeout", "startup_timeout_sec", "tool_timeout_sec"),
         *("command", "cmd", "args", "cwd", "envFile", "env_keys", "env_vars", "env_http_headers", "tools"),
         *("bearer_token_env_var", *_URL_KEYS, *_ALLOWED, *_DENIED),
     }
@@ -68,13 +69,13 @@ def translated(
     entry |= _environment(client, raw, words, folder)
     if isinstance(raw.get("cwd"), str):
         entry["cwd"] = words.text(raw["cwd"])
-    if raw.get("disabled") is True or raw.get("enabled") is False:
+    if off_keys(raw):
         entry["disabled"] = True
     entry |= _timeout(client, raw)
     entry |= _tools(raw)
     known = _WITHOUT_MEANING | {client.env_key, client.headers_key, "env", "headers"}
     for key in raw:
-        if key not in known:
+        if key not in known and not is_switch(key):
             words.lose(f"{str(key)[:40]!r}")
     return Translated(entry, tuple(words.questions.values()), tuple(words.lost))
 

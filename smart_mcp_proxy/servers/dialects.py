@@ -1,6 +1,7 @@
 """Server files of other clients: one row a client, with its sections and its keys."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from smart_mcp_proxy.models import Transport
 
@@ -16,6 +17,8 @@ __all__ = [
     "TRANSPORT_NAMES",
     "URL_KEYS",
     "Client",
+    "is_switch",
+    "off_keys",
 ]
 
 
@@ -84,3 +87,27 @@ CLIENT_KEYS = frozenset(
     [*URL_KEYS, *INCLUDE_KEYS, *EXCLUDE_KEYS, *SANDBOX_KEYS, *(key for client in CLIENTS for key in client.keys)]
 )
 """Keys of an entry in the words of clients; those that only this gateway knows stand in `entry.py`."""
+
+_ON_WORDS: Final = frozenset({"true", "1", "yes", "on"})
+_OFF_WORDS: Final = frozenset({"false", "0", "no", "off"})
+_SWITCHES: Final[Mapping[str, frozenset[str]]] = {
+    **dict.fromkeys(("disabled", "isdisabled", "disable"), _ON_WORDS),
+    **dict.fromkeys(("enabled", "isenabled", "enable", "active", "isactive", "autostart"), _OFF_WORDS),
+    "status": frozenset({"inactive", "disabled", "off"}),
+}
+"""Keys by which programs switch a server off, in lower case without hyphens and underscores, and the values that do."""
+
+
+def is_switch(key: str) -> bool:
+    """Whether a key of an entry switches its server on or off, in the words of any program."""
+    return _plain(key) in _SWITCHES
+
+
+def off_keys(entry: Mapping[str, Any]) -> list[str]:
+    """The keys of an entry that switch its server off."""
+    return [key for key, value in entry.items() if _plain(value) in _SWITCHES.get(_plain(key), ())]
+
+
+def _plain(word: object) -> str:
+    """A key (YAML has others than texts) or a value, however it is spelled."""
+    return str(word).strip().lower().replace("-", "").replace("_", "")

@@ -10,11 +10,12 @@ from typing import Any, Literal
 from smart_mcp_proxy.errors import ConfigError, ConflictError, RefusedError, RequestError, ServerNotFoundError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers.config import ServerFile
+from smart_mcp_proxy.servers.dialects import is_switch
 from smart_mcp_proxy.servers.edit import is_same
 from smart_mcp_proxy.servers.edit_file import Entries, ServerList, change_entries, read_list
 from smart_mcp_proxy.servers.edit_masks import masked, unmasked
 from smart_mcp_proxy.servers.edit_merge import changed_fields, merge
-from smart_mcp_proxy.servers.edit_switch import is_enabled_anew, mark_agents_switch
+from smart_mcp_proxy.servers.edit_switch import is_enabled_anew, mark_agents_switch, switching
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.servers.load import configured_servers, named_entries, parse_named
 from smart_mcp_proxy.settings import Settings
@@ -30,9 +31,9 @@ it; the last two lift it.
 
 _OWN_KEYS = frozenset({"quarantined", "trust", "input_requests", "connection"})
 """Keys that say whether a server is trusted: set by the user's own hand alone."""
-_HARMLESS_KEYS = frozenset({"disabled", "enabled", "timeout", "pin"})
-"""What an agent may change of a trusted server: anything else decides what runs, where data goes, or what is kept from
-the agent."""
+_HARMLESS_KEYS = frozenset({"timeout", "pin"})
+"""What an agent may change of a trusted server, beside switches: anything else decides what runs, where data goes, or
+what is kept from the agent."""
 SERVER_NAME = re.compile(r"[A-Za-z0-9@][A-Za-z0-9@._/ -]{0,63}")
 """Of servers that are added. The user's own file may have others; but names that look alike, or only exist to confuse
 a reader, come from elsewhere."""
@@ -130,7 +131,7 @@ class ServerEdits:
             RequestError: The result cannot be used.
             RefusedError: Not allowed.
         """
-        return self._edit(name, lambda entry: merge(entry, patch), by, based_on)
+        return self._edit(name, lambda entry: merge(entry, switching(entry, patch)), by, based_on)
 
     def replace(self, name: str, entry: Mapping[str, Any], by: Author, *, based_on: str | None = None) -> ServerEdit:
         """Makes this the whole entry of a server that there is; raises what `patch` does."""
@@ -303,7 +304,8 @@ def _guarded(name: str, old: Mapping[str, Any], new: dict[str, Any], by: Author)
         mark_agents_switch(name, old, new)
     touched = {key for key in old.keys() | new.keys() if not is_same(old.get(key), new.get(key))}
     is_started = by == "agent" and is_enabled_anew(name, old, new)
-    if is_started or (by != "operator" and touched - _HARMLESS_KEYS):
+    harmful = [key for key in touched - _HARMLESS_KEYS if not is_switch(key)]
+    if is_started or (by != "operator" and harmful):
         new["quarantined"] = True
     _check_entry(name, new)
     return new

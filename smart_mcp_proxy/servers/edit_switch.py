@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers.dialects import off_keys
 from smart_mcp_proxy.servers.entry import BY_AGENT
 from smart_mcp_proxy.servers.jsonc import JsonObject
 from smart_mcp_proxy.servers.load import parse_named
 
-__all__ = ["is_enabled_anew", "is_off", "mark_agents_switch"]
+__all__ = ["is_enabled_anew", "is_off", "mark_agents_switch", "switching"]
 
 
 def is_off(name: str, entry: Mapping[str, Any]) -> bool:
@@ -17,6 +18,13 @@ def is_off(name: str, entry: Mapping[str, Any]) -> bool:
         return parse_named(name, JsonObject(list(entry.items())))[0].disabled
     except ConfigError:
         return True
+
+
+def switching(entry: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The patch, which takes out the keys of other programs as well where it switches a server on."""
+    is_on = ("disabled" in patch and not patch["disabled"]) or patch.get("enabled") is True
+    foreign = [key for key in off_keys(entry) if key not in ("disabled", "enabled")] if is_on else []
+    return {**dict.fromkeys(foreign), **patch}
 
 
 def is_enabled_anew(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

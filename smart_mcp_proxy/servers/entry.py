@@ -16,6 +16,8 @@ from smart_mcp_proxy.servers.dialects import (
     SANDBOX_KEYS,
     TRANSPORT_NAMES,
     URL_KEYS,
+    is_switch,
+    off_keys,
 )
 from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_KEYS, read_oauth
@@ -102,7 +104,7 @@ def _warnings(name: str, unknown: Mapping[str, Any], timeout_ms: int | None) -> 
 
 def _unknown(entry: EntryReader) -> dict[str, Any]:
     """Keys without a meaning here, those inside `limits`, `tools` and `oauth` with their path."""
-    unknown = {key: value for key, value in entry.values.items() if key not in _KNOWN_KEYS}
+    unknown = {key: value for key, value in entry.values.items() if key not in _KNOWN_KEYS and not is_switch(key)}
     for key, known in (("limits", _LIMIT_KEYS), ("tools", _FILTER_KEYS), ("oauth", OAUTH_KEYS)):
         inner = entry.values.get(key)
         if isinstance(inner, dict):
@@ -254,7 +256,9 @@ def _exactly(tool: str) -> str:
 def _is_disabled(entry: EntryReader) -> bool:
     if entry.values.get("disabled") == BY_AGENT:
         return True
-    return entry.flag("disabled", default=False) or not entry.flag("enabled", default=True)
+    for key in ("disabled", "enabled"):
+        entry.flag(key, default=False)  # our own words are not guessed at
+    return bool(off_keys(entry.values))
 
 
 def _trust(entry: EntryReader) -> Trust | None:

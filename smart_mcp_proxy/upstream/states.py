@@ -44,7 +44,7 @@ def first_status(config: ServerConfig) -> ServerStatus:
         state, error = State.QUARANTINED, "It waits for its user's approval."
         hint = f"Approve it with: mcpproxy server approve {shell_word(config.name)}"
     elif config.disabled:
-        state, hint = State.DISABLED, "Take 'disabled' out of its entry to use it."
+        state, hint = State.DISABLED, f"Switch it on with: mcpproxy server enable {shell_word(config.name)}"
     elif config.refusal is not None:
         state, (error, hint) = State.ERROR, config.refusal
     return ServerStatus(config.name, config.transport, state, error, hint)

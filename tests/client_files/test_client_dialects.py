@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from client_samples import GOLDEN, HTTP, SECRET, STDIO, before, connected, taken_over
@@ -93,3 +94,14 @@ def test_what_a_server_needs_and_loses_is_said_without_values(tmp_path: Path) ->
     assert server.needs == ("the program of its command",)
     assert server.translated.lost == ("${X...} stays as it is written", "'more'")
     assert SECRET not in server.remark
+
+
+@pytest.mark.parametrize("off", [{"isActive": False}, {"disabled": True}, {"status": "INACTIVE"}], ids=str)
+def test_what_a_client_has_switched_off_is_taken_over_as_disabled(tmp_path: Path, off: dict[str, Any]) -> None:
+    """Under our own key, and nothing of it is lost."""
+    file = tmp_path / ".cursor/mcp.json"
+    file.parent.mkdir()
+    file.write_text(json.dumps({"mcpServers": {"a": {"command": "true"} | off}}))
+    (server,) = find_servers(Places({"HOME": str(tmp_path), "PATH": ""}, tmp_path / "project", "linux"), {}).servers
+    assert server.translated.entry == {"command": "true", "disabled": True}
+    assert server.translated.lost == ()

@@ -35,7 +35,7 @@ EXPECTED = {
     "sse404": ("error", "HTTP 404", ""),
     "sse500": ("error", "HTTP 500", ""),
     "needs_env": ("needs_env", "NO_SUCH_VARIABLE", ""),
-    "off": ("disabled", "", "Take 'disabled' out of its entry to use it."),
+    "off": ("disabled", "", "Switch it on with: mcpproxy server enable off"),
 }
 
 

@@ -96,6 +96,34 @@ def test_a_server_that_an_agent_enables_waits_for_the_user(tmp_path: Path, off: 
     assert not enabled("web") and not enabled("operator")
 
 
+@pytest.mark.parametrize(
+    "off",
+    [{"isActive": False}, {"active": False, "enabled": False}, {"status": "INACTIVE"}, {"Disabled": True}],
+    ids=str,
+)
+@pytest.mark.parametrize("way", ["switch", "patch"])
+def test_enabling_takes_out_the_key_of_another_program(tmp_path: Path, off: dict[str, Any], way: str) -> None:
+    """Or the server would stay off; an agent's word does not start what the user had switched off."""
+
+    def enable(by: Author) -> bool:
+        edits = edits_of(tmp_path, {"s": {"command": "x"} | off})
+        if way == "switch":
+            return edits.switch("s", by, is_enabled=True).is_quarantined
+        return edits.patch("s", {"disabled": False, "enabled": None}, by).is_quarantined
+
+    on = {"command": "x"} if way == "switch" else {"command": "x", "disabled": False}
+    for by in ("operator", "web"):
+        assert not enable(by) and stored(tmp_path) == {"s": on}
+    assert enable("agent") and stored(tmp_path) == {"s": on | {"quarantined": True}}
+
+
+def test_an_import_keeps_a_server_off(tmp_path: Path) -> None:
+    """In the words in which it came."""
+    edits = edits_of(tmp_path)
+    edits.import_text('{"mcpServers": {"a": {"command": "x", "isActive": false}}}', "operator")
+    assert edits.load().servers["a"].disabled
+
+
 def test_an_agent_disables_a_server_freely(tmp_path: Path) -> None:
     """That starts nothing."""
     edits = edits_of(tmp_path, {"s": {"command": "x"}})

@@ -47,6 +47,47 @@ def test_two_lists_that_could_contradict_are_refused() -> None:
     assert "says twice which tools are used" in file.problems[0].message
 
 
+OFF: tuple[dict[str, Any], ...] = (
+    {"isActive": False},
+    {"active": False},
+    {"isEnabled": False},
+    {"enabled": False},
+    {"autoStart": False},
+    {"status": "INACTIVE"},
+    {"Disabled": True},
+    {"is_active": False},
+    {"auto_start": "false"},
+    {"isDisabled": True},
+    {"status": "disabled"},
+    {"active": 0},
+    {"enabled": True, "isActive": False},
+)
+
+
+@pytest.mark.parametrize("off", OFF, ids=str)
+def test_a_server_that_is_off_elsewhere_is_off_here(off: dict[str, Any]) -> None:
+    """By the key of whichever program, and it is no unknown key."""
+    assert server(**off).disabled
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        {"isActive": True},
+        {"active": True, "enabled": True},
+        {"autoStart": True},
+        {"status": "ACTIVE"},
+        {"status": "error"},
+        {"Disabled": False},
+        {"active": None},
+    ],
+    ids=str,
+)
+def test_a_server_that_is_on_elsewhere_is_on_here(on: dict[str, Any]) -> None:
+    """The same keys with another value."""
+    assert not server(**on).disabled
+
+
 @pytest.mark.parametrize("key", ["sandboxEnabled", "sandbox"])
 def test_a_server_that_was_to_be_shut_in_is_not_run_free(key: str) -> None:
     """VS Code's sandbox; switched off it says nothing."""

@@ -207,7 +207,7 @@ async def test_a_disabled_server_is_not_started(keep, watch):
     upstream = keep(fake_config(disabled=True))
     await upstream.start()
     assert watch.states["fake"] == [State.DISABLED]
-    with pytest.raises(UpstreamError, match="Take 'disabled' out of its entry"):
+    with pytest.raises(UpstreamError, match="mcpproxy server enable"):
         await call(upstream, "echo")
 
 

@@ -99,7 +99,7 @@ def server_disabled(name: str) -> RefusedError:
     """The refusal of everything that a disabled server offers."""
     return RefusedError(
         f"Server '{name}' is disabled.",
-        hint="Ask the user to take 'disabled' out of its entry, or use another server.",
+        hint=f"Ask the user to switch it on: mcpproxy server enable {shell_word(name)}. Or use another server.",
         code="server_disabled",
         data={"state": "disabled"},
     )
