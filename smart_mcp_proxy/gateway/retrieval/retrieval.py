@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.retrieval.conversations import Conversations
 from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, language_hint, shortened, sign_in_hint
 from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, found_hint, others_than_tools
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
-from smart_mcp_proxy.gateway.retrieval.summaries import heading, summary_of, ways_to_call
+from smart_mcp_proxy.gateway.retrieval.summaries import description_of, schemas_of, summary_of
 from smart_mcp_proxy.gateway.shared.agent_tools import Registered, Registry
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
@@ -197,16 +197,10 @@ class Retrieval:
 
     def describe(self, record: ToolRecord) -> dict[str, Any]:
         """The whole definition of one tool, with how to call it."""
-        definition = msgspec.json.decode(record.raw)
-        described = {
-            **heading(record),
-            "title": definition.get("title"),
-            "description": definition.get("description") or "",
-            "input_schema": definition.get("inputSchema"),
-            "output_schema": definition.get("outputSchema"),
-            **ways_to_call(record, is_stale=self._is_stale(record)),
-        }
-        return {key: value for key, value in described.items() if value is not None}
+        return description_of(record, is_stale=self._is_stale(record))
+
+    def _with_schemas(self, record: ToolRecord) -> dict[str, Any]:
+        return schemas_of(record, is_stale=self._is_stale(record))
 
     def summarize(self, record: ToolRecord) -> dict[str, Any]:
         """One tool in a few words: signature and first sentence."""
@@ -363,7 +357,7 @@ class Retrieval:
     def _capped(self, question: Question, shown: list[tuple[Hit, ToolRecord]]) -> tuple[list[dict[str, Any]], bool]:
         """The tools as they are sent, the first always, the rest while they fit under the cap."""
         cap = COMPACT_CAP_TOKENS if question.detail == "compact" else FULL_CAP_TOKENS
-        render = self.summarize if question.detail == "compact" else self.describe
+        render = self.summarize if question.detail == "compact" else self._with_schemas
         tools: list[dict[str, Any]] = []
         used = 0
         for hit, record in shown:

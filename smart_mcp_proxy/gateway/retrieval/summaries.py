@@ -1,19 +1,59 @@
-"""Tools in a few words: how to call one, its first sentence and its signature."""
+"""Tools in a few words (first sentence and signature) or whole, and how to call one."""
 
 from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, Final
 
 import msgspec
 
 from smart_mcp_proxy import policy
+from smart_mcp_proxy.gateway.results.cleaning import clean
 from smart_mcp_proxy.gateway.retrieval.signature import first_sentence, signature_of
+from smart_mcp_proxy.gateway.visibility.links import relinked_tool
+from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.models import ToolRecord
 
-__all__ = ["heading", "summary_of", "ways_to_call"]
+__all__ = ["description_of", "heading", "summary_of", "ways_to_call"]
 
 SHORT_FORMS_LIMIT = 2_048
 """Definitions whose first sentence and signature are remembered, about 1 MB; popular tools come up in every search."""
+
+_OWN_PLACE: Final = frozenset({"name", "title", "description", "inputSchema", "outputSchema", "annotations"})
+"""Members of a definition that a description holds under a name of its own."""
+
+
+def schemas_of(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
+    """One tool as a full answer holds it: how to call it, its description and its schemas."""
+    definition = msgspec.json.decode(record.raw)
+    described = {
+        **heading(record),
+        "title": definition.get("title"),
+        "description": definition.get("description") or "",
+        "input_schema": definition.get("inputSchema"),
+        "output_schema": definition.get("outputSchema"),
+        **ways_to_call(record, is_stale=is_stale),
+    }
+    return {key: value for key, value in described.items() if value is not None}
+
+
+def description_of(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
+    """The whole definition of one tool, with how to call it.
+
+    Whatever else its server sent (`execution`, `_meta`, fields that no specification knows) stands in `definition`, so
+    that none of it can pass for a word of the gateway: cleaned like a result, its interface named as it can be read.
+    """
+    sent = relinked_tool(msgspec.json.decode(record.raw), partial(gateway_uri, record.key.server))
+    described, hints = schemas_of(record, is_stale=is_stale), sent.get("annotations")
+    if isinstance(hints, Mapping):
+        described["annotations"] = _cleaned(hints)
+    if others := {key: value for key, value in sent.items() if key not in _OWN_PLACE}:
+        described["definition"] = _cleaned(others)
+    return described
+
+
+def _cleaned(said: Mapping[str, Any]) -> Any:
+    # By its text, for a definition may be nested deeper than a message that is looked through.
+    return msgspec.json.decode(clean(msgspec.json.encode({"said": said})))["said"]
 
 
 def summary_of(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:

@@ -54,10 +54,61 @@ def test_required_parameters_come_first_and_without_a_question_mark() -> None:
     assert signature_of(schema) == "(c:str, b:str, a?:str)"
 
 
-@pytest.mark.parametrize("schema", [{}, None, True, {"properties": None}, {"properties": []}, {"type": "object"}])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object"},
+        {"properties": {}},
+        {"type": "object", "properties": {}, "additionalProperties": False},
+        {"additionalProperties": False},
+        {"type": ["object", "null"], "required": []},
+        {"type": "object", "properties": []},
+    ],
+    ids=str,
+)
 def test_a_tool_without_parameters(schema: Any) -> None:
-    """Also where the schema is odd."""
+    """The schema says that there is none, or is of an object of which nothing is said."""
     assert signature_of(schema) == "()"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$schema": "http://json-schema.org/draft-07/schema#"},
+        {},
+        {"description": "Arguments", "title": "X"},
+        {"properties": None},
+        {"type": "object", "additionalProperties": True},
+        {"type": "object", "properties": {}, "additionalProperties": {}},
+        True,
+        None,
+    ],
+    ids=str,
+)
+def test_a_schema_that_says_nothing_is_not_one_without_parameters(schema: Any) -> None:
+    """The tool may well take some, and they are passed on."""
+    assert signature_of(schema) == "(parameters not described)"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"oneOf": [{"properties": {"a": STRING}}, {"properties": {"b": STRING}}]},
+        {"type": "object", "anyOf": [{"required": ["a"]}]},
+        {"$ref": "#/$defs/x", "$defs": {"x": {"properties": {"a": STRING}}}},
+        {"type": "object", "patternProperties": {"^x-": STRING}},
+        {"type": "object", "additionalProperties": STRING},
+    ],
+    ids=str,
+)
+def test_parameters_that_stand_elsewhere_in_the_schema_are_marked(schema: Any) -> None:
+    """By the tilde that says that describe_tool has more."""
+    assert signature_of(schema) == "(~)"
+
+
+def test_required_parameters_without_a_description_are_named() -> None:
+    """Their names are all that the schema says."""
+    assert signature_of({"type": "object", "required": ["title"]}) == "(title:any)"
 
 
 @pytest.mark.parametrize("required", [None, "a", True, {"a": 1}, [{"a": 1}], [["a"]], [1, None]], ids=repr)
