@@ -198,7 +198,7 @@ async def test_contradictory_hints_make_no_tool_less_dangerous(rig: Rig) -> None
     assert "faulty:effect" not in await listed(rig)
     error = (await asked(rig, "call_tool_read", name="faulty:effect", args={"nonce": "n"}))["error"]
     assert (error["code"], error["delivery"]) == ("quarantined", "not_sent")
-    assert error["message"] == "Tool 'faulty:effect' has changed since the user approved it."
+    assert error["message"].startswith("Tool 'faulty:effect' has changed since the user approved it. The scanner")
     assert "approve" in error["hint"]
 
 
