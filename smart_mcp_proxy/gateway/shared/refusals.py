@@ -99,7 +99,7 @@ def server_disabled(name: str) -> RefusedError:
     """The refusal of everything that a disabled server offers."""
     return RefusedError(
         f"Server '{name}' is disabled.",
-        hint=f"Ask the user to switch it on: mcpproxy server enable {shell_word(name)}. Or use another server.",
+        hint=f"Use another server, or ask the user to switch it on: mcpproxy server enable {shell_word(name)}",
         code="server_disabled",
         data={"state": "disabled"},
     )

@@ -49,7 +49,7 @@ STANDINGS = {
     "down:anything": ("server_down", "mcpproxy server list"),
     "up:prime": ("waiting", "mcpproxy approve up:prime"),
     "new:anything": ("waiting", "mcpproxy server approve new"),
-    "off:anything": ("refused", "mcpproxy server list"),
+    "off:anything": ("refused", "mcpproxy server enable off"),
     "todo:ad_task": ("unknown", "mcpproxy tool list"),
     "nowhere:x": ("unknown", "mcpproxy tool list"),
     "up:paint": ("changed", "mcpproxy approve up:paint"),
