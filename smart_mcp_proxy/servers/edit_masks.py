@@ -33,7 +33,9 @@ _SECRET_WORDS = re.compile(
     r"token|secret|passw|pwd|credential|auth|cookie|signature|(?:^|[-_.])(?:api|access|private)?[-_]?key", re.I
 )
 """In the name of a key or of a program's option."""
-_PUBLIC_NAMES = frozenset({"oauth", "authorization_endpoint", "token_endpoint", "token_endpoint_auth_method"})
+_PUBLIC_NAMES = frozenset(
+    {"oauth", "authorization_endpoint", "token_endpoint", "token_endpoint_auth_method", "idp_token_endpoint"}
+)
 """They sound like secrets and are none; what is inside the first is looked at by itself."""
 _OPTION = re.compile(r"(-{1,2}[^=\s]+|[A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _HEADER_OPTIONS = frozenset({"-H", "--header"})

@@ -25,6 +25,10 @@ class OAuthOptions:
         private_key: Key that signs for the client instead of a secret, as PEM.
         kid: Id under which the authorization server knows that key; empty if it needs none.
         assertion_file: Where the platform keeps the token (JWT) that is traded for access tokens.
+        idp_token_endpoint: Of the company's identity provider, which gives the token to trade for the id token in that
+            file; empty to trade the file's own.
+        idp_client_id: Our client there.
+        idp_client_secret: Its secret; empty for a public client.
         scopes: To ask for; empty for those that the server names.
         redirect_port: Where on 127.0.0.1 the browser comes back to; None for any free port.
         client_metadata_url: Address of a client metadata document, which serves as client id where that is accepted.
@@ -40,6 +44,9 @@ class OAuthOptions:
     private_key: str = field(default="", repr=False)
     kid: str = ""
     assertion_file: str = ""
+    idp_token_endpoint: str = ""
+    idp_client_id: str = ""
+    idp_client_secret: str = field(default="", repr=False)
     scopes: tuple[str, ...] = ()
     redirect_port: int | None = None
     client_metadata_url: str = ""
@@ -48,7 +55,13 @@ class OAuthOptions:
 
 
 OAUTH_KEYS: Final = frozenset(OAuthOptions.__dataclass_fields__)
-OAUTH_SECRETS: Final = ("client_secret", "private_key")
+_GRANTS: Final = {
+    "private_key": "client_credentials",
+    "assertion_file": "jwt_bearer",
+    "idp_token_endpoint": "jwt_bearer",
+}
+"""Keys that are for one grant alone."""
+OAUTH_SECRETS: Final = ("client_secret", "private_key", "idp_client_secret")
 
 
 def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
@@ -65,6 +78,9 @@ def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
         private_key=given.text("private_key"),
         kid=given.text("kid"),
         assertion_file=given.text("assertion_file"),
+        idp_token_endpoint=given.text("idp_token_endpoint"),
+        idp_client_id=given.text("idp_client_id"),
+        idp_client_secret=given.text("idp_client_secret"),
         scopes=_scopes(given),
         redirect_port=given.integer("redirect_port", at_least=1),
         client_metadata_url=given.text("client_metadata_url"),
@@ -74,7 +90,7 @@ def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
     if (options.redirect_port or 1) > _LAST_PORT:
         raise given.wrong("redirect_port", options.redirect_port, f"an integer from 1 to {_LAST_PORT}")
     _check_client(server, options)
-    for key in ("client_metadata_url", "resource", "issuer"):
+    for key in ("client_metadata_url", "resource", "issuer", "idp_token_endpoint"):
         _check_address(server, key, getattr(options, key))
     return options
 
@@ -93,7 +109,7 @@ def _check_client(server: str, options: OAuthOptions) -> None:
             f"Server {server!r} has the grant 'client_credentials' without a client, or with two proofs of one.",
             hint="Add 'client_id' and either 'client_secret' or 'private_key' under 'oauth'.",
         )
-    for key, grant in (("private_key", "client_credentials"), ("assertion_file", "jwt_bearer")):
+    for key, grant in _GRANTS.items():
         if getattr(options, key) and options.grant != grant:
             raise ConfigError(
                 f"Server {server!r} has 'oauth.{key}' with the grant '{options.grant}'.", hint=f"It is for '{grant}'."
@@ -102,6 +118,12 @@ def _check_client(server: str, options: OAuthOptions) -> None:
         raise ConfigError(
             f"Server {server!r} has the grant 'jwt_bearer' without a token to trade.",
             hint="Add 'assertion_file' under 'oauth': the file in which the platform keeps it.",
+        )
+    of_provider = options.idp_token_endpoint, options.idp_client_id
+    if (any(of_provider) or options.idp_client_secret) and not (all(of_provider) and options.client_id):
+        raise ConfigError(
+            f"Server {server!r} has an identity provider under 'oauth' that lacks its address or a client.",
+            hint="Add 'idp_token_endpoint', 'idp_client_id' (the client there), and 'client_id' (that at the issuer).",
         )
 
 

@@ -164,9 +164,10 @@ def _oauth(scenario: str, context: Mapping[str, Any], folder: Path) -> dict[str,
     known = {key: context[key] for key in ("client_id", "client_secret") if key in context}
     if "private_key_pem" in context:
         known["private_key"] = context["private_key_pem"]
-    if "valid_jwt" in context:
-        path = folder / "workload.jwt"
-        path.write_text(context["valid_jwt"])
+    if token := context.get("valid_jwt") or context.get("idp_id_token"):
+        known |= {key: context[key] for key in ("idp_token_endpoint", "idp_client_id") if key in context}
+        path = folder / "token.jwt"
+        path.write_text(token)
         return known | {"grant": "jwt_bearer", "assertion_file": str(path)}
     if scenario in PROGRAMS:
         return known | {"grant": "client_credentials"}

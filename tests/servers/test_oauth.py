@@ -76,6 +76,15 @@ def test_every_option_is_understood() -> None:
             "with two proofs",
         ),
         ({"grant": "jwt_bearer"}, "without a token to trade"),
+        ({"idp_token_endpoint": "https://i.example/t"}, "'oauth.idp_token_endpoint' with the grant"),
+        (
+            {"grant": "jwt_bearer", "assertion_file": "/a", "client_id": "c", "idp_client_secret": "hunter2"},
+            "lacks its address or a client",
+        ),
+        (
+            {"grant": "jwt_bearer", "assertion_file": "/a", "idp_client_id": "c", "idp_token_endpoint": "https://i/t"},
+            "lacks its address or a client",
+        ),
         ({"assertion_file": "/a"}, "'oauth.assertion_file' with the grant 'authorization_code'"),
         ({"redirect_port": 0}, "'oauth.redirect_port' is 0"),
         ({"redirect_port": 65536}, "'oauth.redirect_port' is 65536"),

@@ -21,7 +21,7 @@ from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.servers import ServerConfig, read_oauth
 from smart_mcp_proxy.telemetry import printable
-from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
+from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, error_code, members_of
 from smart_mcp_proxy.upstream.oauth.auth_programs import program_provider
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs, send_with_proof, wants_proofs
 from smart_mcp_proxy.upstream.oauth.auth_provider import (
@@ -204,7 +204,7 @@ class SignInFlow:
     def _first(self, memory: Memory, browser: Browser | None) -> OAuthClientProvider:
         if browser is not None:
             return person_provider(self._url, self._options, memory, browser, self._http.check)
-        provider = program_provider(self._server, self._url, self._options, memory, self._now)
+        provider = program_provider(self._server, self._url, self._options, memory, self._http, self._now)
         return with_resource(provider, self._options.resource)
 
     def _after(self, held: SignIn, memory: Memory) -> OAuthClientProvider:
@@ -253,7 +253,7 @@ class SignInFlow:
             raise self._failed(
                 f"it does not say where to sign in (no metadata of it, and no {request.url.path})", _TOKEN_HINT
             )
-        if self._options.client_id and (code := _error_code(response)) in _CLIENT_REFUSALS:
+        if self._options.client_id and (code := error_code(response)) in _CLIENT_REFUSALS:
             raise self._client_refused(code)
         return response
 
@@ -281,7 +281,7 @@ class SignInFlow:
 
     def _not_renewed(self, response: httpx2.Response) -> UpstreamError:
         """The error for a refresh that was not answered with a token."""
-        status, code = response.status_code, _error_code(response)
+        status, code = response.status_code, error_code(response)
         # A page that stands in for it (a redirect, "not found", a firewall) says nothing of the sign-in.
         if status >= 500 or not (status in (400, 401) or code in _REFUSALS):
             return UpstreamError(
@@ -317,7 +317,7 @@ def _with_issuer_as(named: str | None, response: httpx2.Response, memory: Memory
     Many servers add that slash to an issuer that has none. It is the same origin; the SDK compares letters. How the
     metadata itself has it is noted in `memory`, as are algorithms of proofs, which the SDK leaves out.
     """
-    metadata = _members(response)
+    metadata = members_of(response)
     issuer = metadata.get("issuer")
     if response.status_code != 200 or not isinstance(issuer, str):
         return response
@@ -347,29 +347,11 @@ def _places_of_old(request: httpx2.Request) -> dict[str, Any]:
 
 def _with_known_type(response: httpx2.Response, memory: Memory) -> httpx2.Response:
     """Token response with the type that the SDK knows; `memory` notes whether tokens are bound."""
-    answer = _members(response)
+    answer = members_of(response)
     memory.is_proved = memory.proofs is not None and str(answer.get("token_type")).lower() == "dpop"
     if not memory.is_proved:
         return response
     return httpx2.Response(response.status_code, json=answer | {"token_type": "Bearer"}, request=response.request)
-
-
-def _members(response: httpx2.Response) -> dict[str, Any]:
-    """The JSON object in a response; an empty one if it holds none."""
-    try:
-        body: Any = response.json()
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
-def _error_code(response: httpx2.Response) -> str:
-    """Error code of an authorization server's response; empty if absent.
-
-    Source: RFC 6749, section 5.2.
-    """
-    code = _members(response).get("error")
-    return printable(code)[:_REASON_CHARS] if isinstance(code, str) else ""
 
 
 def _words(exc: Exception) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
@@ -13,7 +13,7 @@ from smart_mcp_proxy.upstream.addresses import Reach, addresses_of, reach_of
 from smart_mcp_proxy.upstream.http_failures import TlsContext, new_transport
 from smart_mcp_proxy.upstream.proxies import Proxy
 
-__all__ = ["AuthHttp", "Resolve"]
+__all__ = ["AuthHttp", "Resolve", "error_code", "members_of"]
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """The IP addresses behind host and port."""
@@ -22,6 +22,7 @@ _REQUEST_S: Final = 20.0
 _MAX_BODY_BYTES: Final = 1 << 20
 """Metadata and token answers are a few kilobytes."""
 _PORTS: Final = {"http": 80, "https": 443}
+_CODE_CHARS: Final = 200
 
 
 class AuthHttp:
@@ -43,6 +44,10 @@ class AuthHttp:
         self._tls = tls
         self._resolve = resolve
         self._server_reach: Reach | None = None
+
+    def beside(self, url: str) -> "AuthHttp":
+        """Create one for an address that the user configured, wherever that is."""
+        return AuthHttp(self._server, url, self._tls, self._resolve)
 
     async def check(self, url: str) -> list[str]:
         """Resolve and judge `url`: the IP addresses to use; none where only the proxy knows its host.
@@ -137,6 +142,24 @@ class AuthHttp:
             f"Server '{self._server}': {request.url.host}, needed for its sign-in, {reason}.",
             hint="It is tried again; check the network if it lasts.",
         )
+
+
+def members_of(response: httpx2.Response) -> dict[str, Any]:
+    """The JSON object in a response; an empty one if it holds none."""
+    try:
+        body: Any = response.json()
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def error_code(response: httpx2.Response) -> str:
+    """Error code of an authorization server's response; empty if absent.
+
+    Source: RFC 6749, section 5.2.
+    """
+    code = members_of(response).get("error")
+    return printable(code)[:_CODE_CHARS] if isinstance(code, str) else ""
 
 
 async def _exchange(

@@ -13,6 +13,8 @@ from sign_in_fakes import SCOPES, Guarded, Seen, WallClock, call, guarded, linke
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream import SignIns
+from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 
 pytestmark = pytest.mark.anyio
 
@@ -158,3 +160,72 @@ async def test_a_sign_in_without_a_secret_is_forgotten_and_nobody_asked(
     done = await sign_ins.sign_out(config)
     assert (done.was_signed_in, done.is_revoked, done.problem) == (True, False, "")
     assert server.asked("/revoke") == []
+
+
+def of_company(server: Guarded, file: Path, **changes: Any) -> dict[str, Any]:
+    """The `oauth` of an entry for a server that the company's identity provider opens; the id token is in `file`."""
+    file.write_text("id.of.person")
+    oauth = {"grant": "jwt_bearer", "assertion_file": str(file), "client_id": "robot", "client_secret": "robot-secret"}
+    return oauth | {"idp_token_endpoint": f"{server.base}/idp", "idp_client_id": "ours", "scopes": SCOPES} | changes
+
+
+ID_JAG = {"access_token": "id.jag", "issued_token_type": "urn:ietf:params:oauth:token-type:id-jag", "token_type": "N_A"}
+
+
+async def test_the_companys_provider_gives_the_assertion_for_an_id_token(
+    sign_ins: SignIns, server: Guarded, tmp_path: Path
+) -> None:
+    """Token exchange at the provider for this issuer and server, then the grant; the id token goes nowhere else."""
+    server.answers["/idp"] = lambda _: (200, ID_JAG)
+    for secret in ({}, {"idp_client_secret": "idp-secret"}):
+        got = await sign_ins.sign_in(server.config(of_company(server, tmp_path / "id") | secret), None)
+    public, confidential = server.asked("/idp")
+    assert public.form == {
+        "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
+        "requested_token_type": "urn:ietf:params:oauth:token-type:id-jag",
+        "subject_token": "id.of.person",
+        "subject_token_type": "urn:ietf:params:oauth:token-type:id_token",
+        "audience": got.issuer,
+        "resource": server.url,
+        "scope": " ".join(SCOPES),
+        "client_id": "ours",
+    }
+    assert confidential.headers["authorization"].startswith("Basic ")
+    assert b"idp-secret" not in confidential.body
+    asked = server.asked("/token")[0]
+    assert asked.form["assertion"] == "id.jag"
+    assert [seen.path for seen in server.wire if b"id.of.person" in seen.body] == ["/idp", "/idp"]
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "words", "is_refused"),
+    [
+        (400, {"error": "invalid_grant"}, r"\(invalid_grant\)", True),
+        (503, {"error": "later"}, r"\(later\)", False),
+        (200, ID_JAG | {"issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}, "HTTP 200", False),
+    ],
+)
+async def test_a_provider_that_gives_no_assertion_is_said_to(
+    sign_ins: SignIns, server: Guarded, tmp_path: Path, status: int, answer: Any, words: str, is_refused: bool
+) -> None:
+    """Its code, and the keys to check; the authorization server hears nothing."""
+    server.answers["/idp"] = lambda _: (status, answer)
+    with pytest.raises(UpstreamError, match=words) as caught:
+        await sign_ins.sign_in(server.config(of_company(server, tmp_path / "id")), None)
+    assert isinstance(caught.value, UpstreamAuthError) is is_refused
+    assert "id.of.person" not in str(caught.value)
+    assert server.asked("/token") == []
+
+
+async def test_a_provider_in_the_companys_network_may_be_asked_for_a_server_outside() -> None:
+    """The user configured it; where a server leads must not be closer than the server, and never link-local."""
+
+    async def resolve(host: str, _: int) -> list[str]:
+        return {"mcp.example": ["93.184.216.34"], "idp.corp": ["10.0.0.7"]}.get(host, ["169.254.169.254"])
+
+    http = AuthHttp("web", "https://mcp.example/mcp", TlsContext(), resolve)
+    with pytest.raises(UpstreamAuthError, match="closer to this machine"):
+        await http.check("https://idp.corp/token")
+    assert await http.beside("https://idp.corp/token").check("https://idp.corp/token") == ["10.0.0.7"]
+    with pytest.raises(UpstreamAuthError, match="link-local"):
+        await http.beside("https://meta.corp/token").check("https://meta.corp/token")
