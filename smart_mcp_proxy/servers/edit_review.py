@@ -54,7 +54,7 @@ def _handed_over(entry: Mapping[str, Any]) -> Iterator[str]:
             yield f"{field} refers to {source}: once you approve, what it holds {where}."
     oauth = entry.get("oauth")
     if isinstance(oauth, Mapping) and (path := oauth.get("assertion_file")):
-        to = oauth.get("issuer") or "the authorization server that the server names"
+        to = oauth.get("idp_token_endpoint") or oauth.get("issuer") or "the authorization server that the server names"
         yield f"oauth.assertion_file names the file {path}: once you approve, the token in it is sent to {to}."
 
 

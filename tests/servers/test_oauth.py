@@ -151,3 +151,5 @@ def test_who_approves_an_entry_is_told_which_file_it_gives_away() -> None:
     assert warnings_about(entry | {"quarantined": True}) == [
         "oauth.assertion_file names the file /run/token: once you approve, the token in it is sent to https://auth.example."
     ]
+    through = {"oauth": oauth | {"idp_token_endpoint": "https://idp.example/token"}, "quarantined": True}
+    assert [each.rpartition(" ")[2] for each in warnings_about(through)] == ["https://idp.example/token."]
