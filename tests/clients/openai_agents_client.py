@@ -1,8 +1,8 @@
 """Uses what a search found with the OpenAI Agents SDK. Usage: openai_agents_client.py ERA TARGET
 
-ERA is modern, as the library is by itself, or handshake, as it is where it has an older MCP SDK. TARGET is JSON:
-{"url"} or {"command", "args", "env"}. Prints what it saw as JSON. A program of its own, because the library's package
-has a name that tests use too.
+ERA is modern, as the library is by itself; own, the same where it is offered the handshake era only; or handshake, as
+it is with an older MCP SDK. TARGET is JSON: {"url"} or {"command", "args", "env"}. Prints what it saw as JSON. It is a
+program of its own, because the library's package has a name that tests use too.
 """
 
 import asyncio
@@ -86,7 +86,8 @@ async def main(era: str, target: dict[str, Any]) -> None:
     if era == "modern":
         print(json.dumps(await visit(target)))
         return
-    vars(mcp)["Client"] = HandshakeClient  # where the library looks for it
+    if era == "handshake":
+        vars(mcp)["Client"] = HandshakeClient  # where the library looks for it
     visitor, other = OpenAIVisitor(target), OpenAIVisitor(target)
     async with visitor.server, other.server:
         print(json.dumps(await live(visitor, other)))

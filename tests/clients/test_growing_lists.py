@@ -31,6 +31,7 @@ GROWING = {
     "trust": "trusted",
 }
 LISTED_WHOLE = {"MCPPROXY_LIST_ALL_BELOW_TOKENS": "100000"}
+EVERY_ERA = {"MCPPROXY_STDIO_ERA": "both"}
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +58,24 @@ def target(request: pytest.FixtureRequest, growing: Installation) -> dict[str, A
     return {"command": command, "args": arguments, "env": growing.env}
 
 
+@pytest.fixture
+def modern_target(target: dict[str, Any]) -> dict[str, Any]:
+    """The same, where clients on stdio may keep to the modern era."""
+    return target | {"env": target["env"] | EVERY_ERA} if "env" in target else target
+
+
+def handshake(target: dict[str, Any]) -> Any:
+    """The `mode` that brings a client into the handshake era; on stdio it is offered no other where lists grow."""
+    return "legacy" if "url" in target else "auto"
+
+
 class SdkVisitor:
     """A client of the official Python SDK, of the handshake era."""
 
     def __init__(self, target: dict[str, Any]) -> None:
         self._told = 0
         server: Any = target["url"] if "url" in target else StdioServerParameters(**target)
-        self.opened = self.client = Client(server, mode="legacy", message_handler=self._hear)
+        self.opened = self.client = Client(server, mode=handshake(target), message_handler=self._hear)
 
     async def _hear(self, message: Any) -> None:
         self._told += getattr(message, "method", "") == "notifications/tools/list_changed"
@@ -86,7 +98,7 @@ class PydanticVisitor:
     def __init__(self, target: dict[str, Any]) -> None:
         self._told = 0
         way: Any = target.get("url") or StdioTransport(**target, keep_alive=False)
-        client = FastMCPClient(way, mode="legacy", message_handler=self._hear)
+        client = FastMCPClient(way, mode=handshake(target), message_handler=self._hear)
         self.opened = self.toolset = MCPToolset[Any](client, cache_tools=False)
 
     async def _hear(self, message: Any) -> None:
@@ -122,14 +134,15 @@ def told_by(command: list[str], environment: dict[str, str] | None = None) -> di
 
 def test_openai_agents_lives_with_a_growing_list(target: dict[str, Any]) -> None:
     """The same, with its tool caching off, where it speaks the handshake era."""
-    check(told_by([sys.executable, str(HERE / "openai_agents_client.py"), "handshake", json.dumps(target)]))
+    era = "handshake" if "url" in target else "own"
+    check(told_by([sys.executable, str(HERE / "openai_agents_client.py"), era, json.dumps(target)]))
 
 
-def test_openai_agents_uses_what_it_found(target: dict[str, Any]) -> None:
+def test_openai_agents_uses_what_it_found(modern_target: dict[str, Any]) -> None:
     """As a modern client: its list stays; over HTTP it is given a toolset, over stdio it goes by the call tools."""
-    seen = told_by([sys.executable, str(HERE / "openai_agents_client.py"), "modern", json.dumps(target)])
+    seen = told_by([sys.executable, str(HERE / "openai_agents_client.py"), "modern", json.dumps(modern_target)])
     assert seen["own"] == seen["others"] == OWN_TOOLS
-    assert seen["found"] == (["todo__add_task"] if "url" in target else None)
+    assert seen["found"] == (["todo__add_task"] if "url" in modern_target else None)
     assert "Milk" in seen["said"]
 
 
@@ -163,21 +176,21 @@ async def call_of(client: Any, name: str, arguments: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["sdk", "pydantic-ai"])
-async def test_a_modern_client_uses_what_it_found(kind: str, target: dict[str, Any]) -> None:
+async def test_a_modern_client_uses_what_it_found(kind: str, modern_target: dict[str, Any]) -> None:
     """Its own list stays, and so does its neighbour's; over HTTP it finds at the toolset's address what it searched.
 
     A second search makes another toolset, of both if it is asked to, and the first one stays as it was.
     """
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(deadline())
-        client = await stack.enter_async_context(modern(kind, target))
-        other = await stack.enter_async_context(modern(kind, target))
+        client = await stack.enter_async_context(modern(kind, modern_target))
+        other = await stack.enter_async_context(modern(kind, modern_target))
         answer: Any = {"tools": []}
         while not answer["tools"]:  # a gateway that was just started may still be listing its servers
             answer = await call_of(client, "retrieve_tools", {"query": "todo:add_task", "limit": 1})
         assert (answer["newly_registered"], answer["pool"]) == ([], None)
         assert await names_of(client) == await names_of(other) == OWN_TOOLS
-        if "url" not in target:
+        if "url" not in modern_target:
             call = {"name": "todo:add_task", "args": {"title": "Milk"}}
             assert answer["toolset"] is None
             assert "Milk" in str(await call_of(client, answer["tools"][0]["call_with"], call))
@@ -197,7 +210,7 @@ async def test_a_modern_client_hears_of_a_servers_change(growing: Installation, 
     changing = replace(growing, env=growing.env | {"MCPPROXY_CONFIG_JSON": config, **LISTED_WHOLE})
     changing.env.pop("MCPPROXY_CONFIG_PATH")
     command, *arguments = changing.command
-    stdio = changing.env | {"MCPPROXY_DATA_DIR": str(tmp_path / "stdio")}
+    stdio = changing.env | EVERY_ERA | {"MCPPROXY_DATA_DIR": str(tmp_path / "stdio")}
     with serving(changing, tmp_path) as url:
         for target in ({"url": url}, {"command": command, "args": arguments, "env": stdio}):
             async with deadline(), modern("sdk", target) as client:
