@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 from smart_mcp_proxy.client_files.variables import Question, Translation
@@ -24,7 +24,7 @@ _DENIED = ("excludeTools", "disabled_tools", "disabledTools")
 _WITHOUT_MEANING = frozenset(
     {
         *("name", "description", "type", "transport", "source", "bundled", "id", "display_name", "gallery", "version"),
-        *("alwaysLoad", "deferTools", "timeout", "startup_timeout_sec", "tool_timeout_sec"),
+        *("alwaysLoad", "deferTools", "timeout", "startup_timeout_sec", "startup_timeout_ms", "tool_timeout_sec"),
         *("command", "cmd", "args", "cwd", "envFile", "env_keys", "env_vars", "env_http_headers", "tools"),
         *("bearer_token_env_var", *_URL_KEYS, *_ALLOWED, *_DENIED),
     }
@@ -71,7 +71,7 @@ def translated(
         entry["cwd"] = words.text(raw["cwd"])
     if off_keys(raw):
         entry["disabled"] = True
-    entry |= _timeout(client, raw)
+    entry |= _timeouts(client, raw)
     entry |= _tools(raw)
     known = _WITHOUT_MEANING | {client.env_key, client.headers_key, "env", "headers"}
     for key in raw:
@@ -156,12 +156,19 @@ def _from_file(written: Any, words: Translation, folder: Path | None) -> dict[st
     return env
 
 
-def _timeout(client: KnownClient, raw: Mapping[str, Any]) -> dict[str, int]:
+def _timeouts(client: KnownClient, raw: Mapping[str, Any]) -> dict[str, Any]:
     value, factor = raw.get("tool_timeout_sec"), 1000
     if value is None and client.name not in _OTHER_TIMEOUTS:
         value, factor = raw.get("timeout"), 1000 if client.name in _IN_SECONDS else 1
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    return {"timeout": int(value * factor)} if is_number and value is not None else {}
+    entry: dict[str, Any] = {"timeout": int(value * factor)} if _is_positive(value) else {}
+    for key, seconds in (("startup_timeout_sec", 1), ("startup_timeout_ms", 1 / 1000)):
+        if "limits" not in entry and _is_positive(value := raw.get(key)):
+            entry["limits"] = {"init_s": value * seconds}
+    return entry
+
+
+def _is_positive(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _tools(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,11 +4,12 @@ import fnmatch
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from smart_mcp_proxy.models import Transport, Trust
 
 __all__ = [
+    "STDIO_INIT_S",
     "ConnectionKind",
     "Limits",
     "Problem",
@@ -24,6 +25,11 @@ __all__ = [
 
 _CREDENTIAL = re.compile(r"auth|key|token|secret|password|cookie|session", re.IGNORECASE)
 
+STDIO_INIT_S: Final = 300.0
+"""Default of `init_s` for a program: its first start may have to download or compile what it needs."""
+_PATIENCE_S: Final = 20.0
+_CALL_MAX_S: Final = 3_600.0
+
 ConnectionKind = Literal["shared", "per_client"]
 """Who uses a connection to a server: all clients, or each client of the handshake era one of its own."""
 
@@ -37,9 +43,11 @@ class Limits:
         burst: Calls that may come at once before that average counts.
         in_flight: Calls at the same time.
         queue: Calls that may wait for their turn.
-        init_s: Seconds until the handshake is done.
+        init_s: Seconds until the handshake is done; of a program on stdio `STDIO_INIT_S` where its entry says nothing.
         list_s: Seconds until its definitions are listed.
-        call_s: Seconds until a call is answered.
+        call_s: Seconds until a call is answered or reports progress.
+        call_max_s: Seconds up to which progress renews `call_s`; None for an hour, and only where the caller asks for
+            progress: where the entry sets it, we ask.
         client_connections: Connections of single clients at the same time, where each has its own.
         client_idle_s: Seconds without a request after which such a connection is closed.
 
@@ -52,9 +60,20 @@ class Limits:
     queue: int | None = None
     init_s: float = 20.0
     list_s: float = 30.0
-    call_s: float = 60.0
+    call_s: float = 300.0
+    call_max_s: float | None = None
     client_connections: int = 16
     client_idle_s: float = 900.0
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds that a request waits for a connection that is being made, however long the start may take."""
+        return min(self.init_s, _PATIENCE_S)
+
+    @property
+    def longest_call_s(self) -> float:
+        """Seconds after which a call ends although the server reports progress."""
+        return max(self.call_s, self.call_max_s or _CALL_MAX_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ CLIENTS = (
     Client("Cline", types=(("streamablehttp", "http"),)),
     Client(
         "mcpproxy-go, Codex",
-        keys=("protocol", "working_dir", "created", "updated"),
+        keys=("protocol", "working_dir", "created", "updated", "startup_timeout_sec", "startup_timeout_ms"),
         include_keys=("enabled_tools",),
         exclude_keys=("disabled_tools",),
     ),

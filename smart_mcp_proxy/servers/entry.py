@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import Transport, Trust
-from smart_mcp_proxy.servers.config import ConnectionKind, Limits, Problem, ServerConfig, ToolFilter
+from smart_mcp_proxy.servers.config import STDIO_INIT_S, ConnectionKind, Limits, Problem, ServerConfig, ToolFilter
 from smart_mcp_proxy.servers.dialects import (
     CLIENT_KEYS,
     EXCLUDE_KEYS,
@@ -70,7 +70,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         url=url,
         headers=_headers(entry),
         timeout_ms=timeout_ms,
-        limits=_limits(entry, timeout_ms),
+        limits=_limits(entry, timeout_ms, transport),
         tools=_tools(entry),
         pin=entry.texts("pin"),
         inherit=entry.texts("inherit"),
@@ -198,7 +198,7 @@ def _headers(entry: EntryReader) -> dict[str, str]:
     return headers
 
 
-def _limits(entry: EntryReader, timeout_ms: int | None) -> Limits:
+def _limits(entry: EntryReader, timeout_ms: int | None, transport: Transport) -> Limits:
     given = EntryReader(entry.server, entry.mapping("limits"), "limits.")
     call_s = timeout_ms / 1000 if timeout_ms else given.number("call_s")
     default = Limits()
@@ -207,12 +207,21 @@ def _limits(entry: EntryReader, timeout_ms: int | None) -> Limits:
         burst=given.integer("burst", at_least=1),
         in_flight=given.integer("in_flight", at_least=1),
         queue=given.integer("queue", at_least=0),
-        init_s=given.number("init_s") or default.init_s,
+        init_s=given.number("init_s")
+        or _startup_s(entry)
+        or (STDIO_INIT_S if transport == "stdio" else default.init_s),
         list_s=given.number("list_s") or default.list_s,
         call_s=call_s or default.call_s,
+        call_max_s=given.number("call_max_s"),
         client_connections=given.integer("client_connections", at_least=1) or default.client_connections,
         client_idle_s=given.number("client_idle_s") or default.client_idle_s,
     )
+
+
+def _startup_s(entry: EntryReader) -> float | None:
+    """Seconds that a start may take in the words of Codex, which knows two keys for it."""
+    milliseconds = entry.number("startup_timeout_ms")
+    return entry.number("startup_timeout_sec") or (milliseconds / 1000 if milliseconds else None)
 
 
 def _tools(entry: EntryReader) -> ToolFilter:

@@ -364,7 +364,9 @@ class Settings(BaseSettings):
         description="Variables of the gateway's environment that every stdio server gets as they are.",
         json_schema_extra=accepts("names with commas between"),
     )
-    start_parallel: int = Field(default=4, ge=1, le=64, description="Servers that may start at the same time.")
+    start_parallel: int = Field(
+        default=4, ge=1, le=64, description="Servers that may start at the same time; after 10 s one no longer counts."
+    )
     code: Literal["off", "python", "javascript", "both"] = Field(
         default="off", description="Languages in which agents may run scripts that call tools, in a sandbox."
     )

@@ -131,7 +131,7 @@ class Fleet:
                 if (config := configs.get(upstream.name)) is not None and _differs_in_limits_only(
                     upstream.config, config
                 ):
-                    upstream.config = config
+                    upstream.limit(config)
             gone = [up for up in self if configs.get(up.name) != up.config]
             for upstream in gone:
                 del self._upstreams[upstream.name]

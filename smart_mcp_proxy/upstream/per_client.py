@@ -11,12 +11,13 @@ from operator import itemgetter
 from typing import Any, Final, Literal
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
-from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnProgress
+from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnProgress, Progress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, secrets_of
 from smart_mcp_proxy.telemetry import fields, get_logger, result_of, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
-from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide, Conversation
+from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
+from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide, Conversation, Exchange
 from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
     LogLine,
@@ -26,7 +27,6 @@ from smart_mcp_proxy.upstream.protocol.session import (
     ToolsChanged,
     UpstreamSession,
     lost_error,
-    timeout_error,
 )
 
 __all__ = ["LISTINGS", "ListKind", "OwnConnection", "OwnConnections", "restless_error"]
@@ -133,9 +133,14 @@ class OwnConnection:
         Args:
             line: The way back to the client while the request is under way.
         """
+        name, limits, began_s = self._config.name, self._config.limits, asyncio.get_running_loop().time()
+        exchange: Exchange | None = None
         try:
             async with asyncio.timeout(timeout_s) as deadline:
-                with self._conversation.under_way(line, deadline):
+                with self._conversation.under_way(line, deadline) as exchange:
+                    if on_progress is not None or (limits.call_max_s is not None and method == "tools/call"):
+                        end_s = partial(ends_at_s, limits, began_s, timeout_s)
+                        on_progress = partial(_renew, exchange, end_s, on_progress)
                     result = await self._session.request(
                         method,
                         params,
@@ -144,8 +149,9 @@ class OwnConnection:
                         on_message=on_message,
                     )
         except TimeoutError:
-            spawn(self._doubt(), f"upstream-doubt-{self._config.name}")
-            raise timeout_error(self._config.name, method, timeout_s, was_sent=True) from None
+            spawn(self._doubt(), f"upstream-doubt-{name}")
+            heard_s = exchange.heard_s if exchange is not None else 0.0
+            raise late_error(name, method, limits, began_s=began_s, timeout_s=timeout_s, heard_s=heard_s) from None
         await self._conversation.flush()
         return result
 
@@ -156,7 +162,7 @@ class OwnConnection:
 
     async def _tell_of_roots(self) -> None:
         with contextlib.suppress(UpstreamError, TimeoutError):  # a session that is ending, or a server that is stuck
-            async with asyncio.timeout(self._config.limits.init_s):
+            async with asyncio.timeout(self._config.limits.patience_s):
                 await self._session.notify("notifications/roots/list_changed", {})
 
     async def set_level(self, level: str) -> None:
@@ -164,7 +170,7 @@ class OwnConnection:
         if self.capabilities.get("logging") is None:
             return
         try:
-            await self._session.request("logging/setLevel", {"level": level}, timeout_s=self._config.limits.init_s)
+            await self._session.request("logging/setLevel", {"level": level}, timeout_s=self._config.limits.patience_s)
         except UpstreamError as exc:
             _log.warning(
                 "server %s did not take the client's log level: %s",
@@ -180,6 +186,15 @@ class OwnConnection:
     async def _doubt(self) -> None:
         with contextlib.suppress(UpstreamError):
             await self._session.request("ping", {}, timeout_s=_PROBE_S)
+
+
+async def _renew(
+    exchange: Exchange, end_s: Callable[[float], float], on_progress: OnProgress | None, report: Progress
+) -> None:
+    """Moves the deadline of a request because there is progress, and passes that on."""
+    exchange.renew(end_s(asyncio.get_running_loop().time()))
+    if on_progress is not None:
+        await on_progress(report)
 
 
 class _Place:

@@ -24,7 +24,7 @@ from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
-from smart_mcp_proxy.upstream.protocol.session import Retry, lost_error, timeout_error
+from smart_mcp_proxy.upstream.protocol.session import Retry, lost_error, start_error
 
 __all__ = ["LOGS", "RESTART", "RETRY", "SERVER", "TIMED_OUT", "Failure", "Head", "open_relayed", "runs_elsewhere"]
 
@@ -117,7 +117,7 @@ async def open_relayed(opening: Opening, worker: Worker) -> "RelayedSession":
         async with asyncio.timeout(config.limits.init_s + _PATIENCE_S):
             head, reader, sink = await _met(config, worker)
     except TimeoutError:
-        raise timeout_error(config.name, "initialize", config.limits.init_s, was_sent=False) from None
+        raise start_error(config) from None
     if (refusal := head.refusal) is not None:
         spawn(_await_change(opening, reader, sink), f"upstream-refused-{config.name}")
         raise refusal.error()

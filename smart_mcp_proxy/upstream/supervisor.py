@@ -32,6 +32,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
     ToolsChanged,
     UpstreamSession,
 )
+from smart_mcp_proxy.upstream.starting import Start, StartTurn, describe_start
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
@@ -111,6 +112,8 @@ class Upstream:
         self._connections, self.run, self._failures, self._pause_s, self._told = 0, "", 0, _HEALTHY_S, ""
         self._written, self._last_try = ServerLog(), clock()
         self._ending: Ending | None = None
+        self._start: Start | None = None
+        """The start that is under way, once it is the server's turn."""
         self.on_wanted: Callable[[], object] = self.retry
         self.own: OwnConnections | None = None
         if config.connection == "per_client":
@@ -121,8 +124,11 @@ class Upstream:
 
     @property
     def status(self) -> ServerStatus:
-        """The server at a glance."""
-        return self._status
+        """The server at a glance; of one that is being started, how long that has taken."""
+        if self._status.state is not ServerState.CONNECTING:
+            return self._status
+        told = describe_start(self._start, self._clock(), self.config.transport, self._written.last_said)
+        return replace(self._status, error=told[0], hint=told[1])
 
     @property
     def is_ready(self) -> bool:
@@ -173,6 +179,18 @@ class Upstream:
         if self._status.state is not ServerState.DISCONNECTED:
             self._move(ServerState.DISCONNECTED)
 
+    def limit(self, config: ServerConfig) -> None:
+        """Takes other limits, which hold from the next request on.
+
+        A start that failed is tried again at once where it may take longer now.
+        """
+        is_start_longer = config.limits.init_s > self.config.limits.init_s
+        self.config = config
+        if self._session is not None:
+            self._session.limits = config.limits
+        elif is_start_longer and self._status.state is ServerState.ERROR:
+            self.retry()
+
     async def restart(self) -> None:
         """Ends the connection and makes a new one."""
         await self.stop()
@@ -221,7 +239,7 @@ class Upstream:
     async def _asked_later(self, method: str, params: Mapping[str, Any], limit_s: float, *heard: Any) -> RawResult:
         """The same as `_asked`, once there is a session."""
         began = self._clock()
-        if not await self.ready(min(limit_s, self.config.limits.init_s)) or self._session is None:
+        if not await self.ready(min(limit_s, self.config.limits.patience_s)) or self._session is None:
             raise self.not_ready()
         return await self._asked(self._session, method, params, max(0.0, limit_s - (self._clock() - began)), *heard)
 
@@ -268,7 +286,7 @@ class Upstream:
             UpstreamTimeoutError: It takes longer than `limits.list_s`.
         """
         limit_s = self.config.limits.list_s
-        if not await self.ready(min(limit_s, self.config.limits.init_s)) or (session := self._session) is None:
+        if not await self.ready(min(limit_s, self.config.limits.patience_s)) or (session := self._session) is None:
             raise self.not_ready()
         if session.capabilities.get("tools") is None:
             return ToolListing()
@@ -277,7 +295,7 @@ class Upstream:
 
     def not_ready(self, *, may_retry: bool = True) -> UpstreamError:
         """Error for a request that cannot be sent now; with `may_retry` a new try begins where it may help."""
-        status = self._status
+        status = self.status
         if may_retry:
             self.wanted()
         kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
@@ -302,7 +320,7 @@ class Upstream:
 
     async def _connect_once(self) -> float | None:
         """One connection from beginning to end; returns the pause before the next, None for no next one."""
-        self._last_try = self._clock()
+        self._last_try, self._start = self._clock(), None
         self._written.last_said = ""
         try:
             config = await self._expanded()
@@ -327,7 +345,9 @@ class Upstream:
         self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer | None = None
     ) -> UpstreamSession:
         open_session = self._open_session if peer is None else partial(self._open_session, peer=peer)
-        async with self._start_gate if config.transport == "stdio" else contextlib.nullcontext():
+        async with StartTurn(self._start_gate) if config.transport == "stdio" else contextlib.nullcontext():
+            if peer is None:
+                self._start = Start(self._clock(), config.limits.init_s)
             return await open_session(config, environ=self._environ, era=era, on_event=on_event)
 
     async def _hold(self, session: UpstreamSession) -> float:

@@ -156,10 +156,43 @@ def test_unknown_keys_are_kept_and_named_with_the_likely_one() -> None:
 
 def test_limits_have_defaults_and_timeout_is_the_call_limit() -> None:
     """`timeout` is in milliseconds, as clients write it."""
-    assert config_of({"command": "x"}).limits == Limits(None, None, None, None, 20, 30, 60)
+    assert config_of({"command": "x"}).limits == Limits(init_s=300, list_s=30, call_s=300)
+    assert config_of({"url": "http://a.example/mcp"}).limits == Limits(init_s=20, list_s=30, call_s=300)
+    assert config_of({"url": "http://a.example/sse"}).limits == Limits(init_s=20, list_s=30, call_s=300)
+    assert config_of({"command": "x"}).limits.longest_call_s == 3_600
     config = config_of({"command": "x", "timeout": 1500, "limits": {"call_s": 9, "init_s": 5, "queue": 0, "burst": 2}})
     assert config.timeout_ms == 1500
     assert config.limits == Limits(burst=2, queue=0, init_s=5, call_s=1.5)
+
+
+@pytest.mark.parametrize(
+    ("entry", "init_s"),
+    [
+        ({"startup_timeout_sec": 45}, 45),
+        ({"startup_timeout_ms": 1_500}, 1.5),
+        ({"startup_timeout_sec": 45, "startup_timeout_ms": 1_500}, 45),
+        ({"startup_timeout_sec": 45, "limits": {"init_s": 7}}, 7),
+        ({"timeout": 120_000}, 300),
+    ],
+)
+@pytest.mark.parametrize("way", [{"command": "x"}, {"url": "http://a.example/mcp"}])
+def test_the_start_has_its_own_limit_in_the_words_of_other_clients_too(way, entry, init_s) -> None:
+    """`timeout` is that of a call, and no part of it."""
+    config, problems = parsed(way | entry)
+    assert config is not None
+    assert problems == ()
+    assert config.limits.init_s == (20 if "url" in way and init_s == 300 else init_s)
+
+
+@pytest.mark.parametrize("key", ["startup_timeout_sec", "startup_timeout_ms"])
+@pytest.mark.parametrize("value", [0, -1, "45", True])
+def test_a_limit_of_the_start_that_is_none_is_refused(key, value) -> None:
+    assert f"'{key}' is" in refusal({"command": "x", key: value})
+
+
+def test_the_longest_call_is_never_shorter_than_the_first_limit() -> None:
+    assert config_of({"command": "x", "limits": {"call_s": 7_200}}).limits.longest_call_s == 7_200
+    assert config_of({"command": "x", "limits": {"call_max_s": 90, "call_s": 60}}).limits.longest_call_s == 90
 
 
 def test_a_timeout_that_looks_like_seconds_is_reported() -> None:

@@ -3,29 +3,44 @@
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from smart_mcp_proxy.cli.support.output import console, plural
+from smart_mcp_proxy.cli.support.output import console, plural, say
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.models import PENDING_STATES, ServerState
+from smart_mcp_proxy.servers import ServerConfig
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["SETTLE_S", "settle", "show_embedding"]
+__all__ = ["SETTLE_S", "longest_start_s", "settle", "show_embedding"]
 
 SETTLE_S = 30.0
 """As long as one listing may take. Source: product.md, Upstreams (30 s discovery)."""
 
 _LOOK_S = 0.2
 """How often the bar of embedding moves."""
+_SAY_S = 5.0
+"""How often those who wait are told for what, where servers take long."""
 
 
-async def settle(gateway: Gateway, timeout_s: float, is_enough: Callable[[Gateway], bool] = Gateway.is_settled) -> bool:
-    """Waits until every server is listed or has failed, or `is_enough`; shows progress on a terminal.
+async def settle(
+    gateway: Gateway,
+    timeout_s: float,
+    is_enough: Callable[[Gateway], bool] = Gateway.is_settled,
+    *,
+    has_lines: bool = True,
+) -> bool:
+    """Waits until every server is listed or has failed, or `is_enough`; shows progress on stderr.
+
+    Args:
+        gateway: Its servers.
+        timeout_s: At most.
+        is_enough: Whether enough of them are listed.
+        has_lines: Whether that is said off a terminal, too, where it takes long.
 
     Returns:
         Whether that came about within `timeout_s`.
@@ -34,15 +49,22 @@ async def settle(gateway: Gateway, timeout_s: float, is_enough: Callable[[Gatewa
     async def wait(look: Callable[[], None]) -> None:
         look()
         while not (gateway.is_settled() or is_enough(gateway)):
-            await gateway.changes.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_SAY_S):
+                    await gateway.changes.wait()
             look()
 
-    with _progress(gateway) as look:
+    with _progress(gateway, timeout_s, has_lines=has_lines) as look:
         try:
             await asyncio.wait_for(wait(look), timeout_s)
         except TimeoutError:
             return False
     return True
+
+
+def longest_start_s(servers: Iterable[ServerConfig]) -> float:
+    """Seconds by which each of the servers is listed or has failed."""
+    return max((one.limits.init_s + one.limits.list_s for one in servers if not one.is_off), default=SETTLE_S)
 
 
 async def show_embedding(gateway: Gateway) -> None:
@@ -76,10 +98,10 @@ def _is_embedding(gateway: Gateway, embedding: Embedding) -> bool:
 
 
 @contextmanager
-def _progress(gateway: Gateway) -> Iterator[Callable[[], None]]:
-    """Two bars on stderr while open, brought up to date by what it yields; nothing off a terminal."""
+def _progress(gateway: Gateway, timeout_s: float, *, has_lines: bool) -> Iterator[Callable[[], None]]:
+    """Two bars on stderr, brought up to date by what it yields; off a terminal a line now and then."""
     if not sys.stderr.isatty():
-        yield lambda: None
+        yield _lines(gateway, timeout_s) if has_lines else lambda: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -94,7 +116,7 @@ def _progress(gateway: Gateway) -> Iterator[Callable[[], None]]:
         ready = [name for name, state in states.items() if state is ServerState.READY]
         connected = sum(state not in PENDING_STATES for state in states.values())
         indexed = sum(gateway.tool_lists.is_fresh(name) for name in ready)
-        progress.update(connecting, completed=connected, total=len(states), note=_waiting_for(states))
+        progress.update(connecting, completed=connected, total=len(states), note=_waiting_for(states, timeout_s))
         tools = plural(sum(status.tools.values()), "tool")
         progress.update(indexing, completed=indexed, total=len(ready) or len(states), note=tools)
 
@@ -119,6 +141,26 @@ def _log_above(progress: "Progress") -> Iterator[None]:
                 handler.setStream(plain)
 
 
-def _waiting_for(states: Mapping[str, ServerState]) -> str:
+def _lines(gateway: Gateway, timeout_s: float) -> Callable[[], None]:
+    """Says every few seconds for which servers the command waits, and how long."""
+    clock = asyncio.get_running_loop().time
+    next_s = clock() + _SAY_S
+
+    def look() -> None:
+        nonlocal next_s
+        if clock() < next_s:
+            return
+        next_s = clock() + _SAY_S
+        servers = [server for server in gateway.status().servers if server.state in PENDING_STATES]
+        if servers:
+            names = _waiting_for({server.name: server.state for server in servers}, timeout_s)
+            say(f"Waiting for {names}. {servers[0].name}: {servers[0].error or servers[0].state}", style="dim")
+
+    return look
+
+
+def _waiting_for(states: Mapping[str, ServerState], timeout_s: float) -> str:
     names = [name for name, state in states.items() if state in PENDING_STATES]
-    return ", ".join(names[:4]) + (" …" if len(names) > 4 else "")
+    if not names:
+        return ""
+    return f"{', '.join(names[:4])}{' …' if len(names) > 4 else ''} (at most {timeout_s:g} s)"

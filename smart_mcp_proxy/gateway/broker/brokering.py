@@ -223,7 +223,7 @@ class Brokering:
             raise UpstreamError(
                 f"Server '{server}' is no longer configured.", hint="Its user can add it again; use another one."
             )
-        if not await upstream.ready(upstream.config.limits.init_s):
+        if not await upstream.ready(upstream.config.limits.patience_s):
             raise await self._calls.shown(upstream.not_ready())
 
     def _is_modern(self, server: str) -> bool:

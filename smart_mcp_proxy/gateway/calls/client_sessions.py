@@ -151,10 +151,11 @@ class Clients:
             return
         limits, began_s = upstream.config.limits, self._clock()
         limit_s = limits.call_s if left_s is None else left_s
+        open_s = min(limit_s, limits.patience_s)
         side = _Side(self, upstream.name, client, Line(client, client.client.asking))
         is_new = own.find(client) is None
         try:
-            async with asyncio.timeout(limit_s) as opening, own.used_by(client, side) as connection:
+            async with asyncio.timeout(open_s) as opening, own.used_by(client, side) as connection:
                 if connection is not None and is_new and (level := self._levels.get(client)) is not None:
                     await connection.set_level(level)
                 opening.reschedule(None)
@@ -163,7 +164,7 @@ class Clients:
                     return
                 yield Sender(connection, line, max(0.0, limit_s - (self._clock() - began_s)))
         except TimeoutError:
-            raise _too_late(upstream.name, "open a connection for this client", limit_s) from None
+            raise _too_late(upstream.name, "open a connection for this client", open_s) from None
 
     # --- what clients say of themselves
 

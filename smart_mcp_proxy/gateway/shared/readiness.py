@@ -59,7 +59,7 @@ async def connected(
         )
     limits, began_s = upstream.config.limits, clock()
     limit_s = limits.call_s if left_s is None else left_s
-    if not await upstream.ready(min(limit_s, limits.init_s)):
+    if not await upstream.ready(min(limit_s, limits.patience_s)):
         raise upstream.not_ready()
     if lists is not None:
         await lists.wait_listed(server, min(max(0.0, limit_s - (clock() - began_s)), FIRST_LIST_S))

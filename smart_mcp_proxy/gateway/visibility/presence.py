@@ -101,16 +101,17 @@ class Presence:
         if state is ServerState.READY:
             return _unlisted(server, is_done=self._lists.is_done(server))
         if state in _ON_ITS_WAY:
-            return _connecting(server, state)
+            return _connecting(server, upstream.status)
         return upstream.not_ready()
 
 
-def _connecting(server: str, state: ServerState) -> UpstreamError:
+def _connecting(server: str, status: ServerStatus) -> UpstreamError:
     return UpstreamError(
         f"Server '{server}' is still connecting, so its tools are not known yet.",
         hint=f"Try the same again in {RETRY_S:g} s.",
-        data={"state": state.value},
+        data={"state": status.state.value},
         retry_after_s=RETRY_S,
+        said=status.error,
     )
 
 

@@ -28,7 +28,7 @@ from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, en
 from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.pending import NO_REPORTS, SUBSCRIBE, PendingCall, Reports, next_request_id
-from smart_mcp_proxy.upstream.protocol.session import after_gap, timeout_error
+from smart_mcp_proxy.upstream.protocol.session import after_gap, start_error
 
 __all__ = ["RawHttpSession", "open_raw_http"]
 
@@ -40,6 +40,7 @@ _MAX_ANSWERS: Final = 32
 _FIRST_STREAM_S: Final = 0.25
 """How long opening waits for the stream of announcements. What opens later counts as a change, for the gap before."""
 _CLOSE_S: Final = 2.0
+_PROGRESS: Final = b'"notifications/progress"'
 _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
 """What a server that no longer knows `initialize` may answer to it, where it gives no JSON-RPC error."""
 
@@ -85,14 +86,14 @@ class RawHttpSession(BaseSession):
     async def open(self, known: Era | None) -> None:
         """Connects; see `open_raw_http`."""
         try:
-            async with asyncio.timeout(self._init_s):
+            async with asyncio.timeout(self.limits.init_s):
                 self._adopt(await self._agreed(known))
                 with contextlib.suppress(UpstreamError):  # some servers refuse it and work all the same
                     await self.notify("notifications/initialized", {})
                 await self._start_listening()
         except TimeoutError:
             await self.close()
-            raise timeout_error(self._server, "initialize", self._init_s, was_sent=True) from None
+            raise start_error(self._config) from None
         except BaseException:
             await self.close()
             raise
@@ -153,7 +154,7 @@ class RawHttpSession(BaseSession):
 
     async def _fulfil(self, reply: "asyncio.Future[RawResult]", method: str, params: Mapping[str, Any]) -> None:
         try:
-            result = await self._result(method, params, NO_REPORTS, self._init_s)
+            result = await self._result(method, params, NO_REPORTS, self.limits.init_s)
         except UpstreamError as exc:
             if not reply.done():
                 reply.set_exception(exc)
@@ -180,7 +181,7 @@ class RawHttpSession(BaseSession):
         on_message: OnMessage | None = None,
     ) -> Coroutine[Any, Any, RawResult]:
         """The `result` of one request exactly as the server wrote it; see `UpstreamSession.request`."""
-        if on_progress is not None:
+        if on_progress is not None or (self.limits.call_max_s is not None and method == "tools/call"):
             reports = Reports(on_progress)
             return reports.around(self._result(method, params, reports, timeout_s, on_message))
         if method == "tools/list" and self.era == "modern":
@@ -217,9 +218,14 @@ class RawHttpSession(BaseSession):
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         body = RequestBody(encode_message(message), trace_fields(meta))
         headers = self._headers(method, params)
-        reply: asyncio.Future[RawResult] = asyncio.get_running_loop().create_future()
+        loop, renewed_until_s = asyncio.get_running_loop(), None
+        began_s = loop.time()
+        if reports is not NO_REPORTS:
+            renewed_until_s = partial(self._ends_at_s, reports, began_s, timeout_s)
+            on_message = on_message and partial(_heard, reports, on_message)
+        reply: asyncio.Future[RawResult] = loop.create_future()
         self._inbox.pending.add(request_id, PendingCall(method, reply, reports))
-        deadline = Deadline(timeout_s)
+        deadline = Deadline(timeout_s, renewed_until_s)
         try:
             with deadline:
                 self._deadlines.add(deadline)
@@ -233,7 +239,7 @@ class RawHttpSession(BaseSession):
             self._cancel(request_id, method, body)
             if self._reason is not None:
                 raise self._lost_error(was_sent=body.is_sent) from None
-            raise timeout_error(self._server, method, timeout_s, was_sent=body.is_sent) from None
+            raise self._late(method, reports, began_s, timeout_s, was_sent=body.is_sent) from None
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -314,6 +320,13 @@ def _hints_at_modern(exc: UpstreamError, known: Era | None) -> bool:
         supported = data.get("supported") if isinstance(data, Mapping) else None
         return isinstance(supported, list) and any(version in MODERN_PROTOCOL_VERSIONS for version in supported)
     return known == "handshake" and (exc.data or {}).get("http_status") in _MAYBE_MODERN
+
+
+async def _heard(reports: Reports, on_message: OnMessage, notification: bytes) -> None:
+    """Passes on what comes on a request's own exchange, and not through the inbox; notes progress."""
+    if _PROGRESS in notification:
+        reports.hear()
+    await on_message(notification)
 
 
 def _forget(reply: "asyncio.Future[RawResult]") -> None:

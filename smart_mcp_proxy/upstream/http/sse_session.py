@@ -21,7 +21,7 @@ from smart_mcp_proxy.upstream.http_failures import Failure, too_long
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
-from smart_mcp_proxy.upstream.protocol.session import timeout_error
+from smart_mcp_proxy.upstream.protocol.session import start_error
 
 __all__ = ["SseSession", "open_sse"]
 
@@ -90,7 +90,7 @@ class SseSession(StreamSession):
                 await self._has_address
         except TimeoutError:
             await self.close()
-            raise timeout_error(self._server, "initialize", self._init_s, was_sent=False) from None
+            raise start_error(self._config) from None
         except BaseException:
             await self.close()
             raise
@@ -198,6 +198,6 @@ class SseSession(StreamSession):
 
     async def _try_to_write(self, line: bytes) -> None:
         try:
-            await self._write(line, self._loop.time() + self._init_s)
+            await self._write(line, self._loop.time() + self.limits.patience_s)
         except (TimeoutError, UpstreamError) as exc:
             _log.debug("server %s did not take a message: %r", self._server, exc)

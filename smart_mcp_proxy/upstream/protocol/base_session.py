@@ -5,12 +5,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Self
 
-from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.extensions import SHOWS_APPS
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
 from smart_mcp_proxy.upstream.protocol.codec import encode_message, request_line
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, announced, enveloped, modern_meta, negotiate
 from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
@@ -24,7 +25,7 @@ from smart_mcp_proxy.upstream.protocol.pending import (
     is_answered,
     next_request_id,
 )
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, lost_error, timeout_error
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, lost_error, start_error
 
 __all__ = ["UNCANCELLABLE", "BaseSession", "StreamSession"]
 
@@ -51,8 +52,9 @@ class BaseSession:
         self.capabilities: Mapping[str, Any] = {}
         self.server_info = ""
         self.run = ""
+        self.limits = config.limits
         self._server = config.name
-        self._init_s = config.limits.init_s
+        self._config = config
         self._on_event = on_event
         # Of a shared session the calls are everybody's, unless each client has one of its own: then it is for lists.
         shared = {"extensions": SHOWS_APPS} if config.connection == "per_client" else {}
@@ -97,6 +99,23 @@ class BaseSession:
         if self._reason is None:
             self._reason, self._end_error = reason, error
             self._lost.set()
+
+    def _ends_at_s(self, reports: Reports, began_s: float, timeout_s: float) -> float:
+        return ends_at_s(self.limits, began_s, timeout_s, reports.heard_s)
+
+    def _late(
+        self, method: str, reports: Reports, began_s: float, timeout_s: float, *, was_sent: bool
+    ) -> UpstreamTimeoutError:
+        """The error of a request that had no answer in time."""
+        return late_error(
+            self._server,
+            method,
+            self.limits,
+            began_s=began_s,
+            timeout_s=timeout_s,
+            heard_s=reports.heard_s,
+            was_sent=was_sent,
+        )
 
     def _lose_sign_in(self, error: UpstreamError) -> None:
         self._lose("is no longer signed in to", error)
@@ -188,7 +207,7 @@ class StreamSession(BaseSession, ABC):
                     self._listener = spawn(self._listen(await self._subscribed()), f"upstream-listen-{self._server}")
         except TimeoutError:
             await self.close()
-            raise timeout_error(self._server, "initialize", self._init_s, was_sent=True) from None
+            raise start_error(self._config) from None
         except BaseException:
             await self.close()
             raise
@@ -214,7 +233,8 @@ class StreamSession(BaseSession, ABC):
         on_message: OnMessage | None = None,
     ) -> Coroutine[Any, Any, RawResult]:
         """The `result` of one request exactly as the server wrote it; see `UpstreamSession.request`."""
-        if on_progress is None:
+        # Nobody asked for progress, and no limit that it could renew is set: as nearly always.
+        if on_progress is None and (self.limits.call_max_s is None or method != "tools/call"):
             return self._exchange(method, params, timeout_s, NO_REPORTS)
         reports = Reports(on_progress)
         return reports.around(self._exchange(method, params, timeout_s, reports))
@@ -233,7 +253,7 @@ class StreamSession(BaseSession, ABC):
         is_sent, began_s = False, self._loop.time()
         deadline_s = began_s + timeout_s
         # A timer, not asyncio.timeout around it all: that costs several times as much.
-        timer = self._loop.call_at(deadline_s, expire, reply)
+        timer = self._loop.call_at(deadline_s, self._expire, reply, reports, began_s, timeout_s)
         try:
             line = request_line(request_id, method, {**params, "_meta": meta} if meta else params)
             if not self._put(line):
@@ -242,12 +262,21 @@ class StreamSession(BaseSession, ABC):
             return await reply
         except TimeoutError:
             self.timed_out(began_s)
-            raise timeout_error(self._server, method, timeout_s, was_sent=is_sent) from None
+            raise self._late(method, reports, began_s, timeout_s, was_sent=is_sent) from None
         finally:
             timer.cancel()
             if is_sent and not is_answered(reply):
                 self._cancel(request_id, method)
             self._forget(request_id, reply)
+
+    def _expire(self, reply: "asyncio.Future[RawResult]", reports: Reports, began_s: float, timeout_s: float) -> None:
+        """End the wait for a reply, unless there was progress meanwhile."""
+        # Looked at only here, where the time is over: a call pays nothing for it.
+        end_s = self._ends_at_s(reports, began_s, timeout_s)
+        if end_s > self._loop.time() and not reply.done():
+            self._loop.call_at(end_s, self._expire, reply, reports, began_s, timeout_s)
+        else:
+            expire(reply)
 
     def _expect(self, method: str, reports: Reports) -> tuple[int, "asyncio.Future[RawResult]"]:
         if self._reason is not None:

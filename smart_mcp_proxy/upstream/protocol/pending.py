@@ -64,16 +64,25 @@ class Reports:
 
     Args:
         on_progress: Where they go; None drops them.
+
+    Attributes:
+        heard_s: When the last one came, on the event loop's clock; 0 for never.
     """
 
-    __slots__ = ("_feed", "_on_progress")
+    __slots__ = ("_feed", "_on_progress", "heard_s")
 
     def __init__(self, on_progress: OnProgress | None) -> None:
+        self.heard_s = 0.0
         self._on_progress = on_progress
         self._feed: ProgressFeed | None = None
 
+    def hear(self) -> None:
+        """Notes that there is progress: the limit of the request counts from now."""
+        self.heard_s = asyncio.get_running_loop().time()
+
     def offer(self, report: Progress) -> None:
         """Takes a report; see `ProgressFeed.offer`."""
+        self.hear()
         if self._on_progress is None:
             return
         if self._feed is None:
@@ -182,7 +191,8 @@ class PendingCalls:
             token = int(report.progressToken)
         except (msgspec.DecodeError, ValueError):
             return
-        if (call := self._calls.get(token)) is not None and not call.reply.done():
+        call = self._calls.get(token)
+        if call is not None and call.reports is not NO_REPORTS and not call.reply.done():
             call.reports.offer(Progress(report.progress, report.total, report.message))
 
     def fail_all(self, error: Callable[[], UpstreamError]) -> None:

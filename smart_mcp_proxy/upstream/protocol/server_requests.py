@@ -16,7 +16,7 @@ from smart_mcp_proxy.models import ClientLine
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 
-__all__ = ["ClientSide", "Conversation"]
+__all__ = ["ClientSide", "Conversation", "Exchange"]
 
 _ASKED: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
@@ -89,6 +89,8 @@ class Exchange:
         self.questions: set[asyncio.Task[None]] = set()
         """Those that can belong to no other request: with it they are over."""
         self.is_over = False
+        self.heard_s = 0.0
+        """When its progress was reported last, on the event loop's clock; 0 for never."""
         self._deadline = deadline
         self._asking = 0
         self._left_s = 0.0
@@ -107,6 +109,14 @@ class Exchange:
             self._asking -= 1
             if not self._asking:
                 self._stop_at(clock() + self._left_s)
+
+    def renew(self, end_s: float) -> None:
+        """Moves the deadline because there is progress, never to an earlier time."""
+        self.heard_s = asyncio.get_running_loop().time()
+        if self._asking:
+            self._left_s = max(self._left_s, end_s - self.heard_s)
+        else:
+            self._stop_at(max(end_s, self._deadline.when() or end_s))
 
     def _stop_at(self, when: float | None) -> None:
         if not self.is_over and not self._deadline.expired():
@@ -145,13 +155,13 @@ class Conversation:
         return f"<Conversation with {self._server}, {len(self._questions)} questions>"
 
     @contextmanager
-    def under_way(self, line: ClientLine, deadline: asyncio.Timeout) -> Iterator[None]:
+    def under_way(self, line: ClientLine, deadline: asyncio.Timeout) -> Iterator[Exchange]:
         """While open, what the server says in answer to the present task's request goes to `line`."""
         exchange = Exchange(line, deadline)
         self._exchanges.append(exchange)
         token = _own_exchange.set(exchange)
         try:
-            yield
+            yield exchange
         finally:
             _own_exchange.reset(token)
             self._exchanges.remove(exchange)

@@ -18,7 +18,7 @@ from smart_mcp_proxy.errors import Delivery, RpcAnswer, UpstreamError, UpstreamT
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers import Limits, ServerConfig
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 
@@ -44,6 +44,7 @@ __all__ = [
     "lost_error",
     "rpc_error",
     "see_log",
+    "start_error",
     "timeout_error",
 ]
 
@@ -53,6 +54,13 @@ _NOT_DEALT_WITH: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOU
 _NEEDS_INPUT: Final = (
     'It wants to ask the client something. Its user can allow it, with "input_requests": true in the server\'s entry; '
     "and the client must be one that can be asked."
+)
+
+
+_LIST_SETTING: Final = "'limits.list_s' (seconds) in its entry."
+_CALL_SETTING: Final = (
+    "'timeout' (milliseconds) or 'limits.call_s' (seconds) in its entry; "
+    "progress that it reports renews the limit up to 'limits.call_max_s'."
 )
 
 
@@ -214,9 +222,11 @@ class UpstreamSession(Protocol):
         capabilities: What the server declared.
         server_info: Name and version as the server gives them, for display only.
         run: Names the server's process, where another worker runs it; else empty.
+        limits: The server's; other ones hold from the next request on.
     """
 
     era: Era
+    limits: Limits
     protocol_version: str
     capabilities: Mapping[str, Any]
     server_info: str
@@ -236,7 +246,7 @@ class UpstreamSession(Protocol):
         Args:
             method: A method of the protocol.
             params: Its parameters.
-            timeout_s: Total.
+            timeout_s: Total, counted anew from each report of progress; see `ends_at_s`.
             on_progress: Where progress goes.
             on_message: Where the notifications go that come on the request's own exchange, progress among them; the
                 server waits while one is dealt with. Where requests share a stream there are none.
@@ -375,14 +385,37 @@ def _redacted(data: Any, levels: int) -> Any:
     return redact(data) if isinstance(data, str) else data
 
 
-def timeout_error(server: str, method: str, timeout_s: float, *, was_sent: bool) -> UpstreamTimeoutError:
-    """The error for a server that did not answer in time."""
+def timeout_error(
+    server: str, method: str, timeout_s: float, *, was_sent: bool, since: str = "", setting: str = ""
+) -> UpstreamTimeoutError:
+    """The error for a server that did not answer in time.
+
+    Args:
+        server: Configured name.
+        method: Of the request.
+        timeout_s: Its limit.
+        was_sent: Whether the server may have it.
+        since: Where the limit counts from, if not from the request.
+        setting: How the limit is raised; the one of such a request where it is left out.
+    """
+    setting = setting or (_LIST_SETTING if method.endswith("/list") else _CALL_SETTING)
     return UpstreamTimeoutError(
-        f"Server '{server}' did not answer '{method}' within {timeout_s:g} s.",
-        hint="It may still be working on it: check before repeating. Raise the server's timeout if it needs longer."
+        f"Server '{server}' did not answer '{method}' within {timeout_s:g} s{since}.",
+        hint=f"It may still be working on it: check before repeating. If it needs longer, raise {setting}"
         if was_sent
         else "It does not read its input; restart it.",
         delivery="unknown" if was_sent else "not_sent",
+    )
+
+
+def start_error(config: ServerConfig) -> UpstreamTimeoutError:
+    """The error for a server that did not agree on an era in time."""
+    name, limit_s = config.name, config.limits.init_s
+    happened = "Its program ran all that time and was ended" if config.transport == "stdio" else "It was waited for"
+    return UpstreamTimeoutError(
+        f"Server '{name}' did not answer 'initialize' within {limit_s:g} s.",
+        hint=f"{happened}. If it needs longer to start: mcpproxy server patch {shell_word(name)} "
+        f"limits.init_s={2 * limit_s:g}",
     )
 
 

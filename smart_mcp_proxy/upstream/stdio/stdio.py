@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.io.process_state import is_stopped
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.opening import Opening
@@ -21,7 +21,7 @@ _LAST_OUTPUT_S: Final = 0.2
 """After its exit, how long what it wrote may take to be read; a child of its own may hold the pipe open for ever."""
 _STOPPED_S: Final = 3.0
 """How long a process that a signal has stopped may stay so once a call has timed out; another one is busy, perhaps, and
-has `limits.init_s`."""
+has the patience of a request."""
 _LOOK_S: Final = 0.25
 """How often a silent server is looked at."""
 
@@ -37,6 +37,8 @@ async def open_stdio(opening: Opening) -> "StdioSession":
     session = await _started(opening)
     try:
         return await session.opened(opening.era, deadline)
+    except UpstreamTimeoutError:
+        raise  # it lived: another start would take as long
     except UpstreamError:
         # Some servers of the handshake era end when anything but `initialize` comes first: once more, without probe.
         if opening.era == "handshake" or not session.is_lost:
@@ -115,7 +117,7 @@ class StdioSession(StreamSession):
         method = "ping" if self.era == "handshake" else "server/discover"
         params = {"_meta": self._envelope} if self.era == "modern" else {}
         self._child.write_soon(request_line(next_request_id(), method, params))
-        while self._loop.time() - began_s < (_STOPPED_S if is_stopped(self._child.pid) else self._init_s):
+        while self._loop.time() - began_s < (_STOPPED_S if is_stopped(self._child.pid) else self.limits.patience_s):
             await asyncio.sleep(_LOOK_S)
             if self._inbox.heard_s != silent_since_s:
                 self._on_event(Revived())

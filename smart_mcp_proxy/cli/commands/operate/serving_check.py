@@ -6,7 +6,7 @@ from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.output import say, show_json
 from smart_mcp_proxy.cli.support.render import waiting_text
 from smart_mcp_proxy.cli.support.report import show_report, summarize
-from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle
+from smart_mcp_proxy.cli.support.wait_ready import longest_start_s, settle
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.settings import Settings
 
@@ -26,7 +26,7 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
         settings, file.servers, environ=start_environment(settings), passthrough=passthrough, serves=False
     ) as gateway:
         gateway.start_upstreams()
-        await settle(gateway, SETTLE_S)
+        await settle(gateway, longest_start_s(file.servers.values()))
         async with api_of(gateway) as api:
             summary = await summarize(api)
     problems = [problem for problem in file.problems if problem.severity == "error"]

@@ -100,7 +100,7 @@ async def _tell(
     is_for_people = gateway.settings.log_format == "console"
     if is_for_people:
         say(f"Listening on {address.url}")
-    await settle(gateway, SETTLE_S)
+    await settle(gateway, SETTLE_S, has_lines=False)  # it serves meanwhile
     async with api_of(gateway) as api:
         summary = await summarize(api)
     if as_json:
