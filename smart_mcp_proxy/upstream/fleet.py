@@ -174,13 +174,14 @@ class Fleet:
         return upstream
 
     def _retry_elsewhere(self, upstream: Upstream) -> None:
-        """Bring the next try forward where the server runs; this side dials when that begins, and at once."""
-        spawn(self._ask_to_retry(upstream.name), f"upstream-wanted-{upstream.name}")
-        upstream.retry()
+        """Bring the next try forward where the server runs, and then here, so that it is waited for there."""
+        spawn(self._ask_to_retry(upstream), f"upstream-wanted-{upstream.name}")
 
-    async def _ask_to_retry(self, name: str) -> None:
+    async def _ask_to_retry(self, upstream: Upstream) -> None:
+        name = upstream.name
         with suppress(OSError):  # no descriptors are left; the next call asks again
             await self._worker.ask(self._worker.keeper_of(name), RETRY, name.encode())
+        upstream.retry()
 
 
 def _differs_in_limits_only(old: ServerConfig, new: ServerConfig) -> bool:

@@ -154,10 +154,10 @@ async def _head_of(name: str, upstream: Upstream | None) -> Head:
     """The first line that a user gets, once the server is ready or is not going to be."""
     if upstream is None:
         return Head(refusal=Failure(f"Server '{name}' is not configured in the worker that runs it."))
-    if not await upstream.ready(upstream.config.limits.init_s):
-        # Other workers look in after every failure: that must not cut the pauses between tries short.
+    # Other workers look in after every failure: that must not cut the pauses between tries short.
+    if not await upstream.ready(upstream.config.limits.init_s, may_retry=False):
         status, error = upstream.status, upstream.not_ready(may_retry=False)
-        return Head(refusal=Failure(status.error or error.message, error.hint))
+        return Head(refusal=Failure(status.error or error.message, error.hint, may_return=upstream.may_return))
     status = upstream.status
     return Head(
         era=status.era or "handshake",

@@ -26,7 +26,18 @@ from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.session import Retry, lost_error, start_error
 
-__all__ = ["LOGS", "RESTART", "RETRY", "SERVER", "TIMED_OUT", "Failure", "Head", "open_relayed", "runs_elsewhere"]
+__all__ = [
+    "LOGS",
+    "RESTART",
+    "RETRY",
+    "SERVER",
+    "TIMED_OUT",
+    "Failure",
+    "GoneError",
+    "Head",
+    "open_relayed",
+    "runs_elsewhere",
+]
 
 SERVER: Final = b"s"
 """Kind of parcel: its words are a server's name."""
@@ -50,6 +61,10 @@ _UNSENT_BYTES: Final = 65_536
 """Beyond it a line waits."""
 
 
+class GoneError(UpstreamError):
+    """The server was lost and not tried again since."""
+
+
 class Failure(msgspec.Struct):
     """A failure of the session with the server, in the worker's words.
 
@@ -58,12 +73,14 @@ class Failure(msgspec.Struct):
         hint: What to do.
         delivery: Whether the server may have executed the request.
         said: Words of the server.
+        may_return: Whether the server was lost and not tried again since.
     """
 
     message: str
     hint: str = ""
     delivery: Delivery = "not_sent"
     said: str = ""
+    may_return: bool = False
 
     @classmethod
     def of(cls, error: ProxyError) -> Self:
@@ -72,7 +89,8 @@ class Failure(msgspec.Struct):
 
     def error(self) -> UpstreamError:
         """The same as an error here."""
-        return UpstreamError(self.message, hint=self.hint, delivery=self.delivery, said=self.said)
+        kind = GoneError if self.may_return else UpstreamError
+        return kind(self.message, hint=self.hint, delivery=self.delivery, said=self.said)
 
 
 class Head(msgspec.Struct):

@@ -32,6 +32,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
     ToolsChanged,
     UpstreamSession,
 )
+from smart_mcp_proxy.upstream.relayed import GoneError
 from smart_mcp_proxy.upstream.starting import Start, StartTurn, describe_start
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
@@ -75,6 +76,7 @@ class Upstream:
         run: Names the present connection, of a server on stdio its process; the last one's while there is none.
         own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
         on_wanted: Called when a call is to bring the next try forward.
+        may_return: Whether the server was lost and not tried again since: most likely it can be had at once.
     """
 
     def __init__(  # noqa: PLR0913  (each is told of another thing, or replaced in tests)
@@ -112,6 +114,7 @@ class Upstream:
         self._connections, self.run, self._failures, self._pause_s, self._told = 0, "", 0, _HEALTHY_S, ""
         self._written, self._last_try = ServerLog(), clock()
         self._ending: Ending | None = None
+        self.may_return = False
         self._start: Start | None = None
         """The start that is under way, once it is the server's turn."""
         self.on_wanted: Callable[[], object] = self.retry
@@ -202,11 +205,17 @@ class Upstream:
 
     # --- use
 
-    async def ready(self, timeout_s: float) -> bool:
-        """Whether the server is ready, after waiting up to `timeout_s` for a connection that is being made."""
+    async def ready(self, timeout_s: float, *, may_retry: bool = True) -> bool:
+        """Whether the server is ready, after waiting up to `timeout_s` for a connection that is being made.
+
+        With `may_retry` one that was lost is made anew at once: some programs end after each answer.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
+                if may_retry and self.may_return:
+                    self.wanted()
+                    await self._settled.wait()
         return self._session is not None
 
     def request(
@@ -286,7 +295,8 @@ class Upstream:
             UpstreamTimeoutError: It takes longer than `limits.list_s`.
         """
         limit_s = self.config.limits.list_s
-        if not await self.ready(min(limit_s, self.config.limits.patience_s)) or (session := self._session) is None:
+        is_ready = await self.ready(min(limit_s, self.config.limits.patience_s), may_retry=False)
+        if not is_ready or (session := self._session) is None:
             raise self.not_ready()
         if session.capabilities.get("tools") is None:
             return ToolListing()
@@ -303,8 +313,10 @@ class Upstream:
         return kind(message, hint=status.hint, data={"state": str(status.state)}, said=status.error)
 
     def wanted(self) -> None:
-        """Bring the next try of a failed server forward for a call; not at once after the last one."""
-        if self._status.state is ServerState.ERROR and self._clock() - self._last_try >= _NUDGE_S:
+        """Bring the next try of a failed server forward for a call; not at once after one that failed."""
+        is_due = self.may_return or self._clock() - self._last_try >= _NUDGE_S
+        if self._status.state is ServerState.ERROR and is_due:
+            self._settled.clear()
             self.on_wanted()
 
     # --- the supervisor's task
@@ -320,7 +332,7 @@ class Upstream:
 
     async def _connect_once(self) -> float | None:
         """One connection from beginning to end; returns the pause before the next, None for no next one."""
-        self._last_try, self._start = self._clock(), None
+        self._last_try, self._start, self.may_return = self._clock(), None, False
         self._written.last_said = ""
         try:
             config = await self._expanded()
@@ -334,6 +346,7 @@ class Upstream:
             try:
                 session = await self._opened(config, self._status.era, self._heard)
             except UpstreamError as exc:
+                self.may_return = isinstance(exc, GoneError)  # as the worker says that runs it
                 return self._failed(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
             return await self._hold(session)
 
@@ -376,6 +389,7 @@ class Upstream:
             await session.close()
         if self._clock() - ready_at >= min(_HEALTHY_S, self._pause_s):
             self._failures = 0
+        self.may_return = True
         return self._failed(end.message, end.hint, needs_auth=isinstance(end, UpstreamAuthError))
 
     def _failed(self, error: str, hint: str, *, needs_auth: bool = False) -> float:

@@ -390,6 +390,21 @@ async def test_a_call_at_another_worker_brings_the_next_try_forward(
                 await asyncio.sleep(0.01)
 
 
+async def test_a_call_at_another_worker_waits_for_a_server_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at the worker that runs it: nothing was sent yet."""
+    monkeypatch.setattr(supervisor, "backoff_s", lambda failures, rng: 1e6)
+    async with two_fleets(fake_config()) as (fleets, _, _):
+        user = fleets[1].upstreams["fake"]
+        await fleets[1].start()
+        for _ in range(3):
+            with anyio.fail_after(LIMIT_S):
+                result = await user.request("tools/call", {"name": "pid", "arguments": {}})
+                os.kill(int(json.loads(result.text)["content"][0]["text"]), signal.SIGKILL)
+                while user.is_ready:
+                    await asyncio.sleep(0.01)
+        assert user.status.restarts == 2
+
+
 async def test_no_child_inherits_what_another_worker_hands_over() -> None:
     """It would hold a connection open that both workers have closed."""
     async with AsyncExitStack() as stack:

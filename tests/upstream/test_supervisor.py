@@ -124,6 +124,49 @@ async def test_a_killed_server_comes_back(keep, watch):
     assert watch.tools_changed == ["fake", "fake"]
 
 
+class Patient(random.Random):
+    """Makes every pause before a new try longer than any test."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 1e6
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("mode", ["handshake", "modern"])
+async def test_a_call_that_finds_its_server_gone_waits_for_it_to_be_back(keep, watch, mode, end):
+    """Some programs end after each answer; nothing was sent yet, and calls that come together share the start."""
+    upstream = keep(fake_config(mode), rng=Patient())
+    await upstream.start()
+    for turn in range(1, 4):
+        os.kill(int(await call(upstream, "pid")), end)
+        await watch.until(lambda turn=turn: watch.states["fake"].count(State.ERROR) == turn)
+        with anyio.fail_after(20):
+            assert await asyncio.gather(*(call(upstream, "echo") for _ in range(3))) == ["{}"] * 3
+    assert upstream.status.restarts == 3
+
+
+async def test_a_server_that_does_not_come_back_is_waited_for_once(keep, watch, tmp_path):
+    """Its next call fails at once, and lists never bring a try forward."""
+    command = tmp_path / "server"
+    command.write_text(f"#!/bin/sh\nexec '{fake_config().command}' -S -E '{fake_config().args[2]}' handshake\n")
+    command.chmod(0o755)
+    upstream = keep(fake_config(command=str(command), args=()), rng=Patient())
+    await upstream.start()
+    pid = int(await call(upstream, "pid"))
+    command.write_text("#!/bin/sh\nexit 3\n")
+    os.kill(pid, signal.SIGKILL)
+    await watch.until(lambda: State.ERROR in watch.states["fake"])
+    with pytest.raises(UpstreamError, match="signal 9"):
+        await upstream.list_tools()
+    with anyio.fail_after(20), pytest.raises(UpstreamError, match="exit code 3") as caught:
+        await call(upstream, "echo")
+    assert caught.value.delivery == "not_sent"
+    states = list(watch.states["fake"])
+    with pytest.raises(UpstreamError, match="exit code 3"):
+        await call(upstream, "echo")
+    assert watch.states["fake"] == states == [State.CONNECTING, State.READY, State.ERROR, State.CONNECTING, State.ERROR]
+
+
 async def test_a_server_that_ends_at_once_is_tried_again_and_again(keep, watch):
     """With its reason in the status, its output in the logs, and calls failing at once."""
     upstream = keep(fake_config("dead"))
