@@ -82,6 +82,10 @@ class ServerLists(Membership):
         listed = self._listed.get(key.server)
         return None if listed is None else listed.get(key.tool, "")
 
+    def listed_hashes(self, server: str) -> Mapping[str, str] | None:
+        """The change hashes of all tools in that list, by name; None before there is one."""
+        return self._listed.get(server)
+
     def is_known(self, server: str) -> bool:
         """Return whether a first list was stored, of tools or contents: only a first list is trusted."""
         return server in self._standing.baselined

@@ -240,7 +240,7 @@ def open_admin(
     condition = Condition(fleet, admission, catalog, approvals, embedding, unavailable)
     edits = ServerEdits(settings, Path.cwd())
     management = Management(
-        *(edits, fleet, views.whole, lists.tool_sync.changed, reconfiguration.apply, recorder.record), admission.shown
+        *(edits, fleet, views.whole, lists.tool_sync.list_now, reconfiguration.apply, recorder.record), admission.shown
     )
     return Admin(reconfiguration, approvals, embedding, condition, management)
 

@@ -5,6 +5,7 @@ All are stored, digested and approved in the same way; prompts, resources and te
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ from functools import partial
 from logging import DEBUG, INFO
 from typing import Any
 
-from anyio import move_on_after, to_thread
+from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.indexing.list_places import ListPlaces
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.indexing.notices import LONGEST_PAUSE_S, Notices, Wait, wait_at_most
 from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.models import ContentKind, Review, ServerState, ServerStatus
 from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
@@ -81,17 +83,23 @@ CONTENTS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Intervals of a worker.
+    """Intervals of a worker, and how they pass.
 
     Attributes:
         merge_s: Notifications within this time are answered by one listing.
+        longest_s: Longest pause between listings of a server that announces changes and makes none.
         poll_s: How often a server that says nothing is listed again.
         retry_s: Pause after a listing that failed.
+        clock: Monotonic seconds.
+        wait: Waits for an event.
     """
 
     merge_s: float = MERGE_S
+    longest_s: float = LONGEST_PAUSE_S
     poll_s: float = POLL_S
     retry_s: float = RETRY_S
+    clock: Callable[[], float] = time.monotonic
+    wait: Wait = wait_at_most
 
 
 _PACE = Pace()
@@ -133,7 +141,8 @@ class ListSync:
         self._review = review
         self._pace = pace
         self._loaded = loaded
-        self._dirty: dict[str, asyncio.Event] = {}
+        self._make_notices = partial(Notices, pace.merge_s, pace.longest_s, pace.clock, pace.wait)
+        self._notices: dict[str, Notices] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._places = ListPlaces()
         self._missed: set[str] = set()
@@ -152,15 +161,16 @@ class ListSync:
 
     def changed(self, server: str) -> None:
         """Lists the server again, soon; callable from any callback."""
-        if server not in self._dirty:
-            self._dirty[server] = asyncio.Event()
-            self._workers[server] = spawn(self._work(server), f"{self._names()} of {server}")
-        self._dirty[server].set()
+        self._noticed(server).note()
+
+    def list_now(self, server: str) -> None:
+        """List the server again without a pause; callable from any callback."""
+        self._noticed(server).hurry()
 
     def status_changed(self, status: ServerStatus) -> None:
         """Marks a server's lists stale when it is not ready, and lists it when it becomes so."""
         if status.state is ServerState.READY:
-            self.changed(status.name)
+            (self.changed if self._state.is_fresh(status.name) else self.list_now)(status.name)
         self._state.connection_changed(status)
 
     def forget(self, keep: Collection[str]) -> None:
@@ -171,7 +181,13 @@ class ListSync:
         self.problems = {server: problems for server, problems in self.problems.items() if server in keep}
         for server in self._workers.keys() - keep:
             self._workers.pop(server).cancel()
-            del self._dirty[server]
+            del self._notices[server]
+
+    def _noticed(self, server: str) -> Notices:
+        if server not in self._notices:
+            self._notices[server] = self._make_notices()
+            self._workers[server] = spawn(self._work(server), f"{self._names()} of {server}")
+        return self._notices[server]
 
     def _known_items(self, place: str) -> int:
         return len(self._catalog.snapshot.by_server.get(place, ()))
@@ -180,15 +196,17 @@ class ListSync:
         return ", ".join(kind.name for kind in self._kinds)
 
     async def _work(self, server: str) -> None:
-        dirty, pace = self._dirty[server], self._pace
+        notices, pace = self._notices[server], self._pace
         if self._loaded is not None:
             await self._loaded()
         while True:
-            with move_on_after(pace.retry_s if self._state.has_failed(server) else pace.poll_s):
-                await dirty.wait()
-            await asyncio.sleep(pace.merge_s if self._state.is_fresh(server) else 0)
-            dirty.clear()
+            await notices.due(pace.retry_s if self._state.has_failed(server) else pace.poll_s)
+            before = self._listed_hashes(server)
             await self._list(server)
+            notices.read(is_changed=self._listed_hashes(server) != before)
+
+    def _listed_hashes(self, server: str) -> list[Mapping[str, str] | None]:
+        return [self._catalog.listed_hashes(kind.place(server)) for kind in self._kinds]
 
     async def _list(self, server: str) -> None:
         """One listing of all kinds; where one fails, its last good list stays in place, marked stale."""
