@@ -30,10 +30,7 @@ _WORD_BITS = 512
 an error of a few percent, the same in each direction."""
 
 _CLONE_SHARE = 0.9
-"""Share of common words (Jaccard) from which two servers' tools of one name say the same."""
-
-_NUMBERED_SHARE = 0.5
-"""The same for one server's tools whose names differ in numbers only. No two of 5,000 real tools are as alike."""
+"""Share of common words (Jaccard) from which two tools of one name say the same."""
 
 _LIKE_SHARE, _LIKE_PART, _LIKE_WORDS = 0.4, 0.8, 4
 """Two descriptions are alike from 0.4 of common words on, or where one of at least 4 words has 0.8 of its own in the
@@ -168,16 +165,24 @@ def _unpraised(text: str) -> str:
     return _PRAISE_PHRASE.sub(_ONE_WORD, text)
 
 
-def is_clone(a: Likeness, b: Likeness, *, is_one_server: bool) -> bool:
+def is_clone(a: Likeness, b: Likeness, *, is_one_server: bool, is_one_text: bool) -> bool:
     """Whether two tools say the same, words of praise and numbers in the names aside.
 
     `create_x` and `delete_x` never do, however alike they are described; nor do `a_to_b` and `b_to_a` of one server.
+
+    Args:
+        a: One tool.
+        b: The other.
+        is_one_server: Whether one server has both: then `lamp_1` and `lamp_2`, `getUser` and `get_user` say the same
+            only where their descriptions are equal, for a server has a reason to describe them differently.
+        is_one_text: Whether their descriptions are equal.
     """
     if a.plain_name != b.plain_name or (is_one_server and a.order != b.order):
         return False
-    share = _NUMBERED_SHARE if is_one_server and a.name == b.name else _CLONE_SHARE
+    if is_one_server and a.name == b.name:
+        return is_one_text
     common = (a.words & b.words).bit_count()
-    return common >= share * (a.size + b.size - common)
+    return common >= _CLONE_SHARE * (a.size + b.size - common)
 
 
 def is_like(a: Likeness, b: Likeness) -> bool:

@@ -82,6 +82,11 @@ class Tools(msgspec.Struct, frozen=True):
         document = self.documents[hit.id]
         return str(ToolKey(document.server, document.name)) if document.kind == "tool" else document.listed_name
 
+    def text(self, hit: Hit) -> str:
+        """The description of a hit's tool, or its title where it has none."""
+        document = self.documents[hit.id]
+        return document.description or document.title
+
     def order(self, hit: Hit) -> tuple[float, str, str, str, str]:
         """Sort key: the best score first, equal ones by name, whenever they were indexed."""
         return -round(hit.score, _TIE_DIGITS), *name_order(self.documents[hit.id])
@@ -279,7 +284,7 @@ def _seated(
             group = groups[mine.plain_name] = []
         taken = per_server.get(server, 0)
         is_free = taken < _PER_SERVER or tools.is_asked_for(hit)
-        if group and (twin := _twin(hit, mine, group)):
+        if group and (twin := _twin(hit, mine, group, tools)):
             clones.setdefault(twin.id, []).append(hit)
             if explain:
                 result.leave_out(hit, f"says the same as {tools.name(twin)}", "clone")
@@ -297,16 +302,19 @@ def _seated(
     return front, waiting, clones
 
 
-def _twin(hit: Hit, mine: Likeness, kept: Iterable[tuple[Hit, Likeness]]) -> Hit | None:
+def _twin(hit: Hit, mine: Likeness, kept: Iterable[tuple[Hit, Likeness]], tools: Tools) -> Hit | None:
     """The kept hit behind which this one is only named; None for one that was asked for by its name."""
     if "exact" in hit.why:
         return None
-    server = mine.server
-    alike = [(other, theirs) for other, theirs in kept if is_clone(mine, theirs, is_one_server=theirs.server == server)]
-    for other, theirs in alike:
-        if theirs.server == server:
-            return other
-    return alike[0][0] if len(alike) >= _SERVERS_PER_CLONE else None
+    server, text = mine.server, tools.text(hit)
+    first_of: dict[str, Hit] = {}
+    for other, theirs in kept:
+        is_own, is_one_text = theirs.server == server, tools.text(other) == text
+        if is_clone(mine, theirs, is_one_server=is_own, is_one_text=is_one_text):
+            if is_own:
+                return other
+            first_of.setdefault(theirs.server, other)
+    return next(iter(first_of.values())) if len(first_of) >= _SERVERS_PER_CLONE else None
 
 
 def _shared(page: Sequence[Hit], others: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]:

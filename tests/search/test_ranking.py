@@ -3,7 +3,11 @@
 from collections import Counter
 from collections.abc import Mapping, Set
 
+import pytest
+
 from smart_mcp_proxy.models import Document, Hit
+from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
+from smart_mcp_proxy.search.index import SearchIndex
 from smart_mcp_proxy.search.likeness import likeness_of
 from smart_mcp_proxy.search.ranking import Tools, interleave, near_top, select
 
@@ -87,6 +91,48 @@ def test_clones_of_one_server_take_one_place_and_are_named_behind_the_best() -> 
     assert [hit.id for hit in chosen.kept] == [1, 99]
     assert len(chosen.kept[0].why["clones"]) == 49
     assert chosen.left_out[0].why["left_out"] == "says the same as s:create_issue_1"
+
+
+SIBLINGS = [
+    pytest.param(
+        "tickets",
+        {"a.b": "Count tickets that are open", "a_b": "Count tickets that are closed"},
+        id="punctuation",
+    ),
+    pytest.param(
+        "get a user account",
+        {"getUser": "Get a user account", "get_user": "Get a user account by mail"},
+        id="case",
+    ),
+    pytest.param("lamps", {f"lamp_{n}_on": f"Turn on lamp {n}" for n in (1, 2, 3)}, id="number"),
+    pytest.param(
+        "temperature", {f"zone{n}": f"Read the temperature of zone {n}." for n in (1, 2)}, id="number at the end"
+    ),
+    pytest.param("search", {"v1/search": "Search, API 1.", "v2/search": "Search, API 2."}, id="version"),
+    pytest.param("balance", {"pay": "Get the balance in EUR (€).", "PAY": "Get the balance in EUR (¢)."}, id="sign"),
+]
+
+
+@pytest.mark.parametrize("limit", [5, 50])
+@pytest.mark.parametrize(("query", "described"), SIBLINGS)
+def test_tools_of_one_server_that_it_describes_differently_all_come(
+    query: str, described: Mapping[str, str], limit: int
+) -> None:
+    """However alike their names are: case, punctuation and numbers are the server's business."""
+    documents = [Document(n, "s", name, "", text) for n, (name, text) in enumerate(described.items(), 1)]
+    index = SearchIndex(Bm25fEngine())
+    index.update([*documents, Document(99, "t", "forecast", "", "Forecast the weather.")])
+    assert {hit.id for hit in index.search(query, limit=limit).hits} == {document.id for document in documents}
+
+
+def test_copies_of_siblings_are_counted_by_server() -> None:
+    """Many siblings of one server are one server: the same tools of a second one still stand, of a third do not."""
+    documents = {
+        10 * server + n: Document(10 * server + n, f"home-{server}", f"lamp_{n}_on", "", f"Turn on lamp {n}")
+        for server in (1, 2, 3)
+        for n in (1, 2, 3)
+    }
+    assert sorted(kept(documents, 15)) == [11, 12, 13, 21, 22, 23]
 
 
 def test_a_copy_on_a_second_server_does_not_hide_the_original() -> None:
