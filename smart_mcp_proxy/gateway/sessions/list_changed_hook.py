@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.stdio.inheritance import child_environment
+from smart_mcp_proxy.upstream.stdio.inheritance import inherited
 
 __all__ = ["ListChangedHook"]
 
@@ -60,7 +60,7 @@ class ListChangedHook:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._argv = tuple(argv)
-        self._environment = child_environment(environ, {})
+        self._environment = inherited(environ).variables
         self._watchdog = watchdog
         self._limit_s = limit_s
         self._pause_s = pause_s

@@ -19,6 +19,11 @@ _PLAIN: Final = frozenset({
     "PIP_CACHE_DIR", "PIP_CERT", "PIP_NO_CACHE_DIR", "PIP_NO_INDEX", "PIP_PYTHON", "PIP_TRUSTED_HOST",
 })  # fmt: skip
 """Passed on as they are; `LC_*` and `XDG_*` are, too. They hold paths, names and switches, none of our tokens."""
+_SET: Final[Mapping[str, str]] = {"PYTHONHASHSEED": "0"}
+"""Set unless the entry says otherwise. Python orders sets by a seed that it draws at each start: a default joined from
+one would be another text each time, and wait for approval each time (mcp-atlassian 0.23.1). For every server, because
+whether Python runs in the end (npx, uvx, docker, a script) cannot be told from a command; nothing else reads it.
+Source: https://docs.python.org/3/using/cmdline.html#envvar-PYTHONHASHSEED"""
 _ADDRESSES: Final = frozenset({
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
     "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_URL", "UV_PYTHON_INSTALL_MIRROR",
@@ -78,8 +83,8 @@ def inherited(environ: Mapping[str, str]) -> Inherited:
 
 
 def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
-    """The environment that a server starts with: what is inherited, and the variables configured for it."""
-    return inherited(environ).variables | dict(configured)
+    """The environment that a server starts with: inherited, set for every server, and configured for it."""
+    return inherited(environ).variables | {**_SET, **configured}
 
 
 def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) -> str:

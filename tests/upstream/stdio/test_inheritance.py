@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,30 @@ NOT_OURS = {
 def test_what_package_runners_need_is_passed_on_and_nothing_else() -> None:
     """Also not what looks alike."""
     assert inherited(OURS | NOT_OURS) == (OURS, ())
-    assert child_environment(OURS | NOT_OURS, {"TZ": "UTC", "MINE": "1"}) == OURS | {"TZ": "UTC", "MINE": "1"}
+    own = {"TZ": "UTC", "MINE": "1"}
+    assert child_environment(OURS | NOT_OURS, own) == OURS | own | {"PYTHONHASHSEED": "0"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "','.join({'summary', 'status', 'assignee', 'labels'})",
+        "str({'summary', 'status', 'assignee', 'labels'})",
+        "str([*frozenset(b'summary status assignee labels'.split())])",
+        "str(hash('summary'))",
+    ],
+)
+def test_a_python_server_starts_with_one_order_of_its_sets(text: str) -> None:
+    """Also below a program that starts it."""
+    python = [sys.executable, "-c", f"print({text})"]
+    commands = [python, ["sh", "-c", '"$@"', "sh", *python], python]
+    env = child_environment({**os.environ, "PYTHONHASHSEED": "random"}, {})
+    assert len({subprocess.run(command, env=env, capture_output=True, check=True).stdout for command in commands}) == 1
+
+
+@pytest.mark.parametrize("seed", ["7", "random", ""])
+def test_an_entry_sets_its_own_hash_seed(seed: str) -> None:
+    assert child_environment({}, {"PYTHONHASHSEED": seed}) == {"PYTHONHASHSEED": seed}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +110,7 @@ def test_named_variables_are_passed_on_as_they_are() -> None:
     (config,) = with_inherited(loaded.servers, ("EXTRA",)).values()
     expanded = expand(config, environ)
     assert child_environment(environ, expanded.env) == {
-        "NPM_TOKEN": "mine", "HTTPS_PROXY": "http://ann:secret@proxy", "EXTRA": "e",
+        "NPM_TOKEN": "mine", "HTTPS_PROXY": "http://ann:secret@proxy", "EXTRA": "e", "PYTHONHASHSEED": "0",
     }  # fmt: skip
     assert "http://ann:secret@proxy" in secrets_of(expanded)
 
