@@ -134,6 +134,7 @@ class Machine(RuleBasedStateMachine):
         self.catalogs: list[Catalog] = []
         self.listed: dict[ToolKey, str] = {}
         self.approved: dict[ToolKey, str] = {}
+        self.former: defaultdict[ToolKey, set[str]] = defaultdict(set)
         self.agreed: defaultdict[ToolKey, set[str]] = defaultdict(set)
         self.blocked: set[ToolKey] = set()
         self.heard: set[str] = set()
@@ -169,6 +170,7 @@ class Machine(RuleBasedStateMachine):
         for key, hash_ in hashes.items():
             is_first = server not in self.heard and key not in self.approved
             is_trusted = likes(Submission(key, hash_, {}, None)) if has_policy else is_first
+            is_trusted = is_trusted or hash_ in self.former[key]
             if key not in self.blocked and is_trusted and not self.is_closed:
                 self.agree(key, hash_)
         self.heard.add(server)
@@ -189,6 +191,7 @@ class Machine(RuleBasedStateMachine):
     @rule(process=processes, key=keys)
     def the_user_blocks(self, process: int, key: ToolKey) -> None:
         self.blocked.add(key)
+        self.former[key].clear()
         self.run(self.catalogs[process].block(key, "user"))
 
     @rule(process=processes, key=keys)
@@ -218,7 +221,7 @@ class Machine(RuleBasedStateMachine):
         self.lose(LOSSES[kind], key)
         self.stacks = [AsyncExitStack(), AsyncExitStack()]
         self.catalogs = [self.run(self.open(stack)) for stack in self.stacks]
-        for kept in (self.listed, self.approved, self.agreed, self.blocked, self.heard, *self.own):
+        for kept in (self.listed, self.approved, self.former, self.agreed, self.blocked, self.heard, *self.own):
             kept.clear()
         self.is_closed = True
 
@@ -269,6 +272,9 @@ class Machine(RuleBasedStateMachine):
             self.blocked.discard(key)
 
     def agree(self, key: ToolKey, hash_: str) -> None:
+        before = self.approved.get(key)
+        if before not in (None, hash_) and key not in self.blocked:
+            self.former[key].add(before)
         self.approved[key] = hash_
         self.agreed[key].add(hash_)
 

@@ -259,6 +259,17 @@ def _gateway_keys_table(blob: str) -> str:
     return f"CREATE TABLE gateway_keys (name TEXT PRIMARY KEY, key {blob} NOT NULL CHECK (length(key) = 32))"
 
 
+def _former_approvals_table(real: str) -> str:
+    """Of definitions that another one took the place of, approved like them, by the dialect's name of a type."""
+    return f"""CREATE TABLE former_approvals (
+      server_name TEXT NOT NULL,
+      name        TEXT NOT NULL,
+      hash        TEXT NOT NULL,
+      at_s        {real} NOT NULL,
+      PRIMARY KEY (server_name, name, hash)
+    )"""
+
+
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
 
@@ -288,5 +299,6 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration((_SERVES_COLUMN,), (_SERVES_COLUMN, *ACTIVITY_DAYS)),
     Migration((_gateway_tokens_table("REAL"),), (_gateway_tokens_table("DOUBLE PRECISION"), *_GATEWAY_TOKENS_TOLD)),
     Migration((_gateway_keys_table("BLOB"),), (_gateway_keys_table("BYTEA"),)),
+    Migration((_former_approvals_table("REAL"),), (_former_approvals_table("DOUBLE PRECISION"),)),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""

@@ -9,12 +9,12 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, bindparam, delete, literal, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, literal, select, union_all, update
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
 from smart_mcp_proxy.catalog.tables.following import Standing
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
-from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, meta
+from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
 from smart_mcp_proxy.catalog.tables.tools import mark_changed
 from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns, upsert
@@ -25,7 +25,10 @@ __all__ = ["approve", "block", "recall", "settle", "settlement", "unblock"]
 BY_FIRST_LIST = "first list"
 BY_POLICY = "policy"
 BY_MEMORY = "memory of a running gateway"
+BY_EARLIER_APPROVAL = "earlier approval"
 
+_FORMER_KEPT = 16
+"""Earlier approvals of a tool whose definition has several texts, or whose server is used in several versions."""
 
 # Made once: to put a statement together takes longer than to run it.
 _HEARD, _CLOSED = "heard", "closed"
@@ -38,22 +41,26 @@ _DECIDED = select(approvals.c.name, approvals.c.state, approvals.c.hash).where(
 )
 
 
+_FORMER = former_approvals.c
+_OF_ONE = (_FORMER.server_name == bindparam("server")) & (_FORMER.name == bindparam("tool"))
+_LATEST = select(_FORMER.hash).where(_OF_ONE).order_by(_FORMER.at_s.desc(), _FORMER.hash).limit(_FORMER_KEPT)
+_FORGET = delete(former_approvals).where(_OF_ONE, _FORMER.hash.not_in(_LATEST))
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement:
     """The approvals that a list brings about; false if there is nothing to write.
 
     Attributes:
-        granted: Definitions that are approved.
-        by: Who approves them.
+        granted: Definitions that are approved, by who approves them.
         is_first: Whether the server was never heard before.
     """
 
-    granted: tuple[PreparedTool, ...]
-    by: str
+    granted: Mapping[str, Collection[PreparedTool]]
     is_first: bool
 
     def __bool__(self) -> bool:
-        return bool(self.granted) or self.is_first
+        return any(self.granted.values()) or self.is_first
 
 
 def settlement(
@@ -62,7 +69,8 @@ def settlement(
     """Decide which definitions of a server's list become approved with it.
 
     Of a first list those that were never decided on, except what the server's policy holds back; of a later one those
-    that the policy approves; of one that is heard after the record was lost none. What the user blocked stays blocked.
+    that were approved before, as in A, B, A, and those that the policy approves; of one that is heard after the record
+    was lost none. What the user blocked stays blocked.
 
     Args:
         connection: In a transaction.
@@ -77,16 +85,31 @@ def settlement(
     open_ = [tool for name, tool in wanted.items() if decided.get(name, ("", ""))[0] != "blocked"]
     open_ = [tool for tool in open_ if decided.get(tool.key.tool, ("", ""))[1] != tool.hash]
     if is_closed:
-        return Settlement((), "", not is_heard)
+        return Settlement({}, not is_heard)
     if not is_heard:
         new = (tool for tool in open_ if tool.key.tool not in decided)
-        granted = (tool for tool in new if review is None or review(_submission(tool, None)))
-        return Settlement(tuple(granted), BY_FIRST_LIST, True)
+        granted = [tool for tool in new if review is None or review(_submission(tool, None))]
+        return Settlement({BY_FIRST_LIST: granted}, True)
+    changed = [tool for tool in open_ if tool.key.tool in decided]
+    known = _approved_before(connection, server, changed)
+    again = [tool for tool in changed if (tool.key.tool, tool.hash) in known]
     if review is None:
-        return Settlement((), "", False)
-    approved = _definitions(connection, server, [tool.key.tool for tool in open_ if tool.key.tool in decided])
-    granted = (tool for tool in open_ if review(_submission(tool, approved.get(tool.key.tool))))
-    return Settlement(tuple(granted), BY_POLICY, False)
+        return Settlement({BY_EARLIER_APPROVAL: again}, False)
+    approved = _definitions(connection, server, [tool.key.tool for tool in changed])
+    others = [tool for tool in open_ if (tool.key.tool, tool.hash) not in known]
+    granted = [tool for tool in others if review(_submission(tool, approved.get(tool.key.tool)))]
+    return Settlement({BY_EARLIER_APPROVAL: again, BY_POLICY: granted}, False)
+
+
+def _approved_before(
+    connection: Connection, server: str, changed: Collection[PreparedTool]
+) -> frozenset[tuple[str, str]]:
+    """Name and hash of every definition that was approved before of these tools of a server."""
+    found: list[tuple[str, str]] = []
+    for some in parts(tool.key.tool for tool in changed):
+        rows = select(_FORMER.name, _FORMER.hash).where(_FORMER.server_name == server, _FORMER.name.in_(some))
+        found += [(row.name, row.hash) for row in connection.execute(rows)]
+    return frozenset(found)
 
 
 def _definitions(connection: Connection, server: str, names: Collection[str]) -> dict[str, str]:
@@ -124,8 +147,9 @@ def settle(
         now_s: Seconds since the epoch.
     """
     made = settlement(connection, server, wanted, review)
-    _write(connection, ((tool.key, tool.hash, tool.definition) for tool in made.granted), made.by, now_s)
-    mark_changed(connection, [tool.key for tool in made.granted if tool.key.tool not in written])
+    for by, granted in made.granted.items():
+        _write(connection, ((tool.key, tool.hash, tool.definition) for tool in granted), by, now_s)
+        mark_changed(connection, [tool.key for tool in granted if tool.key.tool not in written])
     if made.is_first:
         _note_heard(connection, [server], now_s)
 
@@ -178,9 +202,11 @@ def _blocked(connection: Connection, server: str, names: Collection[str]) -> fro
 
 
 def block(connection: Connection, key: ToolKey, by: str, now_s: float) -> None:
-    """Switches a tool off, whatever its definition becomes; what was approved of it is remembered."""
+    """Switches a tool off, whatever its definition becomes; of what was approved of it the last is remembered."""
     row = {"server_name": key.server, "name": key.tool, "state": "blocked", "decided_by": by, "at_s": now_s}
     connection.execute(replace_columns(connection, approvals, "state", "decided_by", "at_s"), row)
+    # The user took their word back: what it had stood for earlier must not come back by itself.
+    connection.execute(delete(former_approvals).where(_is(key, former_approvals)))
     mark_changed(connection, [key])
 
 
@@ -220,8 +246,26 @@ def recall(connection: Connection, standing: Standing, known: Iterable[tuple[Too
 def _write(connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by: str, now_s: float) -> None:
     written = replace_columns(connection, approvals, "state", "hash", "definition", "decided_by", "at_s")
     for some in parts(found):
+        if by != BY_FIRST_LIST:  # before it there was nothing
+            _keep_former(connection, {key: hash_ for key, hash_, _ in some}, now_s)
         rows = [_row(key, "approved", hash_, text, by, now_s) for key, hash_, text in some]
         connection.execute(written, rows)
+
+
+def _keep_former(connection: Connection, entering: Mapping[ToolKey, str], now_s: float) -> None:
+    """Keeps what is approved of these tools and about to be replaced, the latest of each, for when it comes back."""
+    leaving: list[dict[str, object]] = []
+    names: dict[str, list[str]] = {}
+    for key in entering:
+        names.setdefault(key.server, []).append(key.tool)
+    for server, some in names.items():
+        is_one = (approvals.c.server_name == server) & approvals.c.name.in_(some) & (approvals.c.state == "approved")
+        for name, hash_ in connection.execute(select(approvals.c.name, approvals.c.hash).where(is_one)):
+            if hash_ != entering[ToolKey(server, name)]:
+                leaving.append({"server_name": server, "name": name, "hash": hash_, "at_s": now_s})
+    if leaving:
+        connection.execute(replace_columns(connection, former_approvals, "at_s"), leaving)
+        connection.execute(_FORGET, [{"server": row["server_name"], "tool": row["name"]} for row in leaving])
 
 
 def _note_heard(connection: Connection, servers: Collection[str], now_s: float) -> None:
@@ -235,5 +279,5 @@ def _row(key: ToolKey, state: str, hash_: str | None, text: str | None, by: str,
     return dict(zip(approvals.c.keys(), values, strict=True))
 
 
-def _is(key: ToolKey) -> ColumnElement[bool]:
-    return (approvals.c.server_name == key.server) & (approvals.c.name == key.tool)
+def _is(key: ToolKey, table: Table = approvals) -> ColumnElement[bool]:
+    return (table.c.server_name == key.server) & (table.c.name == key.tool)

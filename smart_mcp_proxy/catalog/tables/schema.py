@@ -8,6 +8,7 @@ __all__ = [
     "approvals",
     "baselines",
     "examples",
+    "former_approvals",
     "gateway_keys",
     "gateway_tokens",
     "gone",
@@ -113,6 +114,14 @@ approvals = Table(
     Column("hash", Text),
     Column("definition", Text),
     Column("decided_by", Text, nullable=False),
+    Column("at_s", Float, nullable=False),
+)
+former_approvals = Table(
+    "former_approvals",
+    metadata,
+    Column("server_name", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("hash", Text, primary_key=True),
     Column("at_s", Float, nullable=False),
 )
 toolsets = Table(

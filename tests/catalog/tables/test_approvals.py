@@ -142,16 +142,55 @@ async def test_a_change_in_two_steps_is_two_changes(opened: Any) -> None:
         assert shown(catalog) == {"s:a": hash_of(FULL)}
 
 
-async def test_approving_moves_what_is_approved(opened: Any) -> None:
-    """The former definition is a change then."""
-    new = FULL | {"description": "Else."}
+@pytest.mark.parametrize("review", [None, lambda _: False], ids=["manual", "policy"])
+async def test_what_was_approved_before_is_approved_again(opened: Any, review: Any) -> None:
+    """Also after a restart, under a policy that says no, and as often as it comes; what waited meanwhile is not."""
+    new, waiting = FULL | {"description": "Else."}, FULL | {"description": "Not approved."}
     async with opened() as catalog:
         await catalog.sync("s", [FULL])
         await catalog.sync("s", [new])
         await catalog.approve({A: hash_of(new)}, "user")
         await catalog.refresh()
         assert shown(catalog) == {"s:a": hash_of(new)}
+    async with opened() as catalog:
+        for listed in (FULL, new, waiting, FULL, new, FULL, waiting, waiting):
+            await catalog.sync("s", [listed], review)
+            assert shown(catalog) == ({} if listed is waiting else {"s:a": hash_of(listed)})
+        await catalog.sync("t", [FULL | {"name": "b"}])
+        await catalog.sync("t", [FULL])
+        assert "t:a" not in shown(catalog), "of another server it is another definition"
+
+
+async def test_a_block_takes_earlier_approvals_back(opened: Any) -> None:
+    """All but the last, which lifting it approves."""
+    new = FULL | {"description": "Else."}
+    async with opened() as catalog:
+        for definition in (FULL, new):
+            await catalog.sync("s", [definition])
+            await catalog.approve({A: hash_of(definition)}, "user")
+        await catalog.block(A, "user")
         await catalog.sync("s", [FULL])
+        assert states(catalog) == {"s:a": "blocked"}
+        await catalog.unblock(A, "user")
+        await catalog.sync("s", [FULL])
+        assert states(catalog) == {"s:a": "changed"}
+        await catalog.sync("s", [new])
+        assert shown(catalog) == {"s:a": hash_of(new)}
+
+
+async def test_of_many_earlier_approvals_the_latest_are_kept(opened: Any, clock: Any) -> None:
+    """By when they were last in force, so that a tool that is another one each time does not fill the store."""
+    versions = [FULL | {"description": f"Number {number}."} for number in range(20)]
+    async with opened() as catalog:
+        for each in versions:
+            await catalog.sync("s", [each])
+            await catalog.approve({A: hash_of(each)}, "user")
+            clock.now_s += 1
+        for each in versions[3:19]:
+            await catalog.sync("s", [each])
+            assert shown(catalog) == {"s:a": hash_of(each)}
+            clock.now_s += 1
+        await catalog.sync("s", [versions[0]])
         assert states(catalog) == {"s:a": "changed"}
 
 
