@@ -6,7 +6,7 @@ from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint, media_type
+from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import Response
 
@@ -64,7 +64,7 @@ class Announcements:
     async def _opened(self) -> Response | None:
         """The beginning of the stream, None if the server offers none."""
         response = await self._connect(self._last_id)
-        if response.status == 200 and media_type(response) == "text/event-stream":
+        if is_event_stream(response):
             return response
         response.close()
         if response.status == 429 or response.status >= 500:

@@ -15,6 +15,7 @@ from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_client import HttpClient
+from smart_mcp_proxy.upstream.http.unpacking import UnpackedResponse, can_unpack
 from smart_mcp_proxy.upstream.http_failures import (
     Failure,
     failure_error,
@@ -29,13 +30,15 @@ from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.opening import Opening
 
-__all__ = ["Endpoint", "media_type"]
+__all__ = ["Endpoint", "is_event_stream", "media_type"]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _CUT: Final = "broke the connection in the middle of its answer"
 _PLAIN: Final = "does not speak https at that port"
 _PLAIN_HINT: Final = "Write http:// instead of https:// in its url, or give the port at which it speaks https."
 _TLS_HINT: Final = "Check its url: if it speaks https at that port, write https://."
+_PACKED_HINT: Final = "Switch compression off at the server, or at what stands in front of it."
+_SHOWN_CHARS: Final = 40
 _MAX_REDIRECTS: Final = 5
 _DRAIN_S: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
@@ -46,7 +49,7 @@ _MEDIA_TYPES: Final = 64
 class Endpoint:
     """One server's address, with its own connections, cookies and headers; ignores the environment.
 
-    Compression is declined: a small answer that unpacks to gigabytes would pass every limit on size.
+    Compression is declined; an answer that comes compressed all the same is unpacked within the limits on size.
 
     Args:
         opening: What the session is opened from; its sign-in is closed with this.
@@ -156,10 +159,14 @@ class Endpoint:
             if response.status == 308:
                 self._url = url
             followed += 1
-        if response.headers.get("content-encoding", "identity") != "identity":
-            response.close()
-            raise self.error(Failure("sent a compressed answer although none was accepted"))
-        return response
+        encoding = response.headers.get("content-encoding", "identity")
+        if encoding == "identity":
+            return response
+        if can_unpack(encoding):
+            return UnpackedResponse(response)
+        response.close()
+        reason = f"sent an answer compressed with '{encoding[:_SHOWN_CHARS]}', which was not asked for"
+        raise self.error(Failure(reason, hint=_PACKED_HINT))
 
     def _unanswered(self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None) -> UpstreamError:
         if isinstance(exc, BadAnswerError) or (isinstance(exc, OSError) and body is not None and body.is_sent):
@@ -250,6 +257,11 @@ class Endpoint:
 def media_type(response: Response) -> str:
     """Media type of a response without parameters, in lower case; empty if it has none."""
     return _media_type(response.headers.get("content-type", ""))
+
+
+def is_event_stream(response: Response) -> bool:
+    """Whether a response is a stream of events, under whichever good status."""
+    return response.status < 300 and media_type(response) == "text/event-stream"
 
 
 @lru_cache(_MEDIA_TYPES)

@@ -55,6 +55,7 @@ class Response:
         url: Where it is from.
 
     Attributes:
+        connection: Brings it.
         headers: By lower-case name; the length may be missing.
     """
 
@@ -64,7 +65,7 @@ class Response:
         self.reason = ""
         self.headers: dict[str, str] = {}
         self.cookies: list[str] = []
-        self._connection = connection
+        self.connection = connection
         self._chunks: deque[bytes] = deque()
         self._buffered_bytes = 0
         self._has_head = False
@@ -105,7 +106,7 @@ class Response:
         chunk = self._chunks.popleft() if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._buffered_bytes = 0
-        self._connection.resume()
+        self.connection.resume()
         return chunk
 
     async def read_whole(self, limit_bytes: int) -> Sequence[bytes] | None:
@@ -126,7 +127,7 @@ class Response:
                 return None
             if self.is_over:
                 break
-            self._connection.resume()
+            self.connection.resume()
             self._unheard_bytes = min(limit_bytes - size_bytes, _BUFFERED_BYTES)  # not woken for every part
             await self._wait()
         if self._error is not None:
@@ -136,11 +137,11 @@ class Response:
     def close(self) -> None:
         """Gives the answer up; its connection is used again only if all of it has arrived."""
         if not self.is_over:
-            self._connection.abort()
+            self.connection.abort()
 
     def reject(self) -> None:
         """Gives the answer up as one that belongs to another request; its connection is not used again."""
-        self._connection.retire()
+        self.connection.retire()
         self.close()
 
     async def wait_head(self) -> None:

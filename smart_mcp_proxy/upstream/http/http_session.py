@@ -7,7 +7,7 @@ from typing import Any, Final
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import OnMessage
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint, media_type
+from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.message_lines import MessageLines, is_notification
@@ -88,7 +88,7 @@ class HttpSession:
         """The beginning of the stream on which the server says what belongs to no request."""
         headers = self.headers | {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
         response = await self._endpoint.send("GET", headers)
-        if response.status == 200:
+        if is_event_stream(response):
             self._has_announced = True
         elif self._has_announced:  # else many servers answer 404 where they mean that they announce nothing
             self._notice_loss(response)
@@ -166,15 +166,14 @@ class HttpSession:
         if response.status >= 400:
             await self._read_refusal(response, request_id)
             return None
-        if response.status != 200:
-            raise self._improper(method, f"HTTP {response.status} in answer to a request")
         if method == "initialize" and (session_id := response.headers.get(_SESSION_HEADER.lower())):
             self.headers[_SESSION_HEADER] = session_id
         kind = media_type(response)
         if kind == "text/event-stream":
             return await self._read_events(response, request_id, on_message)
         if kind != "application/json":
-            raise self._improper(method, f"Unexpected content type: {kind or 'none'}")
+            what = f"content type {kind}" if kind else "no content type"
+            raise self._improper(method, f"HTTP {response.status} with {what}")
         body = await (self._read_lines(response, on_message) if on_message else self._endpoint.read_all(response))
         if not await self._inbox.take(request_id, *body):
             response.reject()  # what it answers may be the request before; the next one would get this one's answer
@@ -236,7 +235,7 @@ class HttpSession:
             response = await self.announcements(last_id)
         except UpstreamError as exc:
             raise self._improper(method, "its stream was cut and cannot be taken up again", is_lost=True) from exc
-        if response.status == 200 and media_type(response) == "text/event-stream":
+        if is_event_stream(response):
             return response
         response.close()
         reason = f"its stream was cut and cannot be taken up again (HTTP {response.status})"

@@ -16,7 +16,7 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.trace_context import trace_fields
 from smart_mcp_proxy.upstream.http.announcements import Announcements
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint
+from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_session import HttpSession
 from smart_mcp_proxy.upstream.http_failures import Failure
@@ -297,7 +297,7 @@ class RawHttpSession(BaseSession):
 
     async def _announcements(self, last_id: str) -> Response:
         response = await self._session.announcements(last_id)
-        if response.status == 200:
+        if is_event_stream(response):
             self._stream_opened()
         return response
 

@@ -14,7 +14,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint, media_type
+from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http_failures import Failure, too_long
@@ -83,7 +83,7 @@ class SseSession(StreamSession):
         try:
             async with asyncio.timeout_at(deadline_s):
                 response = await self._endpoint.send("GET", _STREAM_HEADERS)
-                if response.status != 200 or media_type(response) != "text/event-stream":
+                if not is_event_stream(response):
                     response.close()
                     raise self._no_stream(response)
                 self._reader = spawn(self._read(response), f"upstream-read-{self._server}")
