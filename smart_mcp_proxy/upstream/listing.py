@@ -156,17 +156,21 @@ async def fetch_page(request: PageRequest, uri: str, *, timeout_s: float, era: E
 async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float, era: Era) -> ToolListing:
     definitions: dict[str, bytes] = {}
     problems: list[str] = []
-    cursor, seen = None, set[str]()
+    cursor, seen = None, set[str | int | float]()
     declared = _DECLARED if era == "modern" else {}
     try:
         async with asyncio.timeout(timeout_s):
             for _ in range(_MAX_PAGES):
-                raw = await ask(kind.method, declared if cursor is None else {**declared, "cursor": cursor})
+                if (raw := await _ask_page(kind.method, ask, declared, cursor)) is None:
+                    problems.append(
+                        f"Server '{server}' refuses its own cursor {cursor}; the {kind.noun}s up to there are kept."
+                    )
+                    break
                 # In a thread: reading some thousand tools takes longer than a call of another server.
                 cursor = await asyncio.to_thread(_read_page, kind, server, raw, definitions, problems)
                 if cursor is None:
                     break
-                if not isinstance(cursor, str) or cursor in seen:
+                if type(cursor) not in (str, int, float) or cursor in seen:
                     problems.append(f"Server '{server}' repeats its pages; the {kind.noun}s up to there are kept.")
                     break
                 seen.add(cursor)
@@ -176,6 +180,19 @@ async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float, e
     except TimeoutError:
         raise timeout_error(server, kind.method, timeout_s, was_sent=True) from None
     return ToolListing(_Definitions(definitions.values()), tuple(problems))
+
+
+async def _ask_page(method: str, ask: ListRequest, declared: Mapping[str, Any], cursor: Any) -> RawResult | None:
+    """Fetch one page; None where a cursor that is a number is refused, as it came and as text."""
+    if cursor is None:
+        return await ask(method, declared)
+    for form in (cursor,) if isinstance(cursor, str) else (cursor, str(cursor)):
+        try:
+            return await ask(method, {**declared, "cursor": form})
+        except UpstreamError as exc:
+            if isinstance(cursor, str) or exc.answer is None:
+                raise
+    return None
 
 
 def _read_page(kind: _Kind, server: str, raw: RawResult, definitions: dict[str, bytes], problems: list[str]) -> Any:

@@ -19,6 +19,7 @@ from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
 from smart_mcp_proxy.upstream.protocol.codec import cleaned, recovered_id
 from smart_mcp_proxy.upstream.protocol.handshake import server_label
+from smart_mcp_proxy.upstream.protocol.session import rpc_error
 from smart_mcp_proxy.upstream.states import TRANSITIONS, check_transition
 from smart_mcp_proxy.upstream.supervisor import backoff_s
 
@@ -156,6 +157,38 @@ async def test_a_cursor_that_goes_round_ends_the_listing():
     listing = await fetch_tools("s", pages({"tools": [tool()], "nextCursor": "x"}), timeout_s=30)
     assert len(listing.definitions) == 1
     assert "repeats its pages" in listing.problems[-1]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_text_wanted", [False, True], ids=["as it came", "as text"])
+@pytest.mark.parametrize("cursor", [2, 0, 1.5, 1 << 60])
+async def test_a_cursor_that_is_a_number_leads_to_the_next_page(cursor: float, is_text_wanted: bool):
+    """Sent as it came, and as text to a server that takes only what the protocol allows."""
+
+    async def ask(method: str, params: Mapping[str, Any]) -> RawResult:
+        if "cursor" not in params:
+            return RawResult(json.dumps({"tools": [tool("a")], "nextCursor": cursor}).encode())
+        if params["cursor"] != (str(cursor) if is_text_wanted else cursor):
+            raise rpc_error("s", method, -32602, "Invalid cursor")
+        return RawResult(json.dumps({"tools": [tool("b")]}).encode())
+
+    listing = await fetch_tools("s", ask, timeout_s=30)
+    assert ([each["name"] for each in listing.definitions], listing.problems) == (["a", "b"], ())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("cursor", [0, -1, False, [], {"page": 2}])
+async def test_a_cursor_that_leads_nowhere_costs_only_the_rest(cursor: Any):
+    """Some servers write one that means the end; what was listed up to there is kept."""
+
+    async def ask(method: str, params: Mapping[str, Any]) -> RawResult:
+        if "cursor" in params:
+            raise rpc_error("s", method, -32602, "Invalid cursor")
+        return RawResult(json.dumps({"tools": [tool("a")], "nextCursor": cursor}).encode())
+
+    listing = await fetch_tools("s", ask, timeout_s=30)
+    assert [each["name"] for each in listing.definitions] == ["a"]
+    assert len(listing.problems) == 1
 
 
 @pytest.mark.anyio
