@@ -333,7 +333,7 @@ class Upstream:
     async def _connect_once(self) -> float | None:
         """One connection from beginning to end; returns the pause before the next, None for no next one."""
         self._last_try, self._start, self.may_return = self._clock(), None, False
-        self._written.last_said = ""
+        self._written.begin()
         try:
             config = await self._expanded()
         except UnsetVariableError as exc:
@@ -395,7 +395,8 @@ class Upstream:
     def _failed(self, error: str, hint: str, *, needs_auth: bool = False) -> float:
         """Notes a failure and returns the pause it asks for."""
         self._failures += 1
-        said = f" It last wrote: {self._written.last_said}" if self._written.last_said else ""
+        reason = self._written.reason()
+        said = f" It wrote: {reason}" if reason else ""
         # The same failure again and again is one line of the log, not one every minute.
         level = logging.DEBUG if error == self._told else logging.WARNING
         self._told = error

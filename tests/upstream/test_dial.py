@@ -10,7 +10,6 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.upstream.dial import TRANSPORTS, Connector
 from smart_mcp_proxy.upstream.opening import Opening
-from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 
 pytestmark = pytest.mark.anyio
 
@@ -85,18 +84,3 @@ async def test_other_refusals_are_not_taken_for_an_older_server(monkeypatch: pyt
         with pytest.raises(UpstreamError, match="refused"):
             config = ServerConfig("s", "http", url="http://127.0.0.1:1/x")
             await dialer(config, environ={}, era=None, on_event=lambda _: None)
-
-
-def test_npm_is_quoted_with_the_line_that_says_why() -> None:
-    """Not with the last of its lines; a line of another program afterwards counts again."""
-    log = ServerLog()
-    for line in (
-        "npm error code E404",
-        "npm error 404  'x@*' is not in this registry.",
-        "npm error 404",
-        "npm error log",
-    ):
-        log.add(line, is_said=True)
-    assert log.last_said == "npm error 404  'x@*' is not in this registry."
-    log.add("sh: x: not found", is_said=True)
-    assert log.last_said == "sh: x: not found"

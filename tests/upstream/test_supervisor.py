@@ -172,7 +172,7 @@ async def test_a_server_that_ends_at_once_is_tried_again_and_again(keep, watch):
     upstream = keep(fake_config("dead"))
     await upstream.start()
     await watch.until(lambda: watch.states["fake"].count(State.ERROR) == 2)
-    assert upstream.status.error == "Server 'fake' ended with exit code 3. It last wrote: cannot start: no licence"
+    assert upstream.status.error == "Server 'fake' ended with exit code 3. It wrote: cannot start: no licence"
     assert "mcpproxy server logs fake" in upstream.status.hint
     assert upstream.logs(1) == ["cannot start: no licence"]
     with anyio.fail_after(20), pytest.raises(UpstreamError, match=r"not ready \(error\)") as caught:
@@ -191,9 +191,18 @@ async def test_what_a_server_wrote_last_is_shown_without_secrets_or_terminal_com
     upstream = keep(config)
     await upstream.start()
     await watch.until(lambda: State.ERROR in watch.states["fake"])
-    beginning = "Server 'fake' ended with exit code 1. It last wrote: \\x1b[31mbad key [hidden]\\rxxx"
+    beginning = "Server 'fake' ended with exit code 1. It wrote: bad key [hidden]\\rxxx"
     assert upstream.status.error.startswith(beginning)
     assert len(upstream.status.error) < 300
+
+
+async def test_the_state_of_a_crashed_program_quotes_the_reason_and_not_the_last_line(keep, watch):
+    """Node writes its version last."""
+    written = "Error: ACME_KEY is missing\n    at main (/app/cli.js:34:15)\n\nNode.js v24.21.0\n"
+    upstream = keep(fake_config(args=("-S", "-c", f"import sys; sys.stderr.write({written!r}); sys.exit(1)")))
+    await upstream.start()
+    await watch.until(lambda: State.ERROR in watch.states["fake"])
+    assert upstream.status.error == "Server 'fake' ended with exit code 1. It wrote: Error: ACME_KEY is missing"
 
 
 async def test_a_failure_is_logged_once_although_the_last_words_differ(keep, watch, caplog):

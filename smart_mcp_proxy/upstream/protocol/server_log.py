@@ -1,22 +1,17 @@
 """Log lines of a server: secrets hidden, the last lines only."""
 
 import itertools
-import re
 from collections import deque
 from typing import Final
 
 from smart_mcp_proxy.telemetry import printable, redact
+from smart_mcp_proxy.upstream.protocol.crashes.reason import find_reason
 
 __all__ = ["ServerLog"]
 
 _LINES: Final = 1_000
 _SAID_CHARS: Final = 200
-"""Of the last line that a server wrote before it failed; most name the reason within it."""
-
-
-_TELLING: Final = re.compile(r"^npm (?:ERR!|error) .*(?:not in this registry|\bcode E|Not Found - |network request to)")
-"""Lines of npm that say why it failed; it goes on with a dozen that do not."""
-_NPM: Final = re.compile(r"^npm (?:ERR!|error|notice|warn|WARN)\b")
+"""Of the last line that a server wrote."""
 
 
 class ServerLog:
@@ -28,7 +23,12 @@ class ServerLog:
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_LINES)
+        self._said = 0
         self.last_said = ""
+
+    def begin(self) -> None:
+        """Start with a new connection, whose end what was written before does not explain."""
+        self._said, self.last_said = 0, ""
 
     def add(self, text: str, *, is_said: bool) -> None:
         """Keeps a line.
@@ -39,12 +39,13 @@ class ServerLog:
         """
         text = redact(text)
         self._lines.append(text)
-        if is_said and not self._is_told_by(text):
+        if is_said:
+            self._said += 1
             self.last_said = printable(text.strip()[:_SAID_CHARS]) or self.last_said
 
-    def _is_told_by(self, text: str) -> bool:
-        """Whether the line before says more than this one, which belongs to the same failure."""
-        return bool(_TELLING.match(self.last_said) and _NPM.match(text) and not _TELLING.match(text))
+    def reason(self) -> str:
+        """Why the present connection ended, as far as the server wrote it, in one short line."""
+        return printable(find_reason(self.last(self._said)))
 
     def last(self, count: int) -> list[str]:
         """The last lines, oldest first."""

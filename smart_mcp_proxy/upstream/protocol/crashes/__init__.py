@@ -1,0 +1,1 @@
+"""Words of a program that ended, and which of them say why."""
