@@ -383,6 +383,7 @@ class ServerStatus:
         server_info: What the server calls itself (name, version), for display only.
         restarts: Connections made after the first one.
         breaker: closed, or open or half_open while calls are held back because the server keeps failing.
+        last_error: Why the last try failed, while the next one is under way.
     """
 
     name: str
@@ -395,3 +396,10 @@ class ServerStatus:
     server_info: str = ""
     restarts: int = 0
     breaker: str = "closed"
+    last_error: str = ""
+
+    @property
+    def cause(self) -> str:
+        """`error`, and while the server is tried again why that failed the last time."""
+        last = f"The last try failed: {self.last_error}" if self.last_error else ""
+        return " ".join(filter(None, (self.error, last)))

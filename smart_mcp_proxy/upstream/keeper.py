@@ -157,7 +157,7 @@ async def _head_of(name: str, upstream: Upstream | None) -> Head:
     # Other workers look in after every failure: that must not cut the pauses between tries short.
     if not await upstream.ready(upstream.config.limits.init_s, may_retry=False):
         status, error = upstream.status, upstream.not_ready(may_retry=False)
-        return Head(refusal=Failure(status.error or error.message, error.hint, may_return=upstream.may_return))
+        return Head(refusal=Failure(status.cause or error.message, error.hint, may_return=upstream.may_return))
     status = upstream.status
     return Head(
         era=status.era or "handshake",

@@ -131,7 +131,7 @@ class Upstream:
         if self._status.state is not ServerState.CONNECTING:
             return self._status
         told = describe_start(self._start, self._clock(), self.config.transport, self._written.last_said)
-        return replace(self._status, error=told[0], hint=told[1])
+        return replace(self._status, error=told[0], hint=self._status.hint or told[1])
 
     @property
     def is_ready(self) -> bool:
@@ -309,8 +309,8 @@ class Upstream:
         if may_retry:
             self.wanted()
         kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
-        message = f"Server '{self.name}' is not ready ({status.state})" + (":" if status.error else ".")
-        return kind(message, hint=status.hint, data={"state": str(status.state)}, said=status.error)
+        message = f"Server '{self.name}' is not ready ({status.state})" + (":" if status.cause else ".")
+        return kind(message, hint=status.hint, data={"state": str(status.state)}, said=status.cause)
 
     def wanted(self) -> None:
         """Bring the next try of a failed server forward for a call; not at once after one that failed."""
@@ -328,7 +328,8 @@ class Upstream:
                 async with asyncio.timeout(pause_s):
                     await self._retry_now.wait()
             self._retry_now.clear()
-            self._move(ServerState.CONNECTING)
+            # Of a server that fails at once people would see little but `connecting`.
+            self._move(ServerState.CONNECTING, hint=self._status.hint, last_error=self._status.error)
 
     async def _connect_once(self) -> float | None:
         """One connection from beginning to end; returns the pause before the next, None for no next one."""
@@ -408,9 +409,11 @@ class Upstream:
         # One that has let us in before may do so again soon.
         return max(pause_s, _AUTH_PAUSE_S) if needs_auth and not self._connections else pause_s
 
-    def _move(self, state: ServerState, error: str = "", hint: str = "") -> None:
+    def _move(self, state: ServerState, error: str = "", hint: str = "", last_error: str = "") -> None:
         check_transition(self.name, self._status.state, state)
-        self._status = replace(self._status, state=state, error=redact(error), hint=redact(hint))
+        self._status = replace(
+            self._status, state=state, error=redact(error), hint=redact(hint), last_error=redact(last_error)
+        )
         (self._settled.clear if state is ServerState.CONNECTING else self._settled.set)()
         self._tell(self._on_change, self._status)
 

@@ -31,12 +31,14 @@ class Watch:
     """What was reported, and a way to wait for it."""
 
     def __init__(self) -> None:
+        self.causes: list[tuple[State, str]] = []
         self.states: dict[str, list[State]] = {}
         self.tools_changed: list[str] = []
         self._news = asyncio.Event()
 
     def changed(self, status: ServerStatus) -> None:
         self.states.setdefault(status.name, []).append(status.state)
+        self.causes.append((status.state, status.cause))
         self._news.set()
 
     def told_of_tools(self, name: str) -> None:
@@ -203,6 +205,24 @@ async def test_the_state_of_a_crashed_program_quotes_the_reason_and_not_the_last
     await upstream.start()
     await watch.until(lambda: State.ERROR in watch.states["fake"])
     assert upstream.status.error == "Server 'fake' ended with exit code 1. It wrote: Error: ACME_KEY is missing"
+
+
+async def test_the_cause_stays_visible_while_a_server_is_tried_again(keep, watch):
+    """Of one that fails at once people would see `connecting` alone; a new start and success clear it."""
+    upstream = keep(fake_config("dead"))
+    await upstream.start()
+    await watch.until(lambda: watch.states["fake"].count(State.ERROR) == 2)
+    why = "Server 'fake' ended with exit code 3. It wrote: cannot start: no licence"
+    assert watch.causes[:3] == [
+        (State.CONNECTING, ""),
+        (State.ERROR, why),
+        (State.CONNECTING, f"The last try failed: {why}"),
+    ]
+    await upstream.stop()
+    upstream.config = fake_config()
+    await upstream.start()
+    assert await call(upstream, "echo") == "{}"
+    assert watch.causes[-2:] == [(State.CONNECTING, ""), (State.READY, "")]
 
 
 async def test_a_failure_is_logged_once_although_the_last_words_differ(keep, watch, caplog):

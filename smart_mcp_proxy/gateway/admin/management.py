@@ -274,7 +274,7 @@ class Management:
             transport=status.transport,
             state=status.state.value,
             tools=len(self._visible.of_server(name)),
-            error=status.error,
+            error=status.cause,
             hint=status.hint,
             breaker=status.breaker,
             quarantined=is_quarantined,

@@ -174,7 +174,7 @@ class Inquiry:
         if status.state is ServerState.DISABLED or (config and config.disabled):
             return server, _Obstacle("server_disabled", _HIDDEN["server_disabled"].format(server, shell_word(server)))
         state = f"Server '{server}' is not ready ({status.state.value}) and has listed no tools."
-        return server, _Obstacle("server_not_ready", " ".join(filter(None, (state, status.error, status.hint))))
+        return server, _Obstacle("server_not_ready", " ".join(filter(None, (state, status.cause, status.hint))))
 
     def _unknown(self, name: str) -> ToolNotFoundError:
         shown, documents = name[:NAME_LIMIT_CHARS], self.index.documents

@@ -85,7 +85,8 @@ class Presence:
     def _is_done(self, status: ServerStatus) -> bool:
         if status.state is ServerState.READY:
             return self._lists.is_done(status.name)
-        return status.state not in _ON_ITS_WAY
+        # Of one that is tried again a whole try has failed.
+        return status.state not in _ON_ITS_WAY or bool(status.last_error)
 
     async def absence(self, server: str) -> UpstreamError | None:
         """Why the server's present tools are not known, after a short wait; None if they are."""

@@ -192,7 +192,7 @@ def _server(server: ServerStatus, tools: int, waiting: int) -> dict[str, Any]:
         "state": server.state.value,
         "tools": tools,
         "waiting": waiting,
-        "error": server.error,
+        "error": server.cause,
         "hint": server.hint,
         "era": server.era,
         "protocol_version": server.protocol_version,

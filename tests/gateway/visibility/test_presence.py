@@ -94,6 +94,15 @@ async def test_a_server_that_failed_before_its_first_list_is_named_with_its_stat
     assert str(error) == f"Server 'beta' is not ready ({state}): It ended with exit code 2."
 
 
+async def test_a_server_that_is_tried_again_has_failed_once_for_those_who_wait_for_all(parts: Parts) -> None:
+    """Many servers that fail are hardly ever all between two tries at the same time."""
+    setup = PresenceSetup(parts)
+    setup.beta.move(ServerState.CONNECTING)
+    assert not setup.presence.is_settled()
+    setup.beta.move(ServerState.CONNECTING, last_error="It ended with exit code 2.")
+    assert setup.presence.is_settled()
+
+
 @pytest.mark.parametrize("state", [ServerState.CONNECTING, ServerState.DISCONNECTED])
 async def test_a_server_that_is_still_connecting_is_named_with_a_time_to_try_again(
     parts: Parts, state: ServerState
