@@ -36,6 +36,7 @@ from smart_mcp_proxy.upstream.relayed import GoneError
 from smart_mcp_proxy.upstream.starting import Start, StartTurn, describe_start
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
+from smart_mcp_proxy.upstream.stdio.older_sdk import older_sdk_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 
 __all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]
@@ -403,7 +404,8 @@ class Upstream:
         self._told = error
         _log.log(level, "%s%s (try %d)", error, said, self._failures, extra=fields(server=self.name))
         if not needs_auth:
-            hint += network_hint(self._environ, self.config, error + said)
+            older = older_sdk_hint(self.config, said)
+            hint = older or hint + network_hint(self._environ, self.config, error + said)
         self._move(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self._rng)
         # One that has let us in before may do so again soon.
