@@ -35,6 +35,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
 from smart_mcp_proxy.upstream.relayed import GoneError
 from smart_mcp_proxy.upstream.starting import Start, StartTurn, describe_start
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
+from smart_mcp_proxy.upstream.stdio.bare_errors import add_reason, is_bare
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 from smart_mcp_proxy.upstream.stdio.older_sdk import older_sdk_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
@@ -118,6 +119,8 @@ class Upstream:
         self.may_return = False
         self._start: Start | None = None
         """The start that is under way, once it is the server's turn."""
+        self._next_era: Era | None = None
+        """The era that the next session is to begin with, where the present one tells no reasons."""
         self.on_wanted: Callable[[], object] = self.retry
         self.own: OwnConnections | None = None
         if config.connection == "per_client":
@@ -263,6 +266,7 @@ class Upstream:
         on_message: OnMessage | None = None,
     ) -> RawResult:
         """The `result` of one request over `session`; a refusal with 401 puts the whole session in doubt."""
+        mark = self._written.mark
         try:
             return await session.request(
                 method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message
@@ -271,6 +275,10 @@ class Upstream:
             # Where more is wanted than was granted, other requests do with what there is.
             if self._session is session and self._ending is not None and not isinstance(exc, MissingScopeError):
                 self._ending.doubt()
+            raise
+        except UpstreamError as exc:
+            if self.config.transport == "stdio" and is_bare(exc):
+                self._next_era = await add_reason(exc, self.name, session.era, self._written, mark)
             raise
 
     async def list_contents(self, kind: ContentKind) -> ToolListing:
@@ -346,7 +354,7 @@ class Upstream:
             return self._failed(exc.message, exc.hint)
         with secrets_hidden(secrets_of(config)):
             try:
-                session = await self._opened(config, self._status.era, self._heard)
+                session = await self._opened(config, self._next_era or self._status.era, self._heard)
             except UpstreamError as exc:
                 self.may_return = isinstance(exc, GoneError)  # as the worker says that runs it
                 return self._failed(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))

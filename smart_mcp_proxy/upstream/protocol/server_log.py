@@ -19,16 +19,17 @@ class ServerLog:
 
     Attributes:
         last_said: What it wrote last on its present connection, in one short line.
+        mark: Number of lines so far that may tell why something failed.
     """
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_LINES)
-        self._said = 0
+        self.mark = self._began = 0
         self.last_said = ""
 
     def begin(self) -> None:
         """Start with a new connection, whose end what was written before does not explain."""
-        self._said, self.last_said = 0, ""
+        self._began, self.last_said = self.mark, ""
 
     def add(self, text: str, *, is_said: bool) -> None:
         """Keeps a line.
@@ -40,12 +41,13 @@ class ServerLog:
         text = redact(text)
         self._lines.append(text)
         if is_said:
-            self._said += 1
+            self.mark += 1
             self.last_said = printable(text.strip()[:_SAID_CHARS]) or self.last_said
 
-    def reason(self) -> str:
-        """Why the present connection ended, as far as the server wrote it, in one short line."""
-        return printable(find_reason(self.last(self._said)))
+    def reason(self, mark: int | None = None) -> str:
+        """Why something failed after `mark`, or the connection ended, as the server wrote it: one short line."""
+        began = self._began if mark is None else mark
+        return printable(find_reason(self.last(self.mark - began)))
 
     def last(self, count: int) -> list[str]:
         """The last lines, oldest first."""
