@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from smart_mcp_proxy.conditions import Severity
+
 __all__ = [
     "LOCAL",
     "PENDING_STATES",
@@ -384,6 +386,8 @@ class ServerStatus:
         restarts: Connections made after the first one.
         breaker: closed, or open or half_open while calls are held back because the server keeps failing.
         last_error: Why the last try failed, while the next one is under way.
+        severity: How bad what `error` says of a server that is ready is; empty where nothing is known.
+        reason: What agents are told of its condition; empty where its state says all.
     """
 
     name: str
@@ -397,6 +401,8 @@ class ServerStatus:
     restarts: int = 0
     breaker: str = "closed"
     last_error: str = ""
+    severity: Severity = ""
+    reason: str = ""
 
     @property
     def cause(self) -> str:

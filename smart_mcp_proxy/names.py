@@ -24,6 +24,7 @@ __all__ = [
     "server_of",
     "shelf",
     "shell_word",
+    "visible_name",
 ]
 
 GATEWAYS_CAPABILITY = "dev.smartmcpproxy/gateways"
@@ -144,6 +145,13 @@ def listed_prefix(server: str) -> str:
 def login_hint(server: str) -> str:
     """The command that signs in to a server, as a sentence for people."""
     return f"Sign in with: mcpproxy server login {shell_word(server)}"
+
+
+def visible_name(name: str) -> str:
+    """A name in which every character is seen: itself, or the same with escapes; quoted if it is blank."""
+    if not name.strip():
+        return repr(name)
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def shell_word(name: str) -> str:

@@ -171,7 +171,8 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
 
     def look(profile: Profile | None) -> CatalogView:
         nearest, is_hinting = base.index.nearest_names, settings.search_hints
-        return CatalogView(catalog, config.servers(), nearest, profile, presence.absence, is_hinting=is_hinting)
+        causes = (presence.absence, tool_lists.why_left_out)
+        return CatalogView(catalog, config.servers(), nearest, profile, *causes, is_hinting=is_hinting)
 
     views = Views(look, config.profiles())
     sight = Sight(lambda record: _is_searched(views, record), lambda: views.whole.rules)
@@ -237,10 +238,13 @@ def open_admin(
     embedding = _embedding(base, lists)
     if embedding is not None:
         stack.push_async_callback(embedding.close)
-    condition = Condition(fleet, admission, catalog, approvals, embedding, unavailable)
+    condition = Condition(
+        *(fleet, admission, catalog, approvals, embedding, lists.tool_lists, unavailable),
+        is_fenced=settings.fence_results,
+    )
     edits = ServerEdits(settings, Path.cwd())
     management = Management(
-        *(edits, fleet, views.whole, lists.tool_sync.list_now, reconfiguration.apply, recorder.record), admission.shown
+        *(edits, fleet, views.whole, lists.tool_sync.list_now, reconfiguration.apply, recorder.record), condition.shown
     )
     return Admin(reconfiguration, approvals, embedding, condition, management)
 

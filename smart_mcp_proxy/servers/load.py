@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from smart_mcp_proxy.conditions import CONDITIONS
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.names import visible_name
 from smart_mcp_proxy.servers.config import Problem, ServerConfig, ServerFile
 from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS, SECTIONS, URL_KEYS
 from smart_mcp_proxy.servers.entry import parse_entry
@@ -115,9 +117,9 @@ def load_servers(source: Path | str, *, kept: Collection[str] = ()) -> ServerFil
         try:
             servers[name], warnings = parse_named(name, raw)
         except ConfigError as exc:
-            warnings = [Problem(name, exc.message, exc.hint, "error")]
-            if name.strip() and name.isprintable():
-                servers[name] = _refused(name, raw, exc)
+            seen = visible_name(name)
+            warnings = [Problem(seen, exc.message, exc.hint, "error")]
+            servers.setdefault(seen, _refused(seen, raw, exc))
         problems += warnings
     problems += _look_alikes(servers)
     if not pairs:
@@ -257,15 +259,18 @@ def parse_named(name: str, raw: Any) -> tuple[ServerConfig, list[Problem]]:
         ConfigError: Name or entry cannot be used.
     """
     if ":" in name:
-        raise ConfigError(
-            f"Server {name!r} has a colon in its name, which separates server and tool.", hint="Rename it."
-        )
+        raise _wrong_name("entry_colon", name)
     if not name.strip() or not name.isprintable():
-        raise ConfigError(f"Server {name!r} has an empty name or one with invisible characters.", hint="Rename it.")
+        raise _wrong_name("entry_unseen", name)
     if not isinstance(raw, JsonObject):
         raise ConfigError(f"Server {name!r} is not described by an object.", hint="Write it as {...}.")
     config, problems = parse_entry(name, raw)
     return config, _repeated(raw.duplicates, f"server {name!r}", name) + problems
+
+
+def _wrong_name(condition: str, name: str) -> ConfigError:
+    row = CONDITIONS[condition]
+    return ConfigError(row.message(name=name), hint=row.hint)
 
 
 def _twice(names: Iterable[str]) -> list[Problem]:

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, overload
 
 import msgspec
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
+from smart_mcp_proxy.conditions import LeftOut
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.extensions import SHOWS_APPS, SKILLS, extension_of
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
@@ -36,6 +38,16 @@ _MAX_ITEMS: Final = 50_000
 _MAX_PROBLEMS: Final = 100
 """Each is a line of the log; a page may hold millions of nulls."""
 _SHOWN_CHARS: Final = 80
+_JSON_NAMES: Final[Mapping[type, str]] = {
+    type(None): "null",
+    bool: "a boolean",
+    str: "text",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+}
+_JSON_TYPES: Final = ("array", "boolean", "integer", "null", "number", "string")
+"""A cause is told to agents, to whom nothing is repeated that nobody approved."""
 _DECLARED: Final[Mapping[str, Any]] = {"_meta": {CLIENT_CAPABILITIES_META_KEY: {"extensions": SHOWS_APPS}}}
 """A list is for all clients, so it is asked for like one that can show interfaces: others may get fewer tools. In the
 handshake era a session declares it for its calls, too: see `BaseSession`."""
@@ -99,6 +111,32 @@ class _Definitions(Sequence[Mapping[str, Any]]):
         return hash(self._texts)
 
 
+@dataclass(slots=True)
+class _Taken:
+    """Pages of one list as far as they were read.
+
+    Attributes:
+        definitions: Texts of the usable ones.
+        problems: See `ToolListing`.
+        left_out: Likewise.
+        unusable: Likewise.
+    """
+
+    definitions: dict[str, bytes] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+    unusable: int = 0
+
+    def leave_out(self, server: str, noun: str, which: str, cause: str) -> None:
+        """Note a definition that cannot be used."""
+        self.unusable += 1
+        if self.unusable <= _MAX_PROBLEMS:
+            self.left_out.append(LeftOut(which, cause))
+            self.problems.append(f"Server '{server}': {noun} {which[:_SHOWN_CHARS]!r} is left out, {cause}.")
+        elif self.unusable == _MAX_PROBLEMS + 1:
+            self.problems.append(f"Server '{server}': more is left out; the first {_MAX_PROBLEMS} are named above.")
+
+
 @dataclass(frozen=True, slots=True)
 class ToolListing:
     """A server's list.
@@ -107,14 +145,18 @@ class ToolListing:
         definitions: The usable tools (prompts, resources, templates), each as the server sent it, in its order; names
             are unique.
         problems: What was left out and why, one sentence each.
+        left_out: The same of single definitions, the first hundred of them.
+        unusable: How many these are.
     """
 
     definitions: Sequence[Mapping[str, Any]] = ()
     problems: tuple[str, ...] = ()
+    left_out: tuple[LeftOut, ...] = ()
+    unusable: int = 0
 
     def read(self) -> "ToolListing":
         """The same with its definitions as objects, to be looked at again and again."""
-        return ToolListing(tuple(self.definitions), self.problems)
+        return replace(self, definitions=tuple(self.definitions))
 
 
 async def fetch_tools(server: str, ask: ListRequest, *, timeout_s: float, era: Era = "handshake") -> ToolListing:
@@ -154,32 +196,34 @@ async def fetch_page(request: PageRequest, uri: str, *, timeout_s: float, era: E
 
 
 async def _fetch(kind: _Kind, server: str, ask: ListRequest, timeout_s: float, era: Era) -> ToolListing:
-    definitions: dict[str, bytes] = {}
-    problems: list[str] = []
+    taken = _Taken()
     cursor, seen = None, set[str | int | float]()
     declared = _DECLARED if era == "modern" else {}
     try:
         async with asyncio.timeout(timeout_s):
             for _ in range(_MAX_PAGES):
                 if (raw := await _ask_page(kind.method, ask, declared, cursor)) is None:
-                    problems.append(
+                    taken.problems.append(
                         f"Server '{server}' refuses its own cursor {cursor}; the {kind.noun}s up to there are kept."
                     )
                     break
                 # In a thread: reading some thousand tools takes longer than a call of another server.
-                cursor = await asyncio.to_thread(_read_page, kind, server, raw, definitions, problems)
+                cursor = await asyncio.to_thread(_read_page, kind, server, raw, taken)
                 if cursor is None:
                     break
                 if type(cursor) not in (str, int, float) or cursor in seen:
-                    problems.append(f"Server '{server}' repeats its pages; the {kind.noun}s up to there are kept.")
+                    taken.problems.append(
+                        f"Server '{server}' repeats its pages; the {kind.noun}s up to there are kept."
+                    )
                     break
                 seen.add(cursor)
             else:
                 more = f"Server '{server}' has more than {_MAX_PAGES:,} pages of {kind.noun}s; the rest is left out."
-                problems.append(more)
+                taken.problems.append(more)
     except TimeoutError:
         raise timeout_error(server, kind.method, timeout_s, was_sent=True) from None
-    return ToolListing(_Definitions(definitions.values()), tuple(problems))
+    kept = _Definitions(taken.definitions.values())
+    return ToolListing(kept, tuple(taken.problems), tuple(taken.left_out), taken.unusable)
 
 
 async def _ask_page(method: str, ask: ListRequest, declared: Mapping[str, Any], cursor: Any) -> RawResult | None:
@@ -195,8 +239,8 @@ async def _ask_page(method: str, ask: ListRequest, declared: Mapping[str, Any], 
     return None
 
 
-def _read_page(kind: _Kind, server: str, raw: RawResult, definitions: dict[str, bytes], problems: list[str]) -> Any:
-    """Add texts of usable definitions to `definitions`, and a sentence on each other to `problems`.
+def _read_page(kind: _Kind, server: str, raw: RawResult, taken: _Taken) -> Any:
+    """Add texts of usable definitions to `taken`, and the cause of each other.
 
     Returns:
         What the page names as the next one; None also where no more are taken.
@@ -210,26 +254,20 @@ def _read_page(kind: _Kind, server: str, raw: RawResult, definitions: dict[str, 
     except (msgspec.DecodeError, RecursionError) as exc:
         raise UpstreamError(f"{sent} that cannot be read: {exc}.", hint=see_log(server)) from exc
     for number, listed in enumerate(page.items):  # one by one: while the decoder works, no other thread does
-        if len(definitions) >= _MAX_ITEMS:
-            problems.append(_too_many(kind, server, len(page.items) - number, has_more=page.nextCursor is not None))
+        if len(taken.definitions) >= _MAX_ITEMS:
+            more = _too_many(kind, server, len(page.items) - number, has_more=page.nextCursor is not None)
+            taken.problems.append(more)
             return None
         problem, item = _usable(kind, listed)
         name = item.get(kind.identity) if isinstance(item, Mapping) else None
-        if problem is None and name in definitions:
+        if problem is None and name in taken.definitions:
             problem = f"its {kind.identity} is listed twice, the first one is kept"
         if problem is None:
-            definitions[str(name)] = bytes(listed)
+            taken.definitions[str(name)] = bytes(listed)
         else:
-            which = f"number {number + 1} of its page" if name is None else repr(str(name)[:_SHOWN_CHARS])
-            _note(problems, f"Server '{server}'", f"{kind.noun} {which} is left out, {problem}.")
+            which = str(name) if isinstance(name, str) and name else f"number {number + 1} of its page"
+            taken.leave_out(server, kind.noun, which, problem)
     return page.nextCursor
-
-
-def _note(problems: list[str], server: str, problem: str) -> None:
-    if len(problems) < _MAX_PROBLEMS:
-        problems.append(f"{server}: {problem}")
-    elif len(problems) == _MAX_PROBLEMS:
-        problems.append(f"{server}: more is left out; the first {_MAX_PROBLEMS} are named above.")
 
 
 def _too_many(kind: _Kind, server: str, left: int, *, has_more: bool) -> str:
@@ -245,19 +283,32 @@ def _usable(kind: _Kind, raw: msgspec.Raw) -> tuple[str | None, Any]:
     try:
         item = read_writable(bytes(raw))
     except (msgspec.DecodeError, RecursionError) as exc:
-        return f"it cannot be read: {exc}", None
+        return f"it cannot be read: {exc}", _surface(raw)
     return kind.problem(item), item
+
+
+def _surface(raw: msgspec.Raw) -> Mapping[str, Any]:
+    """The members of a definition that can be read, of one that cannot be read as a whole."""
+    found = {}
+    with suppress(msgspec.MsgspecError, RecursionError):
+        for name, value in msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).items():
+            with suppress(msgspec.MsgspecError, RecursionError):
+                found[name] = msgspec.json.decode(value, type=str)
+    return found
 
 
 def _tool_problem(tool: Any) -> str | None:
     """Why a tool's definition cannot be used, None if it can."""
     if (problem := _item_problem("name", tool)) is not None:
         return problem
-    schema = tool.get("inputSchema")
+    if "inputSchema" not in tool:
+        return "it has no inputSchema"
+    schema = tool["inputSchema"]
     if not isinstance(schema, Mapping):
-        return "its inputSchema is no object"
-    if schema.get("type", "object") != "object":
-        return f"its inputSchema is of type {str(schema['type'])[:_SHOWN_CHARS]!r} instead of 'object'"
+        return f"its inputSchema is {_JSON_NAMES[type(schema)]} instead of an object"
+    if (kind := schema.get("type", "object")) != "object":
+        named = repr(kind) if kind in _JSON_TYPES else "another one"
+        return f"its inputSchema is of type {named} instead of 'object'"
     if (problem := _member_problem(tool)) is not None:
         return problem
     if not isinstance(tool.get("outputSchema"), Mapping | bool | None):

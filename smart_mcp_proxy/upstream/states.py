@@ -39,7 +39,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
 
 def first_status(config: ServerConfig) -> ServerStatus:
     """The status of a server that is not started yet, or that is not to be started at all."""
-    state, error, hint = State.DISCONNECTED, "", ""
+    state, error, hint, reason = State.DISCONNECTED, "", "", ""
     if config.quarantined:
         state, error = State.QUARANTINED, "It waits for its user's approval."
         hint = f"Approve it with: mcpproxy server approve {shell_word(config.name)}"
@@ -47,7 +47,8 @@ def first_status(config: ServerConfig) -> ServerStatus:
         state, hint = State.DISABLED, f"Switch it on with: mcpproxy server enable {shell_word(config.name)}"
     elif config.refusal is not None:
         state, (error, hint) = State.ERROR, config.refusal
-    return ServerStatus(config.name, config.transport, state, error, hint)
+        reason = error
+    return ServerStatus(config.name, config.transport, state, error, hint, reason=reason)
 
 
 def check_transition(server: str, old: State, new: State) -> None:

@@ -86,7 +86,8 @@ async def test_a_server_that_lets_nobody_in_without_more_says_what_is_to_be_gran
     server.demand("tools:write", of=b'"tools/list"')
     async with open_gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
         gateway.start_upstreams()
-        await reached(gateway, ServerState.READY)
+        await reached(gateway, ServerState.ERROR)
+        assert gateway.status().servers[0].hint.endswith(f"{LOGIN} (it asks for that scope as well)")
     server.demand("tools:write", of=b"")
     async with open_gateway(Settings(data_dir=tmp_path), {"web": server.config()}, environ={}) as gateway:
         gateway.start_upstreams()

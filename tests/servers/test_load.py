@@ -175,7 +175,7 @@ class TestProblems:
             {"mcpServers": {"a": GOOD, "bad": {"command": 5}, "worse": "x", "c:d": GOOD, "": GOOD, "z": GOOD}}
         )
         assert list(file.usable) == ["a", "z"]
-        assert list(file.servers) == ["a", "bad", "worse", "c:d", "z"]
+        assert list(file.servers) == ["a", "bad", "worse", "c:d", "''", "z"]
         refusals = [file.servers[name].refusal for name in ("bad", "worse", "c:d")]
         assert refusals == [(problem.message, problem.hint) for problem in file.problems[:3]]
         assert all(config.is_off != (config.refusal is None) for config in file.servers.values())
@@ -183,7 +183,7 @@ class TestProblems:
             ("bad", "error"),
             ("worse", "error"),
             ("c:d", "error"),
-            ("", "error"),
+            ("''", "error"),
         ]
 
     def test_a_colon_in_a_name_is_explained(self) -> None:
@@ -198,9 +198,10 @@ class TestProblems:
 
     @pytest.mark.parametrize("name", [" ", "a\nb", "a\x00b", "a\u202eb", "\ud800"])
     def test_invisible_names_are_refused(self, name: str) -> None:
-        """They would break log lines and deceive readers."""
+        """They would break log lines and deceive readers; their rows spell them out."""
         file = loaded({"mcpServers": {name: GOOD}})
-        assert file.servers == {}
+        (row,) = file.servers
+        assert (file.usable, row.isprintable(), row) == ({}, True, repr(name) if name == " " else repr(name)[1:-1])
         assert "invisible characters" in file.problems[0].message
         assert "\n" not in file.problems[0].message
 

@@ -460,7 +460,7 @@ async def test_tools_are_listed_leniently(keep):
     await upstream.start()
     listing = await upstream.list_tools()
     assert [definition["name"] for definition in listing.definitions] == ["echo", "second"]
-    assert listing.problems == ("Server 'fake': tool 'bad' is left out, its inputSchema is no object.",)
+    assert listing.problems == ("Server 'fake': tool 'bad' is left out, its inputSchema is null instead of an object.",)
 
 
 async def test_a_server_whose_pages_go_round_is_listed(keep):

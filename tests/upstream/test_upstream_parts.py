@@ -134,8 +134,10 @@ async def test_pages_are_put_together_in_order():
     [
         (None, "it is no object"),
         (tool(name=None), "its name is no text"),
-        (tool("odd", inputSchema=None), "its inputSchema is no object"),
-        (tool("odd", inputSchema={"type": "objekt"}), "of type 'objekt' instead of 'object'"),
+        ({"name": "odd"}, "it has no inputSchema"),
+        (tool("odd", inputSchema=None), "its inputSchema is null instead of an object"),
+        (tool("odd", inputSchema={"type": "array"}), "of type 'array' instead of 'object'"),
+        (tool("odd", inputSchema={"type": "objekt"}), "of type another one instead of 'object'"),
         (tool("odd", description=5), "its description is no text"),
         (tool("odd", annotations=[]), "its annotations is no object"),
         (tool("odd", outputSchema="x"), "its outputSchema is no schema"),

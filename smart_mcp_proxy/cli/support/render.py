@@ -132,11 +132,14 @@ def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
         f"Left out: {tool['name']} ({tool['score']:.2f}), {tool['reason']}" for tool in answer.get("left_out", ())
     ]
     if answer["not_covered"] and not is_stored:
-        remarks.append(
-            "Not covered: " + ", ".join(f"{row['server']} ({row['state']})" for row in answer["not_covered"])
-        )
+        remarks.append("Not covered: " + ", ".join(map(_uncovered, answer["not_covered"])))
     remarks += answer["degraded"]
     return [clean(remark) for remark in remarks]
+
+
+def _uncovered(row: Mapping[str, str]) -> str:
+    """A server that an answer does not cover, with its state and what is known of why."""
+    return f"{row['server']} ({row['state']}{': ' + row['reason'] if 'reason' in row else ''})"
 
 
 def _own_name(tool: Mapping[str, Any]) -> str:

@@ -2,10 +2,13 @@
 
 import time
 from collections.abc import Callable, Collection
+from copy import copy
 
 from anyio import move_on_after
 
 from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark
+from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.readiness import FIRST_LIST_S
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
@@ -37,41 +40,73 @@ class ListState:
         self._clock = clock
         self._listed_s: dict[str, float] = {}
         self._fresh: set[str] = set()
-        self._failed: set[str] = set()
+        self._failed: dict[str, tuple[UpstreamError, Remark]] = {}
+        self._left_out: dict[str, tuple[tuple[LeftOut, ...], Remark]] = {}
 
     def __repr__(self) -> str:
         return f"<ListState, {len(self._fresh)} servers fresh>"
 
     def connection_changed(self, status: ServerStatus) -> None:
         """Note that a server connected or went away: what is known of it is stale while it is not ready."""
-        self._failed.discard(status.name)
+        self._failed.pop(status.name, None)
         if status.state is not ServerState.READY:
             self._fresh.discard(status.name)
         self._changes.announce()
 
-    def listing_succeeded(self, server: str, *, is_present: bool) -> None:
+    def listing_succeeded(
+        self, server: str, *, is_present: bool, left_out: tuple[tuple[LeftOut, ...], Remark] | None = None
+    ) -> None:
         """Note a listing that was brought to catalog and index.
 
         Args:
             server: Configured name.
             is_present: Whether the connection that it came from is still the server's own.
+            left_out: The definitions that cannot be used, and the remark on them; None where all can.
         """
         if is_present:
             self._listed_s[server] = self._clock()
             self._fresh.add(server)
-            self._failed.discard(server)
+            self._failed.pop(server, None)
+            self._left_out.pop(server, None)
+            if left_out is not None:
+                self._left_out[server] = left_out
         self._changes.announce()
 
-    def listing_failed(self, server: str) -> None:
-        """Note a listing that failed."""
+    def listing_failed(self, server: str, error: UpstreamError, remark: Remark) -> None:
+        """Note a listing that failed: the error for calls, and the remark for people."""
         self._fresh.discard(server)
-        self._failed.add(server)
+        self._failed[server] = (error, remark)
         self._changes.announce()
+
+    def remarks(self, server: str) -> tuple[Remark, ...]:
+        """Remarks on the server's present list; empty where all of it can be used."""
+        failed, left_out = self._failed.get(server), self._left_out.get(server)
+        if failed is not None:
+            return (failed[1],)
+        return (left_out[1],) if left_out is not None and server in self._fresh else ()
+
+    def failure(self, server: str) -> UpstreamError | None:
+        """Why the last listing on the server's present connection failed; None if it did not."""
+        failed = self._failed.get(server)
+        return None if failed is None else copy(failed[0])
+
+    def why_left_out(self, server: str, tool: str) -> UpstreamError | None:
+        """Why a tool that the server lists cannot be used; None for every other name."""
+        if server not in self._fresh or server not in self._left_out:
+            return None
+        cause = next((each.cause for each in self._left_out[server][0] if each.name == tool), None)
+        if cause is None:
+            return None
+        row = CONDITIONS["tool_left_out"]
+        return UpstreamError(
+            row.message(server=server, tool=tool, cause=cause), hint=row.hint, data={"state": "left_out"}
+        )
 
     def forget(self, keep: Collection[str]) -> None:
         """Forget servers that are not in `keep`."""
         self._fresh.intersection_update(keep)
-        self._failed.intersection_update(keep)
+        self._failed = {server: failed for server, failed in self._failed.items() if server in keep}
+        self._left_out = {server: left_out for server, left_out in self._left_out.items() if server in keep}
         self._listed_s = {server: at_s for server, at_s in self._listed_s.items() if server in keep}
 
     def has_failed(self, server: str) -> bool:

@@ -16,14 +16,17 @@ from typing import Any
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
+from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark, left_out
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.indexing.list_places import ListPlaces
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.notices import LONGEST_PAUSE_S, Notices, Wait, wait_at_most
+from smart_mcp_proxy.gateway.results.cleaning import said_beside
 from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.models import ContentKind, Review, ServerState, ServerStatus
 from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
-from smart_mcp_proxy.telemetry import fields, get_logger, spawn
+from smart_mcp_proxy.servers import ToolFilter
+from smart_mcp_proxy.telemetry import fields, get_logger, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, ToolListing, Upstream
 
 __all__ = ["CONTENTS", "TOOLS", "AskPolicy", "Kind", "ListSync", "Pace"]
@@ -35,6 +38,8 @@ POLL_S = 300.0
 RETRY_S = 15.0
 """Pause after a listing that failed while the server stayed connected; half a listing's limit."""
 METHOD_NOT_FOUND = -32601
+_SAID_CHARS = 300
+"""Of what a server says about a list that failed; it stands in every table, and in every search."""
 LARGE_ITEMS = 1_000
 """A list after which freed memory is given back: it took some megabytes, and the next one takes others."""
 
@@ -214,7 +219,7 @@ class ListSync:
         if upstream is None or not upstream.is_ready:
             return
         connection, before = upstream.status.restarts, self._catalog.snapshot
-        found: dict[str, tuple[str, ...]] = {}
+        found: dict[str, ToolListing] = {}
         failures: dict[str, ProxyError] = {}
         turn = asyncio.Lock()
 
@@ -232,17 +237,19 @@ class ListSync:
         if self._catalog.snapshot is not before:
             await self._bring()
         if failures:
-            self._state.listing_failed(server)
             failed = [kind.name for kind in self._kinds if kind.name in failures]
             kinds, why = ", ".join(failed), failures[failed[0]]
+            known = any(self._known_items(kind.place(server)) for kind in self._kinds)
+            self._state.listing_failed(server, *_failure(server, kinds, why, self._pace.retry_s, has_list=known))
             log.warning("%s of '%s' could not be listed, the last list stays: %s", kinds, server, why)
         else:
-            self._report(server, tuple(problem for kind in self._kinds for problem in found[kind.name]))
+            self._report(server, tuple(problem for kind in self._kinds for problem in found[kind.name].problems))
             is_same = upstream.is_ready and upstream.status.restarts == connection
-            self._state.listing_succeeded(server, is_present=is_same)
+            unusable = _unusable(upstream.config.tools, found["tools"]) if "tools" in found else None
+            self._state.listing_succeeded(server, is_present=is_same, left_out=unusable)
 
-    async def _list_kind(self, upstream: Upstream, kind: Kind, turn: asyncio.Lock) -> tuple[str, ...]:
-        """Brings one kind to the catalog; returns what was left out of it.
+    async def _list_kind(self, upstream: Upstream, kind: Kind, turn: asyncio.Lock) -> ToolListing:
+        """Brings one kind to the catalog, and returns its list.
 
         Args:
             upstream: The server.
@@ -269,7 +276,7 @@ class ListSync:
             len(diff.removed),
             extra=fields(server=upstream.name, kind=kind.name, listed=len(listing.definitions)),
         )
-        return listing.problems
+        return listing
 
     async def _fetch(self, upstream: Upstream, kind: Kind, place: str) -> ToolListing:
         if place in self._missed:
@@ -304,3 +311,26 @@ class ListSync:
             for problem in problems:
                 log.warning("%s", problem)
         self.problems[server] = problems
+
+
+def _failure(
+    server: str, kinds: str, error: ProxyError, retry_s: float, *, has_list: bool
+) -> tuple[UpstreamError, Remark]:
+    """The error of calls for tools of a list that failed, and the remark for people."""
+    row = CONDITIONS["list_stale" if has_list else "list_failed"]
+    head = f"{row.message(server=server, kinds=kinds)} {error.message.removesuffix(error.said).rstrip()}"
+    said = said_beside(error.said, is_cleaned=True)
+    said = said if len(said) <= _SAID_CHARS else f"{said[:_SAID_CHARS]}..."
+    hint = f"{row.hint.format(retry_s=retry_s)} {error.hint}".rstrip()
+    told = UpstreamError(head, hint=hint, said=said, data={"state": "unlisted"}, retry_after_s=retry_s)
+    end = "" if told.message.endswith((".", "!", "?")) else "."
+    return told, Remark(told.message + end, hint, row.severity, told.message, said)
+
+
+def _unusable(tools: ToolFilter, listing: ToolListing) -> tuple[tuple[LeftOut, ...], Remark] | None:
+    """The tools that cannot be used and the remark on them, without those that its entry excludes."""
+    named = tuple(LeftOut(redact(each.name), each.cause) for each in listing.left_out if tools.allows(each.name))
+    if not named:
+        return None
+    count = listing.unusable - len(listing.left_out) + len(named)
+    return named, left_out("tools", named, count, len(listing.definitions) + count)

@@ -7,8 +7,10 @@ from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 
-__all__ = ["PARTLY_QUARANTINED", "hint_of", "language_hint", "shortened", "sign_in_hint"]
+__all__ = ["PARTLY_LEFT_OUT", "PARTLY_QUARANTINED", "hint_of", "language_hint", "shortened", "sign_in_hint"]
 
+PARTLY_LEFT_OUT = "partly_left_out"
+"""State of a server in `not_covered` some of whose tools cannot be used."""
 PARTLY_QUARANTINED = "partly_quarantined"
 """State of a server in `not_covered` some of whose tools wait for the user."""
 
@@ -111,7 +113,7 @@ def _wait_hint(not_covered: Sequence[Mapping[str, str]]) -> str:
     """Hint while servers connect: an early search would take the next best tool."""
     states = {row["state"] for row in not_covered}
     hint = ""
-    if states & _ON_ITS_WAY:
+    if any(row["state"] in _ON_ITS_WAY and "reason" not in row for row in not_covered):
         hint = " Some servers are still connecting (see not_covered): if the right tool is missing, search again soon."
     elif ServerState.DISCONNECTED in states:
         hint = " Some servers are not connected yet (see not_covered): if the right tool is missing, search again soon."

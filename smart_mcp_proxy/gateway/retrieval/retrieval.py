@@ -15,7 +15,14 @@ from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.retrieval.conversations import Conversations
-from smart_mcp_proxy.gateway.retrieval.hints import PARTLY_QUARANTINED, hint_of, language_hint, shortened, sign_in_hint
+from smart_mcp_proxy.gateway.retrieval.hints import (
+    PARTLY_LEFT_OUT,
+    PARTLY_QUARANTINED,
+    hint_of,
+    language_hint,
+    shortened,
+    sign_in_hint,
+)
 from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, found_hint, others_than_tools
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
 from smart_mcp_proxy.gateway.retrieval.summaries import description_of, schemas_of, summary_of
@@ -225,7 +232,8 @@ class Retrieval:
 
         Disabled servers are among them where they were asked for by name. A server that is connected but not listed
         yet is `unlisted`; one some of whose tools wait for the user is `partly_quarantined`, and nothing more is said
-        of them.
+        of them; one some of whose tools cannot be used is `partly_left_out`. `reason` says why, where the state does
+        not.
         """
         servers, waiting = self._visible.servers, self._visible.waiting()
         lists = [self._lists] if kinds is None else [self._lists, kinds.lists]
@@ -234,11 +242,17 @@ class Retrieval:
             if status.name not in servers:
                 continue
             if status.state in NOT_COVERED or (status.state is ServerState.DISABLED and status.name in named):
-                rows.append({"server": status.name, "state": status.state.value})
+                state = status.state.value
             elif status.state is ServerState.READY and not all(each.is_fresh(status.name) for each in lists):
-                rows.append({"server": status.name, "state": "unlisted"})
+                state = "unlisted"
             elif status.name in waiting:
-                rows.append({"server": status.name, "state": PARTLY_QUARANTINED})
+                state = PARTLY_QUARANTINED
+            elif status.severity == "warning":
+                state = PARTLY_LEFT_OUT
+            else:
+                continue
+            row = {"server": status.name, "state": state}
+            rows.append(row | ({"reason": status.reason} if status.reason else {}))
         return sorted(rows, key=lambda row: row["server"])
 
     def _check(self, question: Question) -> None:

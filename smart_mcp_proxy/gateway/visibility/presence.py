@@ -9,7 +9,6 @@ from anyio import move_on_after
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.shared.readiness import FIRST_LIST_S
 from smart_mcp_proxy.models import ServerState, ServerStatus
-from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["Absence", "Presence"]
@@ -29,6 +28,10 @@ class Listings(Protocol):
 
     def is_done(self, server: str) -> bool:
         """Whether nothing is to be waited for: the server is listed, or its last listing failed."""
+        ...
+
+    def failure(self, server: str) -> UpstreamError | None:
+        """Why the last listing on the server's present connection failed; None if it did not."""
         ...
 
     async def wait_listed(self, server: str, limit_s: float) -> None:
@@ -100,7 +103,7 @@ class Presence:
             return None
         state = upstream.status.state
         if state is ServerState.READY:
-            return _unlisted(server, is_done=self._lists.is_done(server))
+            return self._lists.failure(server) or _unlisted(server)
         if state in _ON_ITS_WAY:
             return _connecting(server, upstream.status)
         return upstream.not_ready()
@@ -116,12 +119,11 @@ def _connecting(server: str, status: ServerStatus) -> UpstreamError:
     )
 
 
-def _unlisted(server: str, *, is_done: bool) -> UpstreamError:
-    """The reason of a server that is connected and has no list."""
-    if is_done:
-        message = f"Server '{server}' is connected, but its tools cannot be listed."
-        hint = f"Its user can look at: mcpproxy server logs {shell_word(server)}"
-    else:
-        message = f"Server '{server}' is connected and has not listed its tools yet."
-        hint = f"Try the same again in {RETRY_S:g} s."
-    return UpstreamError(message, hint=hint, data={"state": "unlisted"}, retry_after_s=RETRY_S)
+def _unlisted(server: str) -> UpstreamError:
+    """The reason of a server that is connected and has no list yet."""
+    return UpstreamError(
+        f"Server '{server}' is connected and has not listed its tools yet.",
+        hint=f"Try the same again in {RETRY_S:g} s.",
+        data={"state": "unlisted"},
+        retry_after_s=RETRY_S,
+    )

@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.visibility.analysis import with_analysis
 from smart_mcp_proxy.gateway.visibility.presence import Absence
 from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
 from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, WithheldState
-from smart_mcp_proxy.names import listed_prefix, parse_canonical
+from smart_mcp_proxy.names import listed_prefix, parse_canonical, visible_name
 from smart_mcp_proxy.proxying import ambiguous
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
@@ -71,6 +71,7 @@ class CatalogView:
         nearest: Names close to a given one, best first, as ids; of these tools only, if they are given.
         profile: The part of them that is seen; None for all.
         absence: Tells why a server's tools are not known; None where all that is known is in the catalog.
+        why_left_out: Tells why a server's tool of that name cannot be used; None where it does not list one.
         is_hinting: Whether tools that are listed carry hints for a client's own tool search.
     """
 
@@ -81,12 +82,14 @@ class CatalogView:
         nearest: Nearest,
         profile: Profile | None = None,
         absence: Absence | None = None,
+        why_left_out: Callable[[str, str], UpstreamError | None] = lambda server, tool: None,
         *,
         is_hinting: bool = False,
     ) -> None:
         self._catalog = catalog
         self._nearest = nearest
         self._absence = absence
+        self._why_left_out = why_left_out
         self.is_hinting = is_hinting
         self._rules = Rules({}, None)
         self.reconfigure(servers, profile)
@@ -289,7 +292,7 @@ class CatalogView:
         """Find the visible tools that their servers call so; none if the name says a server."""
         try:
             self._refuse_kept_back(name)
-        except RefusedError:
+        except (RefusedError, UpstreamError):
             return []
         records = [] if self._server_meant(name) is not None else self.records()
         found = await to_thread.run_sync(lambda: [record for record in records if record.key.tool == name])
@@ -327,7 +330,7 @@ class CatalogView:
         return max(fitting)[1] if fitting else None
 
     def _refuse_kept_back(self, name: str) -> None:
-        """Raise if the name is of a withheld tool, or of a server that is off or waits.
+        """Raise if the name is of a tool that is withheld or left out, or of a server that is off or waits.
 
         Whether a server that offers nothing at present has such a tool is not said.
         """
@@ -335,10 +338,21 @@ class CatalogView:
         withheld = self._withheld_as(name)
         record = withheld.record if withheld is not None else self._catalog.snapshot.by_listed.get(name)
         server = record.key.server if record is not None else key.server if key else self._server_meant(name) or ""
-        if (config := self.servers.get(server)) is not None and (off := server_off(config)) is not None:
+        config = self.servers.get(server) or self._unusable_meant(name)
+        if config is not None and (off := server_off(config)) is not None:
             raise off
         if withheld is not None and self._current().names(withheld.record):
             raise tool_withheld(withheld.record.key, withheld.state)
+        if record is None and (meant := self._server_meant(name)) is not None:
+            tool = key.tool if key is not None else name.removeprefix(listed_prefix(meant))
+            if (left_out := self._why_left_out(meant, tool)) is not None:
+                raise left_out
+
+    def _unusable_meant(self, name: str) -> ServerConfig | None:
+        """The server that a tool's name begins with, where no tool can have one of its name."""
+        first = visible_name(name.partition(":")[0])
+        refused = (config for config in self.servers.values() if config.refusal is not None)
+        return next((each for each in refused if each.name == first or name.startswith(f"{each.name}:")), None)
 
     def _withheld_as(self, name: str) -> Withheld | None:
         """The withheld tool of that canonical or listed name, to the letter."""
@@ -395,7 +409,8 @@ class NarrowedView(CatalogView):
     """
 
     def __init__(self, whole: CatalogView, reach: Reach, profile_of: Callable[[str], Profile | None]) -> None:
-        super().__init__(whole._catalog, {}, whole._nearest, absence=whole._absence, is_hinting=whole.is_hinting)
+        super().__init__(whole._catalog, {}, whole._nearest, is_hinting=whole.is_hinting)
+        self._absence, self._why_left_out = whole._absence, whole._why_left_out
         self._whole = whole
         self._reach = reach
         self._profile_of = profile_of

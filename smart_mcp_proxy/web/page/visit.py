@@ -143,12 +143,13 @@ class Visit:
     async def page(self, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
         """A page with the head that all have."""
         gateway = await self.ask("GET", "status")
-        troubled = [server for server in gateway["servers"] if server["state"] in _ATTENTION]
+        servers = gateway["servers"]
+        troubled = [each for each in servers if each["state"] in _ATTENTION or each["severity"] == "warning"]
         note, is_bad = self._note()
         common = {
             "gateway": gateway,
             "troubled": troubled,
-            "attention": len(troubled) + sum(server["waiting"] for server in gateway["servers"]),
+            "attention": len(troubled) + sum(server["waiting"] for server in servers),
             "path": self.request.url.path,
             "here": self.request.url.path + (f"?{self.request.url.query}" if self.request.url.query else ""),
             "csrf": self.session.csrf,

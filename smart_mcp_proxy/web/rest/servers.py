@@ -199,6 +199,7 @@ def _server(server: ServerStatus, tools: int, waiting: int) -> dict[str, Any]:
         "server_info": server.server_info,
         "restarts": server.restarts,
         "breaker": server.breaker,
+        "severity": server.severity,
     }
 
 

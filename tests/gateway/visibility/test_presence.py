@@ -31,6 +31,11 @@ class Lists:
     def is_done(self, server: str) -> bool:
         return server in self.fresh | self.failed
 
+    def failure(self, server: str) -> UpstreamError | None:
+        if server not in self.failed:
+            return None
+        return UpstreamError("Its tools cannot be listed.", data={"state": "unlisted"})
+
     async def wait_changed(self) -> None:
         await self.changed.wait()
 

@@ -208,7 +208,9 @@ def _server(server: Mapping[str, Any]) -> Finding:
         message = f"ready, {plural(server['tools'], 'tool')}"
         if count := server.get("waiting", 0):  # a gateway of an earlier version does not say it
             outcome, message = "warning", f"{message} in use, and {count} {'waits' if count == 1 else 'wait'} for you"
-        return Finding(name, outcome, message, "", f"mcpproxy approve {shell_word(name)} --diff")
+        if server.get("severity"):  # likewise
+            outcome, message = "warning", f"{message}. {server['error']}"
+        return Finding(name, outcome, message, server["hint"], f"mcpproxy approve {shell_word(name)} --diff")
     if state == "disabled":
         return Finding(name, "ok", "disabled")
     if state == "quarantined":

@@ -1,5 +1,8 @@
 """A gateway that is opened to see whether its servers can be used."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from smart_mcp_proxy.cli.commands.operate.serving import followed_servers
 from smart_mcp_proxy.cli.support.local_gateway import api_of
 from smart_mcp_proxy.cli.support.one_start import start_environment
@@ -30,7 +33,7 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
         async with api_of(gateway) as api:
             summary = await summarize(api)
     problems = [problem for problem in file.problems if problem.severity == "error"]
-    unfit = [server["name"] for server in summary["servers"] if server["state"] not in ("ready", "disabled")]
+    unfit = [server["name"] for server in summary["servers"] if not _is_fit(server)]
     waiting = list(filter(None, map(waiting_text, summary["servers"])))
     is_ok = bool(file.usable) and not (unfit or problems or waiting)
     if as_json:
@@ -46,3 +49,8 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
     if not is_ok:
         say("Next: mcpproxy approve" if waiting and not (unfit or problems) else "Next: mcpproxy doctor")
     return 0 if is_ok else 1
+
+
+def _is_fit(server: Mapping[str, Any]) -> bool:
+    """Whether all that a server lists can be used, or its user wants none of it."""
+    return server["state"] == "disabled" or (server["state"] == "ready" and server["severity"] in ("", "note"))

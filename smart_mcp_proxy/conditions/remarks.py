@@ -1,0 +1,69 @@
+"""Conditions as they were found, in the words of the table."""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from smart_mcp_proxy.conditions.table import CONDITIONS, Severity
+
+__all__ = ["LeftOut", "Remark", "left_out", "worst"]
+
+_SEVERITIES: Final[tuple[Severity, ...]] = ("", "note", "warning", "error")
+_NAMED: Final = 5
+"""Left-out definitions that a row names; the others are counted."""
+
+
+class LeftOut(NamedTuple):
+    """A definition that a server lists and that cannot be used.
+
+    Attributes:
+        name: Its name or URI, or its place in the list where it has none.
+        cause: Why, in words of ours alone: agents see them, and nobody has approved the server's.
+    """
+
+    name: str
+    cause: str
+
+
+class Remark(NamedTuple):
+    """A condition as it was found.
+
+    Attributes:
+        message: For people.
+        hint: What they can do.
+        severity: How bad it is.
+        reason: For agents: without names of definitions, which nobody has approved.
+        said: Words of the server that the reason ends with.
+    """
+
+    message: str
+    hint: str
+    severity: Severity
+    reason: str
+    said: str = ""
+
+
+def left_out(kinds: str, definitions: Sequence[LeftOut], count: int, listed: int) -> Remark:
+    """The remark on definitions that cannot be used.
+
+    Args:
+        kinds: Plural of what they are.
+        definitions: At least one of them; not necessarily all.
+        count: How many they are.
+        listed: How many the server lists, these included.
+    """
+    row = CONDITIONS["left_out"]
+    shown = [f"{name} ({cause})" for name, cause in definitions[:_NAMED]]
+    more = [f"and {count - len(shown):,} more"] if count > len(shown) else []
+    causes = "; ".join(dict.fromkeys(cause for _, cause in definitions))
+    facts = {"count": count, "listed": listed, "kinds": kinds}
+    return Remark(
+        row.message(**facts, each=", ".join([*shown, *more])),
+        row.hint,
+        row.severity,
+        row.message(**facts, each=causes),
+    )
+
+
+def worst(remarks: Sequence[Remark]) -> Severity:
+    """The highest severity of these; empty without any."""
+    return max((remark.severity for remark in remarks), key=_SEVERITIES.index, default="")
