@@ -148,7 +148,7 @@ async def test_the_end_of_the_limit_names_the_setting_that_helps(world: World) -
     await world.until(lambda: slow.logs(1) == ["boot"])
     await world.clock.turn(51)
     await world.until(lambda: State.ERROR in world.states["slow"])
-    assert slow.status.error == "Server 'slow' did not answer 'initialize' within 50 s. It last wrote: boot"
+    assert slow.status.error == "Server 'slow' did not answer 'initialize' within 50 s. It wrote: boot"
     assert slow.status.hint == (
         "Its program ran all that time and was ended. If it needs longer to start: "
         "mcpproxy server patch slow limits.init_s=100"

@@ -260,7 +260,7 @@ def _gateway_keys_table(blob: str) -> str:
 
 
 def _former_approvals_table(real: str) -> str:
-    """Of definitions that another one took the place of, approved like them, by the dialect's name of a type."""
+    """Definitions that were approved before the present ones, by the dialect's name of a type."""
     return f"""CREATE TABLE former_approvals (
       server_name TEXT NOT NULL,
       name        TEXT NOT NULL,

@@ -202,7 +202,7 @@ def _blocked(connection: Connection, server: str, names: Collection[str]) -> fro
 
 
 def block(connection: Connection, key: ToolKey, by: str, now_s: float) -> None:
-    """Switches a tool off, whatever its definition becomes; of what was approved of it the last is remembered."""
+    """Switch a tool off, whatever its definition becomes; its last approved definition is remembered."""
     row = {"server_name": key.server, "name": key.tool, "state": "blocked", "decided_by": by, "at_s": now_s}
     connection.execute(replace_columns(connection, approvals, "state", "decided_by", "at_s"), row)
     # The user took their word back: what it had stood for earlier must not come back by itself.
@@ -253,7 +253,7 @@ def _write(connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by
 
 
 def _keep_former(connection: Connection, entering: Mapping[ToolKey, str], now_s: float) -> None:
-    """Keeps what is approved of these tools and about to be replaced, the latest of each, for when it comes back."""
+    """Keep approved definitions of these tools that are about to be replaced, for when they come back."""
     leaving: list[dict[str, object]] = []
     names: dict[str, list[str]] = {}
     for key in entering:
