@@ -40,6 +40,7 @@ REFUSALS = {
     "cli/commands/servers/connect.py:_connected": "caller",
     "cli/commands/servers/server_registry.py:_require_standing": "caller",
     "client_files/files.py:_changed_meanwhile": "caller",
+    "fastmcp_compat/http/session_room.py:no_room": "caller",
     "gateway/sessions/agent.py:_shutting_down": "caller",
     "gateway/admin/agent_tokens.py:create": "caller",
     "gateway/admin/approvals.py:approve": "caller",

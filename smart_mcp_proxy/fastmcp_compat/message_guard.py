@@ -16,6 +16,7 @@ __all__ = [
     "Refusal",
     "count_members",
     "has_odd_members",
+    "is_hello",
     "read_writable",
     "refuse",
     "refuse_overlong",
@@ -175,6 +176,11 @@ def request_id_of(message: bytes) -> int | str | None:
     """The id of a request that `refuse` had nothing against; None for another message."""
     head = _head.decode(message)
     return head.id if head.method is not None else None
+
+
+def is_hello(message: bytes) -> bool:
+    """Whether a message that `refuse` had nothing against asks for a session."""
+    return _head.decode(message).method == "initialize"
 
 
 def refuse_used_id(request_id: int | str) -> Refusal:

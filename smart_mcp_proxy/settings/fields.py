@@ -148,7 +148,8 @@ class Settings(BaseSettings):
         default=1_000,
         ge=1,
         le=100_000,
-        description="Sessions of the handshake era that a process keeps open; for one more the longest idle one ends.",
+        description="Sessions of the handshake era that a process keeps open, and streams of /sse likewise; one more "
+        "takes the place of a session that was idle for 60 s, else it is refused (503).",
     )
     replica: ReplicaName | None = Field(
         default=None,

@@ -47,7 +47,7 @@ from packaging.specifiers import SpecifierSet
 from pydantic import AnyUrl, ValidationError
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.auth.clock import going_by
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED
@@ -55,6 +55,7 @@ from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
 from smart_mcp_proxy.fastmcp_compat.http.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, HttpSession, owned_by, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.http.session_room import IDLE_S
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.paths import acting_for, principal, served_path, serving_path
 from smart_mcp_proxy.fastmcp_compat.server import (
@@ -69,6 +70,7 @@ from smart_mcp_proxy.fastmcp_compat.server import (
     parse_message,
 )
 from smart_mcp_proxy.models import LOCAL, Principal, Progress
+from smart_mcp_proxy.telemetry import spawn
 
 pytestmark = pytest.mark.anyio
 
@@ -312,7 +314,7 @@ def test_http_sessions_are_made_in_one_place() -> None:
     assert "StreamableHTTPServerTransport(" in source
     assert "self._server_instances[session_id] = http_transport" in source
     assert "self._session_owners[session_id] = requestor" in source
-    assert "len(self._server_instances) >= self.max_sessions" in source
+    assert "self.max_sessions is not None and len(self._server_instances) >= self.max_sessions" in source
     assert "self._admit_session(requestor)" in inspect.getsource(StreamableHTTPSessionManager)
 
 
@@ -776,6 +778,18 @@ def serving(others: set["asyncio.Task[Any]"]) -> int:
     return sum("run_server" in task.get_name() for task in asyncio.all_tasks() - others)
 
 
+async def begun(client: httpx2.AsyncClient) -> httpx2.Response:
+    """The answer to a client that asks for a session."""
+    return await client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO})
+
+
+async def let_idle(app: HttpApp, client: httpx2.AsyncClient, session_id: str, idle_s: float) -> None:
+    """The session was last used so long ago."""
+    session = await called_session(app, client, session_id)
+    assert session.idle_scope is not None
+    session.idle_scope.deadline -= idle_s
+
+
 async def test_the_session_that_was_idle_longest_makes_room_for_a_new_one(handlers: Handlers) -> None:
     """Idle by its last request, not by its age; its client is told that it is not found."""
     app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=3)
@@ -783,34 +797,111 @@ async def test_the_session_that_was_idle_longest_makes_room_for_a_new_one(handle
     with anyio.fail_after(20):
         async with http_client(app) as client:
             first, second, third = [await opened_session(client) for _ in range(3)]
+            for session_id, idle_s in ((first, 100), (second, IDLE_S), (third, IDLE_S - 5)):
+                await let_idle(app, client, session_id, idle_s)
             assert await pinged(client, first) == 200
             fourth = await opened_session(client)
             assert [await pinged(client, each) for each in (first, second, third, fourth)] == [200, 404, 200, 200]
-            fifth = await opened_session(client)
-            assert [await pinged(client, each) for each in (first, third, fourth, fifth)] == [404, 200, 200, 200]
             for _ in range(50):
-                await opened_session(client)
+                await let_idle(app, client, fourth, IDLE_S)
+                fourth = await opened_session(client)
             while serving(others) > 3:
                 await anyio.lowlevel.checkpoint()
-            assert serving(others) == 3
+            assert [await pinged(client, each) for each in (first, third, fourth)] == [200, 200, 200]
 
 
-async def test_where_every_session_is_in_use_a_new_one_is_refused(handlers: Handlers) -> None:
-    """B33: with a status that says to come back, how many there may be, and one of them is over before long."""
+async def test_a_newcomer_is_refused_where_no_session_is_idle(handlers: Handlers) -> None:
+    """With a status that says to come back, the reason and the setting; and let in as soon as one is."""
+    app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=2)
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            first, second = [await opened_session(client) for _ in range(2)]
+            await let_idle(app, client, first, 22.5)
+            for _ in range(3):  # a flood changes nothing
+                reply = await begun(client)
+                assert (reply.status_code, reply.headers["retry-after"], reply.json()["id"]) == (503, "38", 1)
+            error = reply.json()["error"]
+            assert (
+                error["message"] == "All 2 sessions that this gateway keeps open are in use. " + error["data"]["hint"]
+            )
+            assert error["data"]["hint"] == (
+                "Try again in 38 s, end sessions that are over (DELETE), or have MCPPROXY_MAX_SESSIONS raised."
+            )
+            assert (error["data"]["code"], error["data"]["retry_after_s"]) == ("too_many_sessions", 38)
+            assert [await pinged(client, each) for each in (first, second)] == [200, 200]
+            await client.delete("/mcp", headers={"mcp-session-id": second})
+            third = await opened_session(client)
+            assert [await pinged(client, each) for each in (first, third)] == [200, 200]
+
+
+async def test_a_session_with_a_call_under_way_is_never_idle(handlers: Handlers) -> None:
+    """However long it takes; when it is over the time begins."""
+    app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=1)
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            session = await called_session(app, client, await opened_session(client))
+            session.begin_request(9, is_past_sdk=True)
+            assert (await begun(client)).headers["retry-after"] == "60"
+            session.end_request(9, is_past_sdk=True)
+            assert (await begun(client)).status_code == 503
+
+
+NO_HELLO: dict[str, tuple[str, bytes | None]] = {
+    "another request": ("POST", b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'),
+    "a notification": ("POST", b'{"jsonrpc":"2.0","method":"notifications/initialized"}'),
+    "no JSON": ("POST", b"hello"),
+    "nothing": ("POST", b""),
+    "an array": ("POST", b"[]"),
+    "a stream without a session": ("GET", None),
+    "an end without a session": ("DELETE", None),
+}
+
+
+@pytest.mark.parametrize(("method", "body"), NO_HELLO.values(), ids=NO_HELLO)
+async def test_what_opens_no_session_costs_nobody_a_place(handlers: Handlers, method: str, body: bytes | None) -> None:
+    """It is refused for what it is, with idle sessions and without."""
     app = HttpApp(build_server("gate", "7", handlers), "/mcp", max_sessions=1)
     with anyio.fail_after(20):
         async with http_client(app) as client:
             session_id = await opened_session(client)
-            session = await called_session(app, client, session_id)
-            session.begin_request(9, is_past_sdk=True)
-            hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-            reply = await client.post("/mcp", json=hello)
-            assert reply.status_code == 503
-            assert (reply.json()["id"], reply.headers["retry-after"]) == (1, "5")
-            words = "All 1 sessions that are accepted are in use. End one (DELETE), or try again in a while."
-            assert reply.json()["error"]["message"] == words
-            session.end_request(9, is_past_sdk=True)
-            assert await opened_session(client) != session_id
+            await let_idle(app, client, session_id, 2 * IDLE_S)
+            reply = await client.request(method, "/mcp", content=body, headers={"content-type": "application/json"})
+            assert reply.status_code == 400
+            assert await pinged(client, session_id) == 200
+            reply = await client.request(method, "/mcp", content=body, headers={"content-type": "application/json"})
+            assert reply.status_code == 400
+            assert (await begun(client)).status_code == 503
+
+
+async def test_streams_of_the_older_transport_have_as_many_places(handlers: Handlers) -> None:
+    """A session there lasts as long as its stream: a newcomer is refused until one ends."""
+    app = HttpApp(build_server("gate", "7", handlers), "/sse", is_sse=True, max_sessions=1)
+    scope: Scope = {
+        **{"type": "http", "method": "GET", "path": "/sse", "raw_path": b"/sse", "query_string": b"", "root_path": ""},
+        **{"scheme": "http", "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1), "http_version": "1.1"},
+        "headers": [(b"host", b"127.0.0.1")],
+    }
+    is_open, is_over = asyncio.Event(), asyncio.Event()
+
+    async def receive() -> Message:
+        await is_over.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        is_open.set()
+
+    with anyio.fail_after(20):
+        async with http_client(app) as client:
+            listening = spawn(app(dict(scope), receive, send), "listening")
+            await is_open.wait()
+            reply = await client.get("/sse")
+            assert (reply.status_code, reply.headers["retry-after"]) == (503, "60")
+            assert reply.json()["error"]["data"]["code"] == "too_many_sessions"
+            is_over.set()
+            await listening
+            is_open.clear()
+            await app(dict(scope), receive, send)
+            assert is_open.is_set()
 
 
 async def called_session(app: HttpApp, client: httpx2.AsyncClient, session_id: str) -> HttpSession:

@@ -22,6 +22,7 @@ from mcp.server.runner import ServerRunner
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from transports import ENVIRON, odd_server, over_http, served, settled
 
+from smart_mcp_proxy.fastmcp_compat.http import session_room
 from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, Client
@@ -97,8 +98,11 @@ async def visit(base: str, *, does_listen: bool) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("routing", ["CALL_TOOL", "DYNAMIC"])
 @pytest.mark.parametrize("does_listen", [False, True])
-async def test_an_ended_session_is_freed_without_a_collection(tmp_path: Path, routing: str, does_listen: bool) -> None:
+async def test_an_ended_session_is_freed_without_a_collection(
+    tmp_path: Path, routing: str, does_listen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As many of its objects are alive as sessions are open, however many there were."""
+    monkeypatch.setattr(session_room, "IDLE_S", 0.0)
     gc.collect()
     elsewhere = WeakSet(sessions())  # of gateways that other tests of this process keep open; some may end meanwhile
     async with (

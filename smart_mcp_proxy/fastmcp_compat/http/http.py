@@ -1,7 +1,7 @@
 """FastMCP's HTTP apps, with a reply form per request and a look at a session."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from functools import lru_cache, partial
 from http import HTTPStatus
 
@@ -20,25 +20,25 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from smart_mcp_proxy.errors import RateLimitedError
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.http.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.http.event_stream import begun_anew
-from smart_mcp_proxy.fastmcp_compat.http.sessions import (
+from smart_mcp_proxy.fastmcp_compat.http.session_room import (
     MAX_SESSIONS,
-    HttpSession,
-    NoRoomError,
-    admit_session,
-    replying_with_json,
+    SessionRoom,
+    StreamRoom,
+    opening_session,
+    refuse_newcomer,
 )
-from smart_mcp_proxy.fastmcp_compat.message_guard import refuse, refuse_used_id, request_id_of
+from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.message_guard import is_hello, refuse, refuse_used_id, request_id_of
 from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, askable_sessions, checked_clients
 from smart_mcp_proxy.models import LOCAL, Principal
 
 __all__ = ["HttpApp", "HttpSession", "accepted_replies", "owned_by", "replying_with_json"]
 
-_ROOM_S = 5
-"""Most calls are over by then, and the session of one of them gives way."""
 KNOWN_VALUES = 256
 """Of a header; clients differ in it and send the same with every request."""
 
@@ -71,7 +71,7 @@ class HttpApp:
         middleware: Stands behind the check of Host and Origin and in front of the endpoints.
         refuse_place: The answer to a request whose sender, known by then, is served nothing at its path; None for
             all others.
-        max_sessions: Open at a time; see `MAX_SESSIONS`.
+        max_sessions: Open at a time; for one more an idle one ends, else it is refused.
         name_session: The id of a session, from the random one that the SDK gives it.
     """
 
@@ -98,7 +98,7 @@ class HttpApp:
         self._app = server.http_app(
             path=path,
             transport="sse" if is_sse else "streamable-http",
-            middleware=list(middleware),
+            middleware=[*middleware, *([Middleware(StreamRoom, most=max_sessions)] if is_sse else ())],
             host_origin_protection=True,
             allowed_hosts=list(allowed_hosts) or None,
         )
@@ -114,9 +114,7 @@ class HttpApp:
             if not self._is_sse:
                 self._manager = self._find_manager()
                 # FastMCP builds its manager itself, and the manager its sessions.
-                self._manager.max_sessions = self._max_sessions
-                admit = partial(admit_session, self._manager, self._manager._admit_session, self._name_session)
-                setattr(self._manager, "_admit_session", admit)  # noqa: B010
+                SessionRoom(self._manager, self._max_sessions, self._name_session).take_over()
                 self._manager.asgi_app.app = _Screened(self._manager, self._refuse_place, self._checked)
             yield
 
@@ -236,11 +234,12 @@ class _Screened:
                 holding.close()  # who has read the whole answer may use the id again
             await send(message)
 
-        with holding:
+        is_opening = session is None and (is_hello(body["body"]) if is_whole else body["type"] == "http.request")
+        with holding, opening_session() if is_opening else nullcontext():
             try:
                 await self._app(scope, receive, answer)
-            except NoRoomError as exc:
-                await _too_many_sessions(request_id, exc.most)(scope, receive, send)
+            except RateLimitedError as exc:
+                await refuse_newcomer(exc, request_id)(scope, receive, send)
 
 
 def _telling(session: ClientSession, send: Send) -> Send:
@@ -267,14 +266,6 @@ def _not_json() -> Response:
     """The answer to a body of another type; the SDK's own is a bare 400."""
     error = {"code": mcp_types.INVALID_REQUEST, "message": "Send the message with Content-Type: application/json."}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=415)
-
-
-def _too_many_sessions(request_id: int | str | None, most: int) -> Response:
-    """Response to a client without room, with the limit and a hint; the SDK's has neither."""
-    words = f"All {most:,} sessions that are accepted are in use. End one (DELETE), or try again in a while."
-    error = {"code": mcp_types.INTERNAL_ERROR, "message": words}
-    headers = {"retry-after": str(_ROOM_S)}
-    return JSONResponse({"jsonrpc": "2.0", "id": request_id, "error": error}, status_code=503, headers=headers)
 
 
 def _no_session() -> Response:

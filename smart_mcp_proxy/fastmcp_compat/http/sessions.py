@@ -1,4 +1,4 @@
-"""Sessions of the handshake era: their way to answer, their names and their number."""
+"""Sessions of the handshake era: their way to answer."""
 
 import asyncio
 import contextvars
@@ -6,12 +6,10 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 
 import anyio
 from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
@@ -21,11 +19,8 @@ from smart_mcp_proxy.fastmcp_compat.paths import acting_for, principal, served_p
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["MAX_SESSIONS", "HttpSession", "NoRoomError", "admit_session", "replying_with_json"]
+__all__ = ["HttpSession", "replying_with_json"]
 
-MAX_SESSIONS = 1_000
-"""Open at a time where nobody says otherwise. For one more the session that has been idle longest ends, as it would
-have after half an hour: its client is told that it is not found, and begins anew. A session takes 50 KB."""
 _INITIALIZED = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
 _replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
 
@@ -142,61 +137,3 @@ class HttpSession(StreamableHTTPServerTransport):
         if self.idle_scope is not None and self._idle_timeout is not None and not self._requests_in_flight:
             # Not anyio's clock, which is the same one: it answers to tasks only, and this may be a callback.
             self.idle_scope.deadline = asyncio.get_running_loop().time() + self._idle_timeout
-
-
-class NoRoomError(Exception):
-    """There are as many sessions as are accepted, and all of them are in use."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self.most = most
-
-
-def admit_session(
-    manager: StreamableHTTPSessionManager, admit: Any, name: Callable[[str], str], requestor: Any
-) -> StreamableHTTPServerTransport:
-    """A new session of ours, in the place of the longest idle one if there are too many.
-
-    Args:
-        manager: The SDK's, of all sessions.
-        admit: The SDK's own way to register one.
-        name: The id of a session, from the random one that the SDK gives it.
-        requestor: On whose behalf, as the SDK has it.
-
-    Raises:
-        NoRoomError: All of as many as are accepted are in use.
-    """
-    if manager.max_sessions is not None and len(manager._server_instances) >= manager.max_sessions:
-        _end_idlest(manager)
-    session: StreamableHTTPServerTransport | None = admit(requestor)
-    if session is None:
-        raise NoRoomError(manager.max_sessions or 0)
-    session.__class__ = HttpSession
-    cast(HttpSession, session).begin()
-    _rename(manager, session, name)
-    return session
-
-
-def _rename(
-    manager: StreamableHTTPSessionManager, session: StreamableHTTPServerTransport, name: Callable[[str], str]
-) -> None:
-    """Give a session that nobody knows yet its id."""
-    given = session.mcp_session_id or ""
-    named = session.mcp_session_id = name(given)
-    manager._server_instances[named] = manager._server_instances.pop(given)
-    if (owner := manager._session_owners.pop(given, None)) is not None:
-        manager._session_owners[named] = owner
-
-
-def _end_idlest(manager: StreamableHTTPSessionManager) -> None:
-    """Ends the session that has been without a request for longest; none if all are in use."""
-    waiting = [
-        (session.idle_scope.deadline, session_id, session.idle_scope)
-        for session_id, session in manager._server_instances.items()
-        if session.idle_scope is not None and session.idle_scope.deadline < math.inf
-    ]
-    if waiting:
-        _, session_id, scope = min(waiting, key=itemgetter(0))
-        manager._server_instances.pop(session_id)
-        manager._session_owners.pop(session_id, None)
-        scope.cancel()

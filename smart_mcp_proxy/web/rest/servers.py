@@ -85,6 +85,7 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
         "unmatched": list(status.unmatched),
         "embedded": None if status.embedded is None else dict(zip(("done", "total"), status.embedded, strict=True)),
         "sessions": [_session(session, gateway.stdio_eras) for session in status.sessions],
+        "max_sessions": gateway.settings.max_sessions,
         "clients": [_visitor(visitor) for visitor in status.visitors],
         "gateways": [{"id": one.id, "pid": one.pid, "servers": list(one.servers)} for one in status.gateways],
         "store": {"is_shared": status.is_shared, "clock_ahead_s": round(status.clock_ahead_s, 3)},

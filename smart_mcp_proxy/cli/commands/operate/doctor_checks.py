@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from anyio import to_thread
 
@@ -29,6 +29,8 @@ __all__ = ["examine"]
 
 _DATA_DIR = "data directory"
 _DATABASE = "database"
+_NEARLY_FULL: Final = 0.8
+"""Share of the sessions that a gateway keeps open."""
 _UNSAID = {
     "connecting": "it has not answered yet, and is waited for; a first start may take minutes to fetch its package.",
     "authenticating": "its sign-in is being renewed.",
@@ -144,12 +146,22 @@ def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
             yield Finding("search", "ok", f"{embedded['done']} of {plural(embedded['total'], 'tool')} embedded")
         for reason in status["degraded"]:
             yield Finding("search", "warning", f"{reason}.")
+        yield from _room(status)
         for session in status.get("sessions", ()):  # a gateway of an earlier version has none
             yield Finding("client", "ok", _session(session))
         for client in status.get("clients", ()):  # likewise
             yield Finding("client", "ok", _visit(client))
     if not running:
         yield Finding("running gateway", "ok", "none")
+
+
+def _room(status: Mapping[str, Any]) -> Iterator[Finding]:
+    """Find a gateway that will soon refuse clients of the handshake era for want of room."""
+    count = sum(session.get("transport") != "stdio" for session in status.get("sessions", ()))
+    most = status.get("max_sessions")  # a gateway of an earlier version does not say it
+    if most is not None and count >= _NEARLY_FULL * most:
+        words = f"{count:,} of {most:,} sessions are open; one more than that is refused while none is idle for 60 s"
+        yield Finding("sessions", "warning", words, "Raise MCPPROXY_MAX_SESSIONS: a session takes 50 KB.")
 
 
 def _session(client: Mapping[str, Any]) -> str:
