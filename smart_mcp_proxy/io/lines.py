@@ -44,6 +44,11 @@ class LineSplitter:
         self._size = 0
         self._tail = b""
 
+    @property
+    def unfinished(self) -> bytes:
+        """The line that has no end yet, as far as it is kept."""
+        return b"".join(self._parts)
+
     def whole(self, chunk: bytes) -> bytes | None:
         """Return `chunk` as a line if it is exactly one, as `feed` would; else None, keeping nothing."""
         end = chunk.find(b"\n")

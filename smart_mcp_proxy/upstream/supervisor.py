@@ -406,7 +406,7 @@ class Upstream:
         """Notes a failure and returns the pause it asks for."""
         self._failures += 1
         reason = self._written.reason()
-        said = f" It wrote: {reason}" if reason else ""
+        said = f" It wrote: {reason}" if reason and reason not in error else ""
         # The same failure again and again is one line of the log, not one every minute.
         level = logging.DEBUG if error == self._told else logging.WARNING
         self._told = error

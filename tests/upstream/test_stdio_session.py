@@ -345,6 +345,34 @@ async def test_a_server_that_cannot_start_says_why(open_fake, changes, message):
 
 
 @pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("C:\\Program Files\\nodejs\\npx.cmd", "npx"),
+        ("D:/tools/uvx.exe", "uvx"),
+        (".venv\\Scripts\\python.exe", "python"),
+        ("..\\node_modules\\.bin\\acme.CMD", "acme"),
+        ("\\\\server\\share\\my server.bat", "'command=my server'"),
+        ("%APPDATA%\\npm\\acme.ps1", "acme"),
+    ],
+)
+async def test_a_path_of_windows_is_named_as_one(open_fake, command, program):
+    """Its blanks separate no arguments; the program's name is what may be right."""
+    with pytest.raises(UpstreamError) as caught:
+        await open_fake(command=command, args=("-y", "x"))
+    assert caught.value.message == f"Server 'fake': command '{command}' not found: that is a path of Windows."
+    assert caught.value.hint.endswith(
+        f"mcpproxy server patch fake {program}" if " " in program else f" command={program}"
+    )
+
+
+async def test_a_path_with_a_blank_is_no_command_line(open_fake):
+    """Its first word is no program."""
+    with pytest.raises(UpstreamError) as caught:
+        await open_fake(command="/opt/My Tools/acme")
+    assert caught.value.message == "Server 'fake': command '/opt/My Tools/acme' not found."
+
+
+@pytest.mark.parametrize(
     ("mode", "message"), [(0o755, "is no program this system can run"), (0o644, "is not executable")]
 )
 async def test_a_file_that_is_no_program_is_explained(open_fake, tmp_path, mode, message):

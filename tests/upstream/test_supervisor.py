@@ -207,6 +207,15 @@ async def test_the_state_of_a_crashed_program_quotes_the_reason_and_not_the_last
     assert upstream.status.error == "Server 'fake' ended with exit code 1. It wrote: Error: ACME_KEY is missing"
 
 
+async def test_usage_on_stdout_explains_the_end(keep, watch):
+    """Some programs write it there and not to stderr."""
+    code = "import sys; print('usage: prog --token TOKEN'); sys.exit(2)"
+    upstream = keep(fake_config(args=("-S", "-c", code)))
+    await upstream.start()
+    await watch.until(lambda: State.ERROR in watch.states["fake"])
+    assert upstream.status.error == "Server 'fake' ended with exit code 2. It wrote: usage: prog --token TOKEN"
+
+
 async def test_the_cause_stays_visible_while_a_server_is_tried_again(keep, watch):
     """Of one that fails at once people would see `connecting` alone; a new start and success clear it."""
     upstream = keep(fake_config("dead"))

@@ -10,7 +10,7 @@ from smart_mcp_proxy.extensions import SHOWS_APPS
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import get_logger, redact, spawn
 from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
 from smart_mcp_proxy.upstream.protocol.codec import encode_message, request_line
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, announced, enveloped, modern_meta, negotiate
@@ -25,7 +25,7 @@ from smart_mcp_proxy.upstream.protocol.pending import (
     is_answered,
     next_request_id,
 )
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, lost_error, start_error
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, lost_error, see_log, start_error
 
 __all__ = ["UNCANCELLABLE", "BaseSession", "StreamSession"]
 
@@ -207,7 +207,7 @@ class StreamSession(BaseSession, ABC):
                     self._listener = spawn(self._listen(await self._subscribed()), f"upstream-listen-{self._server}")
         except TimeoutError:
             await self.close()
-            raise start_error(self._config) from None
+            raise self._with_noise(start_error(self._config)) from None
         except BaseException:
             await self.close()
             raise
@@ -215,6 +215,18 @@ class StreamSession(BaseSession, ABC):
             for request_id, reply in sent:
                 self._forget(request_id, reply)
         return self
+
+    def _with_noise(self, late: UpstreamTimeoutError) -> UpstreamTimeoutError:
+        """The error of a start that took too long, where other text came in place of an answer."""
+        if not (noise := redact(self._inbox.unread)):
+            return late
+        return UpstreamTimeoutError(
+            late.message,
+            hint=f"What it writes to stdout is no MCP message: it may wait for a person, or need an option for stdio. "
+            f"{see_log(self._server)}",
+            delivery=late.delivery,
+            said=f"It wrote to stdout: '{noise}'",
+        )
 
     def _lose(self, reason: str, error: UpstreamError | None = None) -> None:
         if self._reason is None:

@@ -1,12 +1,13 @@
 """Dispatch of messages on a stream that all requests share, lines mostly as soon as they arrive."""
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
-from smart_mcp_proxy.telemetry import fields, get_logger
+from smart_mcp_proxy.telemetry import fields, get_logger, printable
 from smart_mcp_proxy.upstream.protocol.codec import (
     OFF_LOOP_BYTES,
     BrokenMessage,
@@ -18,7 +19,7 @@ from smart_mcp_proxy.upstream.protocol.codec import (
 )
 from smart_mcp_proxy.upstream.protocol.inbox import answer_to, event_of
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer
+from smart_mcp_proxy.upstream.protocol.session import LogLine, OnEvent, Peer
 
 __all__ = ["LineInbox"]
 
@@ -27,6 +28,23 @@ _BURST_LINES: Final = 32
 _LITTLE_BYTES: Final = 16_384
 """Beside what is done with more a turn of the event loop is nothing, and to count the lines in it takes as long."""
 _NOISE_WARNING_S: Final = 60.0
+_NOISE_CHARS: Final = 160
+"""Of the beginning of what is no message."""
+_LOGGED_BYTES: Final = 4_096
+_NEVER_READ: Final = (
+    (
+        # Source: https://microsoft.github.io/language-server-protocol/specifications/base/0.9/specification/
+        re.compile(rb"content-length:\s*\d", re.IGNORECASE),
+        "frames its messages with headers ('{}') as language servers do, where MCP has one message a line: "
+        "it needs another version, or an option for stdio",
+    ),
+    (
+        re.compile(rb'\s*"jsonrpc"\s*:'),
+        "writes its messages over several lines ('{}'), where MCP has one message a line: "
+        "it needs another version, or an option for compact JSON",
+    ),
+)
+"""Lines in place of the first message that show that there will be none, and what they show."""
 
 _log = get_logger("upstream")
 
@@ -45,6 +63,7 @@ class LineInbox:
 
     Attributes:
         heard_s: When the server last wrote something, on the event loop's clock; 0 for never.
+        noise: The beginning of what it wrote before its first message and is none; empty for nothing.
     """
 
     def __init__(
@@ -59,6 +78,8 @@ class LineInbox:
         max_message_bytes: int,
     ) -> None:
         self.heard_s = 0.0
+        self.noise = ""
+        self._is_spoken = False
         self._server = server
         self._pending = pending
         self._on_event = on_event
@@ -69,6 +90,13 @@ class LineInbox:
         self._lines = LineSplitter(max_message_bytes)
         self._loop = asyncio.get_running_loop()
         self._next_noise_warning = 0.0
+
+    @property
+    def unread(self) -> str:
+        """The beginning of what came in place of the first message, if only without the end of a line."""
+        if self.noise or self._is_spoken:
+            return self.noise
+        return printable(self._lines.unfinished[:_NOISE_CHARS].decode(errors="replace"))
 
     def take(self, chunk: bytes) -> bool:
         """Deals with what has just arrived, unless it is much; then it has to be read. See `OfferingReader`."""
@@ -118,7 +146,7 @@ class LineInbox:
         match messages:
             case None:
                 if not is_blank(line):
-                    self._warn_of_noise()
+                    self._hear_noise(line)
             case BrokenMessage() as broken:
                 _log.warning(
                     "server %s sent a message that cannot be read: %s",
@@ -128,6 +156,7 @@ class LineInbox:
                 )
                 self._pending.settle_broken(broken)
             case _:
+                self._is_spoken = True
                 for message in messages:
                     self._receive(message)
 
@@ -145,6 +174,17 @@ class LineInbox:
             self._pending.report(bytes(message.params))
         elif (event := event_of(message)) is not None:
             self._on_event(event)
+
+    def _hear_noise(self, line: bytes) -> None:
+        """Keep a line that is no message; where it shows that there will be none, give the session up."""
+        text = line[:_LOGGED_BYTES].decode(errors="replace")
+        if not self._is_spoken:
+            self.noise = printable(f"{self.noise} {text.strip()}"[:_NOISE_CHARS].lstrip())
+            for pattern, words in _NEVER_READ:
+                if pattern.match(line):
+                    self._pending.give_up(words.format(self.noise))
+        self._on_event(LogLine(text))
+        self._warn_of_noise()
 
     def _warn_of_noise(self) -> None:
         now = time.monotonic()

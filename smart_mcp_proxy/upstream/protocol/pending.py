@@ -126,7 +126,7 @@ class PendingCalls:
 
     Args:
         server: Configured name, for messages.
-        on_garbled: Told why, when so many answers could not be read that the session is of no more use.
+        on_garbled: Told why, when what the server writes cannot be read and the session is of no more use.
     """
 
     def __init__(self, server: str, on_garbled: Callable[[str], None] = lambda reason: None) -> None:
@@ -177,6 +177,10 @@ class PendingCalls:
         if is_met and is_garbled:
             self._count_garbled()
         return is_met
+
+    def give_up(self, reason: str) -> None:
+        """End the session, whose server writes nothing that can be read."""
+        self._on_garbled(reason)
 
     def _count_garbled(self) -> None:
         now = time.monotonic()

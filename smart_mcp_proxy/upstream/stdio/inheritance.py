@@ -42,10 +42,17 @@ _ABOUT_THE_NETWORK: Final = re.compile(
 """Variables that may be why a program has no way to the network without them."""
 _NETWORK_WORDS: Final = re.compile(
     r"certificate|\bcerts?\b|\bssl\b|\btls\b|\bproxy\b|\bdns\b|self.signed|name resolution|resolve host|"
-    r"ENOTFOUND|ECONN|ETIMEDOUT|EAI_AGAIN|EHOSTUNREACH|unreachable|network|connect(?:ion)? (?:error|refused|timed out)|"
-    r"error sending request|failed to (?:fetch|download)|\b40[137]\b|unauthorized|index",
+    r"\bENOTFOUND|\bECONN|\bETIMEDOUT|\bEAI_AGAIN|\bEHOSTUNREACH|unreachable|\bnetwork\b|"
+    r"connect(?:ion)? (?:error|refused|timed out)|error sending request|failed to (?:fetch|download)|\b40[137]\b|"
+    r"unauthorized|package (?:index|registry)",
     re.I,
 )
+_PROGRAM_WORDS: Final = re.compile(
+    r"\b(?:ModuleNotFound|Import|Syntax|Name|Attribute|Type|FileNotFound|Key)Error\b|Cannot find (?:module|package)|"
+    r"\bENOENT\b|validation errors? for|\busage:",
+    re.I,
+)
+"""Ends that a way to the network would not have spared the program, whatever names stand in them."""
 _NAMES_SHOWN: Final = 5
 _SCHEME: Final = "://"
 _PLACE_END: Final = re.compile(r"[/?#]")
@@ -95,7 +102,7 @@ def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) ->
         config: The server.
         said: What is known of its end; where that is not about the network there is nothing to add.
     """
-    if config.transport != "stdio" or not _NETWORK_WORDS.search(said):
+    if config.transport != "stdio" or not _NETWORK_WORDS.search(said) or _PROGRAM_WORDS.search(said):
         return ""
     configured = (*config.inherit, *config.env)
     passed = inherited(environ)

@@ -5,6 +5,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import signal
 from asyncio import SubprocessTransport
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
@@ -36,6 +37,9 @@ _INSTALL = {
     "docker": "Install Docker",
 }
 """What to install for programs that start servers and come with something of another name."""
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|%\w+%|\.{0,2}\\|.*\\.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
+"""Paths as Windows writes them."""
+_WINDOWS_ENDS = (".exe", ".cmd", ".bat", ".ps1")
 
 
 class _Notices(SubprocessStreamProtocol):
@@ -249,13 +253,29 @@ def _several_words(config: ServerConfig, words: Sequence[str]) -> UpstreamError:
     )
 
 
+def _of_windows(config: ServerConfig) -> UpstreamError:
+    """The error for a command from an entry that was written on another machine."""
+    name = (config.command or "").replace("\\", "/").rpartition("/")[2]
+    end = next((end for end in _WINDOWS_ENDS if name.lower().endswith(end)), "")
+    program = name.removesuffix(name[len(name) - len(end) :]) if end else name
+    return UpstreamError(
+        f"Server '{config.name}': command '{config.command}' not found: that is a path of Windows.",
+        hint="Name the program as this machine calls it: "
+        f"mcpproxy server patch {shell_word(config.name)} {shell_word(f'command={program}')}",
+    )
+
+
 def _start_error(config: ServerConfig, exc: OSError | ValueError) -> UpstreamError:
     """Why the command cannot be started, in the user's words."""
     command, where = config.command or "", f"Server '{config.name}'"
     if config.cwd and not Path(config.cwd).is_dir():
         return UpstreamError(f"{where}: folder '{config.cwd}' does not exist.", hint="Correct its 'cwd'.")
     if isinstance(exc, FileNotFoundError):
-        if len(words := command.split()) > 1:
+        if _WINDOWS_PATH.match(command):
+            return _of_windows(config)
+        words = command.split()
+        # A path with a blank in it may be meant as it stands.
+        if len(words) > 1 and ("/" not in words[0] or Path(words[0]).is_file()):
             return _several_words(config, words)
         place = "" if "/" in command else " on PATH"
         hint = f"{_INSTALL.get(command, 'Install it')}, or give its full path."

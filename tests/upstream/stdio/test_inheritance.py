@@ -156,6 +156,23 @@ def test_nothing_is_said_where_nothing_was_kept_or_it_was_not_the_network() -> N
     assert network_hint({"HTTPS_PROXY": "http://a:b@c"}, ServerConfig("s", "http", url="http://x"), "ssl") == ""
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ModuleNotFoundError: No module named 'module_that_is_not_there'",
+        "Error: Cannot find module '/app/network/index.js'",
+        "ImportError: cannot import name 'proxy' from 'certificate'",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/etc/ssl/acme.cert'",
+        "usage: prog --proxy URL",
+        "the index is empty",
+    ],
+)
+def test_a_name_that_sounds_of_the_network_is_none(said: str) -> None:
+    """A module that is missing needs no certificates."""
+    config = ServerConfig("s", "stdio", command="uvx")
+    assert network_hint({"HTTPS_PROXY": "http://a:b@c"}, config, f"Server 's' ended. It wrote: {said}") == ""
+
+
 @pytest.mark.anyio
 async def test_a_process_really_gets_them(tmp_path: Path) -> None:
     """From the pipe to the other side."""
