@@ -492,7 +492,7 @@ async def faults(request: RawRequest, answer: RawAnswer) -> None:  # noqa: C901 
         ("signed-out", "answered with HTTP 401", "not_sent"),
         ("long-header", "sent an answer that is no valid HTTP", "unknown"),
         ("no-http", "sent an answer that is no valid HTTP", "unknown"),
-        ("elsewhere", "redirects to 127.0.0.2 (HTTP 307), which is not followed", "not_sent"),
+        ("elsewhere", "redirects to http://127.0.0.2:9/mcp (HTTP 307), which is not followed", "not_sent"),
     ],
 )
 async def test_a_failed_exchange_costs_one_call(open_web, serve, era, name, words, delivery):
@@ -763,7 +763,9 @@ async def test_a_redirect_to_another_origin_is_not_followed(open_web, serve):
         answer.plain(status=307, Location=other.url)
 
     server = await serve("none", echo, other=away)
-    with pytest.raises(UpstreamError, match=r"redirects to 127.0.0.1 \(HTTP 307\), which is not followed"):
+    with pytest.raises(
+        UpstreamError, match=r"redirects to http://127.0.0.1:\d+/mcp \(HTTP 307\), which is not followed"
+    ):
         await open_web(server.url, headers={"Authorization": "Bearer secret"})
     assert other.requests == []
 
@@ -782,7 +784,7 @@ async def test_a_redirect_in_circles_ends(open_web, serve):
         answer.plain(status=307, Location="/mcp")
 
     server = await serve("none", echo, other=around)
-    with pytest.raises(UpstreamError, match=r"redirects to 127\.0\.0\.1"):
+    with pytest.raises(UpstreamError, match=r"redirects in circles, at last to http://127\.0\.0\.1:\d+/mcp"):
         await open_web(server.url, era="handshake")
     assert len(server.requests) < 20
 

@@ -228,7 +228,7 @@ async def test_the_end_of_the_stream_ends_the_session(open_web):
         (401, UpstreamAuthError, "answered with HTTP 401 Unauthorized.", "not_sent"),
         (429, UpstreamBusyError, "answered with HTTP 429 Too Many Requests.", "unknown"),
         (500, UpstreamError, "answered with HTTP 500 Internal Server Error.", "unknown"),
-        (307, UpstreamError, "redirects to other.invalid (HTTP 307), which is not followed.", "not_sent"),
+        (307, UpstreamError, "redirects to http://other.invalid/ (HTTP 307), which is not followed.", "not_sent"),
     ],
 )
 async def test_a_post_that_fails_costs_one_call(open_web, status, kind, words, delivery):

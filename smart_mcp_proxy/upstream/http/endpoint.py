@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -12,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
+from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_client import HttpClient
@@ -39,6 +41,14 @@ _PLAIN_HINT: Final = "Write http:// instead of https:// in its url, or give the 
 _TLS_HINT: Final = "Check its url: if it speaks https at that port, write https://."
 _PACKED_HINT: Final = "Switch compression off at the server, or at what stands in front of it."
 _SHOWN_CHARS: Final = 40
+_WANTS_TLS: Final = re.compile(
+    rb"plain HTTP request|HTTP request to an HTTPS|speaking plain HTTP to an? SSL|requires TLS", re.I
+)
+"""Pages of nginx, Go, Apache and others for a request without TLS at a port that has it."""
+_REFUSAL_BYTES: Final = 4_096
+_PATH_CHARS: Final = 200
+_SIGN_IN: Final = re.compile(r"log[-_]?in|sign[-_]?in|\bauth|\bsso\b|oauth|saml", re.I)
+"""Words in the path of a page where people sign in."""
 _MAX_REDIRECTS: Final = 5
 _DRAIN_S: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
@@ -69,6 +79,7 @@ class Endpoint:
         self._max_body_bytes = opening.max_message_bytes
         self._on_unreachable = on_unreachable
         self._bearer = opening.bearer
+        self._has_answered = False
         self._sent = config.credential_headers
         if self._bearer is not None:
             self._bearer.on_lost = on_sign_in_lost
@@ -149,12 +160,13 @@ class Endpoint:
                 response = await self._client.request(verb, url, sent, body)
             except (BadAnswerError, OSError, ValueError) as exc:
                 raise self._unanswered(exc, body) from exc
+            self._has_answered = True
             if not 300 <= response.status < 400:
                 break
             response.close()
             target = _target(response)
             if followed == _MAX_REDIRECTS or target is None or not _may_follow(verb, response, target):
-                raise self.error(_redirected(response, target))
+                raise self.error(_redirected(self._server, response, target, is_circle=followed == _MAX_REDIRECTS))
             url = target
             if response.status == 308:
                 self._url = url
@@ -170,7 +182,9 @@ class Endpoint:
 
     def _unanswered(self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None) -> UpstreamError:
         if isinstance(exc, BadAnswerError) or (isinstance(exc, OSError) and body is not None and body.is_sent):
-            hint = _TLS_HINT if isinstance(exc, BadAnswerError) and self._url.startswith("http://") else ""
+            # One that has answered before speaks http, and had another reason to break the connection.
+            is_doubtful = isinstance(exc, BadAnswerError) or not self._has_answered
+            hint = _TLS_HINT if is_doubtful and self._url.startswith("http://") else ""
             return self.error(Failure(_words(exc), hint=hint, is_lost=True))
         if not isinstance(exc, OSError):  # a certificate that cannot be verified is a ValueError, too
             reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
@@ -249,6 +263,25 @@ class Endpoint:
         )
         return self.error(failure)
 
+    async def raise_where_tls_is_missing(self, response: Response) -> None:
+        """Raise where a refusal without JSON says that the port has TLS.
+
+        Raises:
+            UpstreamError: It does.
+        """
+        if response.status != 400 or not self._url.startswith("http://") or media_type(response) == "application/json":
+            return
+        page = b""
+        try:
+            async with asyncio.timeout(_DRAIN_S):
+                while len(page) < _REFUSAL_BYTES and (chunk := await self.read_some(response)):
+                    page += chunk
+        except (TimeoutError, UpstreamError):
+            pass  # then the status is all that is known
+        if _WANTS_TLS.search(page):
+            hint = "Write https:// instead of http:// in its url, or give the port at which it speaks http."
+            raise self.error(Failure("speaks https alone at that port (HTTP 400)", 400, was_refused=True, hint=hint))
+
     def oversized(self) -> UpstreamError:
         """The error for an answer that is too long."""
         return self.error(too_long(self._max_body_bytes))
@@ -276,8 +309,9 @@ def _missing_scope(response: Response) -> str:
 def _target(response: Response) -> str | None:
     location = response.headers.get("location")
     try:
-        return urljoin(response.url, location) if location else None
-    except ValueError:
+        target = urljoin(response.url, location) if location else None
+        return target if urlsplit(target or "").port != 0 else None
+    except ValueError:  # the port may be none, too
         return None
 
 
@@ -292,10 +326,28 @@ def _may_follow(verb: str, response: Response, target: str) -> bool:
     return ways[0] == ways[1] or ways == [("http", 80), ("https", 443)]
 
 
-def _redirected(response: Response, target: str | None) -> Failure:
-    place = (urlsplit(target).hostname if target is not None else None) or "another address"
-    reason = f"redirects to {place} (HTTP {response.status}), which is not followed"
-    return Failure(reason, response.status, was_refused=is_refusal(response.status))
+def _redirected(server: str, response: Response, target: str | None, *, is_circle: bool) -> Failure:
+    there = urlsplit(target) if target is not None else None
+    if there is None or not there.hostname:
+        reason, hint = f"redirects to no address (HTTP {response.status})", ""
+        return Failure(reason, response.status, was_refused=is_refusal(response.status), hint=hint)
+    # Neither a password nor what a query may hold belongs into a message.
+    host = f"[{there.hostname}]" if ":" in there.hostname else there.hostname
+    place = f"{there.scheme}://{host}" + (f":{there.port}" if there.port else "") + there.path[:_PATH_CHARS]
+    name = shell_word(server)
+    if is_circle:
+        reason, hint = (
+            f"redirects in circles, at last to {place} (HTTP {response.status})",
+            "Check the path of its url.",
+        )
+    elif _SIGN_IN.search(there.path):
+        reason = f"redirects to {place} (HTTP {response.status}), which looks like a page to sign in at"
+        hint = f"Put its token into 'headers' of its entry, or try: mcpproxy server login {name}"
+    else:
+        reason = f"redirects to {place} (HTTP {response.status}), which is not followed"
+        trust = "" if there.hostname == urlsplit(response.url).hostname else " and may get what its entry sends"
+        hint = f"If that is where it is now{trust}: mcpproxy server patch {name} {shell_word(f'url={place}')}"
+    return Failure(reason, response.status, was_refused=is_refusal(response.status), hint=hint)
 
 
 def _words_for_unreachable(exc: OSError) -> str:

@@ -187,6 +187,7 @@ class HttpSession:
         """
         has_session = self.has_id
         error = self._endpoint.status_error(response, has_session=has_session)
+        await self._endpoint.raise_where_tls_is_missing(response)
         if self._notice_loss(response) or isinstance(error, UpstreamAuthError) or not _is_json(response):
             raise error
         try:
