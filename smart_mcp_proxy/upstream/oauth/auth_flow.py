@@ -18,9 +18,10 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types.version import LATEST_HANDSHAKE_VERSION
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.names import login_hint
+from smart_mcp_proxy.names import login_hint, shell_word
 from smart_mcp_proxy.servers import ServerConfig, read_oauth
 from smart_mcp_proxy.telemetry import printable
+from smart_mcp_proxy.upstream.oauth.auth_answers import with_known_members, with_working_server
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, error_code, members_of
 from smart_mcp_proxy.upstream.oauth.auth_programs import program_provider
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs, send_with_proof, wants_proofs
@@ -140,7 +141,7 @@ class SignInFlow:
             response = await send_with_proof(memory.proofs, request, self._http.send)
             if response.status_code != 200:
                 refused.append(self._not_renewed(response))
-            return _with_known_type(response, memory)
+            return with_known_members(response, memory)
 
         await self._drive(provider, probe, answer)
         if refused:
@@ -248,6 +249,8 @@ class SignInFlow:
             if named is None and _is_metadata_of_origin(request) and 300 <= response.status_code < 500:
                 memory.is_without_metadata = True
                 response = httpx2.Response(200, json=_places_of_old(request), request=request)
+            if named is None:
+                response = await with_working_server(response, self._url, self._options.issuer, self._http.send)
             return _with_issuer_as(named, response, memory)
         if memory.is_without_metadata and response.status_code in (404, 405):
             raise self._failed(
@@ -255,6 +258,8 @@ class SignInFlow:
             )
         if self._options.client_id and (code := error_code(response)) in _CLIENT_REFUSALS:
             raise self._client_refused(code)
+        if request.headers.get("content-type") != _FORM and response.status_code >= 400:
+            raise self._not_registered(response)
         return response
 
     async def _send_checked(
@@ -268,7 +273,7 @@ class SignInFlow:
             return await self._http.send(request)
         if wants_proofs(memory.challenge, context.protected_resource_metadata, memory.proof_algorithms):
             memory.proofs = Proofs(now=self._now)
-        return _with_known_type(await send_with_proof(memory.proofs, request, self._http.send), memory)
+        return with_known_members(await send_with_proof(memory.proofs, request, self._http.send), memory)
 
     def _check_metadata(self, metadata: OAuthMetadata | None) -> None:
         if metadata is None:
@@ -291,6 +296,27 @@ class SignInFlow:
         if self._options.client_id and code in _CLIENT_REFUSALS:
             return self._client_refused(code)
         return self.ended(f"The sign-in was not renewed ({code or f'HTTP {status}'})")
+
+    def _not_registered(self, response: httpx2.Response) -> UpstreamError:
+        """The error for a registration that was refused; the same command would only be refused again."""
+        status, members = response.status_code, members_of(response)
+        said = members.get("error_description") or members.get("error")
+        words = (
+            f"{printable(said)[:_REASON_CHARS].rstrip('.')}, HTTP {status}"
+            if isinstance(said, str)
+            else f"HTTP {status}"
+        )
+        patch = f"mcpproxy server patch {shell_word(self._server)} oauth.client_id=CLIENT_ID"
+        by_hand = "put the id of one that its operator registers into the entry (oauth.client_id, oauth.client_secret)"
+        if status >= 500 or status == 429:
+            return UpstreamError(
+                f"Server '{self._server}': its authorization server cannot register a client at present ({words}).",
+                hint=f"Try again later, or {by_hand}: {patch}",
+            )
+        return UpstreamAuthError(
+            f"Server '{self._server}': its authorization server registers no client by itself ({words}).",
+            hint=f"{by_hand.capitalize()}: {patch}",
+        )
 
     def _client_refused(self, code: str) -> EndedSignInError:
         hint = "Correct 'client_id' and its secret under 'oauth' in its entry."
@@ -343,15 +369,6 @@ def _places_of_old(request: httpx2.Request) -> dict[str, Any]:
     origin = str(request.url.copy_with(raw_path=b""))
     endpoints = {f"{name}_endpoint": f"{origin}/{path}" for name, path in _PLACES_OF_OLD.items()}
     return {"issuer": origin, "code_challenge_methods_supported": ["S256"], **endpoints}
-
-
-def _with_known_type(response: httpx2.Response, memory: Memory) -> httpx2.Response:
-    """Token response with the type that the SDK knows; `memory` notes whether tokens are bound."""
-    answer = members_of(response)
-    memory.is_proved = memory.proofs is not None and str(answer.get("token_type")).lower() == "dpop"
-    if not memory.is_proved:
-        return response
-    return httpx2.Response(response.status_code, json=answer | {"token_type": "Bearer"}, request=response.request)
 
 
 def _words(exc: Exception) -> str:
