@@ -2,7 +2,7 @@
 
 from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.fleet import Fleet
-from smart_mcp_proxy.upstream.http_failures import TlsContext
+from smart_mcp_proxy.upstream.http_failures import LostSessionError, TlsContext
 from smart_mcp_proxy.upstream.keeper import Keeper
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_page, is_listed
 from smart_mcp_proxy.upstream.oauth.auth import SignedOut, SignIns
@@ -19,6 +19,7 @@ __all__ = [
     "Connector",
     "Fleet",
     "Keeper",
+    "LostSessionError",
     "OnEvent",
     "OwnConnection",
     "SignIn",

@@ -18,13 +18,18 @@ from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.proxies import Proxy, proxy_for
 
 __all__ = [
+    "REFUSALS_S",
     "Failure",
+    "LostSessionError",
     "MissingScopeError",
     "TlsContext",
     "failure_error",
+    "is_about_session",
+    "lost_session_error",
     "missing_scope",
     "names_sign_in",
     "new_transport",
+    "refused_call_words",
     "retry_after_s",
     "status_words",
     "too_long",
@@ -41,6 +46,27 @@ _LONGEST_RETRY_S = 86_400.0
 _MOST_SCOPES = 50
 _CA_FILES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Variables that name files with certificates of authorities, which are trusted beside the system's."""
+_SAID_CHARS = 1_000
+_GONE = frozenset({400, 404, 410})
+"""What servers answer to a request of a session that they no longer know, if only 404 is the protocol's."""
+_SESSION = re.compile(r"session|initiali[sz]", re.IGNORECASE)
+_UNKNOWN_SESSION = re.compile(
+    r"(?:\b(?:unknown|expired|(?:in)?valid|missing|stale|unrecogni[sz]ed|find)\b.{0,40}?|\bno (?:such |active )?)"
+    r"session"
+    r"|session.{0,80}?\b(?:unknown|expired|timed out|invalid|missing|required|provided|no longer exists|inactive"
+    r"|(?:not|n't) (?:found|exist|valid|active|known|recogni[sz]ed))"
+    r"|\bno transport\b.{0,20}session|\bnot (?:been |yet )?initiali[sz]ed|\bbefore initiali[sz]|\binitiali[sz]e first"
+    r"|\bexpect\w* initiali[sz]e|\bnot an initiali[sz]e",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Words by which servers refuse a request for its session, before they do anything with it. Source: the official SDKs
+of TypeScript, Python, Java, Go, C# and Rust, and their example servers."""
+REFUSALS_S = 1.0
+"""How long requests of a forgotten session may wait to be refused, too, before they are given up."""
+_RENEWED_HINT = (
+    "It may have been restarted, or have ended the session. A new session is opened; send the request again."
+)
+_UNSURE_HINT = "A new session is opened. The request may have been carried out: check before repeating it."
 _METADATA = re.compile(r"\b(?:Bearer|DPoP)\b.*\bresource_metadata\s*=\s*[\"\w]", re.IGNORECASE)
 """Source: RFC 9728, section 5.1."""
 _CHALLENGE = re.compile(r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
@@ -80,6 +106,48 @@ _KINDS: Mapping[int, type[UpstreamError]] = {401: UpstreamAuthError, 429: Upstre
 
 class MissingScopeError(UpstreamAuthError):
     """A request that needs more than the sign-in was granted; others may do with what there is."""
+
+
+class LostSessionError(UpstreamError):
+    """A server no longer knows our session; a request that it refused for that is `not_sent`."""
+
+
+def is_about_session(error: UpstreamError, *, has_id: bool) -> bool:
+    """Whether an error may mean that the server no longer knows our session.
+
+    Args:
+        error: A request's.
+        has_id: The request named a session.
+    """
+    if has_id and error.answer is None and (error.data or {}).get("http_status") in _GONE:
+        return True
+    return _SESSION.search(_said(error)) is not None
+
+
+def lost_session_error(server: str, cause: UpstreamError, *, was_refused: bool | None = None) -> LostSessionError:
+    """The error of a request that a lost session leaves without a result.
+
+    Args:
+        server: Its configured name.
+        cause: What it answered, to this request or to another one of the session.
+        was_refused: The request cannot have been carried out; None to tell by `cause`, its own error.
+    """
+    status = (cause.data or {}).get("http_status")
+    if was_refused is None:
+        was_refused = cause.delivery == "not_sent" or _UNKNOWN_SESSION.search(_said(cause)) is not None
+    how = f"HTTP {status}" if status else f"error {cause.answer.code}" if cause.answer is not None else "no answer"
+    return LostSessionError(
+        f"Server '{server}' has forgotten the session ({how})" + (":" if cause.said else "."),
+        hint=_RENEWED_HINT if was_refused else _UNSURE_HINT,
+        delivery="not_sent" if was_refused else "unknown",
+        said=cause.said,
+    )
+
+
+def _said(error: UpstreamError) -> str:
+    """All that the server said in an error; some servers put the cause into the data of a general one."""
+    data = error.answer.data if error.answer is not None else None
+    return error.said[:_SAID_CHARS] + (f" {data[:_SAID_CHARS]}" if isinstance(data, str) else "")
 
 
 def missing_scope(status: int, challenge: str) -> str:
@@ -264,16 +332,25 @@ def status_words(status: int) -> str:
 
 
 def words_of(body: bytes) -> str:
-    """Message for people in a JSON error body, as one short line; empty if there is none."""
+    """Message for people in an error body, as one short line; empty if there is none.
+
+    Other text than JSON may be anything, pages among it: of it only a short line about the session is one.
+    """
     try:
         members = _members.decode(body)
     except (msgspec.MsgspecError, RecursionError):
-        return ""
+        line = " ".join(body[: _WORDS_CHARS + 1].decode(errors="replace").split())
+        return line if len(line) <= _WORDS_CHARS and "<" not in line and _UNKNOWN_SESSION.search(line) else ""
     inner = members.get("error")
     if isinstance(inner, dict):
         members = {**members, **inner}
     words = (members.get(name) for name in _WORDS)
     return next((" ".join(text.split())[:_WORDS_CHARS] for text in words if isinstance(text, str) and text.strip()), "")
+
+
+def refused_call_words(body: bytes) -> str:
+    """Message of the error in a JSON body that comes with a good status; empty where it is none."""
+    return words_of(body) if b'"error"' in body else ""
 
 
 def retry_after_s(header: str) -> float | None:

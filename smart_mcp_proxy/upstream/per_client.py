@@ -15,6 +15,7 @@ from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnPr
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, secrets_of
 from smart_mcp_proxy.telemetry import fields, get_logger, result_of, secrets_hidden, spawn
+from smart_mcp_proxy.upstream.http_failures import LostSessionError
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
 from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
 from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide, Conversation, Exchange
@@ -269,6 +270,9 @@ class OwnConnections:
         place.users += 1
         try:
             yield await result_of(place.opened)
+        except LostSessionError:
+            self._leave(client, place)  # at once: the next request opens a new one
+            raise
         finally:
             place.users -= 1
             place.used_s = self._clock()

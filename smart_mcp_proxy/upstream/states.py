@@ -27,7 +27,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
         }
     ),
     State.AUTHENTICATING: frozenset({State.CONNECTING, State.ERROR, State.NEEDS_AUTH, State.DISCONNECTED}),
-    State.READY: frozenset({State.ERROR, State.NEEDS_AUTH, State.DISCONNECTED}),
+    State.READY: frozenset({State.CONNECTING, State.ERROR, State.NEEDS_AUTH, State.DISCONNECTED}),
     State.ERROR: frozenset({State.CONNECTING, State.DISCONNECTED}),
     State.NEEDS_ENV: frozenset({State.DISCONNECTED}),
     State.NEEDS_AUTH: frozenset({State.CONNECTING, State.AUTHENTICATING, State.DISCONNECTED}),

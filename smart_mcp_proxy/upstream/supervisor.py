@@ -16,7 +16,7 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.ending import Ending
-from smart_mcp_proxy.upstream.http_failures import MissingScopeError
+from smart_mcp_proxy.upstream.http_failures import LostSessionError, MissingScopeError
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
 from smart_mcp_proxy.upstream.per_client import OwnConnections
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
@@ -50,6 +50,10 @@ OnToolsChanged = Callable[[str], None]
 _HEALTHY_S: Final = 30.0
 """A connection that held this long, or longer than the pause before it, starts the pauses anew: a server that is killed
 now and then is back at once, one that dies of its first call is waited for longer and longer."""
+_MOST_RENEWALS: Final = 5
+"""Sessions in a row that are opened at once, each in the place of one that the server has forgotten."""
+_RENEWED_S: Final = 1.0
+"""The row ends with a session that held this long, or in which a request succeeded that was refused before."""
 _AUTH_PAUSE_S: Final = 60.0
 """Between tries at a server that has never let us in: it will not change its mind, and must not be stormed."""
 _NUDGE_S: Final = 2.0
@@ -115,6 +119,7 @@ class Upstream:
         self._task: asyncio.Task[None] | None = None
         self._connections, self.run, self._failures, self._pause_s, self._told = 0, "", 0, _HEALTHY_S, ""
         self._written, self._last_try = ServerLog(), clock()
+        self._renewals = 0
         self._ending: Ending | None = None
         self.may_return = False
         self._start: Start | None = None
@@ -265,12 +270,19 @@ class Upstream:
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
     ) -> RawResult:
-        """The `result` of one request over `session`; a refusal with 401 puts the whole session in doubt."""
+        """The `result` of one request over `session`; a refusal with 401 puts the whole session in doubt.
+
+        A request that is refused because the server has forgotten the session is sent again on the next one, once.
+        """
         mark = self._written.mark
         try:
             return await session.request(
                 method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message
             )
+        except LostSessionError as exc:
+            self._leave(session)
+            if exc.delivery != "not_sent":
+                raise
         except UpstreamAuthError as exc:
             # Where more is wanted than was granted, other requests do with what there is.
             if self._session is session and self._ending is not None and not isinstance(exc, MissingScopeError):
@@ -280,6 +292,31 @@ class Upstream:
             if self.config.transport == "stdio" and is_bare(exc):
                 self._next_era = await add_reason(exc, self.name, session.era, self._written, mark)
             raise
+        return await self._asked_again(
+            method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message
+        )
+
+    async def _asked_again(
+        self, method: str, params: Mapping[str, Any], *, timeout_s: float, **heard: Any
+    ) -> RawResult:
+        """The `result` of a request that was refused for its session, on the next one; not sent a third time."""
+        if not await self.ready(min(timeout_s, self.config.limits.patience_s)) or (session := self._session) is None:
+            raise self.not_ready()
+        try:
+            result = await session.request(method, params, timeout_s=timeout_s, **heard)
+        except LostSessionError:
+            self._leave(session)
+            self._renewals = _MOST_RENEWALS  # sessions help no more: the next one has to wait
+            raise
+        self._renewals = 0
+        return result
+
+    def _leave(self, session: UpstreamSession) -> None:
+        """Sends nothing more on a session that the server has forgotten; what comes waits for the next one."""
+        if self._session is session:
+            self._session = None
+            self.watch.detach()
+            self._move(ServerState.CONNECTING)
 
     async def list_contents(self, kind: ContentKind) -> ToolListing:
         """List prompts, resources or templates, odd ones left out; none if it declares none.
@@ -337,8 +374,9 @@ class Upstream:
                 async with asyncio.timeout(pause_s):
                     await self._retry_now.wait()
             self._retry_now.clear()
-            # Of a server that fails at once people would see little but `connecting`.
-            self._move(ServerState.CONNECTING, hint=self._status.hint, last_error=self._status.error)
+            if self._status.state is not ServerState.CONNECTING:
+                # Of a server that fails at once people would see little but `connecting`.
+                self._move(ServerState.CONNECTING, hint=self._status.hint, last_error=self._status.error)
 
     async def _connect_once(self) -> float | None:
         """One connection from beginning to end; returns the pause before the next, None for no next one."""
@@ -392,6 +430,9 @@ class Upstream:
         self._tell(self._on_tools_changed, self.name)
         try:
             end = await ending.wait()
+            if isinstance(end, LostSessionError):
+                self._leave(session)
+                self._renewals *= self._clock() - ready_at < _RENEWED_S
         finally:
             self._session = None
             self.watch.detach()
@@ -399,7 +440,11 @@ class Upstream:
             await session.close()
         if self._clock() - ready_at >= min(_HEALTHY_S, self._pause_s):
             self._failures = 0
-        self.may_return = True
+        if isinstance(end, LostSessionError) and self._renewals < _MOST_RENEWALS:
+            self._renewals += 1
+            _log.info("%s A new one is opened.", end.message, extra=fields(server=self.name))
+            return 0.0
+        self.may_return = not isinstance(end, LostSessionError)
         return self._failed(end.message, end.hint, needs_auth=isinstance(end, UpstreamAuthError))
 
     def _failed(self, error: str, hint: str, *, needs_auth: bool = False) -> float:

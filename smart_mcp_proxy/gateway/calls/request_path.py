@@ -28,9 +28,10 @@ from smart_mcp_proxy.gateway.results.cleaning import told_error
 from smart_mcp_proxy.gateway.results.progress import show_progress
 from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, ResultFacts, facts_of
 from smart_mcp_proxy.gateway.shared.readiness import connected, require_connected
+from smart_mcp_proxy.models import ClientLine, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Fleet, Upstream
+from smart_mcp_proxy.upstream import Fleet, LostSessionError, Upstream
 
 __all__ = ["RequestPath"]
 
@@ -245,13 +246,9 @@ class RequestPath:
             line = caller.line if exchange.send is None else None
             if line is not None and self._clients is not None and upstream.own is not None:
                 has_waited = True
-                async with self._clients.sender(upstream, line, left_s) as sender:
-                    if sender is not None:
-                        if exchange.record is not None:
-                            await sender.confirm(exchange.record)
-                        await self._confirm(exchange)
-                        params = self._stamped(exchange, upstream)
-                        return await sender.request(exchange.method, params, on_progress=on_progress)
+                answer = await self._send_as_client(self._clients, upstream, line, left_s, exchange, on_progress)
+                if answer is not None:
+                    return answer
             if has_waited:  # from here on nothing waits until it is sent
                 require_connected(upstream)
                 await self._confirm(exchange)
@@ -266,6 +263,35 @@ class RequestPath:
             return await upstream.request(
                 exchange.method, params, timeout_s=left_s, on_progress=on_progress, on_message=caller.on_message
             )
+
+    async def _send_as_client(
+        self,
+        clients: Clients,
+        upstream: Upstream,
+        line: ClientLine,
+        left_s: float | None,
+        exchange: Exchange,
+        on_progress: OnProgress | None,
+    ) -> RawResult | None:
+        """The result over the client's own session with a server; None where the shared one serves it.
+
+        Where the server has forgotten that session, the request is sent again on a new one, once.
+        """
+        is_again = False
+        while True:
+            try:
+                async with clients.sender(upstream, line, left_s) as sender:
+                    if sender is None:
+                        return None
+                    if exchange.record is not None:
+                        await sender.confirm(exchange.record)
+                    await self._confirm(exchange)
+                    params = self._stamped(exchange, upstream)
+                    return await sender.request(exchange.method, params, on_progress=on_progress)
+            except LostSessionError as error:
+                if is_again or error.delivery != "not_sent":
+                    raise
+                is_again = True
 
     def _stamped(self, exchange: Exchange, upstream: Upstream) -> Mapping[str, Any]:
         """The parameters that are sent, with the trace context where requests are traced."""

@@ -32,7 +32,7 @@ from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.opening import Opening
 
-__all__ = ["Endpoint", "is_event_stream", "media_type"]
+__all__ = ["Endpoint", "is_event_stream", "is_json", "media_type"]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _CUT: Final = "broke the connection in the middle of its answer"
@@ -50,6 +50,8 @@ _PATH_CHARS: Final = 200
 _SIGN_IN: Final = re.compile(r"log[-_]?in|sign[-_]?in|\bauth|\bsso\b|oauth|saml", re.I)
 """Words in the path of a page where people sign in."""
 _MAX_REDIRECTS: Final = 5
+_REFUSAL_S: Final = 2.0
+"""How long the body of an error may take: its status is known without it."""
 _DRAIN_S: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
 _MEDIA_TYPES: Final = 64
@@ -223,6 +225,14 @@ class Endpoint:
     def _cut(self, exc: BadAnswerError | OSError) -> UpstreamError:
         return self.error(Failure(_words(exc) if isinstance(exc, BadAnswerError) else _CUT, is_lost=True))
 
+    async def read_refusal(self, response: Response) -> bytes:
+        """The body of an error; empty if it does not come soon."""
+        try:
+            async with asyncio.timeout(_REFUSAL_S):
+                return b"".join(await self.read_all(response))
+        except (TimeoutError, UpstreamError):
+            return b""
+
     async def drain(self, response: Response) -> None:
         """Reads what little should be left of a body, so that its connection can be used again."""
         left_bytes = _DRAIN_BYTES
@@ -295,6 +305,12 @@ def media_type(response: Response) -> str:
 def is_event_stream(response: Response) -> bool:
     """Whether a response is a stream of events, under whichever good status."""
     return response.status < 300 and media_type(response) == "text/event-stream"
+
+
+def is_json(response: Response) -> bool:
+    """Whether a response holds JSON."""
+    kind = media_type(response)
+    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 
 @lru_cache(_MEDIA_TYPES)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import OnMessage
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, media_type
+from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, is_json, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.message_lines import MessageLines, is_notification
@@ -23,8 +23,6 @@ _RESUME_S: Final = 1.0
 """Pause before a cut answer is taken up again, where the server names none."""
 _LONGEST_RESUME_S: Final = 30.0
 _SAY_S: Final = 10.0
-_REFUSAL_S: Final = 2.0
-"""How long the body of an error may take: its status is known without it."""
 _END_S: Final = 1.0
 _CLOSE_S: Final = 2.0
 
@@ -39,21 +37,26 @@ class HttpSession:
         endpoint: Where to send.
         inbox: Where what arrives goes.
         max_event_bytes: Larger events are refused.
-        on_lost: Told why, when the server no longer knows the session.
+        on_refused: Given the error, when the server refuses the stream of announcements that it had before.
 
     Attributes:
         headers: What each request of a handshake-era session carries besides the configured headers.
     """
 
     def __init__(
-        self, server: str, endpoint: Endpoint, inbox: Inbox, max_event_bytes: int, on_lost: Callable[[str], None]
+        self,
+        server: str,
+        endpoint: Endpoint,
+        inbox: Inbox,
+        max_event_bytes: int,
+        on_refused: Callable[[UpstreamError], None],
     ) -> None:
         self.headers: dict[str, str] = {}
         self._server = server
         self._endpoint = endpoint
         self._inbox = inbox
         self._max_event_bytes = max_event_bytes
-        self._on_lost = on_lost
+        self._on_refused = on_refused
         self._has_announced = False
         self._chores: set[asyncio.Task[None]] = set()
 
@@ -90,8 +93,8 @@ class HttpSession:
         response = await self._endpoint.send("GET", headers)
         if is_event_stream(response):
             self._has_announced = True
-        elif self._has_announced:  # else many servers answer 404 where they mean that they announce nothing
-            self._notice_loss(response)
+        elif self._has_announced and response.status >= 400:  # else many answer so where they announce nothing
+            self._on_refused(self._endpoint.status_error(response, has_session=self.has_id))
         return response
 
     async def say(self, message: Mapping[str, Any]) -> None:
@@ -188,14 +191,12 @@ class HttpSession:
         has_session = self.has_id
         error = self._endpoint.status_error(response, has_session=has_session)
         await self._endpoint.raise_where_tls_is_missing(response)
-        if self._notice_loss(response) or isinstance(error, UpstreamAuthError) or not _is_json(response):
+        is_sign_in = isinstance(error, UpstreamAuthError)
+        # In a session 404 says all there is to say, and of every other refusal the words may speak of the session.
+        if response.status == 404 if has_session else is_sign_in or not is_json(response):
             raise error
-        try:
-            async with asyncio.timeout(_REFUSAL_S):
-                body = b"".join(await self._endpoint.read_all(response))
-        except (TimeoutError, UpstreamError):
-            raise error from None
-        if not self._inbox.take_refusal(body, request_id):
+        body = await self._endpoint.read_refusal(response)
+        if is_sign_in or not self._inbox.take_refusal(body, request_id):
             raise self._endpoint.status_error(response, words_of(body), has_session=has_session)
 
     async def _read_lines(self, response: Response, on_message: OnMessage) -> Sequence[bytes]:
@@ -242,13 +243,6 @@ class HttpSession:
         reason = f"its stream was cut and cannot be taken up again (HTTP {response.status})"
         raise self._improper(method, reason, is_lost=True)
 
-    def _notice_loss(self, response: Response) -> bool:
-        """Whether the server says that it does not know our session (any more)."""
-        is_lost = response.status == 404 and self.has_id
-        if is_lost:
-            self._on_lost("has forgotten the session (HTTP 404)")
-        return is_lost
-
     def _improper(self, method: str, reason: str, *, is_lost: bool = False) -> UpstreamError:
         return self._endpoint.error(Failure(f"gave no proper answer to '{method}': {reason}", is_lost=is_lost))
 
@@ -256,8 +250,3 @@ class HttpSession:
         task = spawn(work, f"upstream-http-{self._server}")
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
-
-
-def _is_json(response: Response) -> bool:
-    kind = media_type(response)
-    return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))

@@ -19,7 +19,7 @@ from smart_mcp_proxy.upstream.http.announcements import Announcements
 from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_session import HttpSession
-from smart_mcp_proxy.upstream.http_failures import Failure
+from smart_mcp_proxy.upstream.http_failures import REFUSALS_S, Failure, is_about_session, lost_session_error
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, BaseSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
@@ -39,6 +39,7 @@ _MAX_ANSWERS: Final = 32
 """Answers on their way to requests of the server's; one that asks faster than it listens gets no more."""
 _FIRST_STREAM_S: Final = 0.25
 """How long opening waits for the stream of announcements. What opens later counts as a change, for the gap before."""
+_CHECK_S: Final = 10.0
 _CLOSE_S: Final = 2.0
 _PROGRESS: Final = b'"notifications/progress"'
 _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
@@ -70,7 +71,10 @@ class RawHttpSession(BaseSession):
         limit = self._max_message_bytes = opening.max_message_bytes
         self._endpoint = Endpoint(opening, self._lose, self._lose_sign_in)
         self._inbox = Inbox(self._server, opening.on_event, self._stream_opened, self._answer, self._say, opening.peer)
-        self._session = HttpSession(self._server, self._endpoint, self._inbox, limit, self._lose)
+        self._session = HttpSession(self._server, self._endpoint, self._inbox, limit, self._stream_refused)
+        self._cause: UpstreamError | None = None
+        """By which the server says that it no longer knows the session."""
+        self._check: asyncio.Task[None] | None = None
         self._header_rules = HeaderRules(self._server)
         self._slots = asyncio.Semaphore(_MAX_EXCHANGES)
         self._deadlines: set[Deadline] = set()
@@ -112,7 +116,15 @@ class RawHttpSession(BaseSession):
         await self._endpoint.close()
 
     async def _end_calls(self) -> None:
-        """Brings all deadlines forward to now, and waits until nobody uses a connection any more."""
+        """Brings all deadlines forward to now, and waits until nobody uses a connection any more.
+
+        Of a session that the server has forgotten, requests under way will mostly be refused like the first one, and
+        can be sent again then.
+        """
+        if self._cause is not None and self._deadlines:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REFUSALS_S):
+                    await self._has_ended_calls.wait()
         for deadline in self._deadlines:
             deadline.expire()
         if self._deadlines:
@@ -121,6 +133,8 @@ class RawHttpSession(BaseSession):
                     await self._has_ended_calls.wait()
 
     def _lost_error(self, *, was_sent: bool) -> UpstreamError:
+        if self._cause is not None:
+            return lost_session_error(self._server, self._cause, was_refused=not was_sent)
         reason = self._reason or "ended the session"
         return self._endpoint.error(Failure(reason, was_refused=not was_sent, is_lost=True))
 
@@ -235,6 +249,9 @@ class RawHttpSession(BaseSession):
                 finally:
                     self._slots.release()
             return reply.result()
+        except UpstreamError as exc:
+            await self._raise_if_forgotten(exc)
+            raise
         except TimeoutError:
             self._cancel(request_id, method, body)
             if self._reason is not None:
@@ -252,6 +269,52 @@ class RawHttpSession(BaseSession):
                 self._has_ended_calls.set()
             self._inbox.pending.discard(request_id)
             _forget(reply)
+
+    async def _raise_if_forgotten(self, error: UpstreamError) -> None:
+        """Raise the error of a lost session in the place of a request's own, where that is meant.
+
+        Only 404 says so for certain. Other words about a session may be those of a tool, so the server is asked.
+        """
+        has_id = self._session.has_id
+        is_agreed = self.era == "handshake" and self.protocol_version
+        if not is_agreed or not is_about_session(error, has_id=has_id) or asyncio.current_task() is self._check:
+            return
+        if self._reason is None:
+            if has_id and (error.data or {}).get("http_status") == 404:
+                self._forget(error)
+            else:
+                await asyncio.wait({self._checked()})
+        if self._cause is not None:
+            raise lost_session_error(self._server, error) from error
+
+    def _checked(self) -> asyncio.Task[None]:
+        """The one check under way of whether the server still knows the session."""
+        if self._check is None or self._check.done():
+            self._check = spawn(self._check_session(), f"upstream-session-{self._server}")
+        return self._check
+
+    async def _check_session(self) -> None:
+        # Some servers answer a ping before everything else.
+        method = "ping" if self.capabilities.get("tools") is None else "tools/list"
+        try:
+            await self._result(method, {}, NO_REPORTS, _CHECK_S)
+        except UpstreamError as exc:
+            if is_about_session(exc, has_id=self._session.has_id):
+                self._forget(exc)
+
+    def _forget(self, cause: UpstreamError) -> None:
+        """End the session because the server no longer knows it."""
+        if self._reason is None:
+            self._cause = cause
+            self._lose("has forgotten the session", lost_session_error(self._server, cause, was_refused=True))
+
+    def _stream_refused(self, error: UpstreamError) -> None:
+        if self._reason is not None or not is_about_session(error, has_id=True):
+            return
+        if (error.data or {}).get("http_status") == 404:
+            self._forget(error)
+        else:
+            self._checked()
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         if self.era == "modern":

@@ -6,6 +6,7 @@ Source: MCP 2024-11-05, basic/transports, HTTP with SSE.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
@@ -14,10 +15,18 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, media_type
+from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, is_json, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
-from smart_mcp_proxy.upstream.http_failures import Failure, too_long
+from smart_mcp_proxy.upstream.http_failures import (
+    REFUSALS_S,
+    Failure,
+    is_about_session,
+    lost_session_error,
+    refused_call_words,
+    too_long,
+    words_of,
+)
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
@@ -32,6 +41,8 @@ _MAX_CHORES: Final = 32
 _CLOSE_S: Final = 2.0
 _NOT_HERE: Final = frozenset({400, 404, 405, 406, 415})
 """How a server refuses the older transport where it speaks the newer one."""
+_OVER: Final = frozenset({404, 410})
+"""How a server refuses what is posted to a session that it no longer knows, whatever its words."""
 _STREAM_HEADERS: Final[Mapping[str, str]] = {"Accept": "text/event-stream"}
 
 _log = get_logger("upstream")
@@ -64,6 +75,8 @@ class SseSession(StreamSession):
         self._endpoint = Endpoint(opening, self._lose, self._lose_sign_in)
         self._failure = Failure("")
         """What ended the session, where more than its reason is known."""
+        self._cause: UpstreamError | None = None
+        """By which the server says that it no longer knows the session."""
         self._has_address: asyncio.Future[None] = self._loop.create_future()
         self._slots = asyncio.Semaphore(_MAX_POSTS)
         self._reader: asyncio.Task[None] | None = None
@@ -107,12 +120,21 @@ class SseSession(StreamSession):
     async def close(self) -> None:
         """Ends the session; calls under way fail."""
         self._lose("was stopped")
+        if self._cause is not None:
+            await self._await_refusals()
         tasks = {task for task in (self._reader, *self._chores) if task is not None}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_CLOSE_S)
         await self._endpoint.close()
+
+    async def _await_refusals(self) -> None:
+        """Wait for what is being posted: it will be refused like the first one, and can be sent again then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REFUSALS_S):
+                for _ in range(_MAX_POSTS):
+                    await self._slots.acquire()
 
     async def _agreed(self, post: Post, known: Era | None) -> Agreement:
         return await greet(self._server, post, self._declared)  # the transport belongs to the handshake era
@@ -124,6 +146,8 @@ class SseSession(StreamSession):
             self._has_address.exception()  # seen: whoever waited may have gone with another error
 
     def _lost_error(self, *, was_sent: bool) -> UpstreamError:
+        if self._cause is not None:
+            return lost_session_error(self._server, self._cause, was_refused=not was_sent)
         reason, hint = self._reason or "ended", self._failure.hint
         failure = Failure(reason, was_refused=not was_sent, hint=hint, is_lost=True)
         return self._endpoint.error(failure)
@@ -174,18 +198,33 @@ class SseSession(StreamSession):
         try:
             async with asyncio.timeout_at(deadline_s), self._slots:
                 response = await self._endpoint.send("POST", {}, body)
+                if response.status >= 400 or (response.status == 200 and is_json(response)):
+                    await self._read_reply(response)
         except TimeoutError:
             if not body.is_sent:
                 raise
             return  # its deadline has come, and it may have been carried out
-        if response.status < 400:
-            if not response.is_over:
-                self._spawn(self._endpoint.drain(response))
-            return
+        if not response.is_over:
+            self._spawn(self._endpoint.drain(response))
+
+    async def _read_reply(self, response: Response) -> None:
+        """Read what was said to a message, which should be nothing.
+
+        Raises:
+            UpstreamError: It was refused.
+        """
+        body = await self._endpoint.read_refusal(response)
         response.close()
-        if response.status == 404:
-            self._lose("has forgotten the session (HTTP 404)")
-        raise self._endpoint.status_error(response, has_session=True)
+        is_accepted = response.status < 400
+        words = refused_call_words(body) if is_accepted else words_of(body)
+        error = self._endpoint.status_error(response, words, has_session=True)
+        if self.protocol_version and (response.status in _OVER or is_about_session(error, has_id=False)):
+            if self._reason is None:
+                self._cause = error
+                self._lose("has forgotten the session", self._lost_error(was_sent=False))
+            raise lost_session_error(self._server, error)
+        if not is_accepted:
+            raise error
 
     def _write_soon(self, line: bytes) -> None:
         if len(self._chores) < _MAX_CHORES and not self.is_lost:
