@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Self
+from typing import Annotated, Any, Final, Generic, Literal, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,6 +30,98 @@ _STEP_BIT: Final = 0x02
 """The bit that what opens has and what closes has not."""
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SHORT_BYTES = 4_096
+"""Up to here strings are made of what is checked: that takes less time than a look at each."""
+_OUTLINED: Final = (
+    ("isError", "isError"),
+    ("structuredContent", "structuredContent"),
+    ("resultType", "resultType"),
+    ("_meta", "meta"),
+)
+"""Members that the gateway looks at, each with the name of its field."""
+_UNSET = msgspec.UNSET
+_Maybe = msgspec.UnsetType
+String = TypeVar("String", str, msgspec.Raw)
+"""Raw: not made, and whether it is a string is looked at."""
+
+
+class _Annotations(msgspec.Struct, gc=False):
+    audience: list[Literal["user", "assistant"]] | _Maybe = _UNSET
+    priority: Annotated[float, msgspec.Meta(ge=0, le=1)] | _Maybe = _UNSET
+    lastModified: str | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
+
+
+class _Contents(msgspec.Struct, gc=False, kw_only=True):
+    """The contents of a resource; one of two members, which a struct cannot say."""
+
+    uri: str
+    mimeType: str | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
+    text: msgspec.Raw | _Maybe = _UNSET
+    blob: msgspec.Raw | _Maybe = _UNSET
+    meta: dict[str, msgspec.Raw] | _Maybe = msgspec.field(default=_UNSET, name="_meta")
+
+
+class _Block(msgspec.Struct, tag_field="type", gc=False, kw_only=True):
+    annotations: _Annotations | _Maybe = _UNSET
+    meta: dict[str, msgspec.Raw] | _Maybe = msgspec.field(default=_UNSET, name="_meta")
+
+
+class _Link(_Block, tag="resource_link", gc=False, kw_only=True):
+    uri: str
+    name: str
+    title: str | _Maybe = _UNSET
+    description: str | _Maybe = _UNSET
+    mimeType: str | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
+    size: float | _Maybe = _UNSET
+    icons: list[msgspec.Raw] | _Maybe = _UNSET
+
+
+class _Embedded(_Block, tag="resource", gc=False, kw_only=True):
+    resource: _Contents
+
+
+class _Text(_Block, Generic[String], tag="text", gc=False, kw_only=True):
+    text: String
+
+
+class _Image(_Block, Generic[String], tag="image", gc=False, kw_only=True):
+    text: String = msgspec.field(name="data")
+    mimeType: str  # noqa: N815  (the protocol's name)
+
+
+class _Audio(_Block, Generic[String], tag="audio", gc=False, kw_only=True):
+    text: String = msgspec.field(name="data")
+    mimeType: str  # noqa: N815  (the protocol's name)
+
+
+class _Result(msgspec.Struct, Generic[String], gc=False, kw_only=True):
+    """A tool's result as client libraries take it.
+
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/schema (CallToolResult)
+    """
+
+    content: list[_Text[String] | _Image[String] | _Audio[String] | _Link | _Embedded] | _Maybe = _UNSET
+    isError: bool | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
+    structuredContent: msgspec.Raw | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
+    resultType: msgspec.Raw | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
+    meta: msgspec.Raw | _Maybe = msgspec.field(default=_UNSET, name="_meta")
+
+
+_short_result = msgspec.json.Decoder(_Result[str])
+_long_result = msgspec.json.Decoder(_Result[msgspec.Raw])
+
+
+def _is_sound(result: Any) -> bool:
+    """Whether client libraries can read what was decoded as a tool's result."""
+    if result.content is _UNSET:
+        return False
+    for block in result.content:  # not a function for each: there may be thousands
+        held = block.text if type(block) not in (_Link, _Embedded) else b'"'
+        if type(block) is _Embedded:
+            held = block.resource.text if block.resource.text is not _UNSET else block.resource.blob
+        if held is _UNSET or (type(held) is not str and memoryview(held)[0] != _QUOTE[0]):
+            return False
+    return True
 
 
 def is_clean(pieces: Sequence[bytes]) -> bool:
@@ -74,15 +166,32 @@ def is_nested_deeper(text: bytes, levels: int) -> bool:
 
 
 def outline_of(text: bytes) -> dict[str, bytes]:
-    """The members of a JSON object by name, of each value the first 64 bytes.
+    """The members of a JSON object that the gateway looks at by name, of each value the first 64 bytes.
 
     Not the values themselves: they would refer to the text that refers to them, and live until a collection.
 
     Raises:
         msgspec.MsgspecError: It is no object.
     """
-    members = _members.decode(text)
-    return {name: bytes(memoryview(members[name])[:OUTLINE_BYTES]) for name in members}
+    return _looked_through(text)[0]
+
+
+def _looked_through(text: bytes) -> tuple[dict[str, bytes], bool]:
+    """The outline of a result, and whether client libraries can read it as a tool's: most are read once."""
+    try:
+        result = _long_result.decode(text)
+    except msgspec.ValidationError:
+        members: dict[str, Any] = _members.decode(text)
+        is_readable = False
+    else:
+        members, is_readable = {name: getattr(result, field) for name, field in _OUTLINED}, _is_sound(result)
+    found = {}
+    for name, _ in _OUTLINED:
+        if type(value := members.get(name, _UNSET)) is msgspec.Raw:
+            found[name] = bytes(memoryview(value)[:OUTLINE_BYTES])
+        elif value is not _UNSET:  # the one that is decoded
+            found[name] = b"true" if value else b"false"
+    return found, is_readable
 
 
 class RawResult:
@@ -94,14 +203,22 @@ class RawResult:
         pieces: The text, at least one piece.
         is_clean: Whether the text is known to be clean; see `is_clean`.
         outline: Its members, where they are known; see `outline_of`.
+        is_sound: Whether client libraries can read it as a tool's, where that is known.
     """
 
-    __slots__ = ("_outline", "is_clean", "pieces")
+    __slots__ = ("_is_sound", "_outline", "is_clean", "pieces")
 
-    def __init__(self, *pieces: bytes, is_clean: bool = False, outline: Mapping[str, bytes] | None = None) -> None:
+    def __init__(
+        self,
+        *pieces: bytes,
+        is_clean: bool = False,
+        outline: Mapping[str, bytes] | None = None,
+        is_sound: bool | None = None,
+    ) -> None:
         self.pieces = pieces
         self.is_clean = is_clean
         self._outline = outline
+        self._is_sound = is_sound
 
     @classmethod
     def read(cls, *pieces: bytes, is_clean: bool) -> Self:
@@ -114,8 +231,8 @@ class RawResult:
         is_plain = is_clean and not any(_ESCAPE in piece for piece in pieces)
         text = _without_long_strings(pieces) if is_plain else b"".join(pieces)
         refuse_deep(text)
-        outline = outline_of(text)
-        return cls(*pieces, is_clean=is_clean, outline=outline)
+        outline, is_sound = _looked_through(text)
+        return cls(*pieces, is_clean=is_clean, outline=outline, is_sound=is_sound)
 
     def __repr__(self) -> str:
         return f"<RawResult of {self.size_bytes:,} bytes>"
@@ -136,8 +253,24 @@ class RawResult:
     def outline(self) -> Mapping[str, bytes]:
         """Its members; see `outline_of`."""
         if self._outline is None:
-            self._outline = outline_of(self.text)
+            self._outline, self._is_sound = _looked_through(self.text)
         return self._outline
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether client libraries can read it as the result of a tool."""
+        if self._is_sound is None:
+            text = self.text
+            try:
+                if len(text) > _SHORT_BYTES:
+                    self._is_sound = _is_sound(_long_result.decode(text))
+                else:
+                    result = _short_result.decode(text)
+                    is_plain = result.content is not _UNSET and _Embedded not in map(type, result.content)
+                    self._is_sound = is_plain or _is_sound(result)
+            except (msgspec.MsgspecError, RecursionError):
+                self._is_sound = False
+        return self._is_sound
 
 
 def _without_long_strings(pieces: Iterable[bytes]) -> bytes:

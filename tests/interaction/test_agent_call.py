@@ -150,12 +150,12 @@ def linked(block: dict[str, Any], server: str) -> dict[str, Any]:
 
 @pytest.mark.requirement("result-unknown-kind")
 @UPSTREAMS
-async def test_content_of_an_unknown_kind_and_unknown_members_come_whole(agent: Agent, server: str) -> None:
-    """The gateway does not need to understand what it passes on."""
+async def test_content_of_an_unknown_kind_is_told_and_unknown_members_come_whole(agent: Agent, server: str) -> None:
+    """Client libraries would refuse the whole result for it."""
     result = await agent.call("call_tool_write", name=f"{server}:unknown_kind")
-    hologram = {"type": "hologram", "voxels": [[1, 2], [3]], "n": 1.5}
-    assert result["content"] == [hologram, {"type": "text", "text": "after it"}]
-    assert result["futureKey"] == [1]
+    told, after = result["content"]
+    assert "its content[0] is of the unknown kind 'hologram'" in told["text"]
+    assert (after, result["futureKey"]) == ({"type": "text", "text": "after it"}, [1])
 
 
 @pytest.mark.requirement("result-structured")

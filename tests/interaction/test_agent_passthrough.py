@@ -101,7 +101,6 @@ async def test_the_list_is_the_servers_own(passed: Agent) -> None:
     [
         ("kinds", {}),
         ("fails", {}),
-        ("unknown_kind", {}),
         ("meta", {}),
         ("structured", {"value": {"deep": [1, None]}}),
         ("look", {"entry": "not an integer", "é": [{}]}),

@@ -2,6 +2,7 @@
 
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from msgspec import structs
@@ -14,6 +15,7 @@ from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.results.cleaning import clean, fence
 from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.results.repair import repaired
 from smart_mcp_proxy.gateway.results.results import ResultFacts, may_link, may_need_cleaning, rewritten
 from smart_mcp_proxy.gateway.shared.readiness import Lists
 from smart_mcp_proxy.gateway.visibility.links import Links
@@ -78,8 +80,14 @@ class Calls:
         return await self._path.shown(error)
 
     async def shaped(self, raw: RawResult, server: str, request: CallRequest) -> RawResult:
-        """The result as the agent gets it: cleaned, then cut, then fenced, each where the settings ask for it."""
+        """The result as the agent gets it: repaired, then cleaned, cut and fenced as the settings ask.
+
+        Raises:
+            UpstreamError: It is one that the protocol forbids, and cannot be read.
+        """
         limits = self._path.limits
+        if not raw.is_sound:
+            raw = await rewritten(raw, partial(repaired, server=server, tool=request.name))
         if self._links is not None and may_link(raw):  # first: only the server's own URI leads to its resource
             raw = await self._links.passed_on(raw, server, request.principal, keeps_uris=request.keeps_uris)
         if limits.is_cleaned and may_need_cleaning(raw):

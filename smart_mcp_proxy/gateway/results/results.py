@@ -180,10 +180,11 @@ def structured_result(value: Mapping[str, Any], *, is_error: bool = False) -> Ra
     structured = msgspec.json.encode(value)
     content = b'[{"type":"text","text":%b}]' % msgspec.json.encode(structured.decode())
     state = b"true" if is_error else b"false"
-    members = {"content": content, "structuredContent": structured, "isError": state}
+    members = {"structuredContent": structured, "isError": state}
     return RawResult(
         b'{"content":%b,"structuredContent":%b,"isError":%b}' % (content, structured, state),
         outline={name: text[:OUTLINE_BYTES] for name, text in members.items()},
+        is_sound=True,
     )
 
 
