@@ -45,7 +45,7 @@ _WANTS_TLS: Final = re.compile(
     rb"plain HTTP request|HTTP request to an HTTPS|speaking plain HTTP to an? SSL|requires TLS", re.I
 )
 """Pages of nginx, Go, Apache and others for a request without TLS at a port that has it."""
-_REFUSAL_BYTES: Final = 4_096
+_PAGE_BYTES: Final = 4_096
 _PATH_CHARS: Final = 200
 _SIGN_IN: Final = re.compile(r"log[-_]?in|sign[-_]?in|\bauth|\bsso\b|oauth|saml", re.I)
 """Words in the path of a page where people sign in."""
@@ -273,22 +273,13 @@ class Endpoint:
         )
         return self.error(failure)
 
-    async def raise_where_tls_is_missing(self, response: Response) -> None:
-        """Raise where a refusal without JSON says that the port has TLS.
+    def raise_where_tls_is_missing(self, response: Response, page: bytes) -> None:
+        """Raise where the page of a refusal says that the port has TLS.
 
         Raises:
             UpstreamError: It does.
         """
-        if response.status != 400 or not self._url.startswith("http://") or media_type(response) == "application/json":
-            return
-        page = b""
-        try:
-            async with asyncio.timeout(_DRAIN_S):
-                while len(page) < _REFUSAL_BYTES and (chunk := await self.read_some(response)):
-                    page += chunk
-        except (TimeoutError, UpstreamError):
-            pass  # then the status is all that is known
-        if _WANTS_TLS.search(page):
+        if response.status == 400 and self._url.startswith("http://") and _WANTS_TLS.search(page, 0, _PAGE_BYTES):
             hint = "Write https:// instead of http:// in its url, or give the port at which it speaks http."
             raise self.error(Failure("speaks https alone at that port (HTTP 400)", 400, was_refused=True, hint=hint))
 

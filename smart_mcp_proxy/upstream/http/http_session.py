@@ -190,12 +190,13 @@ class HttpSession:
         """
         has_session = self.has_id
         error = self._endpoint.status_error(response, has_session=has_session)
-        await self._endpoint.raise_where_tls_is_missing(response)
         is_sign_in = isinstance(error, UpstreamAuthError)
         # In a session 404 says all there is to say, and of every other refusal the words may speak of the session.
-        if response.status == 404 if has_session else is_sign_in or not is_json(response):
+        is_told = is_json(response) or response.status == 400
+        if response.status == 404 if has_session else is_sign_in or not is_told:
             raise error
         body = await self._endpoint.read_refusal(response)
+        self._endpoint.raise_where_tls_is_missing(response, body)
         if is_sign_in or not self._inbox.take_refusal(body, request_id):
             raise self._endpoint.status_error(response, words_of(body), has_session=has_session)
 

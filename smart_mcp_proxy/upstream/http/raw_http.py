@@ -197,6 +197,7 @@ class RawHttpSession(BaseSession):
         """The `result` of one request exactly as the server wrote it; see `UpstreamSession.request`."""
         if on_progress is not None or (self.limits.call_max_s is not None and method == "tools/call"):
             reports = Reports(on_progress)
+            on_message = on_message and partial(_heard, reports, on_message)
             return reports.around(self._result(method, params, reports, timeout_s, on_message))
         if method == "tools/list" and self.era == "modern":
             return self._learned(params, timeout_s)
@@ -232,14 +233,12 @@ class RawHttpSession(BaseSession):
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         body = RequestBody(encode_message(message), trace_fields(meta))
         headers = self._headers(method, params)
-        loop, renewed_until_s = asyncio.get_running_loop(), None
-        began_s = loop.time()
-        if reports is not NO_REPORTS:
-            renewed_until_s = partial(self._ends_at_s, reports, began_s, timeout_s)
-            on_message = on_message and partial(_heard, reports, on_message)
+        loop = asyncio.get_running_loop()
         reply: asyncio.Future[RawResult] = loop.create_future()
         self._inbox.pending.add(request_id, PendingCall(method, reply, reports))
-        deadline = Deadline(timeout_s, renewed_until_s)
+        began_s = loop.time()
+        is_renewed = reports is not NO_REPORTS
+        deadline = Deadline(timeout_s, partial(self._ends_at_s, reports, began_s, timeout_s) if is_renewed else None)
         try:
             with deadline:
                 self._deadlines.add(deadline)

@@ -19,7 +19,7 @@ _SERVERS: Final = "authorization_servers"
 
 
 def with_known_members(response: httpx2.Response, memory: Memory) -> httpx2.Response:
-    """Token response with a type, a lifetime and scopes that the SDK knows; `memory` notes whether tokens are bound.
+    """Token response in the forms that the SDK knows; `memory` notes whether tokens are bound.
 
     Some servers give a lifetime with a fraction or as text, and scopes as a list. Source: RFC 6749, section 5.1.
     """
