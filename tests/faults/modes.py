@@ -75,9 +75,9 @@ class Mode:
         return self.fault.partition(" ")[0]
 
     @property
-    def is_redirect(self) -> bool:
-        """Whether the server asks for the same request again."""
-        return "redirect" in self.fault
+    def is_sent_again(self) -> bool:
+        """Whether the server asks for the same request again: elsewhere, or in a new session."""
+        return "redirect" in self.fault or self.fault.endswith(("session-forgotten", "404"))
 
     def places(self) -> Iterator[Place]:
         """Where the sweep meets it."""

@@ -146,7 +146,7 @@ def _judge_ledger(rig: Rig, finding: Finding, nonce: str) -> None:
     times, answer = rig.faulty.executions(nonce), finding.answer
     if times > 1:
         finding.problems.append(f"was carried out {times} times")
-    if (sent := rig.faulty.arrivals(nonce)) > 1 and not finding.mode.is_redirect:
+    if (sent := rig.faulty.arrivals(nonce)) > 1 and not finding.mode.is_sent_again:
         finding.problems.append(f"was sent {sent} times")
     if answer.delivery == "not_sent" and times:
         finding.problems.append("delivery not_sent of a call that was carried out")
