@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.conditions.table import CONDITIONS, Severity
 
-__all__ = ["LeftOut", "Remark", "left_out", "worst"]
+__all__ = ["LeftOut", "Remark", "left_out", "output_schemas", "worst"]
 
 _SEVERITIES: Final[tuple[Severity, ...]] = ("", "note", "warning", "error")
 _NAMED: Final = 5
@@ -52,16 +52,25 @@ def left_out(kinds: str, definitions: Sequence[LeftOut], count: int, listed: int
         listed: How many the server lists, these included.
     """
     row = CONDITIONS["left_out"]
-    shown = [f"{name} ({cause})" for name, cause in definitions[:_NAMED]]
-    more = [f"and {count - len(shown):,} more"] if count > len(shown) else []
     causes = "; ".join(dict.fromkeys(cause for _, cause in definitions))
     facts = {"count": count, "listed": listed, "kinds": kinds}
     return Remark(
-        row.message(**facts, each=", ".join([*shown, *more])),
+        row.message(**facts, each=_named(definitions, count)),
         row.hint,
         row.severity,
         row.message(**facts, each=causes),
     )
+
+
+def output_schemas(tools: Sequence[LeftOut]) -> Remark:
+    """The remark on tools whose output schemas some clients cannot read; for people alone."""
+    row = CONDITIONS["output_schemas"]
+    return Remark(row.message(count=len(tools), each=_named(tools, len(tools))), row.hint, row.severity, "")
+
+
+def _named(definitions: Sequence[LeftOut], count: int) -> str:
+    shown = [f"{name} ({cause})" for name, cause in definitions[:_NAMED]]
+    return ", ".join([*shown, *([f"and {count - len(shown):,} more"] if count > len(shown) else [])])
 
 
 def worst(remarks: Sequence[Remark]) -> Severity:

@@ -55,6 +55,11 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
         f'{_AT_FAULT} What is not needed can be named in its entry: "tools": {{"exclude": ["NAME"]}}',
         "warning",
     ),
+    "output_schemas": Condition(
+        "Output schemas of {count} tools kept from clients up to 2025-11-25, which could not read the list: {each}.",
+        "The tools can be called all the same. The server is at fault: update it, or report it to its makers.",
+        "note",
+    ),
     "tool_left_out": Condition(
         "Server '{server}' lists the tool '{tool}', but it cannot be used: {cause}.", _AT_FAULT, "error"
     ),

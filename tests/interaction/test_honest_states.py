@@ -207,3 +207,27 @@ async def test_an_entry_that_cannot_be_used_is_told_wherever_it_is_named(tmp_pat
         for named in {f"{name}:work", f"{seen}:work"} - {" :work"}:
             for error in await told(agent, named):
                 assert cause in error["message"], named
+
+
+@pytest.mark.parametrize("is_passed", [False, True])
+async def test_an_output_schema_that_breaks_lists_is_left_out_of_older_clients_lists(
+    tmp_path: Path, is_passed: bool
+) -> None:
+    """And told to people; the newer era, and who asks for the definition, get all of it."""
+    odd = {"type": "object", "properties": {"n": {"type": "number", "minimum": 0, "exclusiveMinimum": True}}}
+    fine = {"type": "object", "properties": {"n": {"type": "number"}}}
+    tools = [GOOD | {"outputSchema": fine}, {**GOOD, "name": "odd", "outputSchema": odd}]
+    settings: dict[str, Any] = {"passthrough": "up"} if is_passed else {"list_all_below_tokens": 100_000}
+    async with met(tmp_path, {"up": scripted(tmp_path, {"tools": tools})}, **settings) as (gateway, agent):
+        async with in_memory(gateway, "handshake") as older:
+            listed = {each["name"]: each for each in (await older.request("tools/list"))["result"]["tools"]}
+            newer = {each["name"]: each for each in (await agent.request("tools/list"))["result"]["tools"]}
+        prefix = "" if is_passed else "up__"
+        assert listed[f"{prefix}good"]["outputSchema"] == fine
+        assert "outputSchema" not in listed[f"{prefix}odd"]
+        assert newer[f"{prefix}odd"]["outputSchema"] == odd
+        status = status_of(gateway, "up")
+        assert (status.state, status.severity, status.reason) == (ServerState.READY, "note", "")
+        assert status.error.startswith("Output schemas of 1 tools kept from clients up to 2025-11-25")
+        assert "odd (its 'exclusiveMinimum' has" in status.error
+        assert is_passed or await uncovered(agent) == []

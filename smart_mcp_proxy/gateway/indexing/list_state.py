@@ -41,7 +41,8 @@ class ListState:
         self._listed_s: dict[str, float] = {}
         self._fresh: set[str] = set()
         self._failed: dict[str, tuple[UpstreamError, Remark]] = {}
-        self._left_out: dict[str, tuple[tuple[LeftOut, ...], Remark]] = {}
+        self._left_out: dict[str, tuple[LeftOut, ...]] = {}
+        self._remarks: dict[str, tuple[Remark, ...]] = {}
 
     def __repr__(self) -> str:
         return f"<ListState, {len(self._fresh)} servers fresh>"
@@ -54,22 +55,21 @@ class ListState:
         self._changes.announce()
 
     def listing_succeeded(
-        self, server: str, *, is_present: bool, left_out: tuple[tuple[LeftOut, ...], Remark] | None = None
+        self, server: str, *, is_present: bool, left_out: tuple[LeftOut, ...] = (), remarks: tuple[Remark, ...] = ()
     ) -> None:
         """Note a listing that was brought to catalog and index.
 
         Args:
             server: Configured name.
             is_present: Whether the connection that it came from is still the server's own.
-            left_out: The definitions that cannot be used, and the remark on them; None where all can.
+            left_out: The definitions that cannot be used.
+            remarks: On these and others.
         """
         if is_present:
             self._listed_s[server] = self._clock()
             self._fresh.add(server)
             self._failed.pop(server, None)
-            self._left_out.pop(server, None)
-            if left_out is not None:
-                self._left_out[server] = left_out
+            self._left_out[server], self._remarks[server] = left_out, remarks
         self._changes.announce()
 
     def listing_failed(self, server: str, error: UpstreamError, remark: Remark) -> None:
@@ -80,10 +80,9 @@ class ListState:
 
     def remarks(self, server: str) -> tuple[Remark, ...]:
         """Remarks on the server's present list; empty where all of it can be used."""
-        failed, left_out = self._failed.get(server), self._left_out.get(server)
-        if failed is not None:
+        if (failed := self._failed.get(server)) is not None:
             return (failed[1],)
-        return (left_out[1],) if left_out is not None and server in self._fresh else ()
+        return self._remarks[server] if server in self._fresh else ()
 
     def failure(self, server: str) -> UpstreamError | None:
         """Why the last listing on the server's present connection failed; None if it did not."""
@@ -92,9 +91,9 @@ class ListState:
 
     def why_left_out(self, server: str, tool: str) -> UpstreamError | None:
         """Why a tool that the server lists cannot be used; None for every other name."""
-        if server not in self._fresh or server not in self._left_out:
+        if server not in self._fresh:
             return None
-        cause = next((each.cause for each in self._left_out[server][0] if each.name == tool), None)
+        cause = next((each.cause for each in self._left_out[server] if each.name == tool), None)
         if cause is None:
             return None
         row = CONDITIONS["tool_left_out"]
@@ -107,6 +106,7 @@ class ListState:
         self._fresh.intersection_update(keep)
         self._failed = {server: failed for server, failed in self._failed.items() if server in keep}
         self._left_out = {server: left_out for server, left_out in self._left_out.items() if server in keep}
+        self._remarks = {server: remarks for server, remarks in self._remarks.items() if server in keep}
         self._listed_s = {server: at_s for server, at_s in self._listed_s.items() if server in keep}
 
     def has_failed(self, server: str) -> bool:

@@ -16,12 +16,13 @@ from typing import Any
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
-from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark, left_out
+from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark, left_out, output_schemas
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.indexing.list_places import ListPlaces
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.notices import LONGEST_PAUSE_S, Notices, Wait, wait_at_most
 from smart_mcp_proxy.gateway.results.cleaning import said_beside
+from smart_mcp_proxy.gateway.shared.output_schemas import why_uncompilable
 from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.models import ContentKind, Review, ServerState, ServerStatus
 from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
@@ -244,9 +245,12 @@ class ListSync:
             log.warning("%s of '%s' could not be listed, the last list stays: %s", kinds, server, why)
         else:
             self._report(server, tuple(problem for kind in self._kinds for problem in found[kind.name].problems))
+            unusable: tuple[LeftOut, ...] = ()
+            remarks: tuple[Remark, ...] = ()
+            if "tools" in found:  # in a thread: each definition is read
+                unusable, remarks = await to_thread.run_sync(_looked_at, upstream.config.tools, found["tools"])
             is_same = upstream.is_ready and upstream.status.restarts == connection
-            unusable = _unusable(upstream.config.tools, found["tools"]) if "tools" in found else None
-            self._state.listing_succeeded(server, is_present=is_same, left_out=unusable)
+            self._state.listing_succeeded(server, is_present=is_same, left_out=unusable, remarks=remarks)
 
     async def _list_kind(self, upstream: Upstream, kind: Kind, turn: asyncio.Lock) -> ToolListing:
         """Brings one kind to the catalog, and returns its list.
@@ -327,10 +331,15 @@ def _failure(
     return told, Remark(told.message + end, hint, row.severity, told.message, said)
 
 
-def _unusable(tools: ToolFilter, listing: ToolListing) -> tuple[tuple[LeftOut, ...], Remark] | None:
-    """The tools that cannot be used and the remark on them, without those that its entry excludes."""
+def _looked_at(tools: ToolFilter, listing: ToolListing) -> tuple[tuple[LeftOut, ...], tuple[Remark, ...]]:
+    """The tools that cannot be used, and remarks on the list; without tools that the entry excludes."""
+    remarks = []
     named = tuple(LeftOut(redact(each.name), each.cause) for each in listing.left_out if tools.allows(each.name))
-    if not named:
-        return None
-    count = listing.unusable - len(listing.left_out) + len(named)
-    return named, left_out("tools", named, count, len(listing.definitions) + count)
+    if named:
+        count = listing.unusable - len(listing.left_out) + len(named)
+        remarks.append(left_out("tools", named, count, len(listing.definitions) + count))
+    offered = (each for each in listing.definitions if tools.allows(each["name"]))
+    kept = [(each["name"], why_uncompilable(each.get("outputSchema"))) for each in offered]
+    if schemas := [LeftOut(redact(name), cause) for name, cause in kept if cause]:
+        remarks.append(output_schemas(schemas))
+    return named, tuple(remarks)

@@ -51,6 +51,7 @@ class Passthrough:
         self._is_listed = is_listed
         self._records: Sequence[ToolRecord] = ()
         self._listed: Mapping[str, Definition] = {}
+        self._fitted: Sequence[Definition] = ()
         self._demanding: frozenset[str] = frozenset()
 
     async def wait_listed(self) -> None:
@@ -65,7 +66,7 @@ class Passthrough:
     def definitions(self, era: Era) -> Sequence[Definition]:
         """The server's definitions, whole, in an order that stays."""
         listed = self._now()
-        return list(listed.values()) if era == "modern" else list(map(fit_to_handshake, listed.values()))
+        return list(listed.values()) if era == "modern" else self._fitted
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a listed tool."""
@@ -129,5 +130,6 @@ class Passthrough:
             self._listed = {record.key.tool: msgspec.json.decode(record.raw) for record in records}
             schemas = {name: definition.get("inputSchema") for name, definition in self._listed.items()}
             self._demanding = frozenset(name for name, schema in schemas.items() if x_mcp_header_map(schema))
+            self._fitted = list(map(fit_to_handshake, self._listed.values()))
             self._records = records
         return self._listed

@@ -40,12 +40,12 @@ _SHOWN_LIMIT = 2_048
 
 
 @lru_cache(maxsize=_SHOWN_LIMIT)
-def _shown(raw: bytes, name: str, server: str, *, is_hinted: bool) -> tuple[Mapping[str, Any], bool]:
-    """A definition under its listed name, and whether it wants some arguments in HTTP headers too."""
+def _shown(raw: bytes, name: str, server: str, *, is_hinted: bool) -> tuple[Mapping[str, Any], Mapping[str, Any], bool]:
+    """A definition under its listed name for each era; whether some arguments travel as headers, too."""
     definition = relinked_tool({**msgspec.json.decode(raw), "name": name}, partial(gateway_uri, server))
     if is_hinted:
         definition = hinted(definition, server)
-    return definition, bool(x_mcp_header_map(definition.get("inputSchema")))
+    return definition, fit_to_handshake(definition), bool(x_mcp_header_map(definition.get("inputSchema")))
 
 
 def _loaded(definition: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -61,11 +61,13 @@ class _Listed:
     Attributes:
         records: By listed name, in the order in which they are listed.
         definitions: The same as they are shown.
+        fitted: The same as clients of the handshake era are shown them.
         demanding: Those that want some arguments in HTTP headers too.
     """
 
     records: Mapping[str, ToolRecord]
     definitions: Mapping[str, Mapping[str, Any]]
+    fitted: Mapping[str, Mapping[str, Any]]
     demanding: frozenset[str]
 
     @classmethod
@@ -74,11 +76,14 @@ class _Listed:
         shown = {
             name: _shown(record.raw, name, record.key.server, is_hinted=is_hinted) for name, record in by_name.items()
         }
-        definitions = {
-            name: _loaded(definition) if by_name[name].id in loaded else definition
-            for name, (definition, _) in shown.items()
-        }
-        return cls(by_name, definitions, frozenset(name for name, (_, is_demanding) in shown.items() if is_demanding))
+
+        def marked(name: str, definition: Mapping[str, Any]) -> Mapping[str, Any]:
+            return _loaded(definition) if by_name[name].id in loaded else definition
+
+        definitions = {name: marked(name, definition) for name, (definition, _, _) in shown.items()}
+        fitted = {name: marked(name, definition) for name, (_, definition, _) in shown.items()}
+        demanding = frozenset(name for name, (_, _, is_demanding) in shown.items() if is_demanding)
+        return cls(by_name, definitions, fitted, demanding)
 
 
 class ToolList(ABC):
@@ -117,8 +122,9 @@ class ToolList(ABC):
 
     def definitions(self, era: Era) -> Sequence[Mapping[str, Any]]:
         """The gateway's own tools first."""
-        listed = self._now().definitions.values()
-        return [*self._own.definitions(era), *(listed if era == "modern" else map(fit_to_handshake, listed))]
+        listed = self._now()
+        shown = listed.definitions if era == "modern" else listed.fitted
+        return [*self._own.definitions(era), *shown.values()]
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a listed tool."""

@@ -11,6 +11,7 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.server import Client
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.client_behavior import Watch
+from smart_mcp_proxy.gateway.shared.output_schemas import why_uncompilable
 from smart_mcp_proxy.models import Era, Principal, Reach
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity, spawn
@@ -275,11 +276,14 @@ def nothing_at(path: str) -> RequestError:
 
 
 def fit_to_handshake(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without an output schema that is no object: clients of that era refuse the whole list for it.
+    """Without an output schema that is no object or cannot be compiled.
+
+    Clients of that era refuse the whole list for it.
 
     Source: the 2025-11-25 specification, server/tools; 2026-07-28 allows any schema.
     """
     schema = definition.get("outputSchema")
-    if "outputSchema" not in definition or (isinstance(schema, dict) and schema.get("type") == "object"):
+    is_object = isinstance(schema, dict) and schema.get("type") == "object"
+    if "outputSchema" not in definition or (is_object and not why_uncompilable(schema)):
         return definition
     return {key: value for key, value in definition.items() if key != "outputSchema"}
