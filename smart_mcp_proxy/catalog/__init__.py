@@ -24,6 +24,7 @@ from smart_mcp_proxy.catalog.tables.agent_tokens import (
 from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED, Example, Lesson
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S, Instance
 from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, LINKS_PER_PRINCIPAL, linking_servers, store_links
+from smart_mcp_proxy.catalog.tables.prepared_tools import approved_record
 from smart_mcp_proxy.catalog.tables.sealed import (
     SealedValue,
     count_ended_sign_in,
@@ -74,6 +75,7 @@ __all__ = [
     "TokenKind",
     "Toolset",
     "approval_digest",
+    "approved_record",
     "canonical_json",
     "change_hash",
     "confirm_gateway_tokens",

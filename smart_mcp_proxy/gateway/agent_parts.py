@@ -101,7 +101,11 @@ async def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: A
     of_tasks = TaskRequests(path, calls, tasks, inputs, lists.tool_lists)
     task_handlers = TaskHandlers(views, fleet, of_tasks, config.passthrough)
     index = SearchIndex(lexical_engine(base.usable))
-    kinds = KindIndex(base.catalog, index, views.whole, lookup.on(views.whole), uses_examples=settings.learn)
+    kinds = KindIndex(
+        *(base.catalog, index, views.whole, lookup.on(views.whole)),
+        uses_examples=settings.learn,
+        waiting=lambda: lists.index_sync.waiting,
+    )
     return Requests(
         *(outputs, inputs, state_key, clients, calls, asks, lookup, kinds, contents, subscriptions, apps, task_handlers)
     )

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -10,9 +11,22 @@ from smart_mcp_proxy.models import Hit
 from smart_mcp_proxy.search.engine import Engine
 from smart_mcp_proxy.search.ranking import Selection, Tools, annotated, destructive_last, interleave
 
-__all__ = ["OTHERS_KEPT", "Answer", "Ranking", "answer_of", "explained", "is_flooded", "merged"]
+__all__ = [
+    "OTHERS_KEPT",
+    "Answer",
+    "Ranking",
+    "answer_of",
+    "explained",
+    "is_flooded",
+    "merged",
+    "part_waiting",
+    "without_stand_ins",
+]
 
 _NEAR_MISSES = 3
+"""Source: contract.md, "Results and errors"."""
+
+_WAITING_NAMED = 3
 """Source: contract.md, "Results and errors"."""
 
 OTHERS_KEPT = 8 * _NEAR_MISSES
@@ -33,6 +47,7 @@ class Answer(msgspec.Struct, frozen=True):
         is_sure: Whether a hit fits one of the queries surely, or there is none: else each of them only may.
         language: That of the definitions, by its English name, where a query that nothing surely fits seems to be in
             another one.
+        waiting: Up to 3 tools that belong among the hits and wait for approval, best first.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -43,6 +58,7 @@ class Answer(msgspec.Struct, frozen=True):
     unanswered: tuple[str, ...] = ()
     is_sure: bool = True
     language: str | None = None
+    waiting: tuple[Hit, ...] = ()
 
 
 class Ranking(msgspec.Struct, frozen=True):
@@ -55,6 +71,7 @@ class Ranking(msgspec.Struct, frozen=True):
         others: Some of the others.
         is_sure: Whether the best one surely fits.
         forbids_destruction: Whether the query forbids to remove or overwrite anything.
+        stand_ins: Destructive tools that fit and are left out because one above them waits for approval.
     """
 
     query: str
@@ -63,6 +80,7 @@ class Ranking(msgspec.Struct, frozen=True):
     others: list[Hit]
     is_sure: bool
     forbids_destruction: bool
+    stand_ins: Sequence[Hit] = ()
 
 
 def is_flooded(ranking: Ranking, tools: Tools) -> bool:
@@ -85,6 +103,33 @@ def merged(rankings: Sequence[Ranking], tools: Tools) -> list[Hit]:
     return fitting
 
 
+def without_stand_ins(ranking: Ranking, waiting: Set[int], tools: Tools) -> Ranking:
+    """Take out of a ranking the destructive tools that would stand where one that waits is missing.
+
+    Not those that the query names. What waits stays among the fitting ones; see `part_waiting`.
+    """
+    first = next((place for place, hit in enumerate(ranking.fitting) if hit.id in waiting), None)
+    others = [hit for hit in ranking.others if hit.id not in waiting]
+    if first is None:
+        return msgspec.structs.replace(ranking, others=others)
+
+    def may_stay(hit: Hit) -> bool:
+        is_named = not hit.why.keys().isdisjoint(("exact", "named"))
+        return hit.id in waiting or is_named or not tools.documents[hit.id].is_destructive
+
+    above, below = ranking.fitting[:first], ranking.fitting[first:]
+    fitting, left = [*above, *filter(may_stay, below)], [hit for hit in below if not may_stay(hit)]
+    return msgspec.structs.replace(ranking, fitting=fitting, others=others, stand_ins=left)
+
+
+def part_waiting(ranked: Sequence[Hit], waiting: Set[int], limit: int) -> tuple[list[Hit], tuple[Hit, ...]]:
+    """The hits of a ranking that may be sent, and of its first `limit` the best of those that wait."""
+    if not waiting:
+        return list(ranked), ()
+    named = tuple([hit for hit in ranked[:limit] if hit.id in waiting][:_WAITING_NAMED])
+    return [hit for hit in ranked if hit.id not in waiting], named
+
+
 def answer_of(chosen: Selection, rankings: Sequence[Ranking], tools: Tools, total: int, problem: str | None) -> Answer:
     """The answer with the chosen hits, or with what came closest where there is none."""
     near: tuple[Hit, ...] = ()
@@ -104,6 +149,11 @@ def explained(
     ranked = [(hit, ranking.wanted) for ranking in rankings for hit in (*ranking.fitting, *ranking.others)]
     asked = {hit.id: query for hit, query in sorted(ranked, key=lambda pair: pair[0].score)}  # the best one stays
     kept = {hit.id for hit in answer.hits}
+    for hit in chain.from_iterable(ranking.stand_ins for ranking in rankings):
+        if hit.id not in kept:
+            chosen.leave_out(
+                hit, "is marked destructive, and a tool that waits for approval ranks above it", "stand_in"
+            )
     if kept:
         for hit in interleave([ranking.others for ranking in rankings]):
             if hit.id not in kept:

@@ -11,7 +11,17 @@ import numpy as np
 
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.answer import OTHERS_KEPT, Answer, Ranking, answer_of, explained, is_flooded, merged
+from smart_mcp_proxy.search.answer import (
+    OTHERS_KEPT,
+    Answer,
+    Ranking,
+    answer_of,
+    explained,
+    is_flooded,
+    merged,
+    part_waiting,
+    without_stand_ins,
+)
 from smart_mcp_proxy.search.engine import Arrays, Engine, Fit, Storable
 from smart_mcp_proxy.search.languages import language_of
 from smart_mcp_proxy.search.likeness import Likeness, arrays_of, likeness_of, likenesses_from
@@ -167,6 +177,7 @@ class SearchIndex:
         servers: Collection[str] = (),
         explain: bool = False,
         watched: int | None = None,
+        waiting: Set[int] = frozenset(),
     ) -> Answer:
         """The tools that fit `query` or one of `more_queries`: exact names first, then by score.
 
@@ -180,6 +191,8 @@ class SearchIndex:
             servers: Only tools of these; empty for all.
             explain: Whether hits say what matched, and the answer what was left out.
             watched: A tool that is named there, if it was left out, however many others were.
+            waiting: Ids, of `allowed` if that is given, that rank with the others and are no hits: their places stay
+                empty.
         """
         state = self._state
         names = state.names
@@ -194,12 +207,20 @@ class SearchIndex:
         depth = max(_DEPTH, 2 * limit)
         while True:
             rankings = [_rank(state, text, depth, allowed, tools) for text in queries]
-            chosen = select(merged(rankings, tools), tools, limit, explain=explain, watched=watched)
+            if waiting:
+                rankings = [without_stand_ins(ranking, waiting, tools) for ranking in rankings]
+            ranked, missing = part_waiting(merged(rankings, tools), waiting, limit)
+            chosen = select(ranked, tools, limit, explain=explain, watched=watched)
             is_all = all([ranking.others or len(ranking.fitting) < depth for ranking in rankings])  # noqa: C419  (as below)
             if is_all or (len(chosen.kept) >= limit and not any(is_flooded(ranking, tools) for ranking in rankings)):
                 break
             depth *= _DEEPER
-        answer = answer_of(chosen, rankings, tools, self._total(state, allowed), state.engine.problem)
+        total = self._total(state, allowed)
+        total -= sum(id in state.documents and (allowed is None or id in allowed) for id in waiting)
+        answer = answer_of(chosen, rankings, tools, total, state.engine.problem)
+        if missing:
+            is_sure = answer.is_sure and (not chosen.kept or "exact" in chosen.kept[0].why)
+            answer = msgspec.structs.replace(answer, waiting=missing, is_sure=is_sure)
         if language := self._other_language(state, rankings):
             answer = msgspec.structs.replace(answer, language=language)
         return explained(answer, chosen, rankings, state.engine, allowed) if explain else answer

@@ -22,7 +22,8 @@ class Standing(msgspec.Struct, frozen=True):
     """Standing of a tool for a query.
 
     Attributes:
-        verdict: `in_answer`, or the step that decides: `no_match`, `floor`, `clone`, `server_cap`, `limit` or `cut`.
+        verdict: `in_answer`, or the step that decides: `no_match`, `floor`, `clone`, `server_cap`, `stand_in`,
+            `limit` or `cut`.
         reason: The same as a sentence.
         place: In the answer, from 1; None if it is not there.
         rank: Among all that match, from 1; None if nothing of the query is in it.

@@ -66,7 +66,8 @@ class ApprovalSetup:
 
     def _knows(self, wanted: dict[str, str]) -> bool:
         listed = {record.key.tool: record.change_hash for record in self.catalog.snapshot.tools_of("alpha")}
-        return listed == wanted and {record.id for record in self.visible.records()} == self.index.documents.keys()
+        searched = self.index.documents.keys() - self.work.index_sync.waiting.keys()
+        return listed == wanted and {record.id for record in self.visible.records()} == searched
 
     async def found(self, query: str) -> dict[str, Any]:
         return await self.retrieval.retrieve(Question(query, 5))

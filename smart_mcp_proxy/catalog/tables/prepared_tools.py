@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from smart_mcp_proxy.catalog.hashing import change_hash, json_text
+from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
 from smart_mcp_proxy.catalog.snapshot import Snapshot
-from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld
 from smart_mcp_proxy.names import identity_on
 from smart_mcp_proxy.telemetry import fields, get_logger
 
-__all__ = ["KNOWN_HINTS", "PreparedTool", "prepare"]
+__all__ = ["KNOWN_HINTS", "PreparedTool", "approved_record", "prepare"]
 
 KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 """Source: MCP specification, ToolAnnotations."""
@@ -91,10 +91,31 @@ def prepare(
 
 def _prepared(key: ToolKey, definition: Mapping[str, Any], snapshot: Snapshot) -> PreparedTool:
     raw, known = json_text(dict(definition)).encode(), snapshot.by_key.get(key)
-    annotations = definition.get("annotations")
-    hints = annotations if isinstance(annotations, Mapping) else {}
-    shown = {hint: hints[hint] for hint in KNOWN_HINTS if isinstance(hints.get(hint), bool)}
-    text = sys.intern(json_text(shown))  # one of few
+    text = sys.intern(json_text(_known_hints(definition)))  # one of few
     if known is not None and known.raw == raw:
         return PreparedTool(known.key, known.raw, known.change_hash, text)
     return PreparedTool(key, raw, change_hash(key.server, definition), text)
+
+
+def _known_hints(definition: Mapping[str, Any]) -> dict[str, bool]:
+    annotations = definition.get("annotations")
+    hints = annotations if isinstance(annotations, Mapping) else {}
+    return {hint: hints[hint] for hint in KNOWN_HINTS if isinstance(hints.get(hint), bool)}
+
+
+def approved_record(withheld: Withheld) -> ToolRecord | None:
+    """A withheld tool as it was when it was approved last; None where it never was."""
+    if withheld.approved is None:
+        return None
+    record, hash_ = withheld.record, withheld.approved_hash
+    hints = _known_hints(json.loads(withheld.approved))
+    return ToolRecord(
+        record.id,
+        record.key,
+        record.listed_name,
+        withheld.approved,
+        hash_,
+        approval_digest(hash_),
+        hints,
+        record.examples,
+    )

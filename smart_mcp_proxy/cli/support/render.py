@@ -19,6 +19,7 @@ __all__ = [
     "state_text",
     "tokens_line",
     "tools_table",
+    "waiting_remarks",
     "waiting_text",
 ]
 
@@ -117,12 +118,18 @@ def tokens_line(answer: Mapping[str, Any]) -> str:
     )
 
 
+def waiting_remarks(answer: Mapping[str, Any]) -> list[str]:
+    """A line for each tool that fits and waits with a changed definition; it goes above the others."""
+    rows = answer.get("waiting", ())  # a gateway of an earlier version names none
+    return [clean(f"{row['name']} fits and has changed since you approved it: {row['approve']}") for row in rows]
+
+
 def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
     """Remarks on an answer: nothing found, servers left out, a worse engine than asked for."""
     remarks = []
     if answer.get("found") == []:
         remarks.append("Nothing of these types fits.")
-    elif not answer["tools"] and "found" not in answer:
+    elif not answer["tools"] and "found" not in answer and not answer.get("waiting"):
         remarks.append(answer["hint"])
         if near := ", ".join(f"{miss['name']} ({miss['score']:.2f})" for miss in answer["near_misses"]):
             remarks.append(f"Closest: {near}")

@@ -114,6 +114,8 @@ class ToolSearch(ABC):
         tools = [self._kept(tool) for tool in told.get("tools", ())]
         near = ", ".join(miss["name"] for miss in told.get("near_misses", ()))
         hint = str(told.get("hint", "")) + (f" Near misses: {near}." if near and not tools else "")
+        if waiting := ", ".join(row["approve"] for row in told.get("waiting", ())):
+            hint += f" Waiting: {waiting}."
         return Findings(tools, hint.strip() or "No tool fits.")
 
     async def call(self, shown_name: str, arguments: Mapping[str, Any]) -> mcp_types.CallToolResult:

@@ -1,4 +1,8 @@
-"""Keeps the search index equal to the catalog's visible tools, other processes' writes included."""
+"""Keeps the search index equal to the catalog's visible tools, other processes' writes included.
+
+A tool whose changed definition waits stays in the index by the text that was approved, so that a search knows what it
+does without; it is never a hit.
+"""
 
 import asyncio
 import threading
@@ -9,14 +13,14 @@ from typing import NamedTuple
 
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import Catalog, Diff, Snapshot
+from smart_mcp_proxy.catalog import Catalog, Diff, Snapshot, approved_record
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.indexing.documents import document_of
 from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, opened, save
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.layered import Layered
-from smart_mcp_proxy.models import Document, ToolRecord
+from smart_mcp_proxy.models import Document, ToolRecord, WithheldState
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
@@ -57,6 +61,9 @@ class IndexSync:
         uses_examples: Whether questions learned from use are searched with.
         data_dir: The index is stored in it for the next start; None for nowhere.
         clock: Monotonic seconds.
+
+    Attributes:
+        waiting: By id, as they were approved, the tools whose changed definition waits; another object after a change.
     """
 
     def __init__(
@@ -78,6 +85,7 @@ class IndexSync:
         self._follow_s = follow_s
         self._uses_examples = uses_examples
         self._indexed: Layered[int, ToolRecord] = Layered()
+        self.waiting: Mapping[int, ToolRecord] = {}
         self._indexing = threading.Lock()
         self._brought: Snapshot | None = None
         """What the index holds the visible tools of."""
@@ -166,7 +174,10 @@ class IndexSync:
             else:
                 changed, removed = self._differences(snapshot.since(self._brought))
                 indexed = self._indexed.changed({record.id: record for record in changed}, removed)
-            added = [document_of(record, has_examples=self._uses_examples) for record in changed]
+            waiting = self._waiting(snapshot)
+            kept = [record for id_, record in waiting.items() if self.waiting.get(id_) is not record]
+            removed = (removed | (self.waiting.keys() - waiting.keys())) - {each.id for each in (*changed, *kept)}
+            added = [document_of(record, has_examples=self._uses_examples) for record in (*changed, *kept)]
             if is_first := self._brought is None:
                 added = self._restored(added)
             if added or removed:
@@ -175,8 +186,23 @@ class IndexSync:
             is_all = len(indexed) == len(snapshot.by_id)
             self._indexed = snapshot.by_id if is_all else indexed  # held in memory anyway
             self._brought, self._ruled = snapshot, rules
+            if waiting != self.waiting:
+                self.waiting = waiting
         if is_first:
             give_back()  # a fifth of what the load took
+
+    def _waiting(self, snapshot: Snapshot) -> dict[int, ToolRecord]:
+        """Find the tools whose changed definition waits, as they were approved."""
+        found: dict[int, ToolRecord] = {}
+        for each in snapshot.withheld.values():
+            if each.state is not WithheldState.CHANGED:
+                continue
+            record: ToolRecord | None = self.waiting.get(each.record.id)
+            if record is None or record.change_hash != each.approved_hash:
+                record = approved_record(each)
+            if record is not None and self._sight.sees(record):
+                found[record.id] = record
+        return found
 
     def _differences(self, diff: Diff) -> tuple[list[ToolRecord], set[int]]:
         """Visible tools among those that came or changed, and indexed ones that left or are visible no more."""

@@ -18,6 +18,10 @@ _ECHO_LIMIT_CHARS = 500
 _QUOTE_LIMIT_CHARS = 80
 """How much of a query an answer repeats: what it says is known to who asked."""
 
+_WAITING = (
+    "What is named in waiting fits and cannot be called: its definition has changed since the user approved it. "
+    "Ask the user to look at it, with the command in approve, before you take another tool in its place."
+)
 _NAMES = 5
 """Names that a hint repeats."""
 _FOR_THE_USER = frozenset({ServerState.QUARANTINED, PARTLY_QUARANTINED})
@@ -62,7 +66,10 @@ def hint_of(
         kept_back: Why a tool that was asked for by name is not found, as a sentence.
     """
     hint = f"{kept_back} " if kept_back else ""
-    hint += _hint(answer, was_capped=was_capped, detail=detail, knows_tools=knows_tools)
+    if "waiting" in answer:
+        hint += f"{_WAITING} " if answer["tools"] else _WAITING
+    if answer["tools"] or "waiting" not in answer:
+        hint += _hint(answer, was_capped=was_capped, detail=detail, knows_tools=knows_tools)
     if answer["tools"] and unanswered:
         hint += f" Nothing fits {', '.join(repr(shortened(query, _QUOTE_LIMIT_CHARS)) for query in unanswered)}."
     longest = max(map(len, queries))

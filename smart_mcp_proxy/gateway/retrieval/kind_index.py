@@ -1,7 +1,8 @@
 """Index of tools, prompts, resources and resource templates together."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any, Final
 
 from smart_mcp_proxy.catalog import Catalog
@@ -35,10 +36,18 @@ class KindIndex:
         view: The whole catalog's.
         contents: As seen there.
         uses_examples: Whether questions learned from use are searched with.
+        waiting: Gives by id, as approved, the tools whose changed definition waits: they rank, and are no hits.
     """
 
     def __init__(
-        self, catalog: Catalog, index: SearchIndex, view: CatalogView, contents: Contents, *, uses_examples: bool
+        self,
+        catalog: Catalog,
+        index: SearchIndex,
+        view: CatalogView,
+        contents: Contents,
+        *,
+        uses_examples: bool,
+        waiting: Callable[[], Mapping[int, ToolRecord]] = dict,
     ) -> None:
         self._catalog = catalog
         self._index = index
@@ -46,7 +55,8 @@ class KindIndex:
         self._contents = contents
         self._uses_examples = uses_examples
         self._indexed: Mapping[int, ToolRecord] = {}
-        self._brought: tuple[object, object] = (None, None)
+        self._waiting = waiting
+        self._brought: tuple[object, ...] = ()
         self._indexing = threading.Lock()
 
     def search(self, query: str, **bounds: Any) -> Answer:
@@ -56,15 +66,16 @@ class KindIndex:
         return self._index.search(query, **bounds)
 
     def _bring_up(self) -> None:
-        snapshot, rules = self._catalog.snapshot, self._view.rules
-        if self._brought[0] is snapshot and self._brought[1] is rules:
+        waiting = self._waiting()
+        state = (self._catalog.snapshot, self._view.rules, waiting)
+        if len(self._brought) == len(state) and all(map(is_, self._brought, state)):
             return
         items: dict[int, tuple[ItemKind, Item]] = {
             item.record.id: (kind, item)
             for kind, listed in CONTENT_KINDS.items()
             for item in self._contents.every(listed)
         }
-        wanted = {record.id: record for record in self._view.records()}
+        wanted = {**waiting, **{record.id: record for record in self._view.records()}}
         wanted |= {id: item.record for id, (_, item) in items.items()}
         changed = [record for id, record in wanted.items() if self._indexed.get(id) is not record]
         added = []
@@ -75,4 +86,4 @@ class KindIndex:
             else:
                 added.append(document_of(record, has_examples=self._uses_examples))
         self._index.update(added, self._indexed.keys() - wanted.keys())
-        self._indexed, self._brought = wanted, (snapshot, rules)
+        self._indexed, self._brought = wanted, state

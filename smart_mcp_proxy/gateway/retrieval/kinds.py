@@ -1,6 +1,6 @@
 """Search over more than tools: what fits of prompts, resources and templates, and how it is used."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -96,6 +96,7 @@ class KindSearch:
         types: Collection[str],
         tools: Mapping[int, ToolRecord],
         summarize: Callable[[ToolRecord], dict[str, Any]],
+        waiting: Set[int],
         **bounds: Any,
     ) -> Found:
         """Entries of these types that fit.
@@ -105,6 +106,7 @@ class KindSearch:
             types: Some of `ITEM_KINDS`.
             tools: Those that may be found, by id.
             summarize: A tool in a few words.
+            waiting: Tools that rank with them and wait for approval.
             bounds: Further parts of the question, as `SearchIndex.search` takes them.
         """
         allowed: dict[int, tuple[ItemKind, Item]] = {
@@ -113,8 +115,9 @@ class KindSearch:
             if kind in types
             for item in self._contents.of(listed).values()
         }
-        ids = allowed.keys() | (tools.keys() if "tool" in types else ())
-        answer = await to_thread.run_sync(partial(self._index.search, query, allowed=ids, **bounds))
+        waiting = waiting if "tool" in types else frozenset()
+        ids = allowed.keys() | (tools.keys() | waiting if "tool" in types else ())
+        answer = await to_thread.run_sync(partial(self._index.search, query, allowed=ids, waiting=waiting, **bounds))
         entries: list[dict[str, Any]] = []
         used = 0
         for hit in answer.hits:

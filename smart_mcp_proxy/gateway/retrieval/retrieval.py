@@ -27,6 +27,7 @@ from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, found_hin
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
 from smart_mcp_proxy.gateway.retrieval.summaries import description_of, schemas_of, summary_of
 from smart_mcp_proxy.gateway.shared.agent_tools import Registered, Registry
+from smart_mcp_proxy.gateway.shared.refusals import approve_command
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import Answer
@@ -185,7 +186,7 @@ class Retrieval:
         with move_on_after(self.loading_s):
             await self._index_sync.loaded.wait()
         statuses = {status.name: status for status in self._statuses()}
-        inquiry = Inquiry(self._visible, self._catalog.snapshot, self._index, statuses, self._allowed, self._capped)
+        inquiry = Inquiry(self._visible, self._catalog.snapshot, self._index, statuses, self._ranked, self._capped)
         return await to_thread.run_sync(inquiry.about, question, name)
 
     def _tokens(self, question: Question, tokens: Mapping[str, int]) -> dict[str, Any]:
@@ -269,15 +270,24 @@ class Retrieval:
         others_than_tools(question.types)
         self._visible.require_servers(list(question.servers))
 
+    def _ranked(self, question: Question) -> tuple[Set[int] | None, Set[int]]:
+        """The ids that are ranked, None for all that are indexed; those of them that wait, and are not found."""
+        allowed, waiting = self._allowed(question), self._index_sync.waiting
+        if not waiting:
+            return allowed, frozenset()
+        seen = [record for record in waiting.values() if self._visible.sees(record)]
+        wanted = frozenset(each.id for each in seen if not question.read_only or _is_read_only(each))
+        return allowed if allowed is None else allowed | wanted, wanted
+
     def _allowed(self, question: Question) -> Set[int] | None:
-        """The ids that may be found; None for all that are indexed."""
+        """The ids that may be found; None for all that are indexed and do not wait."""
         if not question.read_only:
             return self._visible.ids()
-        return {record.id for record in self._visible.records() if record.annotations.get("readOnlyHint") is True}
+        return {record.id for record in self._visible.records() if _is_read_only(record)}
 
     async def _search(self, question: Question) -> Answer:
         def work() -> Answer:
-            allowed = self._allowed(question)
+            allowed, waiting = self._ranked(question)
             return self._index.search(
                 question.query,
                 limit=question.limit,
@@ -285,6 +295,7 @@ class Retrieval:
                 allowed=allowed,
                 servers=question.servers,
                 explain=question.explain,
+                waiting=waiting,
             )
 
         is_plain = not (question.read_only or question.explain)
@@ -294,13 +305,14 @@ class Retrieval:
 
     async def _others(self, question: Question, kinds: KindSearch) -> Found:
         """Entries of all asked types."""
-        allowed = self._allowed(question)
+        allowed, waiting = self._ranked(question)
         tools = {each.id: each for each in self._visible.records() if allowed is None or each.id in allowed}
         return await kinds.find(
             question.query,
             question.types,
             tools,
             self.summarize,
+            waiting,
             limit=question.limit,
             more_queries=question.more_queries,
             servers=question.servers,
@@ -323,6 +335,7 @@ class Retrieval:
         answer: dict[str, Any] = {
             "query": shortened(question.query),
             "total": found.total,
+            **self._waiting(found),
             "tools": tools,
             "near_misses": [{"name": str(rec.key), "score": round(hit.score, 3)} for hit, rec in near if rec],
             "newly_registered": list(registered.newly_registered),
@@ -364,6 +377,14 @@ class Retrieval:
             answer["left_out"] = [_reason(hit, record) for hit, record in left_out if record]
         return answer
 
+    def _waiting(self, found: Answer) -> dict[str, Any]:
+        """Name what belongs in an answer and waits: by its name alone, none of its text; nothing if none does."""
+        records = [record for hit in found.waiting if (record := self._index_sync.waiting.get(hit.id)) is not None]
+        rows = [
+            {"name": str(each.key), "server": each.key.server, "approve": approve_command(each.key)} for each in records
+        ]
+        return {"waiting": rows} if rows else {}
+
     def _reasons(self, found: Answer) -> list[str]:
         loading = () if self._index_sync.loaded.is_set() else ("the stored index is still loading",)
         return [*self._degraded(), *found.degraded, *loading]
@@ -389,6 +410,10 @@ class Retrieval:
 
     def _is_stale(self, record: ToolRecord) -> bool:
         return not self._lists.is_fresh(record.key.server)
+
+
+def _is_read_only(record: ToolRecord) -> bool:
+    return record.annotations.get("readOnlyHint") is True
 
 
 def _unexplained(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

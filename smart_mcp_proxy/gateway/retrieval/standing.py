@@ -52,7 +52,7 @@ class Inquiry:
         snapshot: All tools.
         index: Searches those that are visible anywhere.
         statuses: Of all servers, by name.
-        allowed: The ids that a question may find.
+        ranked: The ids that a question ranks, and those of them that wait and leave their places empty.
         room: The first tools of an answer that are sent, and whether others had no room.
     """
 
@@ -60,7 +60,7 @@ class Inquiry:
     snapshot: Snapshot
     index: SearchIndex
     statuses: Mapping[str, ServerStatus]
-    allowed: "Callable[[Question], Set[int] | None]"
+    ranked: "Callable[[Question], tuple[Set[int] | None, Set[int]]]"
     room: "Callable[[Question, list[tuple[Hit, ToolRecord]]], tuple[list[Any], bool]]"
 
     def about(self, question: "Question", name: str) -> dict[str, Any]:
@@ -72,20 +72,22 @@ class Inquiry:
         record = self._tool(name)
         if record is None:
             return self._told(question, name, *self._absent(name))
-        allowed = self.allowed(question)
+        allowed, waiting = self.ranked(question)
         obstacle = self._obstacle(record, question, allowed)
         told = self._told(question, str(record.key), record.key.server, obstacle)
         if record.id not in self.index.documents:
             return told
         if obstacle is not None:  # the numbers are then those without it
             question, allowed = msgspec.structs.replace(question, servers=(), read_only=False, types=()), None
-        searched = self._searched(question, record, allowed)
+        searched = self._searched(question, record, allowed, waiting - {record.id})
         if obstacle is not None:
             reason = f"{obstacle.reason} Without that: {searched['reason']}"
             searched |= {"verdict": obstacle.verdict, "reason": reason, "place": None}
         return told | searched
 
-    def _searched(self, question: "Question", record: ToolRecord, allowed: Set[int] | None) -> dict[str, Any]:
+    def _searched(
+        self, question: "Question", record: ToolRecord, allowed: Set[int] | None, waiting: Set[int]
+    ) -> dict[str, Any]:
         """Verdict and numbers of the search."""
         answer = self.index.search(
             question.query,
@@ -94,6 +96,7 @@ class Inquiry:
             servers=question.servers,
             explain=True,
             watched=record.id,
+            waiting=waiting,
         )
         if question.servers:
             documents = self.index.documents.values()

@@ -6,6 +6,7 @@ from smart_mcp_proxy.names import server_of, shell_word
 from smart_mcp_proxy.servers import ServerConfig
 
 __all__ = [
+    "approve_command",
     "content_changed",
     "content_unlisted",
     "content_withheld",
@@ -25,9 +26,14 @@ _REASONS = {
 _ONLY_THE_USER = "Only the user can lift this, with:"
 
 
+def approve_command(key: ToolKey) -> str:
+    """The command by which the user looks at a withheld tool, and approves it."""
+    return f"mcpproxy approve {shell_word(str(key))}"
+
+
 def tool_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
     """The refusal of a tool that is withheld."""
-    approve = f"mcpproxy approve {shell_word(str(key))}"
+    approve = approve_command(key)
     return QuarantinedError(
         f"Tool '{key}' {_REASONS[state]}.",
         hint=f"{_ONLY_THE_USER} {approve}",

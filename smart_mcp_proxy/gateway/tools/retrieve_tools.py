@@ -50,6 +50,7 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
     output_schema = {
         "type": "object",
         "properties": {
+            "waiting": {"type": "array"},  # its rows say what they are; the whole list has a budget
             "tools": {"type": "array", "items": {"type": "object"}},
             "near_misses": {"type": "array", "items": {"type": "object"}},
             "not_covered": {"type": "array", "items": {"type": "object"}},

@@ -99,7 +99,7 @@ _SEARCH: Mapping[str, str | Parameter] = {
         "A tool, by its canonical or listed name: the answer is where it stands instead, with what keeps it out as "
         "verdict and reason, and the numbers. Verdicts: in_answer; not_configured, server_disabled, "
         "server_quarantined, server_not_ready, excluded, profile; new, changed, blocked; servers, read_only, filter, "
-        "not_indexed; no_match, floor, clone, server_cap, limit, cut, size.",
+        "not_indexed; no_match, floor, clone, server_cap, stand_in, limit, cut, size.",
         {"type": "string", "pattern": r"\S"},
     ),
 }

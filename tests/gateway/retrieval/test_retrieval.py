@@ -50,6 +50,7 @@ class IndexFacts:
         self.index = index
         self.fresh = {"alpha", "beta"}
         self.age: float | None = 2.345
+        self.waiting: dict[int, ToolRecord] = {}
         self.loaded = asyncio.Event()
         self.loaded.set()
 

@@ -112,6 +112,15 @@ async def test_searches_and_calls_are_recorded_like_those_of_the_command_line(th
         assert ours == theirs
 
 
+async def test_a_search_names_what_fits_and_waits_above_the_rest(there: Opened) -> None:
+    """By the text that was approved."""
+    async with browser(there) as page:
+        await page.get("search?q=echo+a+text&server=&read_only=&limit=&profile=&why_not=")
+        assert "Fits, and waits for your approval" in page.text and "mcpproxy approve s:a" in page.text
+        await page.get("search?q=count+words&server=&read_only=&limit=&profile=&why_not=")
+        assert "Fits, and waits" not in page.text
+
+
 async def test_what_was_saved_is_that_of_the_command_line(there: Opened) -> None:
     """Its sum, its searches and calls, and a bar for each hour or day."""
     async with browser(there) as page:

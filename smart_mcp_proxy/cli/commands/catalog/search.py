@@ -9,7 +9,14 @@ from cyclopts.validators import Number
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import say, show, show_json, table
-from smart_mcp_proxy.cli.support.render import found_table, hits_table, search_remarks, standing_rows, tokens_line
+from smart_mcp_proxy.cli.support.render import (
+    found_table,
+    hits_table,
+    search_remarks,
+    standing_rows,
+    tokens_line,
+    waiting_remarks,
+)
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.models import ItemKind
 from smart_mcp_proxy.telemetry import printable
@@ -50,6 +57,7 @@ file, a profile, an approval, --server, and the steps of the search:
   cut         it scores less than 0.7 of the best tool
   clone       a tool above it says the same
   server_cap  5 tools of its server are above it
+  stand_in    it is destructive, and a tool that waits for approval is above it
   limit       it fits, but others do better; with a higher --limit it comes in
   size        the answer has no room for it
 
@@ -113,6 +121,8 @@ async def search(
         if rows := standing_rows(answer):
             show(table(["figure", "value"], rows))
         return
+    for remark in waiting_remarks(answer):
+        say(remark, style="yellow")
     if answer.get("found"):
         show(found_table(answer, is_explained=view.why))
     elif answer["tools"] and "found" not in answer:

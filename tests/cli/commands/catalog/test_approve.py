@@ -84,6 +84,8 @@ def test_a_search_for_a_kept_back_tool_says_so(run: Run, shop: Path) -> None:
     """With the reason; nothing is said to be connecting where nothing connects."""
     told = run("search", "up:paint", "--json", DATA_DIR=str(shop)).json["hint"]
     assert told.startswith("Tool 'up:paint' has changed since the user approved it.")
+    shown = run("search", "up:paint", DATA_DIR=str(shop)).err
+    assert "up:paint fits and has changed since you approved it: mcpproxy approve up:paint" in shown
     assert run("block", "up:prime", DATA_DIR=str(shop)).status == 0
     told = run("search", "up:prime", "--json", DATA_DIR=str(shop)).json["hint"]
     assert told.startswith("Tool 'up:prime' is blocked by the user.")
