@@ -1,6 +1,6 @@
 """A catalog for tests of something else than approvals: it agrees to whatever servers list."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from smart_mcp_proxy.catalog import Catalog, Diff
@@ -18,6 +18,10 @@ class TrustingCatalog(Catalog):
     """Takes the policy `trusted` for the default."""
 
     async def sync(
-        self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None = anything
+        self,
+        server: str,
+        definitions: Sequence[Mapping[str, Any]],
+        review: Review | None = anything,
+        folders: Collection[str] | None = None,
     ) -> Diff:
-        return await super().sync(server, definitions, review)
+        return await super().sync(server, definitions, review, folders)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,6 +35,7 @@ class _Waiting:
         server: Configured name, or a shelf.
         definitions: As the server sent them.
         review: The server's policy; None where only the user approves.
+        folders: Of the server, as `prepare` takes them.
         diff: What it has changed; None before it is stored.
         had_turn: Whether it was tried to store it.
     """
@@ -42,6 +43,7 @@ class _Waiting:
     server: str
     definitions: Sequence[Mapping[str, Any]]
     review: Review | None
+    folders: Collection[str] | None = None
     diff: Diff | None = None
     had_turn: bool = False
 
@@ -95,7 +97,13 @@ class ServerLists(Membership):
         """Whether the record of approvals was lost: every tool waits for the user, also those of a first list."""
         return self._standing.is_closed
 
-    async def sync(self, server: str, definitions: Sequence[Mapping[str, Any]], review: Review | None = None) -> Diff:
+    async def sync(
+        self,
+        server: str,
+        definitions: Sequence[Mapping[str, Any]],
+        review: Review | None = None,
+        folders: Collection[str] | None = None,
+    ) -> Diff:
         """Makes the catalog's tools of `server` equal to its full list, and returns what changed.
 
         A tool whose definition changed keeps its id; one that left and comes back gets a new one. A list that
@@ -107,8 +115,10 @@ class ServerLists(Membership):
                 first counts. One that JSON or UTF-8 cannot write is left out with a warning.
             review: Whether the server's policy approves a definition; None where the first list is approved and only
                 the user does. Called in the catalog's thread.
+            folders: Those of the server, in whose place an approved definition may have named others: it stays approved
+                as it was read. None where every difference is a change.
         """
-        waiting = _Waiting(server, definitions, review)
+        waiting = _Waiting(server, definitions, review, folders)
         self._waiting.append(waiting)
         await self._database.run(partial(self._sync_waiting, waiting))
         if waiting.diff is None:  # it failed together with others: by itself it tells whether it was the cause
@@ -166,7 +176,7 @@ class ServerLists(Membership):
         heard: dict[str, ServerList] = {}
         for server, each in lists.items():
             store = self._database
-            wanted = prepare(server, each.definitions, before, store.unstorable, store.longest_bytes)
+            wanted = prepare(server, each.definitions, before, store.unstorable, store.longest_bytes, each.folders)
             heard[server] = ServerList(wanted, each.review)
             self._listed[server] = {tool.key.tool: tool.hash for tool in wanted.values()}
         try:

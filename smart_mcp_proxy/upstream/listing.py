@@ -147,19 +147,23 @@ class ToolListing:
         problems: What was left out and why, one sentence each.
         left_out: The same of single definitions, the first hundred of them.
         unusable: How many these are.
+        folders: Of tools, the folders that the server was given, which their texts may name.
     """
 
     definitions: Sequence[Mapping[str, Any]] = ()
     problems: tuple[str, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     unusable: int = 0
+    folders: tuple[str, ...] | None = None
 
     def read(self) -> "ToolListing":
         """The same with its definitions as objects, to be looked at again and again."""
         return replace(self, definitions=tuple(self.definitions))
 
 
-async def fetch_tools(server: str, ask: ListRequest, *, timeout_s: float, era: Era = "handshake") -> ToolListing:
+async def fetch_tools(
+    server: str, ask: ListRequest, *, timeout_s: float, era: Era = "handshake", folders: tuple[str, ...] | None = None
+) -> ToolListing:
     """All pages of a server's tool list.
 
     Args:
@@ -167,12 +171,13 @@ async def fetch_tools(server: str, ask: ListRequest, *, timeout_s: float, era: E
         ask: Sends one request.
         timeout_s: For all pages together.
         era: Of the session.
+        folders: That the server was given.
 
     Raises:
         UpstreamError: A page cannot be had or read.
         UpstreamTimeoutError: It takes longer than `timeout_s`.
     """
-    return await _fetch(_TOOLS, server, ask, timeout_s, era)
+    return replace(await _fetch(_TOOLS, server, ask, timeout_s, era), folders=folders)
 
 
 async def fetch_contents(

@@ -1,5 +1,6 @@
 """Parameters of opening a session with a server, whatever the transport."""
 
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -15,6 +16,9 @@ __all__ = ["MAX_MESSAGE_BYTES", "Opener", "Opening"]
 
 MAX_MESSAGE_BYTES: Final = 16 << 20
 """Largest message accepted from a server: legitimate results reach megabytes, memory has to last for many of them."""
+
+_TEMPORARY: Final = "/tmp"
+"""Where temporary files go if no variable says it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,14 @@ class Opening:
     tls: TlsContext = field(default_factory=TlsContext)
     bearer: Bearer | None = None
     watchdog: Watchdog | None = None
+
+    def folders(self) -> tuple[str, ...]:
+        """The folders that the server's process is given: working folder, home, that for temporary files."""
+        config = self.config
+        home, temporary = (config.env.get(name) or self.environ.get(name) for name in ("HOME", "TMPDIR"))
+        named = [path for path in (config.cwd or os.getcwd(), home, temporary or _TEMPORARY) if path]
+        found = dict.fromkeys(path for each in named for path in (os.path.abspath(each), os.path.realpath(each)))
+        return tuple(path for path in found if path != os.path.dirname(path))  # the root stands in every path
 
 
 Opener = Callable[[Opening], Coroutine[Any, Any, UpstreamSession]]

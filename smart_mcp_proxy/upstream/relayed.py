@@ -193,6 +193,7 @@ class RelayedSession(StreamSession):
         self.capabilities = head.capabilities
         self.server_info = head.server_info
         self.run = head.run
+        self.folders = opening.folders()  # the worker has the same
         self._failure_code = head.failure_code
         self._sink = sink
         reader.take = self._inbox.take

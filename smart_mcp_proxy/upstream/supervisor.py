@@ -347,7 +347,7 @@ class Upstream:
         if session.capabilities.get("tools") is None:
             return ToolListing()
         ask = partial(self._asked, session, timeout_s=limit_s)
-        return await fetch_tools(self.name, ask, timeout_s=limit_s, era=session.era)
+        return await fetch_tools(self.name, ask, timeout_s=limit_s, era=session.era, folders=session.folders)
 
     def not_ready(self, *, may_retry: bool = True) -> UpstreamError:
         """Error for a request that cannot be sent now; with `may_retry` a new try begins where it may help."""

@@ -315,6 +315,7 @@ class SigningOut:
     era = "modern"
     protocol_version = "2026-07-28"
     server_info = run = ""
+    folders = ()
     capabilities: Mapping[str, Any] = {"tools": {}}
 
     def __init__(self) -> None:

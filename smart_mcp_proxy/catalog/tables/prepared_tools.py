@@ -2,11 +2,12 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from smart_mcp_proxy.catalog.hashing import approval_digest, change_hash, json_text
+from smart_mcp_proxy.catalog.moving_parts import is_unchanged
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld
 from smart_mcp_proxy.names import identity_on
@@ -55,6 +56,7 @@ def prepare(
     snapshot: Snapshot = _NOTHING_KNOWN,
     unstorable: str = "",
     longest_bytes: int | None = None,
+    folders: Collection[str] | None = None,
 ) -> dict[str, PreparedTool]:
     """Prepare a server's list by name; of equal names the first, none that cannot be written.
 
@@ -64,6 +66,8 @@ def prepare(
         snapshot: A definition that it holds to the letter needs no other hash.
         unstorable: A character that no name may hold; empty for none.
         longest_bytes: Of a name and the server's together; None for any length.
+        folders: Of the server; what differs from the approved definition in nothing else is prepared as that one. None
+            where every difference counts.
     """
     prepared: dict[str, PreparedTool] = {}
     identity = identity_on(server)
@@ -77,7 +81,7 @@ def prepare(
             size_bytes = len(name.encode())
             if longest_bytes is not None and size_bytes > longest_bytes - len(server.encode()):
                 raise ValueError(f"the database holds no name of {size_bytes:,} bytes")
-            prepared[name] = _prepared(ToolKey(server, name), definition, snapshot)
+            prepared[name] = _prepared(ToolKey(server, name), definition, snapshot, folders)
         except (TypeError, ValueError, RecursionError) as exc:
             _log.warning(
                 "tool %r of server %s is left out: its definition is not plain JSON: %s",
@@ -89,12 +93,26 @@ def prepare(
     return prepared
 
 
-def _prepared(key: ToolKey, definition: Mapping[str, Any], snapshot: Snapshot) -> PreparedTool:
+def _prepared(
+    key: ToolKey, definition: Mapping[str, Any], snapshot: Snapshot, folders: Collection[str] | None
+) -> PreparedTool:
     raw, known = json_text(dict(definition)).encode(), snapshot.by_key.get(key)
     text = sys.intern(json_text(_known_hints(definition)))  # one of few
     if known is not None and known.raw == raw:
         return PreparedTool(known.key, known.raw, known.change_hash, text)
+    if folders is not None and (approved := _approved(key, snapshot)) is not None:
+        approved_raw, approved_hash = approved
+        if is_unchanged(json.loads(approved_raw), json.loads(raw), folders):
+            return PreparedTool(key, approved_raw, approved_hash, text)
     return PreparedTool(key, raw, change_hash(key.server, definition), text)
+
+
+def _approved(key: ToolKey, snapshot: Snapshot) -> tuple[bytes, str] | None:
+    """Text and hash of the definition of a tool that was approved last, as far as it is listed."""
+    if (known := snapshot.by_key.get(key)) is not None:
+        return known.raw, known.change_hash
+    withheld = snapshot.withheld.get(key)
+    return None if withheld is None or withheld.approved is None else (withheld.approved, withheld.approved_hash)
 
 
 def _known_hints(definition: Mapping[str, Any]) -> dict[str, bool]:

@@ -268,7 +268,7 @@ class ListSync:
             async with turn:
                 await stack.enter_async_context(self._places.place(self._known_items(place)))
                 listing = await self._fetch(upstream, kind, place)
-            diff = await self._store(place, listing.definitions)
+            diff = await self._store(place, listing)
         log.log(
             INFO if listing.definitions or diff else DEBUG,
             "'%s': %d %s (%d new, %d changed, %d gone)",
@@ -295,10 +295,11 @@ class ListSync:
         self._missed.discard(place)
         return listing
 
-    async def _store(self, place: str, definitions: Sequence[Mapping[str, Any]]) -> Diff:
+    async def _store(self, place: str, listing: ToolListing) -> Diff:
+        definitions, folders = listing.definitions, listing.folders
         if self._review is None:
-            return await self._catalog.sync(place, definitions)
-        return await self._catalog.sync(place, definitions, await self._review(place, definitions))
+            return await self._catalog.sync(place, definitions, folders=folders)
+        return await self._catalog.sync(place, definitions, await self._review(place, definitions), folders)
 
     async def _close_first_list(self, place: str, *, has_answered: bool = False) -> None:
         """Counts a first list that failed as empty, so that what comes later waits for the user.

@@ -53,6 +53,7 @@ class BaseSession:
         self.server_info = ""
         self.run = ""
         self.limits = config.limits
+        self.folders: tuple[str, ...] = ()
         self._server = config.name
         self._config = config
         self._on_event = on_event

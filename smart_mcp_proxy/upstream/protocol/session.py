@@ -217,12 +217,12 @@ class UpstreamSession(Protocol):
     """An open, negotiated session. Safe for many requests at once.
 
     Attributes:
-        era: Which generation of the protocol was agreed on.
-        protocol_version: The version agreed on.
+        era, protocol_version: Generation and version of the protocol that were agreed on.
         capabilities: What the server declared.
         server_info: Name and version as the server gives them, for display only.
         run: Names the server's process, where another worker runs it; else empty.
         limits: The server's; other ones hold from the next request on.
+        folders: Those that the gateway gave the server's process; none where there is none.
     """
 
     era: Era
@@ -231,6 +231,7 @@ class UpstreamSession(Protocol):
     capabilities: Mapping[str, Any]
     server_info: str
     run: str
+    folders: tuple[str, ...]
 
     async def request(
         self,

@@ -64,6 +64,7 @@ class StdioSession(StreamSession):
 
     def __init__(self, opening: Opening, child: ChildProcess) -> None:
         super().__init__(opening.config, opening.on_event, opening.max_message_bytes, opening.peer, child.put)
+        self.folders = opening.folders()
         self._child = child
         child.offer(self._inbox.take)
         self._reader = spawn(self._read_all(), f"upstream-read-{self._server}")
