@@ -56,7 +56,7 @@ CONDITIONS: Final[Mapping[str, Condition]] = {
         "warning",
     ),
     "output_schemas": Condition(
-        "Output schemas of {count} tools kept from clients up to 2025-11-25, which could not read the list: {each}.",
+        "Kept from clients up to 2025-11-25, which could not read the list, {count} of its output schemas: {each}.",
         "The tools can be called all the same. The server is at fault: update it, or report it to its makers.",
         "note",
     ),

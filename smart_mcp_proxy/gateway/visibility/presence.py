@@ -115,7 +115,7 @@ def _connecting(server: str, status: ServerStatus) -> UpstreamError:
         hint=f"Try the same again in {RETRY_S:g} s.",
         data={"state": status.state.value},
         retry_after_s=RETRY_S,
-        said=status.error,
+        said=status.cause,
     )
 
 

@@ -79,7 +79,7 @@ class LineInbox:
     ) -> None:
         self.heard_s = 0.0
         self.noise = ""
-        self._is_spoken = False
+        self._is_spoken = self._is_question_told = False
         self._server = server
         self._pending = pending
         self._on_event = on_event
@@ -108,6 +108,8 @@ class LineInbox:
         self.heard_s = self._loop.time()
         for line in self._lines.feed(chunk) if alone is None else (alone,):
             self._receive_line(line)
+        if not self._is_spoken:
+            self._hear_question()
         return True
 
     async def read(self, read: Callable[[], Awaitable[bytes]]) -> None:
@@ -185,6 +187,13 @@ class LineInbox:
                     self._pending.give_up(words.format(self.noise))
         self._on_event(LogLine(text))
         self._warn_of_noise()
+
+    def _hear_question(self) -> None:
+        """Keep a line that is no message before it ends: a program that asks somebody waits in it."""
+        begun = self._lines.unfinished.strip()
+        if begun and not begun.startswith((b"{", b"[")) and not self._is_question_told:
+            self._is_question_told = True
+            self._on_event(LogLine(begun[:_LOGGED_BYTES].decode(errors="replace")))
 
     def _warn_of_noise(self) -> None:
         now = time.monotonic()

@@ -77,6 +77,27 @@ async def test_the_beginning_of_what_came_in_place_of_a_message_is_kept(written:
     assert inbox.unread == quoted
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ([b"Welcome!\nChoice: "], ["Welcome!", "Choice:"]),
+        ([b"Continue? ", b"[y/N] "], ["Continue?"]),
+        ([b"Token", b": \n"], ["Token", "Token: "]),
+        ([ANSWER[:9].encode(), ANSWER[9:].encode() + b"\nChoice: "], []),
+    ],
+)
+async def test_a_question_is_told_before_its_line_ends(written: list[bytes], told: list[str]) -> None:
+    """While the program is waited for its state shows what it waits for; half of a message is no question."""
+    lines: list[str] = []
+    silent: Any = None
+    inbox = LineInbox(
+        "s", PendingCalls("s"), lambda event: lines.append(event.text), silent, silent, max_message_bytes=999
+    )
+    for chunk in written:
+        inbox.take(chunk)
+    assert lines == told
+
+
 async def test_a_menu_is_quoted_where_the_start_takes_too_long() -> None:
     """With where to look; the secrets in it are hidden."""
     shown = asyncio.Event()
