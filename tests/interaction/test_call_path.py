@@ -19,6 +19,7 @@ from wires import HttpWire, call_text, http_wire, opening
 import smart_mcp_proxy
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.observability.tracing import Sampler
+from smart_mcp_proxy.io.busy_poll import BusyPoll, Side
 from smart_mcp_proxy.web.stdio.stdio import _Client
 from smart_mcp_proxy.web.stdio.stdio_greeted import Greeted
 from smart_mcp_proxy.web.stdio.stdio_pipes import reader_of, writer_of
@@ -29,6 +30,8 @@ PACKAGE = str(Path(smart_mcp_proxy.__file__).parent)
 OBSERVABILITY = str(Path(PACKAGE) / "gateway" / "observability")
 MOST_FILES, MOST_CALLS = 32, 180
 """Of a call on stdio to a server on stdio; a step of a coroutine counts as a call."""
+WAITS = frozenset({BusyPoll._turn.__code__, Side.was_soon.__code__})
+"""How often it is looked whether an answer has come depends on the machine, not on the way of a call."""
 MORE_FILES, MORE_CALLS = 0, 9
 """A progress token may add so many: it is one more member to read, and a listener that is told of nothing."""
 MORE_FILES_ON_HTTP, MORE_CALLS_ON_HTTP = 2, 13
@@ -104,7 +107,7 @@ async def counted(client: Client, *, has_token: bool, part: str = PACKAGE) -> Pa
         codes: list[Any] = []
 
         def note(frame: FrameType, event: str, _: Any, codes: list[Any] = codes) -> None:
-            if event == "call":
+            if event == "call" and frame.f_code not in WAITS:
                 codes.append(frame.f_code.co_filename)
 
         sys.setprofile(note)
