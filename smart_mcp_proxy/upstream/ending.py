@@ -43,6 +43,10 @@ class Ending:
         if self._check is not None:
             self._check.cancel()
 
+    def end(self, reason: UpstreamError) -> None:
+        """Ends the session for a reason of ours."""
+        self._settle(reason)
+
     def doubt(self) -> None:
         """Finds out, in the background, whether the server still takes any request of this session."""
         self._is_doubted = True

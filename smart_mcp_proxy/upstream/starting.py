@@ -1,9 +1,10 @@
 """The start of a server: its turn among those that start, and what can be said of one that takes long."""
 
 import asyncio
+from dataclasses import replace
 from typing import Final, NamedTuple
 
-from smart_mcp_proxy.models import Transport
+from smart_mcp_proxy.models import ServerStatus
 
 __all__ = ["Start", "StartTurn", "describe_start"]
 
@@ -49,19 +50,21 @@ class Start(NamedTuple):
     limit_s: float
 
 
-def describe_start(start: Start | None, now_s: float, transport: Transport, last_said: str) -> tuple[str, str]:
-    """Error and hint of a server that has not answered yet.
+def describe_start(status: ServerStatus, start: Start | None, now_s: float, last_said: str) -> ServerStatus:
+    """Status of a server that has not answered yet, with how long that has taken.
 
     Args:
+        status: Without it.
         start: Its start; None while it waits for its turn.
         now_s: On the same clock.
-        transport: How it is reached.
-        last_said: The last line that its program wrote to stderr, secrets hidden.
+        last_said: The last line that its program wrote, secrets hidden.
     """
+    is_program = status.transport == "stdio"
     if start is None:
-        return ("It waits for its turn to start." if transport == "stdio" else ""), ""
+        return replace(status, error="It waits for its turn to start." if is_program else "")
     error = f"It has not answered yet, {now_s - start.began_s:.0f} s after its start (at most {start.limit_s:g} s)."
-    if transport != "stdio":
-        return error, ""
+    if not is_program:
+        return replace(status, error=error)
     said = f"It last wrote: {last_said}" if last_said else "It has written nothing to stderr."
-    return f"{error} {said}", "Its program runs and is waited for: a first start may have to download or compile."
+    hint = status.hint or "Its program runs and is waited for: a first start may have to download or compile."
+    return replace(status, error=f"{error} {said}", hint=hint)

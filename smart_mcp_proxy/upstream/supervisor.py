@@ -35,7 +35,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
 from smart_mcp_proxy.upstream.relayed import GoneError
 from smart_mcp_proxy.upstream.starting import Start, StartTurn, describe_start
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
-from smart_mcp_proxy.upstream.stdio.bare_errors import add_reason, is_bare
+from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 from smart_mcp_proxy.upstream.stdio.older_sdk import older_sdk_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
@@ -120,12 +120,11 @@ class Upstream:
         self._connections, self.run, self._failures, self._pause_s, self._told = 0, "", 0, _HEALTHY_S, ""
         self._written, self._last_try = ServerLog(), clock()
         self._renewals = 0
+        self._reasons = Reasons(self.name, self._written)
         self._ending: Ending | None = None
         self.may_return = False
         self._start: Start | None = None
         """The start that is under way, once it is the server's turn."""
-        self._next_era: Era | None = None
-        """The era that the next session is to begin with, where the present one tells no reasons."""
         self.on_wanted: Callable[[], object] = self.retry
         self.own: OwnConnections | None = None
         if config.connection == "per_client":
@@ -139,8 +138,7 @@ class Upstream:
         """The server at a glance; of one that is being started, how long that has taken."""
         if self._status.state is not ServerState.CONNECTING:
             return self._status
-        told = describe_start(self._start, self._clock(), self.config.transport, self._written.last_said)
-        return replace(self._status, error=told[0], hint=self._status.hint or told[1])
+        return describe_start(self._status, self._start, self._clock(), self._written.last_said)
 
     @property
     def is_ready(self) -> bool:
@@ -274,11 +272,14 @@ class Upstream:
 
         A request that is refused because the server has forgotten the session is sent again on the next one, once.
         """
-        mark = self._written.mark
+        reasons = self._reasons
+        mark = reasons.begin()
         try:
-            return await session.request(
+            result = await session.request(
                 method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message
             )
+            reasons.may_lose_state = reasons.may_lose_state or method == "tools/call"
+            return result
         except LostSessionError as exc:
             self._leave(session)
             if exc.delivery != "not_sent":
@@ -289,16 +290,20 @@ class Upstream:
                 self._ending.doubt()
             raise
         except UpstreamError as exc:
-            if self.config.transport == "stdio" and is_bare(exc):
-                self._next_era = await add_reason(exc, self.name, session.era, self._written, mark)
+            if self.config.transport == "stdio" and await reasons.begins_anew(exc, session.era, mark):
+                self._begin_anew(session)
             raise
-        return await self._asked_again(
-            method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message
-        )
+        finally:
+            reasons.under_way -= 1
+        return await self._asked_again(method, params, timeout_s, on_progress=on_progress, on_message=on_message)
 
-    async def _asked_again(
-        self, method: str, params: Mapping[str, Any], *, timeout_s: float, **heard: Any
-    ) -> RawResult:
+    def _begin_anew(self, session: UpstreamSession) -> None:
+        """Ends a session in favour of one in another era; what comes meanwhile waits for that."""
+        if self._session is session and self._ending is not None:
+            self._leave(session)
+            self._ending.end(UpstreamError(f"Server '{self.name}' is started anew in an older protocol version."))
+
+    async def _asked_again(self, method: str, params: Mapping[str, Any], timeout_s: float, **heard: Any) -> RawResult:
         """The `result` of a request that was refused for its session, on the next one; not sent a third time."""
         if not await self.ready(min(timeout_s, self.config.limits.patience_s)) or (session := self._session) is None:
             raise self.not_ready()
@@ -392,7 +397,7 @@ class Upstream:
             return self._failed(exc.message, exc.hint)
         with secrets_hidden(secrets_of(config)):
             try:
-                session = await self._opened(config, self._next_era or self._status.era, self._heard)
+                session = await self._opened(config, self._reasons.era or self._status.era, self._heard)
             except UpstreamError as exc:
                 self.may_return = isinstance(exc, GoneError)  # as the worker says that runs it
                 return self._failed(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
@@ -423,7 +428,7 @@ class Upstream:
             server_info=session.server_info,
             restarts=self._connections - 1,
         )
-        self._session, self._told = session, ""
+        self._session, self._told, self._reasons.may_lose_state = session, "", False
         self.watch.attach(session, partial(self._asked, session))
         ending = self._ending = Ending(self.name, session)
         self._move(ServerState.READY)

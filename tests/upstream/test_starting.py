@@ -193,6 +193,8 @@ async def test_a_quick_start_gives_its_place_back_at_its_end(world: World) -> No
 
 def test_over_http_nothing_is_said_of_a_program() -> None:
     """There is none."""
-    error, hint = describe_start(Start(100.0, 20.0), 104.4, "http", "")
+    status = ServerStatus("s", "http", State.CONNECTING)
+    told = describe_start(status, Start(100.0, 20.0), 104.4, "")
+    error, hint = told.error, told.hint
     assert (error, hint) == ("It has not answered yet, 4 s after its start (at most 20 s).", "")
-    assert describe_start(None, 0.0, "sse", "") == ("", "")
+    assert describe_start(status, None, 0.0, "") == status

@@ -15,7 +15,7 @@ from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.upstream import Connector, Upstream
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
-from smart_mcp_proxy.upstream.stdio.bare_errors import add_reason, is_bare
+from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons, is_bare
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +30,8 @@ for line in sys.stdin:
     facts = {"capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
     if method == "initialize": reply["result"] = {"protocolVersion": "2025-11-25", **facts}
     elif method == "server/discover": reply["result"] = {"supportedVersions": ["2026-07-28"], **facts}
+    elif message["params"].get("name") == "login": reply["result"] = {"content": [], "resultType": "complete"}
+    elif message["params"].get("name") == "wait": continue
     elif PROTOCOL not in meta: reply["error"] = {"code": 0, "message": "name not known"}
     else:
         sys.stderr.write(os.environ.get("WRITTEN", ""))
@@ -87,15 +89,40 @@ async def test_what_the_server_wrote_meanwhile_is_told_as_its_own_words(failing)
     assert (error.answer.code, error.answer.message) == (-32603, said)
 
 
-async def test_a_server_that_writes_nothing_is_asked_in_the_older_era_once_it_is_restarted(failing):
-    """Some tell reasons only there; what may hold a state is not restarted unasked."""
+async def test_a_server_that_writes_nothing_is_started_anew_in_the_older_era(failing):
+    """Some tell reasons only there; no call has succeeded, so no state is lost."""
     upstream = await failing()
     error = await failure(upstream)
     assert error.message.endswith("Internal server error")
+    assert error.hint.endswith("the next call shows it.")
+    assert (await failure(upstream)).message.endswith("name not known")
+    assert (upstream.status.era, upstream.status.restarts) == ("handshake", 1)
+    assert (await failure(upstream)).message.endswith("name not known")
+    assert upstream.status.restarts == 1
+
+
+async def test_a_server_that_may_hold_a_state_is_not_restarted_unasked(failing):
+    """The hint says how its user does it."""
+    upstream = await failing()
+    await upstream.request("tools/call", {"name": "login", "arguments": {}})
+    error = await failure(upstream)
     assert error.hint.endswith("mcpproxy server restart fake")
+    assert upstream.status.restarts == 0
     await upstream.restart()
     assert (await failure(upstream)).message.endswith("name not known")
-    assert upstream.status.era == "handshake"
+
+
+async def test_a_server_is_not_restarted_while_another_call_is_under_way(failing):
+    """That one would be lost."""
+    upstream = await failing()
+    with anyio.fail_after(20):
+        await upstream.ready(20)
+        waiting = asyncio.ensure_future(upstream.request("tools/call", {"name": "wait", "arguments": {}}))
+        await asyncio.sleep(0)
+        assert (await failure(upstream)).hint.endswith("mcpproxy server restart fake")
+        await failure(upstream)
+    assert not waiting.done()
+    waiting.cancel()
 
 
 @pytest.mark.parametrize(
@@ -120,11 +147,12 @@ async def test_only_lines_from_after_the_mark_are_told(era: Era, written: str) -
     """What was written before belongs to another call."""
     log = ServerLog()
     log.add("Error: of another call", is_said=True)
-    mark = log.mark
+    reasons = Reasons("s", log)
+    mark = reasons.begin()
     if written:
         log.add(written, is_said=True)
     error = rpc_error("s", "tools/call", -32603, "Internal error")
     hint = error.hint
-    await add_reason(error, "s", era, log, mark)
+    assert not await reasons.begins_anew(error, era, mark)
     assert error.said == "Internal error" + (f" (on stderr it wrote meanwhile: {written})" if written else "")
     assert error.hint == hint
