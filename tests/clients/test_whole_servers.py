@@ -33,13 +33,13 @@ CLOCK = re.compile(
 """Some answers hold the time of day."""
 CLOCK_BASE64 = re.compile(r"(?<=bG9iIGNyZWF0ZWQgYXQg)\w+=*")
 """Some have it in base64, behind `blob created at`."""
-OURS = re.compile(r',\\n  \\"SMART_MCP_PROXY_\w+\\": \\"[\w: ]*\\"')
+OURS = re.compile(r',\\n  \\"(?:SMART_MCP_PROXY_\w+|PYTHONHASHSEED)\\": \\"[\w: ]*\\"')
 """What a server finds in its environment of ours, in an answer that shows it."""
 
 EXCEPTIONS = {
     "names": "Under the gateway's names, the name or URI of a definition or link says its server, nothing else does.",
     "era": "A modern answer says that it is complete, who sent it, and how long it may be kept.",
-    "environment": "A server is started with two variables more, which say by whom: see `OURS`.",
+    "environment": "A server is started with three variables more, two of which say by whom: see `OURS`.",
     "list": "Under the gateway's names its own tools are listed too, and those of servers in the order of their names.",
     "arguments": "Under the gateway's names, arguments that do not fit a tool are refused unsent, with the schema.",
     "unknown": "A tool that the server does not list, and a method that it has not, are refused by the gateway itself.",
