@@ -3,7 +3,7 @@
 #
 # `startup_timeout_sec` of a server bounds how long its start may take; it does not make the first turn wait for it. A model
 # that needs a single turn never sees the server's tools, and the run ends with status 0 and without a word of it.
-# Source: https://github.com/openai/codex (docs/config.md, mcp_servers, startup_timeout_sec)
+# Source: https://github.com/openai/codex/blob/main/docs/config.md
 #
 # Seen: with a server that answers initialize after 8 s (startup_timeout_sec = 60) the only request to the model offers no
 # tool of it; with the same server without the pause the tool is offered.

@@ -8,11 +8,15 @@ from smart_mcp_proxy.models import Era
 __all__ = ["APPS", "APP_META", "SHOWS_APPS", "SKILLS", "TASKS", "Extensions", "declared_extensions", "extension_of"]
 
 APPS: Final = "io.modelcontextprotocol/ui"
-"""Interfaces of tools. Source: modelcontextprotocol/ext-apps, specification 2026-01-26."""
+"""Interfaces of tools.
+
+Source: https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx"""
 SKILLS: Final = "io.modelcontextprotocol/skills"
-"""Instructions for models. Source: modelcontextprotocol/ext-skills, specification/stable; SEP-2640."""
+"""Instructions for models. Source: https://modelcontextprotocol.io/seps/2640-skills-extension"""
 TASKS: Final = "io.modelcontextprotocol/tasks"
-"""Calls that outlive their request. Source: modelcontextprotocol/ext-tasks, schema 2026-07-28."""
+"""Calls that outlive their request.
+
+Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/2026-07-28/tasks.md"""
 
 APP_META: Final = "ui"
 """Member of `_meta` that belongs to interfaces: of a tool and a result, and of a call that comes from one."""

@@ -10,7 +10,7 @@ __all__ = ["Change", "Pool", "retention"]
 _SCORE_WEIGHT = 0.7
 _FRESHNESS_WEIGHT = 0.3
 _STALE_AFTER_S = 1800.0
-"""Source of all three: seeds/5_smart_mcp_proxy_design.md, section 4.4."""
+"""All three. Source: docs/design/registration.md#eviction"""
 
 
 def retention(score: float, idle_s: float) -> float:
@@ -25,7 +25,7 @@ def retention(score: float, idle_s: float) -> float:
     Returns:
         A weight in [0, 1].
 
-    Source: seeds/5_smart_mcp_proxy_design.md, section 4.4.
+    Source: docs/design/registration.md#eviction
     """
     return _SCORE_WEIGHT * score + _FRESHNESS_WEIGHT * (1 - min(1.0, idle_s / _STALE_AFTER_S))
 

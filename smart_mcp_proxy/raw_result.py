@@ -97,7 +97,7 @@ class _Audio(_Block, Generic[String], tag="audio", gc=False, kw_only=True):
 class _Result(msgspec.Struct, Generic[String], gc=False, kw_only=True):
     """A tool's result as client libraries take it.
 
-    Source: https://modelcontextprotocol.io/specification/2025-11-25/schema (CallToolResult)
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/schema
     """
 
     content: list[_Text[String] | _Image[String] | _Audio[String] | _Link | _Embedded] | _Maybe = _UNSET

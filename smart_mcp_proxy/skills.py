@@ -1,6 +1,6 @@
 """Entries of skills as servers list them: their use, their files, their frontmatter.
 
-Source: modelcontextprotocol/ext-skills, specification/stable; SEP-2640.
+Source: https://modelcontextprotocol.io/seps/2640-skills-extension
 """
 
 import re
@@ -26,12 +26,12 @@ DYNAMIC: Final = "dynamic"
 """In the place of the files of a skill that is generated."""
 MOST_FILES: Final = 512
 MOST_BYTES: Final = 16 << 20
-"""Source: the specification, Limits."""
+"""Source: https://modelcontextprotocol.io/seps/2640-skills-extension"""
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _SHOWN_CHARS: Final = 80
 _FENCED: Final = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 _FRONTMATTER_CHARS: Final = 16_384
-"""A description has 1,024 at most; reading more than this takes long. Source: the Agent Skills specification."""
+"""A description has 1,024 at most; reading more than this takes long. Source: https://agentskills.io/specification"""
 _NAMED_FIELDS: Final = 3
 _MIDNIGHT: Final = re.compile(r"T00:00:00(?:\.0+)?(?:Z|\+00:00)")
 _BOOLEANS: Final[Mapping[str, bool]] = {
@@ -131,7 +131,7 @@ def frontmatter_problem(text: str, stated: Mapping[str, Any]) -> str | None:
         text: Of the file.
         stated: The frontmatter in the entry.
 
-    Source: the specification, Frontmatter Verification.
+    Source: https://modelcontextprotocol.io/seps/2640-skills-extension
     """
     fenced = _FENCED.match(text[:_FRONTMATTER_CHARS])
     if fenced is None:

@@ -11,9 +11,11 @@ TRACE_STATE: Final = "tracestate"
 _PARENT: Final = re.compile(
     r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]{0,200})?", re.ASCII
 )
-"""What later versions add is printable, and short: it becomes a header. Source: W3C Trace Context, section 3.2."""
+"""What later versions add is printable, and short: it becomes a header.
+
+Source: https://www.w3.org/TR/trace-context/#traceparent-header"""
 _STATE: Final = re.compile(r"[\x20-\x7e]{1,512}", re.ASCII)
-"""Printable, and short: it becomes a header. Source: W3C Trace Context, section 3.3.1."""
+"""Printable, and short: it becomes a header. Source: https://www.w3.org/TR/trace-context/#tracestate-header"""
 _SAMPLED: Final = 0x01
 _NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 """Stand for none."""
@@ -38,7 +40,7 @@ class TraceParent(NamedTuple):
 def parent_in(meta: Mapping[str, Any]) -> TraceParent | None:
     """Read the trace context of a request's `_meta`; None where there is none, or none that is valid.
 
-    Source: SEP-414.
+    Source: https://modelcontextprotocol.io/seps/414-request-meta
     """
     found = _parent_in(meta)
     if found is None:

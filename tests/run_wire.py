@@ -37,7 +37,9 @@ UPSTREAM_HEADERS = frozenset(
 )
 """All that an upstream may be sent besides what is configured for it; `authorization` only as its own."""
 PARAMETER_PREFIX = "mcp-param-"
-"""Of an argument that the tool's definition wants in a header. Source: MCP 2026-07-28, basic/transports."""
+"""Of an argument that the tool's definition wants in a header.
+
+Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http"""
 NOTES = "RUN_WIRE_NOTES"
 """The variable that names the file to servers in processes of their own; one that is not told it notes nothing."""
 LEAST_CHARS = 8

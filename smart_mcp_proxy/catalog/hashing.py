@@ -8,7 +8,9 @@ from typing import Any
 __all__ = ["approval_digest", "canonical_json", "change_hash", "json_text"]
 
 _DIGEST_CHARS = 16
-"""Hex characters of the digest that travels to agents and back. Source: contract.md, Results and errors."""
+"""Hex characters of the digest that travels to agents and back.
+
+Source: docs/design/wire-formats.md#answers-to-a-search"""
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _AS_SENT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
@@ -41,7 +43,7 @@ def change_hash(server: str, definition: Mapping[str, Any]) -> str:
     Raises:
         TypeError, ValueError, RecursionError: The definition is not plain JSON, as for `canonical_json`.
 
-    Source: seeds/5_smart_mcp_proxy_design.md, section 5; architecture.md, Three rules of data.
+    Source: docs/design/processes.md#two-hashes
     """
     return hashlib.sha256(canonical_json({"server": server, "tool": dict(definition)})).hexdigest()
 

@@ -18,7 +18,8 @@ _TEXTS: Final = frozenset({"description", "title", "default", "examples"})
 """Members that say where something is; what decides on a call (`const`, `pattern`, names) has to be equal."""
 _SETS: Final = frozenset({"default", "examples", "enum", "required"})
 """Members whose order means nothing, or no more than which words come first in a default.
-Source: https://json-schema.org/draft/2020-12/json-schema-validation, sections 6.1.2 and 6.5.3"""
+Source: https://json-schema.org/draft/2020-12/json-schema-validation#section-6.1.2;
+https://json-schema.org/draft/2020-12/json-schema-validation#section-6.5.3"""
 _LONGEST_FOLDER: Final = 4_096
 
 

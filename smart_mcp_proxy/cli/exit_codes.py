@@ -3,6 +3,6 @@
 __all__ = ["EXIT_CONFIG", "EXIT_INTERRUPTED"]
 
 EXIT_CONFIG = 2
-"""The user's words, settings or files are at fault. Source: as below."""
+"""The user's words, settings or files are at fault. Source: docs/design/wire-formats.md#exit-codes"""
 EXIT_INTERRUPTED = 130
-"""Source: contract.md, exit codes."""
+"""Source: docs/design/wire-formats.md#exit-codes"""

@@ -3,7 +3,7 @@
     async with ProxyClient("http://127.0.0.1:8000/mcp", transparent=True) as client:
         tools = await client.list_tools()
 
-Source: seeds/2_proxy_tool_pattern.md.
+Source: docs/design/proxy-extension.md#the-client
 """
 
 from smart_mcp_proxy.client.client import ProxyClient

@@ -32,9 +32,9 @@ from smart_mcp_proxy.proxying import (
 __all__ = ["ProxyClient"]
 
 PROXY_TOOL_NAME = "proxy"
-"""Source: seeds/1_proxy_extension_spec.md, section 2.1."""
+"""Source: docs/design/proxy-extension.md#the-tools-name"""
 MAX_PAGES = 250
-"""Pages of one list before a server is taken not to end. Source: FastMCP's client."""
+"""Pages of one list before a server is taken not to end, as FastMCP's client has it."""
 _LISTED = {"tool": "Tool", "resource": "Resource | ResourceTemplate", "prompt": "Prompt"}
 
 Timeout = datetime.timedelta | float | int | None
@@ -134,7 +134,7 @@ class ProxyClient(Client[Any]):
 
         Looked for by name, then by description, and believed when it answers a list.
 
-        Source: seeds/1_proxy_extension_spec.md, section 6.1.
+        Source: docs/design/proxy-extension.md#discovery
         """
         tools = await super().list_tools()
         named = [tool.name for tool in tools if tool.name == self.proxy_tool_name]
@@ -157,7 +157,7 @@ class ProxyClient(Client[Any]):
             return await super().list_tools(max_pages, cache_mode=cache_mode)
         return await self._list("tool", max_pages)
 
-    async def list_resources(  # type: ignore[override]  # seed 2 lists templates here as well
+    async def list_resources(  # type: ignore[override]  # the extension lists templates here as well
         self, max_pages: int = MAX_PAGES
     ) -> list[mcp_types.Resource | mcp_types.ResourceTemplate]:
         """All resources; in transparent mode those behind the `proxy` tool, and the resource templates."""

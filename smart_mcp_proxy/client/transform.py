@@ -91,7 +91,7 @@ def deserialize_embedded_resource_python_object(
     Raises:
         pydantic.ValidationError: It is not what it says.
 
-    Source: seeds/1_proxy_extension_spec.md, section 4.1.2.
+    Source: docs/design/proxy-extension.md#type-names
     """
     targets = {each.__name__ for each in get_args(target_type) or (target_type,)}
     if not _names(python_type) <= targets:

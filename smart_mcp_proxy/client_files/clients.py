@@ -71,7 +71,7 @@ KNOWN_CLIENTS = (
         signs=("~/.claude",),
         stdio={"type": "stdio"},
         http={"type": "http"},
-        always={"alwaysLoad": True},  # else it hides our tools behind its own search, see notes/clients.md, 1
+        always={"alwaysLoad": True},  # else it hides our tools behind its own search
         variable="${{{}}}",
         says=("claude-code",),
         restart="Start a new session",
@@ -209,4 +209,6 @@ KNOWN_CLIENTS = (
         restart="Nothing more is needed",
     ),
 )
-"""Source: notes/clients.md, What they write; notes/ecosystem.md, 1.1; the clients' own documentation."""
+"""As the clients' own documentation has it, and as they were seen to write.
+
+Source: docs/clients/index.md#what-was-tried"""

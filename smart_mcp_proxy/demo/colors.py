@@ -28,9 +28,9 @@ _NAMED: dict[str, _Rgb] = {
     "teal": (0, 128, 128),
     "olive": (128, 128, 0),
 }
-"""Source: CSS Color Module Level 4, section 6.1."""
+"""Source: https://www.w3.org/TR/css-color-4/#named-colors"""
 _AA_CONTRAST = 4.5
-"""Source: WCAG 2.2, success criterion 1.4.3."""
+"""Source: https://www.w3.org/TR/WCAG22/#contrast-minimum"""
 
 
 def hex_to_rgb(color: str) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _hex(color: _Rgb) -> str:
 
 
 def _luminance(color: _Rgb) -> float:
-    """Relative luminance in [0, 1]. Source: WCAG 2.2, definition of relative luminance."""
+    """Relative luminance in [0, 1]. Source: https://www.w3.org/TR/WCAG22/#dfn-relative-luminance"""
     red, green, blue = (
         part / 255 / 12.92 if part / 255 <= 0.04045 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in color
     )

@@ -3,7 +3,8 @@
 A request that carries the modern `_meta` envelope is answered in the modern era, every other one in the handshake
 era. Requests are answered one after the other.
 
-Source: https://modelcontextprotocol.io/specification/2026-07-28/basic and .../2025-11-25/basic/lifecycle.
+Source: https://modelcontextprotocol.io/specification/2026-07-28/basic;
+https://modelcontextprotocol.io/specification/2025-11-25/basic/lifecycle
 """
 
 import importlib

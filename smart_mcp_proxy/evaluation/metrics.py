@@ -51,7 +51,7 @@ def ndcg(ranked: Sequence[str], gold: Gold, k: int) -> float:
         gold: At least one set.
         k: At least 1.
 
-    Source: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques", 2002, with binary gains.
+    With binary gains. Source: https://doi.org/10.1145/582415.582418
     """
     gained, left = 0.0, list(gold)
     for place, name in enumerate(ranked[:k]):
@@ -105,7 +105,7 @@ def paired_difference(
         strata: What each query belongs to.
         resamples: Draws.
 
-    Source: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, percentile intervals.
+    Percentile intervals as in Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
     """
     differences = [b - a for a, b in zip(before, after, strict=True)]
     groups = [np.array(values) for values in _grouped(strata, differences).values()]

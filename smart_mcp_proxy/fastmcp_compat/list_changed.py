@@ -46,7 +46,7 @@ Watching = Callable[
 Gives those that will be told of."""
 
 MAX_STREAMS = 1_024
-"""At one path on behalf of one principal. Source: the SDK's own limit."""
+"""At one path on behalf of one principal: the SDK's own limit."""
 SEND_S = 5.0
 """A client that does not read for this long misses the announcement; it holds up nobody else."""
 

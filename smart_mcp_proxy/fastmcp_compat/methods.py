@@ -210,7 +210,7 @@ def _require_params(params: Mapping[str, Any], wanted: Mapping[str, type]) -> No
 def _require_name(ctx: ServerRequestContext[Any]) -> None:
     """Raise `MCPError` where a request over HTTP names another task in its header, or none.
 
-    Source: ext-tasks, schema 2026-07-28, Streamable HTTP: Routing Headers.
+    Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/2026-07-28/tasks.md
     """
     task_id = (ctx.params or {}).get("taskId")
     if task_id is None or ctx.request is None or ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:

@@ -9,7 +9,9 @@ from smart_mcp_proxy.telemetry import get_logger
 __all__ = ["UpstreamStart"]
 
 START_DELAY_S = 0.3
-"""Upstreams start when the first client has been answered, or after this time. Source: contract.md, Processes."""
+"""Upstreams start when the first client has been answered, or after this time.
+
+Source: docs/design/processes.md#starting"""
 ANSWER_S = 0.05
 """Time that the first answer gets to leave: its handler reports it before it is written."""
 

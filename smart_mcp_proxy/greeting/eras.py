@@ -67,7 +67,7 @@ def stdio_eras(setting: str, routing: str) -> StdioEras:
         setting: `MCPPROXY_STDIO_ERA`.
         routing: `MCPPROXY_ROUTING_TYPE`, or CALL_TOOL where searches change no list.
 
-    Source: docs/dynamic-tools.md.
+    Source: docs/dynamic-tools.md#the-protocols-era-on-stdio
     """
     if setting == "handshake":
         return StdioEras("all", "MCPPROXY_STDIO_ERA=handshake")

@@ -6,7 +6,7 @@ from contextlib import suppress
 __all__ = ["give_back", "keep_freed", "share_heap"]
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Source: malloc.h of the GNU C library."""
+"""Numbers of malloc.h of the GNU C library."""
 LARGE_BUFFER_BYTES = 32 * 1024 * 1024
 KEPT_FREE_BYTES = 64 * 1024 * 1024
 

@@ -29,7 +29,7 @@ class Watchdog:
     The pipe closes with this process, however it ends; then the groups are ended, politely first. Started with the
     first child, so a gateway without stdio servers has none.
 
-    Source: contract.md, Processes.
+    Source: docs/design/processes.md#the-watchdog
     """
 
     def __init__(self) -> None:

@@ -9,7 +9,9 @@ from smart_mcp_proxy.models import Review, Submission, Trust
 __all__ = ["is_softer", "may_approve", "review_of"]
 
 _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
-"""What each hint says of a tool that asks for less care. Source: MCP specification, ToolAnnotations."""
+"""By hint of ToolAnnotations, the value that asks for less care.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/schema"""
 
 
 def review_of(trust: Trust, clean: Container[str] = frozenset()) -> Review | None:

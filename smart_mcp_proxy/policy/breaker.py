@@ -17,7 +17,7 @@ WINDOW_S: Final = 30.0
 WINDOW_CALLS: Final = 10
 WINDOW_FAILED: Final = 0.5
 """Held back after five failures in a row, or when half of at least ten calls within 30 s failed.
-Source: the common values of circuit breakers in front of tool servers and of HTTP proxies."""
+Source: docs/design/limits.md#the-breaker"""
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 60.0
 """From the first to the longest it doubles with every call that was let through and failed."""
@@ -28,7 +28,8 @@ PROBE_RETRY_S: Final = 1.0
 
 _UNREACHED: Final = frozenset({502, 503, 504, 521, 522, 523, 524})
 """HTTP statuses by which something in front of a server says that it was not reached or did not answer in time.
-Source: RFC 9110, 15.6.3 to 15.6.5; Cloudflare's 5xx errors."""
+Source: RFC 9110, sections 15.6.3 to 15.6.5;
+https://developers.cloudflare.com/support/troubleshooting/http-status-codes/cloudflare-5xx-errors/"""
 
 
 Epochs = tuple[int, int]

@@ -29,12 +29,16 @@ _MEMBERS: Final = (
     | {"messages", "systemPrompt", "includeContext", "maxTokens", "temperature", "stopSequences", "metadata"}
     | {"modelPreferences", "tools", "toolChoice"}
 )
-"""Members of a question's params: a setting that is the same word is not told by them. Source: MCP 2026-07-28."""
+"""Members of a question's params: a setting that is the same word is not told by them.
+
+Source: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation"""
 _WORDS_OF_FORM: Final = frozenset({"title", "description", "enumNames"})
 """Members of a form's schema that are only read; the others say what may be answered."""
 
 _HARMLESS_FORMATS: Final = frozenset({"email", "uri", "date", "date-time"})
-"""Formats of texts that are no secret. Source: MCP 2026-07-28, client/elicitation, PrimitiveSchemaDefinition."""
+"""Formats of texts that are no secret.
+
+Source: https://modelcontextprotocol.io/specification/2026-07-28/client/elicitation"""
 _SECRET_WORDS: Final = re.compile(
     r"\b(?:pass ?(?:word|phrase|code)s?|passwd|pwd|pin (?:code|number)|credentials?|cvv|cvc|totp|otp|mnemonic|"
     r"(?:api|access|private|secret|ssh|signing|encryption|recovery) ?keys?|client secrets?|secret (?:value|string)s?|"

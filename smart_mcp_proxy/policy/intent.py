@@ -16,7 +16,7 @@ ALLOWED = Decision(True)
 def call_with(annotations: Mapping[str, Any]) -> CallVariant:
     """The call tool to use: destructive and read by the tool's own word, write for everything else.
 
-    Source: contract.md, Results and errors.
+    Source: docs/design/protocol-surface.md#call-tools
     """
     if annotations.get("destructiveHint") is True:
         return "destructive"
@@ -65,7 +65,7 @@ def decide(
         intent: What the agent said.
         is_strict: Whether read needs `readOnlyHint: true` (`MCPPROXY_INTENT_STRICT`).
 
-    Source: contract.md, Results and errors; seeds/3_mcp_protocol_surface.md.
+    Source: docs/design/protocol-surface.md#intent
     """
     if variant is None:
         return ALLOWED

@@ -6,7 +6,7 @@ from typing import Any, Final
 __all__ = ["lenient_schema"]
 
 _NULLABLE: Final = ("nullable", "x-nullable")
-"""Source: https://spec.openapis.org/oas/v3.0.3#schema-object; `x-nullable` is how Swagger 2.0 is extended by it."""
+"""`x-nullable` extends Swagger 2.0 by it. Source: https://spec.openapis.org/oas/v3.0.3#schema-object"""
 _NAMED: Final = frozenset(
     {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
 )

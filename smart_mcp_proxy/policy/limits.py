@@ -35,7 +35,7 @@ class TokenBucket:
         rate_per_s: Calls a second on average, above 0.
         burst: Calls that may come at once, at least 1; None for one second's worth.
 
-    Source: ITU-T I.371, Annex A (GCRA as a virtual scheduling algorithm).
+    It is the virtual scheduling algorithm of annex A. Source: https://www.itu.int/rec/T-REC-I.371/en
     """
 
     __slots__ = ("_full_s", "burst", "rate_per_s")

@@ -1,6 +1,6 @@
 """Vocabulary of the `proxy` tool for both ends: requests, answers and their metadata.
 
-Source: seeds/1_proxy_extension_spec.md, seeds/2_proxy_tool_pattern.md.
+Source: docs/design/proxy-extension.md#the-proxy-extension
 """
 
 from smart_mcp_proxy.proxying.annotations import annotated_block

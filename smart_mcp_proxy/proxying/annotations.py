@@ -1,6 +1,6 @@
 """Metadata of `proxy` answers in annotations, where clients of the handshake era look for it.
 
-Source: seeds/1_proxy_extension_spec.md, section 3.1.2; contract.md, Results and errors.
+Source: docs/design/proxy-extension.md#metadata
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ def annotated_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _facts(meta: Any) -> dict[str, Any]:
-    """The facts that we state in `_meta`, by seed 1's names."""
+    """The facts that we state in `_meta`, by the draft's names."""
     ours = {key.removeprefix(META_PREFIX): value for key, value in _object(meta).items() if key.startswith(META_PREFIX)}
     return {key: _value(value) for key, value in ours.items() if key in FACTS}
 

@@ -67,7 +67,7 @@ def _objectify(resource: dict[str, msgspec.Raw]) -> str | None:
 
     Numbers and the order of members stay to the letter.
 
-    Source: seeds/1_proxy_extension_spec.md, sections 3.2.2 and 4.2.
+    Source: docs/design/proxy-extension.md#json-as-json
     """
     try:
         text = msgspec.json.decode(resource.get("text", b'""'), type=str)

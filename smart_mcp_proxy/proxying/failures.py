@@ -1,6 +1,6 @@
 """Errors of both ends of a `proxy` tool; they are ValueErrors as well.
 
-Source: seeds/2_proxy_tool_pattern.md, Helper Methods, whose model raises ValueError.
+Source: docs/design/proxy-extension.md#errors-of-the-client
 """
 
 from smart_mcp_proxy.errors import RequestError, ToolNotFoundError, UpstreamError

@@ -9,10 +9,10 @@ from pydantic import BaseModel
 __all__ = ["FACTS", "META_PREFIX", "ProxyAction", "ProxyResponseInfo", "ProxyType", "proxy_meta"]
 
 META_PREFIX = "dev.smartmcpproxy/"
-"""Before each key in `_meta`. Models of today's protocol drop unknown annotations, where seed 1 puts these keys; for
-clients of the handshake era they stand there as well.
+"""Before each key in `_meta`. Models of today's protocol drop unknown annotations, where the draft of the extension has
+these keys; for clients of the handshake era they stand there as well.
 
-Source: contract.md, Results and errors.
+Source: docs/design/proxy-extension.md#metadata
 """
 
 ProxyAction = Literal["list", "info", "call", "batch"]
@@ -30,7 +30,7 @@ _FIELDS = {
 }
 """Keys on the wire and the attributes that hold them."""
 FACTS = frozenset(_FIELDS)
-"""Names of all facts, as seed 1 writes them."""
+"""Names of all facts, as the draft of the extension writes them."""
 
 
 def proxy_meta(**facts: Any) -> dict[str, Any]:

@@ -55,7 +55,7 @@ PARAMETERS: Mapping[str, Any] = {
 """The input schema of a `proxy` tool."""
 
 _ALSO_READ: Mapping[str, Any] = {"offset": {"type": "integer"}, "filter_server": {"type": "string"}}
-"""Magg's parameters of a list, read and not advertised. Source: notes/findings.md, B11."""
+"""Magg's parameters of a list, read and not advertised. Source: docs/design/proxy-extension.md#which-go-together"""
 _TAKES: Mapping[ProxyAction, frozenset[str]] = {
     "list": frozenset({"type", "filter", "limit", "cursor", "offset", "filter_server"}),
     "info": frozenset({"type", "path"}),

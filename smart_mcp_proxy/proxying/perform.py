@@ -95,7 +95,7 @@ async def _shaped(raw: bytes, shape: Callable[[bytes], bytes]) -> bytes:
 def _texts(args: Mapping[str, Any]) -> dict[str, str]:
     """Write a prompt's arguments as strings, others as JSON.
 
-    Source: spec 2025-11-25, server/prompts.
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/server/prompts
     """
     return {name: arg if isinstance(arg, str) else msgspec.json.encode(arg).decode() for name, arg in args.items()}
 

@@ -3,7 +3,7 @@
 Agent frameworks fill in every optional parameter with null or an empty text, and models send an object as JSON text.
 Only parameters of our own are read so; what is passed on to a server stays as it was sent.
 
-Source: contract.md, Results and errors.
+Source: docs/design/protocol-surface.md#spellings
 """
 
 from collections.abc import Mapping

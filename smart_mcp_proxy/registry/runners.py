@@ -49,7 +49,9 @@ RUNNERS: Final = {
     ),
     "nuget": Runner(("dnx",), ("--yes",), _PLAIN, last=("--",)),
 }
-"""By `registryType`. Source: docs/reference/server-json/generic-server-json.md of modelcontextprotocol/registry."""
+"""By `registryType`.
+
+Source: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/server-json/generic-server-json.md"""
 _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,254}")
 _RANGE: Final = re.compile(r"(?:^|\.)[xX*](?:\.|$)")
 

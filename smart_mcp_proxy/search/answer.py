@@ -24,10 +24,10 @@ __all__ = [
 ]
 
 _NEAR_MISSES = 3
-"""Source: contract.md, "Results and errors"."""
+"""Source: docs/design/wire-formats.md#answers-to-a-search"""
 
 _WAITING_NAMED = 3
-"""Source: contract.md, "Results and errors"."""
+"""Source: docs/design/wire-formats.md#answers-to-a-search"""
 
 OTHERS_KEPT = 8 * _NEAR_MISSES
 """So many of the hits that do not fit are kept of each ranking."""

@@ -27,7 +27,9 @@ __all__ = [
 ]
 
 NAME_LIMIT_CHARS = 128
-"""What is compared of a name. Source: the longest name that the protocol recommends."""
+"""Compared of a name: the longest one that the protocol recommends.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools"""
 
 _PAIR_WORDS = 4
 """A name's letter pairs are a set of 256 bits: four 64-bit words; a usual name has 25 pairs."""

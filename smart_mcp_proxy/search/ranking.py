@@ -28,14 +28,14 @@ __all__ = [
 ]
 
 RELATIVE_CUT = 0.7
-"""Share of the best score below which a hit is left out. Source: contract.md, "Search"."""
+"""Share of the best score below which a hit is left out. Source: docs/design/limits.md#search"""
 
 SIBLING_CUT = 0.6
 """The same for tools of the best one's server. From there down to 0.3 recall@5 of three query sets moves by 0.001."""
 
 _PER_SERVER = 5
 _CAPPED_PLACES = 15
-"""At most 5 tools of one server among the first 15. Source: contract.md, "Search"."""
+"""At most 5 tools of one server among the first 15. Source: docs/design/limits.md#search"""
 
 _FIRST_PLACES = 5
 """The places that a usual answer has."""

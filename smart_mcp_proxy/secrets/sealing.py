@@ -14,7 +14,7 @@ from smart_mcp_proxy.settings import Settings
 __all__ = ["SealBrokenError", "SecretKey", "open_sealed", "seal"]
 
 _NONCE_BYTES: Final = 12
-"""Source: NIST SP 800-38D, 8.2 (96 bits for GCM)."""
+"""96 bits for GCM. Source: https://csrc.nist.gov/pubs/sp/800/38/d/final"""
 _LABEL: Final = b"smart-mcp-proxy/secret-key/1"
 
 

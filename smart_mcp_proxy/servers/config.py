@@ -51,7 +51,7 @@ class Limits:
         client_connections: Connections of single clients at the same time, where each has its own.
         client_idle_s: Seconds without a request after which such a connection is closed.
 
-    Source: contract.md, Config file; product.md, Upstreams (30 s discovery).
+    Source: docs/servers.md#how-long-servers-may-take
     """
 
     calls_per_s: float | None = None
@@ -189,7 +189,7 @@ class Profile:
         tools: Only tools that one of these case-sensitive globs matches, by canonical or own name; empty for all.
         pin: Tools that are always listed, by canonical name.
 
-    Source: contract.md, Config file.
+    Source: docs/design/protocol-surface.md#profiles-and-pins
     """
 
     name: str

@@ -68,7 +68,9 @@ CLIENTS = (
     Client("FastMCP", keys=("transport",)),
     Client("Anthropic API", types=(("url", None),), keys=("name", "authorization_token", "tool_configuration")),
 )
-"""Source: contract.md, Config file; seeds/4; the clients' own documentation."""
+"""As the clients' own documentation has it.
+
+Source: docs/design/protocol-surface.md#configuration; docs/design/broker.md#which-servers"""
 
 SECTIONS = tuple(dict.fromkeys(client.section for client in CLIENTS))
 """In the order in which they are looked for."""

@@ -13,7 +13,7 @@ def merge(entry: Any, patch: Any) -> Any:
 
     Objects merge key by key at any depth, null removes a key, arrays and everything else replace what was there.
 
-    Source: RFC 7396; seeds/3_mcp_protocol_surface.md, Smart Patching.
+    Source: RFC 7396; docs/design/protocol-surface.md#merging-a-change
     """
     if not isinstance(patch, Mapping):
         return patch

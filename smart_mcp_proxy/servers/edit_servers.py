@@ -326,7 +326,7 @@ def _refuse_own_keys(old: Mapping[str, Any], new: Mapping[str, Any], by: Author)
 def _check_name(name: str, entries: Mapping[str, Any]) -> None:
     """Passes for the name of a server that can be added.
 
-    Source: notes/reliability.md, B53.
+    Source: docs/design/protocol-surface.md#names-and-addresses-that-are-refused
     """
     if name in entries:
         raise ConflictError(

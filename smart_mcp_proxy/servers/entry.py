@@ -123,7 +123,10 @@ def _refuse_isolation(entry: EntryReader) -> None:
 
 
 def _refuse_sandbox(entry: EntryReader) -> None:
-    """Source: notes/findings.md, B9: what protects is taken, or the entry refused."""
+    """Refuse an entry that asks for protection which cannot be given.
+
+    Source: docs/design/protocol-surface.md#what-an-entry-asks-for-and-cannot-get
+    """
     for key in SANDBOX_KEYS:
         if entry.values.get(key):
             raise ConfigError(
@@ -146,7 +149,7 @@ def _url(entry: EntryReader) -> str:
 def _transport(entry: EntryReader, command: str, url: str, unknown: Mapping[str, Any]) -> Transport:
     """The transport that `type` names or the address implies.
 
-    Source: contract.md, Config file.
+    Source: docs/servers.md#fields-of-an-entry
     """
     if command and url:
         raise ConfigError(f"Server {entry.server!r} has both 'command' and 'url'.", hint="Keep one of them.")
@@ -225,7 +228,7 @@ def _startup_s(entry: EntryReader) -> float | None:
 
 
 def _tools(entry: EntryReader) -> ToolFilter:
-    """The filter of `tools`, of other programs' lists, or else of seed 4's `tool_configuration`."""
+    """The filter of `tools`, of other programs' lists, or else of `tool_configuration`."""
     foreign = [key for key in (*INCLUDE_KEYS, *EXCLUDE_KEYS) if entry.values.get(key) is not None]
     if foreign and any(entry.values.get(key) is not None for key in ("tools", "tool_configuration")):
         raise ConfigError(

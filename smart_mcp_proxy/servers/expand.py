@@ -67,7 +67,7 @@ def expand(
         UnsetVariableError: A variable, file or stored secret that is not there.
         ConfigError: A placeholder that cannot be read, or a result that cannot be used.
 
-    Source: product.md, Upstreams; contract.md, Config file.
+    Source: docs/design/protocol-surface.md#configuration; docs/servers.md#variables-and-secrets
     """
     expansion = _Expansion(config.name, environ, keyring_get, workspace or Path.cwd())
     fill = expansion.fill

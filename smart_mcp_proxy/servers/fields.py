@@ -20,7 +20,7 @@ _KINDS: Mapping[type, str] = {
     list: "a list",
 }
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A token. Source: RFC 9110, 5.6.2."""
+"""A token. Source: RFC 9110, section 5.6.2"""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f]")
 

@@ -30,7 +30,9 @@ __all__ = [
 
 CONFIG_NAME = "mcp_config.json"
 FILE_LIMIT_BYTES = 50 * 1024 * 1024
-"""No list of servers is this long; a log or a dump given by mistake is. Source: notes/reliability.md, B57."""
+"""No list of servers is this long; a log or a dump given by mistake is.
+
+Source: docs/design/limits.md#configuration-files"""
 
 _INLINE_SOURCE = "MCPPROXY_CONFIG_JSON"
 _TOP_LEVEL = frozenset({*SECTIONS, "profiles", "$schema"})
@@ -63,7 +65,7 @@ def find_config(settings: Settings, cwd: Path) -> Path | None:
     Raises:
         ConfigError: A file is configured and does not exist.
 
-    Source: contract.md, Config file.
+    Source: docs/design/protocol-surface.md#configuration
     """
     if settings.config_path is not None:
         path = cwd / settings.config_path
@@ -159,7 +161,7 @@ def _require_kept(document: Any, label: str, kept: Collection[str]) -> None:
     Raises:
         ConfigError: It does; to ignore that would open what its user has closed.
 
-    Source: notes/findings.md, B9.
+    Source: docs/design/protocol-surface.md#what-an-entry-asks-for-and-cannot-get
     """
     if not isinstance(document, JsonObject):
         return

@@ -35,7 +35,8 @@ class OAuthOptions:
         resource: The resource indicator, where it is not the server's address.
         issuer: The only authorization server that may be used; empty for the one that the server names.
 
-    Source: contract.md, Config file; MCP, basic/authorization; RFC 8707, section 2 (resource).
+    Source: docs/sign-in.md#signing-in-to-servers; RFC 8707, section 2;
+    https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
     """
 
     grant: Grant = "authorization_code"

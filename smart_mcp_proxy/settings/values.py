@@ -29,9 +29,11 @@ __all__ = [
 ]
 
 TRUNCATE_MIN_CHARS = 200
-"""Below it, marker and tail leave no room for the head. Source: contract.md, Results and errors."""
+"""Below it, marker and tail leave no room for the head. Source: docs/design/wire-formats.md#truncation"""
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What every client can list. Source: product.md, decision 3; the length is that of models' programming interfaces."""
+"""A name that every client can list; the length is that of models' programming interfaces.
+
+Source: docs/design/wire-formats.md#names-of-tools"""
 
 
 def _expand_home(path: Path | None) -> Path | None:

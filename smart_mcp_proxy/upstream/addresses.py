@@ -29,7 +29,8 @@ def reach_of(address: str) -> Reach:
     Raises:
         ValueError: It is no IP address.
 
-    Source: RFC 6890 (special-purpose addresses); OWASP, Server Side Request Forgery Prevention.
+    Source: RFC 6890;
+    https://cheatsheetseries.owasp.org/cheatsheets/Server_Side_Request_Forgery_Prevention_Cheat_Sheet.html
     """
     ip = _unwrapped(ipaddress.ip_address(address.partition("%")[0]))
     if str(ip) in _CLOUD_METADATA or ip.is_link_local or ip.is_multicast or ip.is_unspecified:

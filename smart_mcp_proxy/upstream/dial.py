@@ -23,7 +23,7 @@ from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 __all__ = ["TRANSPORTS", "Connector"]
 
 _OLDER_TRANSPORT: Final = frozenset({400, 404, 405})
-"""Source: MCP, basic/transports, Backwards Compatibility."""
+"""Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility"""
 _SSE_S: Final = 10.0
 """A stream that names no address to post to may be one of something else."""
 
@@ -81,7 +81,8 @@ class Connector:
             if config.transport != "http" or peer is not None or _status_of(exc) not in _OLDER_TRANSPORT:
                 raise
             refused = exc
-        # Source: MCP, basic/transports, Backwards Compatibility: such a server may be one of HTTP+SSE.
+        # Such a server may be one of HTTP+SSE.
+        # Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility
         older = replace(
             config, transport="sse", limits=replace(config.limits, init_s=min(config.limits.init_s, _SSE_S))
         )

@@ -22,7 +22,7 @@ from smart_mcp_proxy.upstream.watching import OnResourceUpdated
 __all__ = ["Fleet"]
 
 _START_PARALLEL: Final = 4
-"""Source: contract.md, Processes (`MCPPROXY_START_PARALLEL`)."""
+"""The default of `MCPPROXY_START_PARALLEL`. Source: docs/design/processes.md#starting"""
 _CLOSE_S: Final = 8.0
 """Longest a shutdown waits: closed input, SIGTERM and SIGKILL of one server take at most half of it."""
 

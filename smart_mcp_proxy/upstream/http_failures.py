@@ -39,7 +39,9 @@ __all__ = [
 _log = get_logger("upstream")
 
 _WORDS = ("message", "error_description", "detail", "title", "error")
-"""Where bodies of errors say what happened. Source: RFC 6749, section 5.2; RFC 9457; JSON-RPC; what large APIs do."""
+"""Where bodies of errors say what happened, and those of large APIs.
+
+Source: RFC 6749, section 5.2; RFC 9457; https://www.jsonrpc.org/specification"""
 _WORDS_CHARS = 300
 _members = msgspec.json.Decoder(dict[str, Any])
 _LONGEST_RETRY_S = 86_400.0
@@ -59,8 +61,8 @@ _UNKNOWN_SESSION = re.compile(
     r"|\bexpect\w* initiali[sz]e|\bnot an initiali[sz]e",
     re.IGNORECASE | re.DOTALL,
 )
-"""Words by which servers refuse a request for its session, before they do anything with it. Source: the official SDKs
-of TypeScript, Python, Java, Go, C# and Rust, and their example servers."""
+"""Words by which servers refuse a request for its session, before they do anything with it: those of the
+official SDKs of TypeScript, Python, Java, Go, C# and Rust, and of their example servers."""
 REFUSALS_S = 1.0
 """How long requests of a forgotten session may wait to be refused, too, before they are given up."""
 _RENEWED_HINT = (
@@ -71,7 +73,7 @@ _METADATA = re.compile(r"\b(?:Bearer|DPoP)\b.*\bresource_metadata\s*=\s*[\"\w]",
 """Source: RFC 9728, section 5.1."""
 _CHALLENGE = re.compile(r'\b(error|scope)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
 _SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
-"""Source: RFC 6749, section 3.3; a longer one is none that a person could judge."""
+"""A longer one is none that a person could judge. Source: RFC 6749, section 3.3"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ def missing_scope(status: int, challenge: str) -> str:
         status: Of the answer.
         challenge: Its `WWW-Authenticate`.
 
-    Source: RFC 6750, section 3.1; MCP, basic/authorization, Scope Challenge Handling.
+    Source: RFC 6750, section 3.1; https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
     """
     if status != 403:
         return ""
@@ -313,8 +315,11 @@ def new_transport(tls: ssl.SSLContext, proxy: Proxy | None) -> httpx2.AsyncHTTPT
 def is_refusal(status: int, *, has_session: bool = False) -> bool:
     """Whether a server that answers with this status cannot have carried the request out.
 
-    Source: RFC 9110 for 401 (it "has not been applied") and for 307 and 308 (it is to be sent again, elsewhere); the
-    transport's specification for 404 in a session, which is over then. Of all others it cannot be known.
+    A 401 was not applied, 307 and 308 are to be sent again elsewhere, and after 404 a session is over. Of all others it
+    cannot be known.
+
+    Source: RFC 9110, sections 15.4.8, 15.4.9 and 15.5.2;
+    https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 
     Args:
         status: Of HTTP.

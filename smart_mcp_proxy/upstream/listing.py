@@ -34,7 +34,7 @@ class PageRequest(Protocol):
 _MAX_PAGES: Final = 1_000
 """No honest server has more; a dishonest one must not fill our memory page by page."""
 _MAX_ITEMS: Final = 50_000
-"""Of one server; each is stored, indexed and held in memory. Source: notes/reliability.md, B75."""
+"""Of one server; each is stored, indexed and held in memory. Source: docs/design/limits.md#listing"""
 _MAX_PROBLEMS: Final = 100
 """Each is a line of the log; a page may hold millions of nulls."""
 _SHOWN_CHARS: Final = 80

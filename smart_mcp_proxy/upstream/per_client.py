@@ -42,7 +42,7 @@ _PROBE_S: Final = 1.0
 _FULL_RETRY_S: Final = 1.0
 """What a client is told to wait where nobody can know how long the requests of the others take."""
 _LIST_AGAIN_S: Final = 300.0
-"""Lists that are older are looked at again. Source: seeds/3_mcp_protocol_surface.md, Tool Change Notifications."""
+"""Lists that are older are looked at again. Source: docs/design/protocol-surface.md#changes-of-lists"""
 
 ListKind = Literal["tools"] | ContentKind
 

@@ -9,7 +9,7 @@ from smart_mcp_proxy.models import ServerStatus
 __all__ = ["Start", "StartTurn", "describe_start"]
 
 _TURN_S: Final = 10.0
-"""A start that takes longer, for a download say, holds up no other. Source: contract.md, Processes."""
+"""A start that takes longer, for a download say, holds up no other. Source: docs/design/processes.md#starting"""
 
 
 class StartTurn:

@@ -34,7 +34,7 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.QUARANTINED: frozenset({State.DISCONNECTED}),
     State.DISABLED: frozenset({State.DISCONNECTED}),
 }
-"""Source: seeds/3_mcp_protocol_surface.md, connection states; product.md, Upstreams."""
+"""Source: docs/design/protocol-surface.md#states-of-servers"""
 
 
 def first_status(config: ServerConfig) -> ServerStatus:

@@ -74,7 +74,7 @@ def _add_contents(server: FastMCP) -> None:
 
 
 def _answer(action: str, type: str, path: str | None) -> dict[str, Any]:
-    """What an implementation of the older form answers. Source: seeds/1_proxy_extension_spec.md, section 10."""
+    """An answer of an implementation of the older form. Source: docs/design/proxy-extension.md#metadata"""
     said = {"proxyAction": action, "proxyType": type}
     if action == "list":
         if type == "prompt":

@@ -89,7 +89,7 @@ async def test_what_does_not_go_together_is_not_sent(wrong: tuple[Any, ...]) -> 
 
 @pytest.mark.seed("client-value-errors")
 async def test_errors_of_the_client_are_value_errors_and_ours() -> None:
-    """As programs written for seed 2 catch them, and as the gateway's errors are told."""
+    """As programs written for Magg's client catch them, and as the gateway's errors are told."""
     impossible = ProxyClient(mixed_server()).proxy("tool", "info")
     async with ProxyClient(mixed_server(), transparent=True) as without:
         missing = without.list_tools()

@@ -102,7 +102,7 @@ class Aggregator(ProxyMCP, FastMCP):
 
 
 class Manager:
-    """Holds a server, as seed 2's managed servers do."""
+    """Holds a server, as Magg's managed servers do."""
 
     def __init__(self) -> None:
         self.mcp = mixed_server()

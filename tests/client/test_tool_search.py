@@ -51,12 +51,18 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cli
 
 
 def tool_use(name: str, input: Any, id: str = "toolu_your_tool_id") -> dict[str, Any]:
-    """Source: Anthropic, Messages API, "Tool use": the content of an assistant's message."""
+    """The content of an assistant's message.
+
+    Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/overview
+    """
     return {"type": "tool_use", "id": id, "name": name, "input": input}
 
 
 def search_call(arguments: Any, **changes: Any) -> dict[str, Any]:
-    """Source: OpenAI, Responses API, "Client-executed tool search", the first turn's output item."""
+    """The output item of the first turn of a search that the client executes.
+
+    Source: https://developers.openai.com/api/docs/guides/tools-tool-search
+    """
     item = {
         "type": "tool_search_call",
         "id": "tsc_1",

@@ -177,7 +177,7 @@ class Servers:
 
 
 class Names(NamedTuple):
-    """What a client calls things by. Source: contract.md, Names."""
+    """What a client calls things by. Source: docs/design/wire-formats.md#names-of-tools"""
 
     server: str
     """Empty where things have the names that their server gave them."""

@@ -1,7 +1,7 @@
 """Every fault and the answer it must get, as data.
 
 A fault is named by the part of a session's life in which it happens (`start`, `init`, `list`, `call`; `net` for the
-network) and by what happens. `where` says which of the rules in the project's fault list it stands for.
+network) and by what happens. `where` says which faults of docs/design/faults.md it stands for.
 """
 
 from collections.abc import Iterator

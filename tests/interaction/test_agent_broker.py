@@ -309,7 +309,7 @@ async def test_a_body_of_six_megabytes_is_refused(broker: Broker) -> None:
 async def test_a_server_that_cannot_be_asked_is_told_by_status(
     broker: Broker, server: str, status: int, code: str, *, is_proxy: bool
 ) -> None:
-    """Source: seeds/4_http_broker_spec.md, Common Error Cases."""
+    """Source: docs/design/broker.md#errors"""
     for body in ({"method": "tools/list"}, {"method": "resources/list"}, calling("echo")):
         reply = await broker.post(body, server)
         assert_failed(reply, status, code, server.replace("%2F", "/"), is_proxy=is_proxy)

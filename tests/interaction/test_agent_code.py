@@ -142,7 +142,7 @@ MISCHIEF = {
 
 ROUND_CALLS = 200
 ROUNDS = 3
-"""Source: contract.md, Tests (a latency bound means: p95 of 200, best of 3 rounds)."""
+"""Source: docs/design/limits.md#figures-in-tests"""
 NOISE_S = 0.03
 """Beside a script of its own process on a machine of two cores whose other work takes them both: two turns of a
 scheduler that gives each of them some 10 ms. A call alone takes a few milliseconds."""

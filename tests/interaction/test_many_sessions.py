@@ -22,7 +22,9 @@ pytestmark = pytest.mark.anyio
 QUICK_CYCLES = 20
 SOAK_CYCLES = 1_000
 WARM_UP_ROUNDS = 200
-"""Each with a visit of every kind. Source: contract.md, Tests: "flat" is measured after so many rounds."""
+"""Each with a visit of every kind; what is flat is measured after them.
+
+Source: docs/design/limits.md#figures-in-tests"""
 SOAK_STEPS = 5
 GROWTH_LIMIT_KB = 512
 """Of the memory in most steps of 200 clients: what a leak of 2.5 KB a client makes. In one or two of them the memory

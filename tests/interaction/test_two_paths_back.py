@@ -32,7 +32,9 @@ LITERALS = [
 GOOD = '{"content":[]}'
 FOLDS = [1, 100, 200, WRITABLE_DEPTH - 2]
 OUT_OF_RANGE = ["1e400", "-1e400", "9" * 4_301]
-"""Larger than Python's floats, or with more digits than Python reads. Source: sys.get_int_max_str_digits."""
+"""Larger than Python's floats, or with more digits than Python reads.
+
+Source: https://docs.python.org/3/library/sys.html#sys.get_int_max_str_digits"""
 TOO_DEEP = ["[" * depth + "]" * depth for depth in (WRITABLE_DEPTH - 1, 300, 900)]
 """Deeper than pydantic writes."""
 

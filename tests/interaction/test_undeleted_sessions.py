@@ -189,7 +189,7 @@ async def gateway_process(folder: Path) -> AsyncIterator[tuple[int, int, Path]]:
 
 @pytest.mark.soak
 async def test_twenty_five_thousand_undeleted_sessions_take_bounded_memory(tmp_path: Path) -> None:
-    """F4: after the first 5,000 the next 20,000 add at most 10 MB, and no collection takes longer than 20 ms.
+    """After the first 5,000 the next 20,000 add at most 10 MB, and no collection takes longer than 20 ms.
 
     Of processor time: what else runs on the machine is not the collector's doing.
     """

@@ -37,7 +37,7 @@ WARM_UP_ROUNDS = 200
 JUDGED_ROUNDS = 100
 """So many show the slope: resident memory is read to within 20 KB, so it is known to within 0.1 MB per 10 minutes."""
 FLAT_KB_PER_S = 1024 / 600
-"""Source: contract.md, "flat": less than 1 MB per 10 minutes after the warm-up."""
+"""Source: docs/design/limits.md#figures-in-tests"""
 CALLER = Caller("local", {}, None)
 
 

@@ -20,7 +20,7 @@ LARGE = tuple(map(int, os.environ.get("FLEET_SIZE", "20x10000").split("x")))
 """Gateways and tools of the soak."""
 CHANGES = 40
 MOST_MS = 5.0
-"""CPU time that a decision, or a change of a list, may cost a gateway that did not make it. Source: issue 21."""
+"""CPU time that a decision, or a change of a list, may cost a gateway that did not make it."""
 SPARE_BYTES = 7 << 30
 """Left to the machine."""
 REST_S = 5.0

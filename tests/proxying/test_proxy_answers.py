@@ -422,7 +422,7 @@ async def test_metadata_say_what_was_asked_and_what_the_answer_is_and_nothing_el
 async def test_clients_of_the_handshake_era_find_the_metadata_in_annotations(
     asked: dict[str, Any], facts: dict[str, Any]
 ) -> None:
-    """As well as in `_meta`, under the names of seed 1; in the modern era in `_meta` alone."""
+    """As well as in `_meta`, under the draft's names; in the modern era in `_meta` alone."""
     answer = b'{"content":[{"type":"text","text":"x"}],"contents":[{"uri":"a://b","text":"x"}],"messages":[]}'
     source = FakeSource(tools=[tool("a")], answer=answer)
     [modern], [handshake] = [(await ask(source, era=era, **asked))["content"] for era in ("modern", "handshake")]

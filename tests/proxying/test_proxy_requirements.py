@@ -1,4 +1,4 @@
-"""What the documents on the `proxy` tool ask for, and the tests that show it: each names the other."""
+"""The promises of the `proxy` tool, and the tests that show them: each names the other."""
 
 import re
 import tomllib

@@ -54,7 +54,9 @@ def test_a_package_is_started_by_its_package_manager(made: dict[str, Any], expec
 def test_arguments_stand_as_the_schema_says() -> None:
     """Long flags in one word, short ones in two, positions as they are; repeated ones each; booleans in small letters.
 
-    Source: docs/reference/api/openapi.yaml of modelcontextprotocol/registry, NamedArgument and Input.
+    They are NamedArgument and Input.
+
+    Source: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml
     """
     arguments = [
         {"type": "named", "name": "--port", "default": 80, "format": "number"},

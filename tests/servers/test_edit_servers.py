@@ -217,7 +217,7 @@ def test_the_user_lifts_a_quarantine_and_an_agent_does_not(tmp_path: Path) -> No
 
 
 def test_an_agent_cannot_turn_an_address_into_a_program(tmp_path: Path) -> None:
-    """Nor the other way. Source: notes/reliability.md, B55."""
+    """B55: nor the other way. Source: docs/design/faults.md#use-of-the-gateways-tools"""
     edits = edits_of(tmp_path, {"u": {"url": "http://localhost/mcp"}, "c": {"command": "x"}})
     for name, patch in (("u", {"url": None, "command": "x"}), ("c", {"command": None, "url": "http://localhost/"})):
         with pytest.raises(RefusedError, match="cannot be turned"):
@@ -248,7 +248,7 @@ def test_an_agent_cannot_turn_an_address_into_a_program(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("by", ["agent", "operator"])
 def test_names_that_confuse_are_refused(tmp_path: Path, name: str, by: Author) -> None:
-    """Source: notes/reliability.md, B53."""
+    """B53. Source: docs/design/faults.md#use-of-the-gateways-tools"""
     with pytest.raises(RequestError):
         edits_of(tmp_path).add(name, {"command": "true"}, by)
     assert stored(tmp_path) == {}
@@ -278,7 +278,10 @@ def test_a_name_that_is_taken_or_looks_like_it_is_a_conflict(tmp_path: Path, nam
     ],
 )
 def test_entries_that_cannot_be_used_are_refused(tmp_path: Path, entry: dict[str, Any], message: str) -> None:
-    """With the words of a start, and no secret in them. Source: notes/reliability.md, B54."""
+    """B54: with the words of a start, and no secret in them.
+
+    Source: docs/design/faults.md#use-of-the-gateways-tools
+    """
     with pytest.raises(RequestError, match=message) as caught:
         edits_of(tmp_path).add("s", entry, "agent")
     assert "hunter2" not in str(caught.value)

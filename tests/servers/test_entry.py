@@ -216,7 +216,7 @@ def test_a_timeout_that_looks_like_seconds_is_reported() -> None:
     ],
 )
 def test_tool_filters_are_globs(entry: dict[str, Any], allowed: list[str], denied: list[str]) -> None:
-    """A list means include; exclusion wins; seed 4's key names exact tools."""
+    """A list means include; exclusion wins; the key of the Anthropic API names exact tools."""
     tools = config_of({"command": "x", **entry}).tools
     assert all(tools.allows(name) for name in allowed)
     assert not any(tools.allows(name) for name in denied)

@@ -19,7 +19,7 @@ ANYTHING = st.recursive(
 
 
 def test_a_request_without_an_id_is_number_one_and_a_notification_has_none() -> None:
-    """Source: contract.md, HTTP broker."""
+    """Source: docs/design/broker.md#ids"""
     assert parse_message(b'{"method":"ping"}') == ("ping", {}, 1)
     assert parse_message(b'{"method":"ping","id":0}').id == 0
     assert parse_message(b'{"method":"notifications/initialized"}').id is None

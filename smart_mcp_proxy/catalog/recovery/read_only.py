@@ -18,7 +18,7 @@ def copy_in_memory(path: Path) -> Iterator[Connection]:
     the journal out, so that is said only where there is none. One that a killed process left is read with the shared
     memory that it left as well; without that it is not, and SQLite says so.
 
-    Source: sqlite.org, Write-Ahead Logging, section 5; Uniform Resource Identifiers, section 3.3.
+    Source: https://www.sqlite.org/wal.html; https://www.sqlite.org/uri.html
 
     Raises:
         sqlite3.Error: It cannot be read.

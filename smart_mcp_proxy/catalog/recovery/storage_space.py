@@ -45,7 +45,9 @@ def create_private(path: Path) -> None:
     """Creates the directory (0700) and the file (0600); SQLite gives its companion files the file's mode.
 
     A file that exists is not opened here: closing it again would drop the locks that SQLite, in this same process,
-    holds on it. Source: sqlite.org, How To Corrupt An SQLite Database File, section 2.2.
+    holds on it.
+
+    Source: https://www.sqlite.org/howtocorrupt.html
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():

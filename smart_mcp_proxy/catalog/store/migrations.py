@@ -21,7 +21,7 @@ _SEED_TABLE = (
     )""",
     "CREATE INDEX IF NOT EXISTS idx_tools_hash ON tools(hash)",
 )
-"""Source: seeds/5_smart_mcp_proxy_design.md, section 5."""
+"""Source: docs/design/processes.md#the-catalog"""
 
 _CATALOG_TABLES = (
     "DROP INDEX IF EXISTS idx_tools_hash",

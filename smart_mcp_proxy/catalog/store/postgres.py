@@ -42,16 +42,16 @@ _COMPARE_S: Final = 60.0
 _AGAIN: Final = frozenset({"40001", "40P01", "55P03"})
 """Serialization failure, deadlock, a lock that others held for long: the transaction is tried again.
 
-Source: PostgreSQL 15, appendix A, as below.
+Source: https://www.postgresql.org/docs/15/errcodes-appendix.html
 """
 _FULL: Final = "53100"
-"""The server's disk is full. Source: PostgreSQL 15, appendix A, as above and below."""
+"""The server's disk is full. Source: https://www.postgresql.org/docs/15/errcodes-appendix.html"""
 _TAKE_ROOM: Final = "SET LOCAL work_mem = '64kB'; SELECT count(*) FROM generate_series(1, 60000)"
 """Writes a temporary file of a megabyte or so to the database's disk. While it is full a small write may still fit into
 pages that are there, and that it does says nothing of the next one."""
 _ROOM_HINT: Final = "Let its server have more disk space."
 _HELD: Final = "55P03"
-"""Others held a lock for too long. Source: as above."""
+"""Others held a lock for too long. Source: https://www.postgresql.org/docs/15/errcodes-appendix.html"""
 _HELD_HINT: Final = "Try again when what else writes to it has ended, such as `mcpproxy data restore`."
 _STORAGE_STATES: Final = ("08", "25", "28", "3D", "3F", "42501", "42P01", "53", "57", "58", "F0", "XX")
 """Beginnings of the codes for which the database is at fault, not one statement of ours."""

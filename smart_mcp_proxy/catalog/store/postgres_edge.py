@@ -22,7 +22,7 @@ __all__ = ["NOT_WHOLE_HINT", "Address", "hang_up", "refuse_unusable"]
 CONNECT_S: Final = 5
 """Longest that one attempt to connect to one host takes."""
 OLDEST: Final = 150_000
-"""PostgreSQL 15. Source: product, requirements."""
+"""PostgreSQL 15. Source: docs/design/processes.md#the-catalog"""
 _ALIVE: Final = {
     "keepalives_idle": "15",
     "keepalives_interval": "5",

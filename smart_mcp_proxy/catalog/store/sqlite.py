@@ -35,7 +35,7 @@ from smart_mcp_proxy.telemetry import get_logger
 __all__ = ["DATABASE_NAME", "SqliteStore"]
 
 DATABASE_NAME = "proxy.db"
-"""Source: contract.md, SQL."""
+"""Source: docs/design/processes.md#the-catalog"""
 
 _ATTEMPTS = 10
 """SQLite answers "busy" without waiting in a few races (switch to WAL, recovery, last close): those are tried again."""

@@ -71,7 +71,7 @@ _DAY_S: Final = 86_400.0
 _TIME = "SET LOCAL statement_timeout = '4500ms'"
 """A look at a log of millions of records ends before the store takes its server for lost, and makes others wait."""
 _ENDED: Final = "57014"
-"""Source: PostgreSQL 15, appendix A."""
+"""Source: https://www.postgresql.org/docs/15/errcodes-appendix.html"""
 
 
 @dataclass(frozen=True, slots=True)

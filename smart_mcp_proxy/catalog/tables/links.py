@@ -11,9 +11,9 @@ from smart_mcp_proxy.catalog.tables.schema import links
 __all__ = ["LINKS_PER_PRINCIPAL", "LINK_LIFE_S", "linking_servers", "store_links"]
 
 LINKS_PER_PRINCIPAL: Final = 1_000
-"""The oldest leave first. Source: contract.md, Results and errors."""
+"""The oldest leave first. Source: docs/design/wire-formats.md#links-in-results"""
 LINK_LIFE_S: Final = 3_600.0
-"""Source: the same."""
+"""Source: docs/design/wire-formats.md#links-in-results"""
 _PLAIN_BYTES: Final = 1_024
 """A longer URI is known by its hash: PostgreSQL indexes no text of 2,704 bytes, and an URI may hold a whole token."""
 

@@ -16,7 +16,7 @@ from smart_mcp_proxy.telemetry import fields, get_logger
 __all__ = ["KNOWN_HINTS", "PreparedTool", "approved_record", "prepare"]
 
 KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-"""Source: MCP specification, ToolAnnotations."""
+"""Hints of ToolAnnotations. Source: https://modelcontextprotocol.io/specification/2025-11-25/schema"""
 _NOTHING_KNOWN = Snapshot()
 
 _log = get_logger("catalog")

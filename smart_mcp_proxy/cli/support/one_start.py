@@ -15,7 +15,7 @@ from smart_mcp_proxy.upstream import Connector, Fleet, OnEvent, TlsContext, Upst
 __all__ = ["lines_of_one_start", "start_environment"]
 
 _ANSWER_S: Final = 30.0
-"""As long as one listing may take. Source: product.md, Upstreams (30 s discovery)."""
+"""As long as one listing may take. Source: docs/design/limits.md#listing"""
 
 
 def start_environment(settings: Settings) -> Mapping[str, str]:

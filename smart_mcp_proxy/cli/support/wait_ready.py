@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["SETTLE_S", "longest_start_s", "settle", "show_embedding"]
 
 SETTLE_S = 30.0
-"""As long as one listing may take. Source: product.md, Upstreams (30 s discovery)."""
+"""As long as one listing may take. Source: docs/design/limits.md#listing"""
 
 _LOOK_S = 0.2
 """How often the bar of embedding moves."""

@@ -1,7 +1,6 @@
 """Tool search of Anthropic's Messages API, answered with references.
 
-Source: Anthropic, Messages API, "Tool search tool": tool definition, response format, custom tool search
-implementation, error codes and limits.
+Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool
 """
 
 import re

@@ -1,7 +1,9 @@
 """Client-executed tool search of OpenAI's Responses API, answered with definitions.
 
-Source: OpenAI, Responses API, "Tool search", and the types of its SDK: tool_search_tool_param,
-response_tool_search_call, response_tool_search_output_item_param, namespace_tool_param.
+The types of its SDK: tool_search_tool_param, response_tool_search_call, response_tool_search_output_item_param,
+namespace_tool_param.
+
+Source: https://developers.openai.com/api/docs/guides/tools-tool-search
 """
 
 import re

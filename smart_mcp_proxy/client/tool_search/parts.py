@@ -12,7 +12,7 @@ from smart_mcp_proxy.errors import RequestError
 __all__ = ["LIMIT", "arguments_in", "as_text", "fitting", "limit_in", "members", "no_call", "query_in"]
 
 LIMIT: Final = 50
-"""Of tools that one search finds. Source: `MCPPROXY_TOP_K`."""
+"""Tools that one search finds: the default of `MCPPROXY_TOP_K`."""
 _DIGEST_CHARS: Final = 8
 
 

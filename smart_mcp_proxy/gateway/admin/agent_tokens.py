@@ -44,7 +44,7 @@ LONGEST_LIFE_S: Final = 10 * 365 * 86_400.0
 KNOWN_SHOWN: Final = 20
 """Of the names that there are, in an error."""
 FOLLOW_S: Final = 1.0
-"""Writes to the database are seen by every process within 2 s. Source: contract.md, Processes."""
+"""Writes to the database are seen by every process within 2 s. Source: docs/design/processes.md#several-gateways"""
 USE_NOTED_S: Final = 30.0
 """How often it is stored that tokens were used: a person asks whether one still is, not for the second."""
 

@@ -13,7 +13,7 @@ __all__ = ["BrokerStatus", "BrokeredConnection", "Connections", "Count", "connec
 
 
 class BrokerStatus(msgspec.Struct, rename="camel"):
-    """A server as the broker sees it. Source: seeds/4_http_broker_spec.md, Proxy Status.
+    """A server as the broker sees it. Source: docs/design/broker.md#status
 
     Attributes:
         name: Configured name.
@@ -42,7 +42,7 @@ class ConnectionDetails(msgspec.Struct, rename="camel"):
 
 
 class BrokeredConnection(msgspec.Struct, rename="camel"):
-    """A row of the list of connections. Source: seeds/4_http_broker_spec.md, Connections API Updates."""
+    """A row of the list of connections. Source: docs/design/broker.md#connections"""
 
     name: str
     type: str

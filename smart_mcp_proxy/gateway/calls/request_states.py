@@ -37,9 +37,11 @@ from smart_mcp_proxy.telemetry import fields, get_logger
 __all__ = ["INVALID_STATE", "Kept", "RequestStates", "Subject"]
 
 INVALID_STATE: Final = "invalid_request_state"
-"""The error code; as JSON-RPC it is -32602. Source: MCP 2026-07-28, basic/patterns/mrtr."""
+"""The error code; as JSON-RPC it is -32602.
+
+Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/mrtr"""
 TTL_S: Final = 600.0
-"""How long a client may take to answer. Source: the same as the SDK's own, `RequestStateSecurity`."""
+"""How long a client may take to answer: the default of the SDK's own `RequestStateSecurity`."""
 _KEY_FILE: Final = "request-state.key"
 _LABEL: Final = b"smart-mcp-proxy/request-state/1"
 """Part of what is hashed: no other text of ours can be taken for a binding."""

@@ -3,7 +3,7 @@
 A client gets an id that only the gateways can read: it holds the server, its own id, the tool and the principal, so
 that any gateway with the same key serves the task, and for nobody else.
 
-Source: modelcontextprotocol/ext-tasks, schema 2026-07-28.
+Source: https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/2026-07-28/tasks.md
 """
 
 import asyncio

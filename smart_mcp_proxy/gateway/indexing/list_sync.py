@@ -35,7 +35,7 @@ __all__ = ["CONTENTS", "TOOLS", "AskPolicy", "Kind", "ListSync", "Pace"]
 MERGE_S = 0.2
 """Notifications within this time are answered by one listing."""
 POLL_S = 300.0
-"""Source: seeds/3_mcp_protocol_surface.md, Tool Change Notifications."""
+"""Source: docs/design/protocol-surface.md#changes-of-lists"""
 RETRY_S = 15.0
 """Pause after a listing that failed while the server stayed connected; half a listing's limit."""
 METHOD_NOT_FOUND = -32601

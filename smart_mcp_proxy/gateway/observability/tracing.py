@@ -29,7 +29,9 @@ SpanKind = Literal["server", "client"]
 _HALF_BITS: Final = 64
 """Of a trace's id."""
 ID_RANGE: Final = 1 << _HALF_BITS
-"""Of the part of a trace's id that a share of traces is chosen by. Source: OpenTelemetry, TraceIdRatioBased."""
+"""Of the part of a trace's id that a share of traces is chosen by.
+
+Source: https://opentelemetry.io/docs/specs/otel/trace/sdk/#traceidratiobased"""
 TOOL_CALL: Final = "tools/call"
 NAME_CHARS: Final = 100
 """Of a tool's or prompt's name in a span."""
@@ -218,7 +220,7 @@ def _title(method: str, name: str) -> str:
 def _attributes(method: str, name: str) -> dict[str, str | int]:
     """Attributes of both kinds of span; never a URI, an argument or a session's id.
 
-    Source: semantic conventions for generative AI, MCP.
+    Source: https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/mcp.md
     """
     attributes: dict[str, str | int] = {"mcp.method.name": method}
     if method == TOOL_CALL:

@@ -45,7 +45,10 @@ _UNWANTED = re.compile(
     # A carriage return ends a line only with a newline; half of a surrogate pair is no character.
     "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
 )
-"""Commands to a terminal, direction marks and TAG characters. Source: ECMA-48, 5.4 and 5.6; Unicode TR9, TR51."""
+"""Commands to a terminal, direction marks and TAG characters.
+
+Source: https://ecma-international.org/publications-and-standards/standards/ecma-48/;
+https://www.unicode.org/reports/tr9/; https://www.unicode.org/reports/tr51/"""
 _TEXT = msgspec.Raw(b'"text"')
 _LOOKS_LIKE_FENCE = re.compile(rf"<(?=\s*/?\s*{FENCE_WORD})", re.IGNORECASE)
 

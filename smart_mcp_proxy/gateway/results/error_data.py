@@ -22,11 +22,14 @@ _DEFINED: Final[Mapping[int, frozenset[str]]] = {
     _RESOURCE_NOT_FOUND: frozenset({"uri"}),
     INVALID_PARAMS: frozenset({"uri"}),
 }
-"""By code, the members by which a client decides what to do. Source: MCP 2025-11-25 and 2026-07-28, schema."""
+"""By code, the members by which a client decides what to do.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/schema;
+https://modelcontextprotocol.io/specification/2026-07-28/schema"""
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,127}")
 """A name, version or id."""
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]{1,4096}")
-"""Source: RFC 3986; what it does not allow unencoded, blanks above all, makes free text of it."""
+"""What a URI may not hold unencoded, blanks above all, makes free text of it. Source: RFC 3986"""
 
 Fence = Callable[[Any], Any]
 

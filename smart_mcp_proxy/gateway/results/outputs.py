@@ -21,7 +21,7 @@ from smart_mcp_proxy.raw_result import RawResult
 __all__ = ["Outputs", "Page", "truncate"]
 
 TAIL_CHARS = 50
-"""Source: seeds/5_smart_mcp_proxy_design.md, section 4.5."""
+"""Source: docs/design/wire-formats.md#truncation"""
 KEEP_S = 3600.0
 KEEP_BYTES = 64 * 1024 * 1024
 KEY_BYTES = 16

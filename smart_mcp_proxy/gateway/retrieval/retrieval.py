@@ -36,7 +36,9 @@ from smart_mcp_proxy.telemetry import Activity
 __all__ = ["Question", "Retrieval", "estimate_tokens"]
 
 BYTES_PER_TOKEN = 4
-"""The usual rule of thumb; exact counts need a model's own tokenizer. Source: contract.md."""
+"""The usual rule of thumb; exact counts need a model's own tokenizer.
+
+Source: docs/design/wire-formats.md#answers-to-a-search"""
 LOADING_S = 2.0
 """Longest wait of a search for the stored index; reading 1,000 tools takes 0.1 s (measured)."""
 COMPACT_CAP_TOKENS = 2_000

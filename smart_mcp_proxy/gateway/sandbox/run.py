@@ -28,7 +28,7 @@ __all__ = ["Finished", "MakeCall", "Run", "Script"]
 OUTPUT_CHARS: Final = 16_000
 """What is kept of what a script prints: about 4,000 tokens, enough to debug with."""
 _CALLS_IN_FLIGHT: Final = 8
-"""Calls of one script that run at a time. Source: the default of the field's other implementation of call_tools."""
+"""Calls of one script that run at a time: enough for a fan-out, and other callers' calls still find room."""
 _MESSAGE_CHARS: Final = 1_000
 _OUT_OF_MEMORY: Final = (b"out of memory", b"memory allocation of")
 """What V8 and Rust say last when they are not given memory."""

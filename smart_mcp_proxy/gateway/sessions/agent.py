@@ -35,14 +35,14 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 __all__ = ["Agent"]
 
 UNKNOWN_TOOL = -32602
-"""Source: the 2026-07-28 specification, server/tools: an unknown tool is a protocol error."""
+"""An unknown tool is a protocol error. Source: https://modelcontextprotocol.io/specification/2026-07-28/server/tools"""
 NOT_FOUND = -32602
 """A path that holds no list is a parameter that is not valid."""
 NAME_CHARS = 200
 """Of a name that is not listed, no more is shown or compared."""
 
 DRAIN_S = 10.0
-"""Source: the project's stop rule: calls in flight get this long when the gateway is told to stop."""
+"""Calls in flight get this long when the gateway is told to stop. Source: docs/design/processes.md#stopping"""
 RETRY_AFTER_STOP_S = 5.0
 LAST_ANSWERS_S = 1.0
 """What the calls that are then ended get to say so."""

@@ -328,7 +328,9 @@ def _is_same(one: Target, other: Target) -> bool:
 def _concerned(wishes: Mapping[str, set[_Wish]], uri: str) -> Iterator[_Wish]:
     """Yield subscribers of an updated resource, else those of what it is a part of.
 
-    Source: MCP 2025-11-25, schema: the URI of an update may be a sub-resource of the one subscribed to.
+    The URI of an update may be a sub-resource of the one subscribed to.
+
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/schema
     """
     parts = uri.split("/", PARTS_LIMIT + 1)[: PARTS_LIMIT + 1]
     # The longest one first: of `a/b/c` these are itself, `a/b/`, `a/b`, `a/`, `a`.

@@ -34,11 +34,13 @@ __all__ = ["Toolsets"]
 
 LIFE_S: Final = 3_600.0
 TOOLS_LIMIT: Final = 100
-"""Of one toolset, however often it is extended. Source: the range of `MCPPROXY_TOOLS_LIMIT`."""
+"""Of one toolset, however often it is extended. Source: docs/design/registration.md#toolsets"""
 HANDLE_BYTES: Final = 16
 """128 bits: nobody guesses one."""
 RECHECK_S: Final = 1.0
-"""How often dropped ones are looked for: writes are seen everywhere within 2 s. Source: contract.md, Processes."""
+"""How often dropped ones are looked for: writes are seen everywhere within 2 s.
+
+Source: docs/design/processes.md#several-gateways"""
 SERVED_LIMIT: Final = 1_024
 """Toolsets held in memory; others are read again when they are asked for."""
 SHOWN_CHARS: Final = 50

@@ -21,7 +21,7 @@ __all__ = ["ALWAYS_LOAD", "AgentTool", "Arguments", "Caller", "OwnTools", "Regis
 
 ALWAYS_LOAD: Final[Mapping[str, Any]] = {"anthropic/alwaysLoad": True}
 """Has Claude Code show a tool from the first turn on; it keeps all others behind a search of its own.
-Source: contract.md, Results and errors."""
+Source: docs/design/protocol-surface.md#the-fixed-list"""
 
 LIST_TTL_MS = 300_000
 """How long a client may keep the list; it is fixed while the gateway runs."""

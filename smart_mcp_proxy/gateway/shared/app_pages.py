@@ -3,7 +3,7 @@
 A page (`ui://...`) is approved with its content: the catalog's definition of the resource holds a digest of what the
 server answered when it was listed, so that another content is another definition.
 
-Source: modelcontextprotocol/ext-apps, specification 2026-01-26.
+Source: https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx
 """
 
 import hashlib

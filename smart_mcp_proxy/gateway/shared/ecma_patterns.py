@@ -20,7 +20,8 @@ _BINARY = (
     "XID_Continue XIDC XID_Start XIDS Variation_Selector VS Regional_Indicator RI Diacritic Dia Unified_Ideograph"
 )
 _PROPERTIES: Final = frozenset(f"{_CATEGORIES} {_BINARY}".split())
-"""Source: https://tc39.es/ecma262/#table-binary-unicode-properties and #table-unicode-general-category-values"""
+"""Source: https://tc39.es/ecma262/#table-binary-unicode-properties;
+https://tc39.es/ecma262/#table-unicode-general-category-values"""
 _PROPERTY = re.compile(r"[pP]\{(?:(?P<key>gc|General_Category|sc|Script|scx|Script_Extensions)=)?(?P<value>\w+)\}")
 _SET_ESCAPE = re.compile(r"[dDwWsS]")
 _CHAR_ESCAPE = re.compile(

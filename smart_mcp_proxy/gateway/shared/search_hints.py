@@ -11,7 +11,7 @@ from typing import Any, Final
 __all__ = ["SEARCH_HINT", "hinted"]
 
 SEARCH_HINT: Final = "anthropic/searchHint"
-"""Key of `_meta`. Source: @anthropic-ai/claude-agent-sdk, which sets it with `searchHint`."""
+"""Key of `_meta` that the Claude Agent SDK sets with `searchHint`."""
 HINT_CHARS: Final = 200
 """Short, as the definitions of thousands of deferred tools are kept by the client."""
 _WORD: Final = re.compile(r"[^\W_]+")

@@ -280,7 +280,9 @@ def fit_to_handshake(definition: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Clients of that era refuse the whole list for it.
 
-    Source: the 2025-11-25 specification, server/tools; 2026-07-28 allows any schema.
+    The 2026-07-28 revision allows any schema.
+
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools
     """
     schema = definition.get("outputSchema")
     is_object = isinstance(schema, dict) and schema.get("type") == "object"

@@ -23,7 +23,7 @@ Sensitivity = Literal["public", "internal", "private", "unknown"]
 class NestedIntent(Arguments):
     """The older form of an intent; accepted, not advertised, because some clients fail on nested schemas.
 
-    Source: seeds/3_mcp_protocol_surface.md, call_tool_read.
+    Source: docs/design/protocol-surface.md#intent
     """
 
     operation_type: str | None = None

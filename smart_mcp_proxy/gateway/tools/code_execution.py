@@ -26,7 +26,7 @@ from smart_mcp_proxy.telemetry import Activity, new_activity_id
 __all__ = ["CodeExecution"]
 
 CODE_CHARS = 256 * 1024
-"""Source: the limit of stored scripts in the field's other implementation; no agent writes a longer one."""
+"""No agent writes a longer script."""
 _MIB = 1 << 20
 
 _WAYS: Mapping[Language, str] = {

@@ -3,7 +3,7 @@
 Agents search more readily when they know what is there. The words depend on settings, the server file and the caller's
 reach alone, never on the state of a connection, so that prompt caches survive a restart.
 
-Source: contract.md, Results and errors.
+Source: docs/design/protocol-surface.md#instructions
 """
 
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView

@@ -79,7 +79,7 @@ class Proxy(AgentTool[ProxyArguments]):
     async def run(self, arguments: ProxyArguments, caller: Caller) -> RawResult:
         """Lists, describes or calls. All but a call is written down here; a call is where it is made.
 
-        Source: seeds/1_proxy_extension_spec.md, section 7.1.
+        Source: docs/design/proxy-extension.md#access
         """
         request = parse_operation(arguments.model_extra or {})
         # What comes back is rewritten, and may be one of many: there is no place in it for a server's question.

@@ -48,7 +48,7 @@ class ServersArguments(Arguments):
     env_json: Annotated[str, Field(description='{"KEY": "value" or null}')] = ""
     headers_json: str = ""
     oauth_json: str = ""
-    isolation_json: SkipJsonSchema[str] = ""  # seed 3 has it; asking for it is refused by the entry's reader
+    isolation_json: SkipJsonSchema[str] = ""  # mcpproxy-go has it; the entry's reader refuses it
     type: Annotated[str, Field(description="stdio, http, sse")] = ""
     cwd: str = ""
     enabled: bool = True

@@ -30,7 +30,10 @@ def place_of(cursor: str) -> Position:
 
 
 def unknown_cursor() -> RequestError:
-    """The error for a page that no list has led to. Source: MCP, server/utilities/pagination."""
+    """The error for a page that no list has led to.
+
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/server/utilities/pagination
+    """
     return RequestError("The cursor is not one that this list gave.", hint="Leave it out to begin with the first page.")
 
 

@@ -33,12 +33,14 @@ __all__ = [
 ]
 
 LINKS_PER_RESULT: Final = 256
-"""So many of a result are remembered; all are rewritten. Source: contract.md, Results and errors."""
+"""So many of a result are remembered; all are rewritten. Source: docs/design/wire-formats.md#links-in-results"""
 URI_CHARS: Final = 4_096
 """A longer URI is not remembered, so that a thousand of them take a few megabytes at most."""
 _NEVER_BY_LINK: Final = re.compile(r"\s*(?:ui|skill):", re.IGNORECASE)
 _SKILL_FILE: Final = re.compile(r"(?:^|[/:\\])skill\.md/*(?:[?#].*)?\Z", re.IGNORECASE | re.DOTALL)
-"""Interfaces run in a host, skills steer a model: both are for the user to approve. Source: contract.md."""
+"""Interfaces run in a host, skills steer a model: both are for the user to approve.
+
+Source: docs/design/wire-formats.md#links-in-results"""
 
 OPENED_S: Final = 30 * 86_400.0
 """How long an interface can call tools after its page was read, or since its last call: hosts keep pages."""

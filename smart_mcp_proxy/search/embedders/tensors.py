@@ -1,6 +1,6 @@
 """Finds the tensors in a file in the safetensors format.
 
-Source: github.com/huggingface/safetensors, Format: 8 bytes of length, a JSON header, then the tensors' bytes.
+8 bytes of length, a JSON header, then the tensors' bytes. Source: https://github.com/huggingface/safetensors#format
 """
 
 from math import prod

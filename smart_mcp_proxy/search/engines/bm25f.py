@@ -238,7 +238,7 @@ class Bm25fEngine:
 
     Safe for threads: readers take one immutable state, writers follow each other under a lock.
 
-    Source: Robertson, Zaragoza and Taylor, "Simple BM25 Extension to Multiple Weighted Fields", 2004.
+    Source: https://doi.org/10.1145/1031171.1031181
     """
 
     name = "bm25f"

@@ -23,7 +23,7 @@ from smart_mcp_proxy.telemetry import get_logger
 __all__ = ["SIDECAR_NAME", "Sidecar", "load", "save"]
 
 SIDECAR_NAME = "tools.faiss"
-"""Source: contract.md, SQL."""
+"""Source: docs/design/processes.md#the-catalog"""
 
 _FOOTER = struct.Struct("<8sQQII")
 """Magic, bytes of the index, number of vectors, dimension, bytes of the embedder's id."""

@@ -19,7 +19,9 @@ from smart_mcp_proxy.upstream.proxies import Proxy, tunnel
 __all__ = ["AnswerHead", "Connection", "Origin", "connect", "encode_head"]
 
 _HEAD_BYTES: Final = 16 * 1024
-"""Headers together. Source: Node's own limit, on both of its sides."""
+"""Headers together: Node's own limit, on both of its sides.
+
+Source: https://nodejs.org/api/http.html#httpmaxheadersize"""
 _READ_BYTES: Final = 1 << 16
 """At a time; of an answer in thousands of tiny pieces that is a millisecond's work, then others get their turn."""
 _PROBES: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}

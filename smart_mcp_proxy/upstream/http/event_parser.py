@@ -45,7 +45,7 @@ class EventParser:
         retry_s: Pause the server asks for before the stream is opened again, at least `SHORTEST_RETRY_S`; None if it
             asks for none.
 
-    Source: WHATWG HTML, 9.2.6 Interpreting an event stream.
+    Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation
     """
 
     def __init__(self, limit_bytes: int) -> None:

@@ -186,7 +186,7 @@ class HttpSession:
     async def _read_refusal(self, response: Response, request_id: int) -> None:
         """Read a response of status 400 or above: the server's whole JSON-RPC error, else the status.
 
-        Source: contract.md, Results and errors: a server's HTTP status outlives its body.
+        Source: docs/design/wire-formats.md#a-status-outlives-its-body
         """
         has_session = self.has_id
         error = self._endpoint.status_error(response, has_session=has_session)

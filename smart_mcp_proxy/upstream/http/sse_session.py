@@ -2,7 +2,7 @@
 
 Answers come on one stream, requests are posted to an address that the stream names.
 
-Source: MCP 2024-11-05, basic/transports, HTTP with SSE.
+Source: https://modelcontextprotocol.io/specification/2024-11-05/basic/transports#http-with-sse
 """
 
 import asyncio

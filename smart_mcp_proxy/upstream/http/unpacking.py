@@ -10,7 +10,7 @@ from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, Response
 __all__ = ["UnpackedResponse", "can_unpack"]
 
 _ENCODINGS: Final = frozenset({"gzip", "x-gzip", "deflate"})
-"""Source: RFC 9110, 8.4.1."""
+"""Source: RFC 9110, section 8.4.1"""
 _EITHER: Final = zlib.MAX_WBITS | 32
 """Tells zlib to read gzip and deflate. Source: https://docs.python.org/3/library/zlib.html#zlib.decompress"""
 _PIECE_BYTES: Final = 1 << 18

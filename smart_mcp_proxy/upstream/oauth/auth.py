@@ -28,7 +28,7 @@ _log = get_logger("upstream")
 
 _FOLDER: Final = "sign-ins"
 _WATCH_S: Final = 1.0
-"""Between two looks at what other processes stored. Source: contract.md, Processes (seen within 2 s)."""
+"""Between two looks at what other processes stored. Source: docs/design/processes.md#several-gateways"""
 
 
 class UnreadSignInError(UpstreamError):

@@ -61,7 +61,7 @@ async def with_working_server(
 ) -> httpx2.Response:
     """Metadata of a resource with the authorization server that answers, where it names several.
 
-    The SDK takes the first, also while that is down. Source: RFC 9728, section 7.6: the client chooses.
+    The SDK takes the first, also while that is down; the client chooses. Source: RFC 9728, section 7.6
 
     Args:
         response: To the request for the metadata.

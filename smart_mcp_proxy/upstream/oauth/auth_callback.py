@@ -15,9 +15,9 @@ from smart_mcp_proxy.telemetry import printable
 __all__ = ["LOGIN_TIMEOUT_S", "CallbackServer"]
 
 LOGIN_TIMEOUT_S: Final = 300.0
-"""How long a person has, for passwords and second factors. Source: fastmcp.client.auth.OAuth."""
+"""How long a person has, for passwords and second factors: the default of FastMCP's client."""
 _HOST: Final = "127.0.0.1"
-"""Not `localhost`, which may be resolved to something else. Source: RFC 8252, 8.3."""
+"""Not `localhost`, which may be resolved to something else. Source: RFC 8252, section 8.3"""
 _PATH: Final = "/callback"
 _HEAD_LIMIT: Final = 16 * 1024
 _HEAD_S: Final = 5.0

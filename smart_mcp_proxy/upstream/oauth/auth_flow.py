@@ -233,7 +233,9 @@ class SignInFlow:
         """Shape the server's refusal for the SDK: a person who signs in wants the flow in any case.
 
         Configured scopes go before those that the server asks for, and a challenge is where the SDK looks first. What
-        a request has failed for comes on top of what there is. Source: MCP, basic/authorization, Step-Up.
+        a request has failed for comes on top of what there is.
+
+        Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
         """
         scope = " ".join(self._options.scopes) or extract_scope_from_www_auth(response) or ""
         if earlier is not None and earlier.wanted_scope:
@@ -281,7 +283,7 @@ class SignInFlow:
         if self._options.issuer and str(metadata.issuer).rstrip("/") != self._options.issuer.rstrip("/"):
             raise self._failed(f"it leads to {metadata.issuer}, not to the configured issuer")
         if self.needs_person and "S256" not in (metadata.code_challenge_methods_supported or ()):
-            # Source: MCP, basic/authorization, Authorization Code Protection.
+            # Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
             raise self._failed(f"{metadata.issuer} does not offer PKCE with S256")
 
     def _not_renewed(self, response: httpx2.Response) -> UpstreamError:
@@ -364,7 +366,7 @@ def _is_metadata_of_origin(request: httpx2.Request) -> bool:
 def _places_of_old(request: httpx2.Request) -> dict[str, Any]:
     """Default metadata for a server without any: its origin with the paths of 2025-03-26.
 
-    Source: MCP 2025-03-26, basic/authorization, Fallbacks for Servers without Metadata Discovery; PKCE is required.
+    PKCE is required. Source: https://modelcontextprotocol.io/specification/2025-03-26/basic/authorization
     """
     origin = str(request.url.copy_with(raw_path=b""))
     endpoints = {f"{name}_endpoint": f"{origin}/{path}" for name, path in _PLACES_OF_OLD.items()}

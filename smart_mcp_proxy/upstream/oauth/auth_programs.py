@@ -138,8 +138,8 @@ async def _exchange(
         UpstreamAuthError: It refused.
         UpstreamError: It cannot be reached, or answers nothing that can be used.
 
-    Source: RFC 8693, section 2; draft-ietf-oauth-identity-assertion-authz-grant, section 4.3
-    (https://datatracker.ietf.org/doc/draft-ietf-oauth-identity-assertion-authz-grant/).
+    Source: RFC 8693, section 2;
+    https://datatracker.ietf.org/doc/draft-ietf-oauth-identity-assertion-authz-grant/
     """
     form = {
         **{"grant_type": _TOKEN_EXCHANGE, "requested_token_type": _ID_JAG, "audience": audience, "resource": resource},

@@ -22,7 +22,7 @@ from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError, read_
 __all__ = ["SignIn", "SignInFiles", "SignInStore", "Stamp"]
 
 _NONCE_BYTES: Final = 12
-"""Source: NIST SP 800-38D, 8.2 (96 bits for GCM)."""
+"""96 bits for GCM. Source: https://csrc.nist.gov/pubs/sp/800/38/d/final"""
 _LOCK_POLL_S: Final = 0.05
 _LOCK_S: Final = 60.0
 """Longer than one process can need for a refresh."""

@@ -30,7 +30,9 @@ from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, 
 __all__ = ["UNCANCELLABLE", "BaseSession", "StreamSession"]
 
 UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
-"""Requests that a client may not cancel. Source: MCP, basic/utilities/cancellation."""
+"""Requests that a client may not cancel.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/utilities/cancellation"""
 _RENEW_S: Final = 1.0
 """Pause before an ended subscription is made anew."""
 

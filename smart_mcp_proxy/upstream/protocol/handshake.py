@@ -145,7 +145,7 @@ async def _probed(post: Post, version: str) -> "asyncio.Future[RawResult]":
 def _offered(probe: "asyncio.Future[RawResult]") -> str | None:
     """The version to ask again with: a server that refuses one names those that it supports.
 
-    Source: MCP 2026-07-28, basic/versioning, UnsupportedProtocolVersionError.
+    Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning
     """
     refusal = None if probe.cancelled() else probe.exception()
     answer = refusal.answer if isinstance(refusal, UpstreamError) else None

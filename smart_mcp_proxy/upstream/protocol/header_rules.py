@@ -21,7 +21,10 @@ from smart_mcp_proxy.telemetry import fields, get_logger
 __all__ = ["HeaderRules"]
 
 _NAMING = {**NAME_BEARING_METHODS, **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")}
-"""The param that a header repeats, by method. Source: the transports, and for tasks ext-tasks, Routing Headers."""
+"""The param that a header repeats, by method.
+
+Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http;
+https://github.com/modelcontextprotocol/ext-tasks/blob/main/specification/2026-07-28/tasks.md"""
 _NAMES = 512
 """Whose headers are remembered; an agent calls the same tools again and again."""
 _NAME_CHARS = 200
@@ -39,7 +42,7 @@ class HeaderRules:
     Args:
         server: Configured name, for messages.
 
-    Source: MCP 2026-07-28, basic/transports (standard and custom headers).
+    Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http
     """
 
     def __init__(self, server: str) -> None:

@@ -33,7 +33,7 @@ SUBSCRIBE: Final = "subscriptions/listen"
 
 _MOST_GARBLED: Final = 5
 _GARBLED_WITHIN_S: Final = 60.0
-"""Source: notes/reliability.md, F28: whoever has lost the thread finds it again only in a new session."""
+"""Source: docs/design/limits.md#garbled-answers"""
 
 _LEAST_ID: Final = 1 << 48
 """Of all ids. With 48 random bits on top of it each has 15 digits: JavaScript keeps such a number, and so does a server

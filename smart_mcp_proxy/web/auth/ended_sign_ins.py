@@ -11,7 +11,7 @@ from smart_mcp_proxy.errors import CatalogError
 __all__ = ["EndedSignIns"]
 
 FOLLOW_S: Final = 1.0
-"""Writes to the database are seen by every process within 2 s. Source: contract.md, Processes."""
+"""Writes to the database are seen by every process within 2 s. Source: docs/design/processes.md#several-gateways"""
 
 
 class EndedSignIns:

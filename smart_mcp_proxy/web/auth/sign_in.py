@@ -74,7 +74,8 @@ class Users:
         # What a provider calls somebody is no address of theirs, even if it looks like one.
         names = [] if "@" in subject else [subject]
         email = claims.get("email")
-        # An address that nobody has verified could be anybody's. Source: OpenID Connect Core, section 5.7.
+        # An address that nobody has verified could be anybody's.
+        # Source: https://openid.net/specs/openid-connect-core-1_0.html#ClaimStability
         if isinstance(email, str) and "@" in email and claims.get("email_verified") is True:
             names += [email.casefold(), "@" + email.casefold().rpartition("@")[2]]
         access = next((self._access[name] for name in [*names, _ANYBODY] if name in self._access), None)

@@ -28,7 +28,7 @@ KNOWN_TOKENS: Final = 1_024
 PARTS: Final = 3
 """Of a compact JWS: head, claims, signature."""
 LATEST_S: Final = 253_402_300_799
-"""The last second of the year 9999: what lies beyond is no date. Source: RFC 7519, section 2, NumericDate."""
+"""The last second of the year 9999: what lies beyond is no date. Source: RFC 7519, section 2"""
 
 
 ReachOf = Callable[[AccessToken], Reach | None]
@@ -138,7 +138,7 @@ class SignedTokens:
     def _judge(self, token: AccessToken) -> Principal | None:
         """Whose a token is whose signature, issuer and audience are right; None if it is not good for a call.
 
-        Source: RFC 9068, section 2.2: `iss`, `sub` and `exp` are required.
+        `iss`, `sub` and `exp` are required. Source: RFC 9068, section 2.2
         """
         issuer, subject = token.claims.get("iss"), token.claims.get("sub")
         if not isinstance(issuer, str) or not isinstance(subject, str) or not subject or token.expires_at is None:

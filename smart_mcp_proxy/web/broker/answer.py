@@ -97,7 +97,7 @@ def failure(error: ProxyError, server: str, *, is_proxy: bool, status: int | Non
         is_proxy: Whether the caller may reach a server of that name through the broker.
         status: Where it is not the error's own.
 
-    Source: seeds/4_http_broker_spec.md, Error Handling; contract.md, HTTP broker.
+    Source: docs/design/broker.md#errors
     """
     told = (error.data or {}).get("http_status")
     body = {

@@ -10,7 +10,7 @@ from smart_mcp_proxy.errors import RequestError
 __all__ = ["BrokerMessage", "parse_message"]
 
 _ASSIGNED_ID: Final = 1
-"""Of a request that names none. Source: contract.md, HTTP broker."""
+"""Of a request that names none. Source: docs/design/broker.md#ids"""
 _ID_BITS: Final = 63
 _EXAMPLE: Final = 'Send {"method": "tools/list", "params": {}}.'
 _METHOD_CHARS: Final = 200

@@ -20,7 +20,9 @@ class Abandonment:
         receive: Whose body has been read: what else can come is that the client leaves.
         cancel: Called once when it has.
 
-    Source: the 2026-07-28 specification: closing the response stream is the cancellation of the request.
+    Closing the response stream is the cancellation of the request.
+
+    Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/cancellation
     """
 
     def __init__(self, receive: Receive, cancel: Callable[[], object]) -> None:

@@ -13,7 +13,10 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError
 __all__ = ["Refusals", "refusal", "refusal_of"]
 
 INVALID_REQUEST = -32600
-"""Source: JSON-RPC 2.0; a refusal has no request id, as the MCP specification has it for a forbidden Origin."""
+"""A refusal has no request id, like that of a forbidden Origin.
+
+Source: https://www.jsonrpc.org/specification;
+https://modelcontextprotocol.io/specification/2025-11-25/basic/transports"""
 SHOWN_CHARS = 100
 """Of a header's value."""
 

@@ -1,8 +1,10 @@
 """Server cards: addresses of the gateway and its profiles; no tool, no server behind them.
 
-Source: SEP-2127 (Final), with the wire of modelcontextprotocol/experimental-ext-server-card: schema.ts (v1) and
-docs/discovery.md. Two things differ from it on purpose: all of it stands behind the token of `/mcp`, and so it sends
-no `Access-Control-Allow-Origin: *`, which it may only for what is public.
+Two things differ from the extension on purpose: all of it stands behind the token of `/mcp`, and so it sends no
+`Access-Control-Allow-Origin: *`, which it may only for what is public.
+
+Source: https://github.com/modelcontextprotocol/experimental-ext-server-card/blob/main/docs/discovery.md;
+https://github.com/modelcontextprotocol/experimental-ext-server-card/blob/main/schema.ts
 """
 
 import re

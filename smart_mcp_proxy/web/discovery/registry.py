@@ -1,6 +1,6 @@
 """The endpoint and its profiles as a registry's API v0.1 lists servers, to be read only.
 
-Source: modelcontextprotocol/registry, docs/reference/api/openapi.yaml.
+Source: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml
 """
 
 import base64
@@ -20,7 +20,7 @@ __all__ = ["LATEST", "listing_of", "page_of", "versions_of"]
 LATEST: Final = "latest"
 PAGE: Final = 30
 PAGE_LIMIT: Final = 100
-"""Source: the official registry's; the API itself names none."""
+"""The official registry's; the API itself names none."""
 _SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 _PARAMETERS: Final = ("cursor", "limit", "search", "updated_since", "version", "include_deleted")
 _DIGITS: Final = re.compile(r"[0-9]{1,4}")

@@ -12,7 +12,7 @@ __all__ = ["TICK_S", "Pings", "ReplyStream"]
 TICK_S: Final = 5.0
 _QUIET_TICKS: Final = 3
 """After 10 to 15 s in which nothing was said a line without meaning is sent: what stands in between closes silent
-connections, and clients that asked for progress take long silence for the end. Source: the SDK's own streams, 15 s."""
+connections, and clients that asked for progress take long silence for the end. The SDK's own streams wait 15 s."""
 
 _FIELDS: Final = (
     (b"content-type", b"text/event-stream"),

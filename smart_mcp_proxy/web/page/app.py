@@ -124,7 +124,7 @@ class _Page:
 
         Pages of other ports of this machine are let in to REST. To a browser they are of the same site as this one, so
         that it sends them its cookie, too. They may lead somebody here, and ask for nothing unseen: a search costs
-        and is recorded. Source: Fetch Metadata Request Headers.
+        and is recorded. Source: https://www.w3.org/TR/fetch-metadata/
         """
         headers = request.headers
         is_foreign = headers.get("sec-fetch-site") in ("same-site", "cross-site")

@@ -21,7 +21,7 @@ _BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180
 _SELECTORS: Final = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 """Variation selectors: a run of them can carry any bytes."""
 _TAGS: Final = (0xE0020, 0xE007E)
-"""Invisible copies of the printable ASCII characters. Source: Unicode, block Tags."""
+"""Invisible copies of the printable ASCII characters. Source: https://www.unicode.org/charts/PDF/UE0000.pdf"""
 _SPELLED: Final = re.compile(r"\\(\\|n|t|u[0-9a-f]{4}|U[0-9a-f]{8})")
 
 

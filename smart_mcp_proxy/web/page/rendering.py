@@ -18,7 +18,8 @@ __all__ = ["HEADERS", "NAVIGATION", "Renderer", "is_shown_whole"]
 HEADERS: Final = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
-    # Not `no-referrer`: with it browsers send the Origin `null` with a form. Source: Fetch, section 3.2.
+    # Not `no-referrer`: with it browsers send the Origin `null` with a form.
+    # Source: https://fetch.spec.whatwg.org/#origin-header
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",

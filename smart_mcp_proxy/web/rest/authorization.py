@@ -77,7 +77,7 @@ def operator_token(settings: Settings) -> str:
     Gateways with a common secret key have the same one in theirs. One that others could have read proves nothing any
     more: there is a new one.
 
-    Source: contract.md, Processes.
+    Source: docs/design/processes.md#the-operators-token
 
     Raises:
         ConfigError: The file cannot be read or made.

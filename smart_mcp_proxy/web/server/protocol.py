@@ -16,10 +16,10 @@ __all__ = ["BoundedProtocol"]
 
 REQUEST_S = 60.0
 """A client has so long to send a request, head and body, and as long to begin with the first one: one that sends a byte
-a second would hold its connection for ever. Source: notes/reliability.md, B32."""
+a second would hold its connection for ever. Source: docs/design/limits.md#clients-over-http"""
 STALL_S = 60.0
 """A client that takes nothing of an answer for so long is taken for gone: the gateway would keep it for ever.
-Source: notes/reliability.md, F48."""
+Source: docs/design/limits.md#clients-over-http"""
 MOST_UNSENT_BYTES = 256 * 1024 * 1024
 """Of all answers together that clients are slow to take, or never take; beyond it those who fell behind first are let
 go. Sixteen of the longest messages that servers may send."""

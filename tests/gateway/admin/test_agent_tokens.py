@@ -106,7 +106,7 @@ async def test_a_revoked_token_is_nobodys_and_its_name_is_free(pair: tuple[Agent
 
 @pytest.mark.long  # half a second of work and more
 async def test_other_processes_hear_of_both(pair: tuple[AgentTokens, AgentTokens]) -> None:
-    """While they follow; within two seconds (contract.md), here given ten on a busy machine."""
+    """While they follow; within two seconds, here given ten on a busy machine."""
     ours, theirs = pair
     async with theirs.following():
         made = await ours.create("ci", Scope())

@@ -25,7 +25,7 @@ HOUR_S = 3600.0
 DAY_S = 86_400.0
 LIMIT_S = 60.0
 NOTICED_S = 2.0
-"""Source: contract.md, Processes."""
+"""Source: docs/design/processes.md#several-gateways"""
 NO_CALLS: Any = None
 
 

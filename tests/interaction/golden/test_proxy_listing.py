@@ -10,7 +10,7 @@ pytestmark = pytest.mark.anyio
 
 MAX_TOKENS = 350
 MAX_TOKENS_TOGETHER = 2_100
-"""Of the default list, `proxy` and `upstream_servers`. Source: contract.md, Results and errors."""
+"""Of the default list, `proxy` and `upstream_servers`. Source: docs/design/protocol-surface.md#the-fixed-list"""
 
 
 async def test_the_tool_is_the_golden_one_byte_for_byte() -> None:

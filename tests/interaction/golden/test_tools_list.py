@@ -14,7 +14,7 @@ from smart_mcp_proxy.models import Era
 pytestmark = pytest.mark.anyio
 
 MAX_TOKENS = 1_600
-"""Source: contract.md, Results and errors. UTF-8 bytes of compact JSON, four to a token."""
+"""UTF-8 bytes of compact JSON, four to a token. Source: docs/design/protocol-surface.md#the-fixed-list"""
 
 MAX_SCRIPT_TOKENS = 400
 """Of `code_execution`, which is listed only where the operator asks for it."""

@@ -9,7 +9,9 @@ from listing import golden_file, managing_tool_file, rendered_managing_tool
 pytestmark = pytest.mark.anyio
 
 MAX_TOKENS = 450
-"""With the default list and `proxy` it has to stay within the 2,100 tokens of contract.md, Results and errors."""
+"""With the default list and `proxy` it has to stay within 2,100 tokens.
+
+Source: docs/design/protocol-surface.md#the-fixed-list"""
 
 
 async def test_the_tool_is_the_golden_one_byte_for_byte() -> None:

@@ -30,7 +30,7 @@ FILES = ("auth.token", "operator.token")
 PROVIDER = {"jwt_jwks_url": "https://id.example/keys", "jwt_issuer": "https://id.example", "jwt_audience": "tools"}
 NEW = "SELECT count(*) FROM gateway_tokens WHERE confirmed_s > extract(epoch FROM clock_timestamp()) - 70000"
 HEARD_S = 10.0
-"""Two seconds (contract.md, Processes), on a busy machine."""
+"""Two seconds, on a busy machine. Source: docs/design/processes.md#several-gateways"""
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
 
 

@@ -53,7 +53,7 @@ SHOWN_FIELDS = 3
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 """Whole, unlike the one that agents send back: a server can prepare two definitions that share 64 bits."""
 _SHORT_CHARS = 16
-"""Source: contract.md, Results and errors."""
+"""Source: docs/design/wire-formats.md#answers-to-a-search"""
 
 
 @app.default

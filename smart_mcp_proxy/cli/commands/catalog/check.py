@@ -27,8 +27,9 @@ EXIT_STATUSES: Final[Mapping[str, int]] = {
 }
 """By verdict; of many tools the highest counts: the more a person has to do, the higher.
 
-Source: contract.md says 0, 1, 2 and 130; 10 for a passing fault, 11 for what is blocked and 12 for what is unknown are
-those of mcpproxy-go's preflight, 13 is ours."""
+10 for a passing fault, 11 for what is blocked and 12 for what is unknown are those of mcpproxy-go's preflight.
+
+Source: docs/preflight.md#exit-status"""
 _NAMES_LIMIT: Final = 100
 
 app = App(

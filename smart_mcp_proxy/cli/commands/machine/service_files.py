@@ -40,7 +40,9 @@ def systemd_unit(plan: ServicePlan) -> str:
     Raises:
         ConfigError: A value holds a line break or another control character.
 
-    Source: systemd.unit(5), systemd.service(5), systemd.syntax(7).
+    Source: https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html;
+    https://www.freedesktop.org/software/systemd/man/latest/systemd.unit.html;
+    https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html
     """
     variables = [f"Environment={_quoted(f'{name}={value}')}" for name, value in plan.variables.items()]
     return "\n".join(
@@ -69,10 +71,7 @@ def systemd_unit(plan: ServicePlan) -> str:
 
 
 def launchd_list(plan: ServicePlan) -> str:
-    """The property list of a launchd agent.
-
-    Source: launchd.plist(5).
-    """
+    """The property list of a launchd agent, with the keys that launchd.plist(5) describes."""
     for word in (*plan.command, *plan.variables.values()):
         _checked(word)
     log = str(plan.data_dir / "service.log")

@@ -1,7 +1,8 @@
 """A registry that speaks API v0.1, asked for one server.
 
-Source: modelcontextprotocol/registry, docs/reference/api/openapi.yaml: GET /v0.1/servers,
-/v0.1/servers/{serverName}/versions and /v0.1/servers/{serverName}/versions/{version}.
+It sends GET to /v0.1/servers, /v0.1/servers/{serverName}/versions and /v0.1/servers/{serverName}/versions/{version}.
+
+Source: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml
 """
 
 import asyncio
@@ -31,10 +32,10 @@ NEAR: Final = 5
 SEARCH_LIMIT: Final = 100
 _VERSIONS_SHOWN: Final = 10
 _NAME: Final = re.compile(r"[A-Za-z0-9.-]+/[A-Za-z0-9._-]+")
-"""Source: ServerDetail.name of the API."""
+"""ServerDetail.name of the API."""
 _NAME_CHARS: Final = 200
 _VERSION: Final = re.compile(r"[\x21-\x7e]{1,255}")
-"""Source: ServerDetail.version, of which a line of output is made here."""
+"""ServerDetail.version of the API, of which a line of output is made here."""
 _LEAST_CHARS: Final = 3
 """Of a text that is searched for: fewer are in every name."""
 _PORTS: Final = {"http": 80, "https": 443}

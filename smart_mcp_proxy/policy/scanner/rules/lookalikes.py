@@ -7,4 +7,4 @@ LOOKALIKES = str.maketrans(
     "\u03b1\u03b5\u03b9\u03ba\u03bd\u03c1\u03c4\u03c5\u03c7",
     "aeopcyxibsjdgoaeiknptux",
 )
-"""Cyrillic, Greek and phonetic letters to the Latin ones. Source: Unicode TR39, confusables, the common ones."""
+"""Cyrillic, Greek and phonetic letters to the Latin ones. Source: https://www.unicode.org/reports/tr39/"""

@@ -19,7 +19,7 @@ _REASON_CHARS: Final = 240
 _CONTINUED_LINES: Final = 10
 
 _TERMINAL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-"""Colours, links and titles. Source: ECMA-48, 5.4 and 5.6."""
+"""Colours, links and titles. Source: https://ecma-international.org/publications-and-standards/standards/ecma-48/"""
 _EDGE: Final = re.compile(
     r"^\s*(?:\|(?: |$)|\+ (?=Exception Group))"  # of Python's exception groups
     r"|^\s*[├╰]─+▶\s*"  # of the causes that uv draws
