@@ -93,7 +93,7 @@ def test_every_promise_comes_from_what_can_be_opened(manifest: Path) -> None:
 
 
 def test_every_fault_that_is_named_is_in_the_list_and_the_reverse() -> None:
-    """A name alone says nothing to whoever has not read the list."""
+    """A name means something only where the list has it, and a line that no test names is none that holds."""
     defined = re.findall(r"^- \*\*([BF]\d\d)\*\* ", FAULTS.read_text("utf-8"), re.MULTILINE)
     named = {fault for path, text in files() if not path.startswith(NO_FAULTS) for fault in FAULT.findall(text)}
     assert len(defined) == len(set(defined))

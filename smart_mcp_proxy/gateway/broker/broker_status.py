@@ -12,8 +12,9 @@ from smart_mcp_proxy.servers import ServerConfig, masked
 __all__ = ["BrokerStatus", "BrokeredConnection", "Connections", "Count", "connection_of", "status_of"]
 
 
+# Source: docs/design/broker.md#status
 class BrokerStatus(msgspec.Struct, rename="camel"):
-    """A server as the broker sees it. Source: docs/design/broker.md#status
+    """A server as the broker sees it.
 
     Attributes:
         name: Configured name.
@@ -41,8 +42,9 @@ class ConnectionDetails(msgspec.Struct, rename="camel"):
     last_authorized: str | None
 
 
+# Source: docs/design/broker.md#connections
 class BrokeredConnection(msgspec.Struct, rename="camel"):
-    """A row of the list of connections. Source: docs/design/broker.md#connections"""
+    """A row of the list of connections."""
 
     name: str
     type: str
