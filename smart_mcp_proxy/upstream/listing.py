@@ -127,12 +127,13 @@ class _Taken:
     left_out: list[LeftOut] = field(default_factory=list)
     unusable: int = 0
 
-    def leave_out(self, server: str, noun: str, which: str, cause: str) -> None:
-        """Note a definition that cannot be used."""
+    def leave_out(self, server: str, noun: str, name: str, place: str, cause: str) -> None:
+        """Note a definition that cannot be used; one without a name has its place as that."""
         self.unusable += 1
         if self.unusable <= _MAX_PROBLEMS:
-            self.left_out.append(LeftOut(which, cause))
-            self.problems.append(f"Server '{server}': {noun} {which[:_SHOWN_CHARS]!r} is left out, {cause}.")
+            self.left_out.append(LeftOut(name, cause))
+            which = place if name == place else repr(name[:_SHOWN_CHARS])
+            self.problems.append(f"Server '{server}': {noun} {which} is left out, {cause}.")
         elif self.unusable == _MAX_PROBLEMS + 1:
             self.problems.append(f"Server '{server}': more is left out; the first {_MAX_PROBLEMS} are named above.")
 
@@ -270,8 +271,8 @@ def _read_page(kind: _Kind, server: str, raw: RawResult, taken: _Taken) -> Any:
         if problem is None:
             taken.definitions[str(name)] = bytes(listed)
         else:
-            which = str(name) if isinstance(name, str) and name else f"number {number + 1} of its page"
-            taken.leave_out(server, kind.noun, which, problem)
+            place = f"number {number + 1} of its page"
+            taken.leave_out(server, kind.noun, place if name in (None, "") else str(name), place, problem)
     return page.nextCursor
 
 

@@ -55,9 +55,9 @@ ROWS = [
     Row(
         "B69 400 levels",
         "list schema-deep",
-        "tool number 1 of its page is left out, it cannot be read: it is nested deeper than 240 levels",
+        "tool 'effect' is left out, it cannot be read: it is nested deeper than 240 levels",
         tools={"faulty:echo"},
-        outcome=GONE,
+        outcome=("upstream_failed", "'effect', but it cannot be used: it cannot be read: it is nested deeper than 240"),
     ),
     Row(
         "B69 3,000 levels",

@@ -39,6 +39,7 @@ NOT_OF_CALLS = frozenset(
         "token_exists",
         "token_not_found",
         "too_many_connections",
+        "too_many_sessions",
         "unauthorized",
         "unavailable",
         "unsupported_media_type",
