@@ -290,7 +290,7 @@ class Upstream:
                 self._ending.doubt()
             raise
         except UpstreamError as exc:
-            if self.config.transport == "stdio" and await reasons.begins_anew(exc, session.era, mark):
+            if self.config.transport == "stdio" and await reasons.begins_anew(exc, method, session.era, mark):
                 self._begin_anew(session)
             raise
         finally:
@@ -301,7 +301,7 @@ class Upstream:
         """Ends a session in favour of one in another era; what comes meanwhile waits for that."""
         if self._session is session and self._ending is not None:
             self._leave(session)
-            self._ending.end(UpstreamError(f"Server '{self.name}' is started anew in an older protocol version."))
+            self._ending.end(LostSessionError(f"Server '{self.name}' is asked for an older protocol version."))
 
     async def _asked_again(self, method: str, params: Mapping[str, Any], timeout_s: float, **heard: Any) -> RawResult:
         """The `result` of a request that was refused for its session, on the next one; not sent a third time."""

@@ -237,11 +237,13 @@ class ListSync:
                 group.create_task(list_one(kind))
         if self._catalog.snapshot is not before:
             await self._bring()
+        is_same = upstream.is_ready and upstream.status.restarts == connection
         if failures:
             failed = [kind.name for kind in self._kinds if kind.name in failures]
             kinds, why = ", ".join(failed), failures[failed[0]]
             known = any(self._known_items(kind.place(server)) for kind in self._kinds)
-            self._state.listing_failed(server, *_failure(server, kinds, why, self._pace.retry_s, has_list=known))
+            if is_same:  # else its state says why
+                self._state.listing_failed(server, *_failure(server, kinds, why, self._pace.retry_s, has_list=known))
             log.warning("%s of '%s' could not be listed, the last list stays: %s", kinds, server, why)
         else:
             self._report(server, tuple(problem for kind in self._kinds for problem in found[kind.name].problems))
@@ -249,7 +251,7 @@ class ListSync:
             remarks: tuple[Remark, ...] = ()
             if "tools" in found:  # in a thread: each definition is read
                 unusable, remarks = await to_thread.run_sync(_looked_at, upstream.config.tools, found["tools"])
-            is_same = upstream.is_ready and upstream.status.restarts == connection
+            is_same = is_same and upstream.is_ready and upstream.status.restarts == connection
             self._state.listing_succeeded(server, is_present=is_same, left_out=unusable, remarks=remarks)
 
     async def _list_kind(self, upstream: Upstream, kind: Kind, turn: asyncio.Lock) -> ToolListing:

@@ -31,20 +31,24 @@ _NOISE_WARNING_S: Final = 60.0
 _NOISE_CHARS: Final = 160
 """Of the beginning of what is no message."""
 _LOGGED_BYTES: Final = 4_096
+_GRACE_S: Final = 2.0
+"""For a message after lines that some programs print beside it."""
 _NEVER_READ: Final = (
     (
         # Source: https://microsoft.github.io/language-server-protocol/specifications/base/0.9/specification/
         re.compile(rb"content-length:\s*\d", re.IGNORECASE),
         "frames its messages with headers ('{}') as language servers do, where MCP has one message a line: "
         "it needs another version, or an option for stdio",
+        0.0,
     ),
     (
         re.compile(rb'\s*"jsonrpc"\s*:'),
         "writes its messages over several lines ('{}'), where MCP has one message a line: "
         "it needs another version, or an option for compact JSON",
+        _GRACE_S,
     ),
 )
-"""Lines in place of the first message that show that there will be none, and what they show."""
+"""Lines in place of the first message, what they show, and the seconds after which no message is expected any more."""
 
 _log = get_logger("upstream")
 
@@ -79,7 +83,7 @@ class LineInbox:
     ) -> None:
         self.heard_s = 0.0
         self.noise = ""
-        self._is_spoken = self._is_question_told = False
+        self._is_spoken = self._is_doubted = self._is_question_told = False
         self._server = server
         self._pending = pending
         self._on_event = on_event
@@ -182,11 +186,21 @@ class LineInbox:
         text = line[:_LOGGED_BYTES].decode(errors="replace")
         if not self._is_spoken:
             self.noise = printable(f"{self.noise} {text.strip()}"[:_NOISE_CHARS].lstrip())
-            for pattern, words in _NEVER_READ:
-                if pattern.match(line):
+            for pattern, words, grace_s in _NEVER_READ:
+                if not pattern.match(line):
+                    continue
+                if not grace_s:
                     self._pending.give_up(words.format(self.noise))
+                elif not self._is_doubted:
+                    self._is_doubted = True
+                    self._loop.call_later(grace_s, self._give_up, words.format(self.noise))
         self._on_event(LogLine(text))
         self._warn_of_noise()
+
+    def _give_up(self, words: str) -> None:
+        """End a session in which no message has come since: some programs print, and answer as well."""
+        if not self._is_spoken:
+            self._pending.give_up(words)
 
     def _hear_question(self) -> None:
         """Keep a line that is no message before it ends: a program that asks somebody waits in it."""

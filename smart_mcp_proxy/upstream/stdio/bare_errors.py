@@ -46,37 +46,45 @@ class Reasons:
         self.may_lose_state = False
         self._server = server
         self._log = log
+        self._has_begun_anew = False
 
     def begin(self) -> int:
         """Count a request; returns the place in the log behind which its reason would stand."""
         self.under_way += 1
         return self._log.mark
 
-    async def begins_anew(self, error: UpstreamError, era: Era, mark: int) -> bool:
-        """Append the reason to the words of a bare answer; else whether the older era can be tried at once.
+    async def begins_anew(self, error: UpstreamError, method: str, era: Era, mark: int) -> bool:
+        """Append the reason to a bare answer or an end; else whether the older era is tried now.
 
         Args:
-            error: Changed where it is bare.
+            error: Of the request; changed where it tells no reason.
+            method: Of the request. What lists say is worth no restart.
             era: Spoken with the server.
             mark: Of the request; see `begin`.
         """
-        if not is_bare(error):
+        if not (is_lost := error.is_lost) and not is_bare(error):
             return False
         for _ in range(_TURNS):
             await asyncio.sleep(0)
         if reason := self._log.reason(mark):
-            words = f" (on stderr it wrote meanwhile: {reason})"
-            assert error.answer is not None
-            error.message, error.said = error.message + words, error.said + words
-            error.answer = RpcAnswer(error.answer.code, error.answer.message + words, error.answer.data)
+            self._append(error, f" It wrote: {reason}" if is_lost else f" (on stderr it wrote meanwhile: {reason})")
+            return False
+        if is_lost or method != "tools/call":
             return False
         self.era = "handshake"
-        if era == "handshake":
+        if era == "handshake" or self._has_begun_anew:  # it told no more there, or speaks no other
             return False
-        can_begin = self.under_way == 1 and not self.may_lose_state
+        self._has_begun_anew = self.under_way == 1 and not self.may_lose_state
         restart = f"tried once it is started anew: mcpproxy server restart {shell_word(self._server)}"
         error.hint = (
             "It wrote nothing to stderr either. Some servers tell reasons in the older protocol versions alone, which "
-            f"are {'tried now: the next call shows it.' if can_begin else restart}"
+            f"are {'tried now: the next call shows it.' if self._has_begun_anew else restart}"
         )
-        return can_begin
+        return self._has_begun_anew
+
+    @staticmethod
+    def _append(error: UpstreamError, words: str) -> None:
+        """Have an error end with words of the server, which are cleaned and fenced as such."""
+        error.message, error.said = error.message + words, (error.said + words).lstrip()
+        if error.answer is not None:
+            error.answer = RpcAnswer(error.answer.code, error.answer.message + words, error.answer.data)

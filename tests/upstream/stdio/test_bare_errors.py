@@ -28,10 +28,15 @@ for line in sys.stdin:
     if "id" not in message: continue
     reply = {"jsonrpc": "2.0", "id": message["id"]}
     facts = {"capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
-    if method == "initialize": reply["result"] = {"protocolVersion": "2025-11-25", **facts}
+    if method == "initialize" and "ONLY" in os.environ: reply["error"] = {"code": -32601, "message": "Unknown method"}
+    elif method == "initialize": reply["result"] = {"protocolVersion": "2025-11-25", **facts}
     elif method == "server/discover": reply["result"] = {"supportedVersions": ["2026-07-28"], **facts}
     elif message["params"].get("name") == "login": reply["result"] = {"content": [], "resultType": "complete"}
     elif message["params"].get("name") == "wait": continue
+    elif message["params"].get("name") == "die":
+        sys.stderr.write("Traceback (most recent call last):\\n  File 'x', line 1, in f\\nValueError: no such forum\\n")
+        sys.stderr.flush()
+        os._exit(3)
     elif PROTOCOL not in meta: reply["error"] = {"code": 0, "message": "name not known"}
     else:
         sys.stderr.write(os.environ.get("WRITTEN", ""))
@@ -101,6 +106,26 @@ async def test_a_server_that_writes_nothing_is_started_anew_in_the_older_era(fai
     assert upstream.status.restarts == 1
 
 
+async def test_a_server_that_speaks_no_older_era_is_restarted_once(failing):
+    """However often its calls fail; and what a list answers is worth no restart at all."""
+    upstream = await failing(ONLY="modern")
+    with anyio.fail_after(20), pytest.raises(UpstreamError, match="Internal server error"):
+        await upstream.request("prompts/list", {})
+    assert upstream.status.restarts == 0
+    for _ in range(4):
+        assert (await failure(upstream)).message.endswith("Internal server error")
+    assert (upstream.status.era, upstream.status.restarts) == ("modern", 1)
+
+
+async def test_the_reason_of_an_end_is_told_to_the_call_that_met_it(failing):
+    """As words of the server."""
+    upstream = await failing()
+    with anyio.fail_after(20), pytest.raises(UpstreamError) as caught:
+        await upstream.request("tools/call", {"name": "die", "arguments": {}})
+    assert caught.value.message == "Server 'fake' ended with exit code 3. It wrote: ValueError: no such forum"
+    assert (caught.value.said, caught.value.delivery) == ("It wrote: ValueError: no such forum", "unknown")
+
+
 async def test_a_server_that_may_hold_a_state_is_not_restarted_unasked(failing):
     """The hint says how its user does it."""
     upstream = await failing()
@@ -153,6 +178,6 @@ async def test_only_lines_from_after_the_mark_are_told(era: Era, written: str) -
         log.add(written, is_said=True)
     error = rpc_error("s", "tools/call", -32603, "Internal error")
     hint = error.hint
-    assert not await reasons.begins_anew(error, era, mark)
+    assert not await reasons.begins_anew(error, "tools/call", era, mark)
     assert error.said == "Internal error" + (f" (on stderr it wrote meanwhile: {written})" if written else "")
     assert error.hint == hint

@@ -12,6 +12,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Connector
 from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.protocol import line_inbox
 from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
 from smart_mcp_proxy.upstream.protocol.session import LogLine
@@ -51,11 +52,27 @@ async def failure(dialer: Connector, code: str) -> tuple[UpstreamError, list[str
         ('[\n{\n"jsonrpc": "2.0",\n', 'over several lines (\'[ { "jsonrpc": "2.0",\')'),
     ],
 )
-async def test_messages_in_another_framing_are_recognized_at_once(dialer, written: str, said: str) -> None:
+async def test_messages_in_another_framing_are_recognized_at_once(monkeypatch, dialer, written: str, said: str) -> None:
     """Without the limit of the start, and with the beginning quoted."""
+    monkeypatch.setattr(line_inbox, "_NEVER_READ", tuple((*row[:2], row[2] / 20) for row in line_inbox._NEVER_READ))
     error, _ = await failure(dialer, f"sys.stdout.write({written!r}){STAYS}")
     assert said in error.message
     assert "where MCP has one message a line: it needs another version, or an option for" in error.message
+
+
+async def test_a_program_that_prints_what_it_receives_is_used(dialer) -> None:
+    """Its answer stands on one line of its own, behind what is printed for its developer."""
+    code = (
+        "import json\nfor line in sys.stdin:\n  request = json.loads(line)\n"
+        "  print('received:', json.dumps(request, indent=2), sep='\\n')\n"
+        "  info = {'protocolVersion': '2025-11-25', 'capabilities': {}, 'serverInfo': {'name': 'x', 'version': '1'}}\n"
+        "  if 'id' in request: print(json.dumps({'jsonrpc': '2.0', 'id': request['id'], 'result': info}), flush=True)"
+    )
+    config = fake_config(args=("-S", "-c", f"import sys\n{code}"))
+    with anyio.fail_after(25):
+        session = await dialer(config, environ={}, era="handshake", on_event=lambda event: None)
+        await session.close()
+    assert session.server_info == "x 1"
 
 
 @pytest.mark.parametrize(
