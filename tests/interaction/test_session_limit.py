@@ -85,6 +85,22 @@ async def test_twice_as_many_clients_as_sessions_end_nobodys_session(tmp_path: P
             assert await clients.work([*sessions, *newcomers]) == {200}
 
 
+async def test_a_hello_that_is_refused_takes_no_place(tmp_path: Path) -> None:
+    """However often it comes: whoever speaks properly is let in."""
+    async with (
+        opened_gateway(tmp_path, SERVERS, max_sessions=2) as gateway,
+        served(gateway) as base,
+        plain_client(timeout=LIMIT_S) as http,
+    ):
+        clients = Clients(base, http)
+        for params in ({}, {"protocolVersion": 7}, {"capabilities": []}, {"_meta": {"progressToken": 1}}) * 2:
+            answer = await clients.ask("", "initialize", **params)
+            assert '"error":' in answer.text and answer.status_code < 500
+        sessions, refusals = await clients.arrive(3)
+        assert (len(sessions), len(refusals)) == (2, 1)
+        assert await clients.work(sessions) == {200}
+
+
 async def test_doctor_says_when_there_is_little_room(tmp_path: Path) -> None:
     """From four of five sessions on, with the setting."""
     async with (

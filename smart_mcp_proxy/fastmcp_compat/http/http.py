@@ -1,7 +1,7 @@
 """FastMCP's HTTP apps, with a reply form per request and a look at a session."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager
 from functools import lru_cache, partial
 from http import HTTPStatus
 
@@ -114,8 +114,9 @@ class HttpApp:
             if not self._is_sse:
                 self._manager = self._find_manager()
                 # FastMCP builds its manager itself, and the manager its sessions.
-                SessionRoom(self._manager, self._max_sessions, self._name_session).take_over()
-                self._manager.asgi_app.app = _Screened(self._manager, self._refuse_place, self._checked)
+                room = SessionRoom(self._manager, self._max_sessions, self._name_session)
+                room.take_over()
+                self._manager.asgi_app.app = _Screened(self._manager, room, self._refuse_place, self._checked)
             yield
 
     def session(self, session_id: str, who: Principal, path: str) -> HttpSession | None:
@@ -160,6 +161,7 @@ class _Screened:
 
     Args:
         manager: Has the sessions; its app is called for messages that can be served.
+        room: Its places.
         refuse_place: See `HttpApp`.
         checked: See `checked_clients`.
     """
@@ -167,6 +169,7 @@ class _Screened:
     def __init__(
         self,
         manager: StreamableHTTPSessionManager,
+        room: SessionRoom,
         refuse_place: Callable[[], Response | None],
         checked: Mapping[str | None, CheckedClient],
     ) -> None:
@@ -174,6 +177,7 @@ class _Screened:
         self._checked = checked
         self._app: ASGIApp = manager.asgi_app.app
         self._sessions = manager._server_instances
+        self._room = room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -235,11 +239,43 @@ class _Screened:
             await send(message)
 
         is_opening = session is None and (is_hello(body["body"]) if is_whole else body["type"] == "http.request")
-        with holding, opening_session() if is_opening else nullcontext():
-            try:
+        if not is_opening:
+            with holding:
                 await self._app(scope, receive, answer)
-            except RateLimitedError as exc:
-                await refuse_newcomer(exc, request_id)(scope, receive, send)
+            return
+        hello = _Hello(answer)
+        try:
+            with opening_session():
+                await self._app(scope, receive, hello)
+        except RateLimitedError as exc:
+            await refuse_newcomer(exc, request_id)(scope, receive, send)
+        if hello.is_refused:
+            self._room.end(hello.session_id)
+
+
+class _Hello:
+    """Answer to the request that opens a session, looked at as it passes.
+
+    Args:
+        send: Takes it.
+
+    Attributes:
+        session_id: Of the session; empty as long as there is none.
+        is_refused: Whether it is an error: nobody will use the session.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self.session_id = ""
+        self.is_refused = False
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        """Passes on a part of it."""
+        if message["type"] == "http.response.start":
+            self.session_id = Headers(raw=message["headers"]).get("mcp-session-id", "")
+        elif b'"error":' in (body := message.get("body", b"")) and b'"result":' not in body:
+            self.is_refused = True
+        await self._send(message)
 
 
 def _telling(session: ClientSession, send: Send) -> Send:

@@ -89,7 +89,7 @@ class SessionRoom:
         if now_s >= self._full_until_s:  # else nobody's time is over yet: a flood of newcomers costs no search each
             since_s, session_id = self._idlest()
             if now_s - since_s >= IDLE_S:
-                self._end(session_id)
+                self.end(session_id)
                 return
             self._full_until_s = min(since_s, now_s) + IDLE_S
         raise no_room(self._most, self._full_until_s - now_s)
@@ -103,11 +103,12 @@ class SessionRoom:
         )
         return min(waiting, key=itemgetter(0), default=(math.inf, ""))
 
-    def _end(self, session_id: str) -> None:
-        session = self._manager._server_instances.pop(session_id)
+    def end(self, session_id: str) -> None:
+        """Give the place of a session back, which nobody uses or whose hello was refused."""
+        session = self._manager._server_instances.pop(session_id, None)
         self._manager._session_owners.pop(session_id, None)
-        assert session.idle_scope is not None
-        session.idle_scope.cancel()
+        if session is not None and session.idle_scope is not None:
+            session.idle_scope.cancel()
 
     def _rename(self, session: StreamableHTTPServerTransport) -> None:
         """Give a session that nobody knows yet its id."""
