@@ -24,6 +24,8 @@ ODD_SCHEMAS: list[dict[str, Any]] = [
     {"$ref": "https://e.example/schema.json"},
     {"$schema": "https://e.example/dialect", "type": "string"},
     {"type": "any"},
+    {"$ref": "#/properties/n/anyOf/\u00b2", "anyOf": [{}]},
+    {"pattern": "a{1," + "9" * 5_000 + "}"},
     {"anyOf": [{"$id": "https://e.example/a", "minimum": 1}, {"$id": "https://e.example/a", "minimum": 2}]},
 ]
 

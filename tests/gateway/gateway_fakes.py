@@ -99,7 +99,7 @@ class FakeUpstream:
     name: str = "alpha"
     tools: list[dict[str, Any]] = field(default_factory=list)
     answer: bytes | ProxyError = b'{"content":[]}'
-    list_error: ProxyError | None = None
+    list_error: Exception | None = None
     gate: asyncio.Event | None = None
     problems: tuple[str, ...] = ()
     listings: int = 0

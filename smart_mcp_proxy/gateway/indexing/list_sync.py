@@ -44,6 +44,7 @@ _SAID_CHARS = 300
 LARGE_ITEMS = 1_000
 """A list after which freed memory is given back: it took some megabytes, and the next one takes others."""
 
+_OWN_FAULT = ProxyError("The gateway failed while it read the list.", hint="Its log says where: report it.")
 _COMING = (ServerState.CONNECTING, ServerState.READY)
 
 AskPolicy = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Review | None]]
@@ -208,7 +209,11 @@ class ListSync:
         while True:
             await notices.due(pace.retry_s if self._state.has_failed(server) else pace.poll_s)
             before = self._listed_hashes(server)
-            await self._list(server)
+            try:
+                await self._list(server)
+            except Exception:  # boundary: top of a background task; one list must not end the worker
+                log.exception("%s of '%s' could not be listed, an error of the gateway", self._names(), server)
+                self._note_failure(server, self._names(), _OWN_FAULT)
             notices.read(is_changed=self._listed_hashes(server) != before)
 
     def _listed_hashes(self, server: str) -> list[Mapping[str, str] | None]:
@@ -241,9 +246,8 @@ class ListSync:
         if failures:
             failed = [kind.name for kind in self._kinds if kind.name in failures]
             kinds, why = ", ".join(failed), failures[failed[0]]
-            known = any(self._known_items(kind.place(server)) for kind in self._kinds)
             if is_same:  # else its state says why
-                self._state.listing_failed(server, *_failure(server, kinds, why, self._pace.retry_s, has_list=known))
+                self._note_failure(server, kinds, why)
             log.warning("%s of '%s' could not be listed, the last list stays: %s", kinds, server, why)
         else:
             self._report(server, tuple(problem for kind in self._kinds for problem in found[kind.name].problems))
@@ -253,6 +257,10 @@ class ListSync:
                 unusable, remarks = await to_thread.run_sync(_looked_at, upstream.config.tools, found["tools"])
             is_same = is_same and upstream.is_ready and upstream.status.restarts == connection
             self._state.listing_succeeded(server, is_present=is_same, left_out=unusable, remarks=remarks)
+
+    def _note_failure(self, server: str, kinds: str, why: ProxyError) -> None:
+        known = any(self._known_items(kind.place(server)) for kind in self._kinds)
+        self._state.listing_failed(server, *_failure(server, kinds, why, self._pace.retry_s, has_list=known))
 
     async def _list_kind(self, upstream: Upstream, kind: Kind, turn: asyncio.Lock) -> ToolListing:
         """Brings one kind to the catalog, and returns its list.

@@ -30,7 +30,7 @@ _CHAR_ESCAPE = re.compile(
 _BACKREFERENCE = re.compile(r"[1-9][0-9]*")
 _NAMED_REFERENCE = re.compile(r"k<([^>]+)>")
 _GROUP = re.compile(r"\((?:\?(?:(?P<look>[=!]|<[=!])|:|<(?P<name>[A-Za-z_$][\w$]*)>))?")
-_QUANTIFIER = re.compile(r"(?:[*+?]|\{(?P<least>[0-9]+)(?:,(?P<most>[0-9]*))?\})\??")
+_QUANTIFIER = re.compile(r"(?:[*+?]|\{(?P<least>[0-9]{1,9})(?:,(?P<most>[0-9]{0,9}))?\})\??")
 
 
 class _SyntaxError(Exception):
@@ -38,7 +38,10 @@ class _SyntaxError(Exception):
 
 
 def is_ecma_pattern(pattern: str) -> bool:
-    """Whether `new RegExp(pattern, "u")` takes it; patterns of ES2018, which all clients have."""
+    """Whether `new RegExp(pattern, "u")` takes it; patterns of ES2018, which all clients have.
+
+    Counts of more than nine digits are refused, too: Python has a limit for reading numbers.
+    """
     reader = _Reader(pattern)
     try:
         reader.read()

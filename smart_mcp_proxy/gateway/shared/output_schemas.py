@@ -33,6 +33,9 @@ _ONE: Final = ("additionalItems", "contains", "propertyNames", "additionalProper
 _MANY: Final = ("properties", "patternProperties", "dependencies", "definitions", "$defs")
 _LISTS: Final = ("anyOf", "oneOf", "allOf")
 _ANCHOR: Final = re.compile(r"[A-Za-z_][-A-Za-z0-9._]*")
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
+_LONG_COUNT: Final = re.compile(r"\{[0-9]*,?[0-9]{10}")
+"""Nothing matches so often; V8 counts up to a limit, Python's clients raise `OverflowError` when they validate."""
 _DRAFT_07: Final = "http://json-schema.org/draft-07/schema"
 
 
@@ -89,10 +92,17 @@ def _check(schema: Mapping[str, Any], root: Mapping[str, Any]) -> None:
     if isinstance(schema.get("id"), str):
         raise _CompileError("it has an 'id', which draft-07 calls '$id'")
     for pattern in (schema.get("pattern"), *(schema.get("patternProperties") or ())):
-        if isinstance(pattern, str) and not is_ecma_pattern(pattern):
-            raise _CompileError(f"its pattern {pattern[:80]!r} is none of ECMAScript's")
+        if isinstance(pattern, str):
+            _check_pattern(pattern)
     if isinstance(ref := schema.get("$ref"), str) and not _resolves(ref, root):
         raise _CompileError(f"its reference {ref[:80]!r} leads nowhere")
+
+
+def _check_pattern(pattern: str) -> None:
+    if _LONG_COUNT.search(pattern):
+        raise _CompileError(f"its pattern {pattern[:80]!r} counts further than nine digits go")
+    if not is_ecma_pattern(pattern):
+        raise _CompileError(f"its pattern {pattern[:80]!r} is none of ECMAScript's")
 
 
 def _is_of(value: Any, kinds: tuple[type, ...]) -> bool:
@@ -127,7 +137,7 @@ def _resolves(ref: str, root: Mapping[str, Any]) -> bool:
     place: Any = root
     for part in fragment.split("/")[1:]:
         name = unquote(part).replace("~1", "/").replace("~0", "~")
-        if isinstance(place, list) and name.isdigit() and int(name) < len(place):
+        if isinstance(place, list) and _INDEX.fullmatch(name) and int(name) < len(place):
             place = place[int(name)]
         elif isinstance(place, dict) and name in place:
             place = place[name]

@@ -174,6 +174,21 @@ async def test_a_failed_listing_leaves_the_last_good_one_and_marks_it_stale(
     await setup.listed(3)
 
 
+async def test_an_error_of_the_gateway_does_not_end_a_servers_listing(
+    setup: ListSyncSetup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It counts as a failed listing, with its trace in the log, and the next one counts again."""
+    setup.alpha.list_error = ValueError("odd")
+    setup.work.sync.status_changed(setup.alpha.move(ServerState.READY))
+    await setup.until(lambda: setup.work.lists.is_done("alpha"))
+    assert "ValueError: odd" in caplog.text
+    assert setup.workers() == ["alpha"]
+    setup.alpha.list_error, setup.alpha.tools = None, [definition("paint")]
+    setup.work.sync.changed("alpha")
+    await setup.listed(2)
+    assert setup.found("paint") == ["alpha:paint"]
+
+
 async def test_a_server_is_done_when_it_is_listed_or_has_failed(setup: ListSyncSetup) -> None:
     """A new connection is waited for again."""
     assert not setup.work.lists.is_done("alpha")

@@ -39,6 +39,14 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "inside": ({"items": {"anyOf": [{"not": {"nullable": True}}]}}, "'nullable' without 'type'"),
     "two of one id": ({"anyOf": [IDS, {**IDS, "title": "b"}]}, "stands for two schemas"),
     "no anchor's name": ({"$anchor": "a b"}, "'$anchor'"),
+    "no number": ({"$ref": "#/properties/n/anyOf/\u00b2", "anyOf": [{}]}, "leads nowhere"),
+    "no number, quoted": ({"$ref": "#/properties/n/anyOf/%C2%B2", "anyOf": [{}]}, "leads nowhere"),
+    "other digits": ({"$ref": "#/properties/n/anyOf/\u0660", "anyOf": [{}]}, "leads nowhere"),
+    "zeros in front": ({"$ref": "#/properties/n/anyOf/00", "anyOf": [{}]}, "leads nowhere"),
+    "long index": ({"$ref": "#/properties/n/anyOf/" + "9" * 5_000, "anyOf": [{}]}, "leads nowhere"),
+    "long most": ({"pattern": "a{1," + "9" * 5_000 + "}"}, "counts further than nine digits go"),
+    "long least": ({"pattern": "a{" + "1" * 5_000 + ",}"}, "counts further than nine digits go"),
+    "long count": ({"patternProperties": {"a{" + "1" * 5_000 + "}": {}}}, "counts further than nine digits go"),
     "null for a schema": ({"properties": {"a": None}}, "a schema in it is no object"),
 }
 TAKEN: dict[str, Any] = {
@@ -47,6 +55,7 @@ TAKEN: dict[str, Any] = {
     "bounds": {"type": "number", "minimum": 0, "exclusiveMaximum": 5},
     "reference": {"$ref": "#"},
     "escaped reference": {"$ref": "#/properties/n/a~1b%20c", "a/b c": {"type": "string"}},
+    "index": {"$ref": "#/properties/n/anyOf/0", "anyOf": [{"type": "string"}]},
     "anchor": {"anyOf": [{"$anchor": "here"}, {"$ref": "#here"}]},
     "draft-07": {"$ref": "http://json-schema.org/draft-07/schema#"},
     "format": {"format": "no-such-format"},
