@@ -51,9 +51,9 @@ def why_uncompilable(schema: object) -> str:
     if not isinstance(schema, dict):
         return ""  # it is not shown in any case
     try:
-        _check_ids(schema)
+        named = _checked_names(schema)
         for each in _schemas(schema):
-            _check(each, schema)
+            _check(each, schema, named)
     except _CompileError as fault:
         return str(fault)
     except RecursionError:
@@ -82,7 +82,7 @@ def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
         yield from chain.from_iterable(map(_schemas, listed))
 
 
-def _check(schema: Mapping[str, Any], root: Mapping[str, Any]) -> None:
+def _check(schema: Mapping[str, Any], root: Mapping[str, Any], named: frozenset[str]) -> None:
     for keyword, value in schema.items():
         if keyword in _KINDS and not _is_of(value, _KINDS[keyword]):
             raise _CompileError(f"its {keyword!r} has a value of another type than draft-07 knows")
@@ -94,7 +94,7 @@ def _check(schema: Mapping[str, Any], root: Mapping[str, Any]) -> None:
     for pattern in (schema.get("pattern"), *(schema.get("patternProperties") or ())):
         if isinstance(pattern, str):
             _check_pattern(pattern)
-    if isinstance(ref := schema.get("$ref"), str) and not _resolves(ref, root):
+    if isinstance(ref := schema.get("$ref"), str) and not _resolves(ref, root, named):
         raise _CompileError(f"its reference {ref[:80]!r} leads nowhere")
 
 
@@ -120,20 +120,16 @@ def _check_type(schema: Mapping[str, Any]) -> None:
         raise _CompileError("its 'nullable' contradicts its 'type'")
 
 
-def _resolves(ref: str, root: Mapping[str, Any]) -> bool:
-    """Whether a reference leads to a schema inside `root`, or to draft-07 itself."""
+def _resolves(ref: str, root: Mapping[str, Any], named: frozenset[str]) -> bool:
+    """Whether a reference leads to a schema inside `root`, to a name in it, or to draft-07 itself."""
     base, _, fragment = ref.partition("#")
     if base == _DRAFT_07:
         return not fragment
     own = root.get("$id")
     if base and not (isinstance(own, str) and base == own.rstrip("#")):
-        return any(inner.get("$id") == ref for inner in _identified(root))
+        return ref in named
     if fragment and not fragment.startswith("/"):
-        return any(
-            fragment in (inner.get("$anchor"), str(inner.get("$id", ""))[1:])
-            for inner in _identified(root)
-            if inner is not root
-        )
+        return f"#{fragment}" in named
     place: Any = root
     for part in fragment.split("/")[1:]:
         name = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -154,8 +150,14 @@ def _identified(value: Any) -> Iterator[dict[str, Any]]:
         yield from _identified(inner)
 
 
-def _check_ids(schema: dict[str, Any]) -> None:
+def _checked_names(schema: dict[str, Any]) -> frozenset[str]:
+    """Collect the references that ids and anchors in a schema make good.
+
+    Raises:
+        _CompileError: One of them is none, or stands for two schemas.
+    """
     seen: dict[str, Any] = {}
+    named = set[str]()
     for inner in _identified(schema):
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(anchor := inner.get(keyword), str) and not _ANCHOR.fullmatch(anchor):
@@ -165,3 +167,8 @@ def _check_ids(schema: dict[str, Any]) -> None:
             raise _CompileError("its '$id' is no text")
         if isinstance(name, str) and seen.setdefault(name.rstrip("#"), inner) != inner:
             raise _CompileError(f"its '$id' {name[:80]!r} stands for two schemas")
+        if inner is not schema and isinstance(anchor := inner.get("$anchor"), str):
+            named.add(f"#{anchor}")
+        if isinstance(name, str) and (inner is not schema or not name.startswith("#")):
+            named.add(name)
+    return frozenset(named)
