@@ -9,7 +9,16 @@ import numpy as np
 
 from smart_mcp_proxy.escapes import are_harmless
 
-__all__ = ["DEEPEST_LEVELS", "OUTLINE_BYTES", "RawResult", "is_clean", "is_nested_deeper", "outline_of", "refuse_deep"]
+__all__ = [
+    "DEEPEST_LEVELS",
+    "OUTLINE_BYTES",
+    "RawResult",
+    "is_clean",
+    "is_nested_deeper",
+    "means_yes",
+    "outline_of",
+    "refuse_deep",
+]
 
 OUTLINE_BYTES = 64
 """Of a member's value: enough for a flag, a word, or to see what kind of value it is."""
@@ -28,6 +37,7 @@ _OPENING = b"{"
 _QUOTE = b'"'
 _STEP_BIT: Final = 0x02
 """The bit that what opens has and what closes has not."""
+_NO: Final = (b"", b"false", b"0", b"0.0", b"no", b"null", b"[]", b"{}")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SHORT_BYTES = 4_096
@@ -45,10 +55,40 @@ String = TypeVar("String", str, msgspec.Raw)
 """Raw: not made, and whether it is a string is looked at."""
 
 
+_SafeInt = Annotated[int, msgspec.Meta(ge=-(2**53 - 1), le=2**53 - 1)]
+"""Integers that JavaScript has."""
+_Time = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+        r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])\Z"
+    ),
+]
+"""A time with its zone: the TypeScript SDK takes no other."""
+
+
+class _Task(msgspec.Struct, gc=False):
+    taskId: str  # noqa: N815  (the protocol's name)
+
+
+class _Meta(msgspec.Struct, gc=False):
+    """The members that the TypeScript SDK looks at: for another value it throws the answer away."""
+
+    progressToken: _SafeInt | str | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
+    task: _Task | _Maybe = msgspec.field(default=_UNSET, name="io.modelcontextprotocol/related-task")
+
+
+class _Icon(msgspec.Struct, gc=False):
+    src: str
+    mimeType: str | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
+    sizes: list[str] | _Maybe = _UNSET
+    theme: Literal["light", "dark"] | _Maybe = _UNSET
+
+
 class _Annotations(msgspec.Struct, gc=False):
     audience: list[Literal["user", "assistant"]] | _Maybe = _UNSET
     priority: Annotated[float, msgspec.Meta(ge=0, le=1)] | _Maybe = _UNSET
-    lastModified: str | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
+    lastModified: _Time | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
 
 
 class _Contents(msgspec.Struct, gc=False, kw_only=True):
@@ -72,8 +112,8 @@ class _Link(_Block, tag="resource_link", gc=False, kw_only=True):
     title: str | _Maybe = _UNSET
     description: str | _Maybe = _UNSET
     mimeType: str | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
-    size: float | _Maybe = _UNSET
-    icons: list[msgspec.Raw] | _Maybe = _UNSET
+    size: int | _Maybe = _UNSET
+    icons: list[_Icon] | _Maybe = _UNSET
 
 
 class _Embedded(_Block, tag="resource", gc=False, kw_only=True):
@@ -104,7 +144,7 @@ class _Result(msgspec.Struct, Generic[String], gc=False, kw_only=True):
     isError: bool | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
     structuredContent: msgspec.Raw | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
     resultType: msgspec.Raw | _Maybe = _UNSET  # noqa: N815  (the protocol's name)
-    meta: msgspec.Raw | _Maybe = msgspec.field(default=_UNSET, name="_meta")
+    meta: _Meta | _Maybe = msgspec.field(default=_UNSET, name="_meta")
 
 
 _short_result = msgspec.json.Decoder(_Result[str])
@@ -176,6 +216,11 @@ def outline_of(text: bytes) -> dict[str, bytes]:
     return _looked_through(text)[0]
 
 
+def means_yes(flag: bytes) -> bool:
+    """Whether a flag's JSON text means yes, also where it is a number or text."""
+    return flag.strip(b'" ').lower() not in _NO
+
+
 def _looked_through(text: bytes) -> tuple[dict[str, bytes], bool]:
     """The outline of a result, and whether client libraries can read it as a tool's: most are read once."""
     try:
@@ -185,12 +230,16 @@ def _looked_through(text: bytes) -> tuple[dict[str, bytes], bool]:
         is_readable = False
     else:
         members, is_readable = {name: getattr(result, field) for name, field in _OUTLINED}, _is_sound(result)
-    found = {}
+    found = dict[str, bytes]()
     for name, _ in _OUTLINED:
         if type(value := members.get(name, _UNSET)) is msgspec.Raw:
             found[name] = bytes(memoryview(value)[:OUTLINE_BYTES])
-        elif value is not _UNSET:  # the one that is decoded
+        elif type(value) is bool:
             found[name] = b"true" if value else b"false"
+        elif value is not _UNSET:  # only that there are some is asked
+            found[name] = _OPENING
+    if not is_readable and "isError" in found:
+        found["isError"] = b"true" if means_yes(found["isError"]) else b"false"
     return found, is_readable
 
 

@@ -4,6 +4,11 @@ from typing import Any
 
 PNG = "iVBORw0KGgoAAAANSUhEUg=="
 
+A: dict[str, Any] = {"type": "text", "text": "a"}
+ICON: dict[str, Any] = {"src": "https://e.example/a.png"}
+LINK: dict[str, Any] = {"type": "resource_link", "uri": "file:///a", "name": "a"}
+SEEN: dict[str, Any] = LINK | {"uri": "mcpproxy://up/file%3A%2F%2F%2Fa"}
+
 READABLE: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "structured alone": ({"structuredContent": {"n": 1}}, [{"type": "text", "text": '{"n":1}'}]),
     "structured beside null": (
@@ -49,6 +54,27 @@ READABLE: dict[str, tuple[Any, list[dict[str, Any]]]] = {
     "resource without uri": (
         {"content": [{"type": "resource", "resource": {"text": "a"}}]},
         [{"type": "text", "text": "a"}],
+    ),
+    "broken token": ({"content": [A], "_meta": {"progressToken": [1], "a": 1}}, [A]),
+    "token null": ({"content": [A], "_meta": {"progressToken": None}}, [A]),
+    "token with a fraction": ({"content": [A], "_meta": {"progressToken": 1.5}}, [A]),
+    "long token": ({"content": [A], "_meta": {"progressToken": 2**53}}, [A]),
+    "task without id": ({"content": [A], "_meta": {"io.modelcontextprotocol/related-task": {}}}, [A]),
+    "meta of text": ({"content": [A], "_meta": "a"}, [A]),
+    "failure of text": ({"content": [A], "isError": "true"}, [A]),
+    "failure of a number": ({"content": [A], "isError": 1}, [A]),
+    "no failure of a number": ({"content": [A], "isError": 0}, [A]),
+    "part of a byte": ({"content": [LINK | {"size": 1.5}]}, [SEEN | {"size": 2}]),
+    "size of a fraction": ({"content": [LINK | {"size": 5.0}]}, [SEEN | {"size": 5}]),
+    "icons of numbers": ({"content": [LINK | {"icons": [5]}]}, [SEEN]),
+    "icon without src": (
+        {"content": [LINK | {"icons": [{"mimeType": "image/png"}, ICON]}]},
+        [SEEN | {"icons": [ICON]}],
+    ),
+    "icon of one size": ({"content": [LINK | {"icons": [ICON | {"sizes": "any"}]}]}, [SEEN]),
+    "time without zone": (
+        {"content": [A | {"annotations": {"priority": 1.0, "lastModified": "2025-01-12T15:00:58"}}]},
+        [A | {"annotations": {"priority": 1.0}}],
     ),
     "one of two": (
         {"content": [{"type": "hologram", "data": "zz"}, {"type": "text", "text": "a"}]},

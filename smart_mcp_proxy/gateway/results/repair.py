@@ -1,12 +1,12 @@
 """Repair of tool results that the protocol forbids: client libraries raise on them, naming no server."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.raw_result import RawResult, means_yes
 
 __all__ = ["repaired"]
 
@@ -19,6 +19,8 @@ _IMAGES: Final[Mapping[str, str]] = {
     "UklGR": "image/webp",
 }
 """How pictures begin, as base64. Source: https://mimesniff.spec.whatwg.org/#matching-an-image-type-pattern"""
+_TEXT: Final[dict[str, Any]] = {"type": "text", "text": ""}
+_LINK: Final[dict[str, Any]] = {"type": "resource_link", "uri": "", "name": ""}
 _TEXT_MEMBERS: Final = ("title", "description", "mimeType")
 
 
@@ -67,7 +69,19 @@ def _result(written: Any) -> dict[str, Any]:
     elif not isinstance(content, list):
         raise _FaultError(f"its content is {_named(content)} instead of a list")
     result["content"] = _blocks(content)
+    if "isError" in result:
+        result["isError"] = means_yes(msgspec.json.encode(result["isError"]))
+    if "_meta" in result:
+        kept = _kept(result.pop("_meta"), lambda each: {"_meta": each})
+        result |= {"_meta": kept} if kept else {}
     return result
+
+
+def _kept(item: Any, within: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    """The members of an item that clients can read, each looked at in a result of its own."""
+    if not isinstance(item, dict):
+        return {}
+    return {name: value for name, value in item.items() if _fits(**within({name: value}))}
 
 
 def _blocks(content: list[Any]) -> list[dict[str, Any]]:
@@ -104,8 +118,9 @@ def _block(block: Any, place: str) -> dict[str, Any] | None:
     kind = block.get("type", "text")
     if isinstance(block.get("_meta", {}), dict) is False:
         del block["_meta"]
-    if "annotations" in block and not _has_sound(block, "annotations"):
-        del block["annotations"]
+    if "annotations" in block:
+        kept = _kept(block.pop("annotations"), lambda each: {"content": [_TEXT | {"annotations": each}]})
+        block |= {"annotations": kept} if kept else {}
     if kind in _MEDIA:
         return _media(block, place)
     if kind == "resource_link":
@@ -144,10 +159,11 @@ def _link(block: dict[str, Any], place: str) -> dict[str, Any]:
     if not isinstance(uri, str):
         raise _FaultError(f"its {place} is a resource link without a uri")
     kept = _with_texts(block)
-    if not isinstance(kept.get("size", 0), int | float) or isinstance(kept.get("size"), bool):
-        del kept["size"]
-    if not isinstance(kept.get("icons", []), list):
-        del kept["icons"]
+    size, icons = kept.pop("size", None), kept.pop("icons", None)
+    if isinstance(size, int | float) and not isinstance(size, bool):
+        kept["size"] = round(size)
+    if isinstance(icons, list) and (icons := [icon for icon in icons if _fits(content=[_LINK | {"icons": [icon]}])]):
+        kept["icons"] = icons
     name = block.get("name")
     return {**kept, "name": name if isinstance(name, str) else uri}
 
@@ -174,9 +190,9 @@ def _with_texts(item: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in item.items() if name not in _TEXT_MEMBERS or isinstance(value, str)}
 
 
-def _has_sound(block: Mapping[str, Any], member: str) -> bool:
-    """Whether clients can read a block's member."""
-    return RawResult(msgspec.json.encode({"content": [{"type": "text", "text": "", member: block[member]}]})).is_sound
+def _fits(**members: Any) -> bool:
+    """Whether clients can read a result with these members."""
+    return RawResult(msgspec.json.encode({"content": [], **members})).is_sound
 
 
 def _text_block(value: Any) -> dict[str, Any]:

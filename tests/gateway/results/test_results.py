@@ -5,6 +5,7 @@ from itertools import pairwise
 from threading import get_ident
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamTimeoutError
 from smart_mcp_proxy.gateway.results.cleaning import fence
+from smart_mcp_proxy.gateway.results.repair import repaired
 from smart_mcp_proxy.gateway.results.results import (
     OFF_LOOP_BYTES,
     SERVER_NAME,
@@ -99,10 +101,36 @@ def test_a_null_is_error_is_no_error() -> None:
     assert not facts.isError
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"5", b"null", b'"isError"', b'{"isError":"yes"}', b'{"isError"', b""])
+@pytest.mark.parametrize("raw", [b"[]", b"5", b"null", b'"isError"', b'{"isError"', b""])
 def test_what_is_no_result_has_no_facts(raw: bytes) -> None:
-    """Only an object with a boolean `isError` is a tool's result."""
+    """Only an object is a tool's result."""
     assert facts_of(RawResult(raw)) is None
+
+
+@pytest.mark.parametrize("flag", ["1", '"true"', '" Yes "', "[0]", "0", '"false"', '"FALSE"', '""', "null", "[]"])
+def test_a_flag_that_is_no_boolean_is_read_as_one(flag: str) -> None:
+    """The result itself is not lost for it."""
+    facts = facts_of(RawResult(b'{"content":[],"isError":%b}' % flag.encode()))
+    assert facts is not None
+    assert facts.isError is (flag in {"1", '"true"', '" Yes "', "[0]"})
+
+
+@pytest.mark.parametrize("key", ["progressToken", "io.modelcontextprotocol/related-task"])
+@pytest.mark.parametrize("value", [[1], None, 1.5, {}, 2**53, True])
+def test_metadata_that_the_typescript_sdk_refuses_are_dropped(key: str, value: object) -> None:
+    """Its client would never get the answer; the rest of them stays."""
+    raw = RawResult(msgspec.json.encode({"content": [], "_meta": {key: value, "a": 1}}))
+    assert not raw.is_sound
+    assert msgspec.json.decode(repaired(raw.text, server="up", tool="t")) == {"content": [], "_meta": {"a": 1}}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("progressToken", 1), ("progressToken", "a"), ("io.modelcontextprotocol/related-task", {"taskId": "a"})],
+)
+def test_metadata_that_it_takes_stay(key: str, value: object) -> None:
+    """Such a result is passed on unread."""
+    assert RawResult(msgspec.json.encode({"content": [], "_meta": {key: value}})).is_sound
 
 
 @pytest.mark.parametrize("value", [[1], 2.5, "text", None, False], ids=repr)
