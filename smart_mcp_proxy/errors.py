@@ -203,11 +203,19 @@ class RateLimitedError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class RpcAnswer:
-    """The JSON-RPC error that a server answered with."""
+    """The JSON-RPC error that a server answered with.
+
+    Attributes:
+        code: Of the error.
+        message: In the server's words.
+        data: What it says besides.
+        has_id: It carries the request's id; else it came alone on the request's own exchange.
+    """
 
     code: int
     message: str
     data: Any = None
+    has_id: bool = True
 
 
 class UpstreamError(ProxyError):

@@ -18,6 +18,7 @@ from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.proxies import Proxy, proxy_for
 
 __all__ = [
+    "IN_SESSION_HINT",
     "REFUSALS_S",
     "Failure",
     "LostSessionError",
@@ -30,6 +31,7 @@ __all__ = [
     "names_sign_in",
     "new_transport",
     "refused_call_words",
+    "refuses_session",
     "retry_after_s",
     "status_words",
     "too_long",
@@ -63,11 +65,14 @@ _UNKNOWN_SESSION = re.compile(
 )
 """Words by which servers refuse a request for its session, before they do anything with it: those of the
 official SDKs of TypeScript, Python, Java, Go, C# and Rust, and of their example servers."""
+_LISTS = frozenset({"tools/list", "prompts/list", "resources/list", "resources/templates/list", "ping"})
+"""Requests that only read, and can be sent again whatever became of them."""
 REFUSALS_S = 1.0
 """How long requests of a forgotten session may wait to be refused, too, before they are given up."""
 _RENEWED_HINT = (
     "It may have been restarted, or have ended the session. A new session is opened; send the request again."
 )
+IN_SESSION_HINT = "It refused this one request, and may have carried it out: check before repeating it."
 _UNSURE_HINT = "A new session is opened. The request may have been carried out: check before repeating it."
 _METADATA = re.compile(r"\b(?:Bearer|DPoP)\b.*\bresource_metadata\s*=\s*[\"\w]", re.IGNORECASE)
 """Source: RFC 9728, section 5.1."""
@@ -114,29 +119,49 @@ class LostSessionError(UpstreamError):
     """A server no longer knows our session; a request that it refused for that is `not_sent`."""
 
 
-def is_about_session(error: UpstreamError, *, has_id: bool) -> bool:
+def refuses_session(body: bytes) -> bool:
+    """Whether a 404 with this body, in a session, leaves no doubt that the session is what was not found.
+
+    It says nothing, or what the SDKs say; JSON of another form may come from a tool that found nothing.
+
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
+    """
+    if not body.strip():
+        return True
+    try:
+        members = _members.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return words_of(body) != ""
+    return "jsonrpc" in members and _SESSION.search(words_of(body)) is not None
+
+
+def is_about_session(error: UpstreamError, *, has_id: bool, status: int = 0) -> bool:
     """Whether an error may mean that the server no longer knows our session.
 
     Args:
         error: A request's.
         has_id: The request named a session.
+        status: Of the HTTP response that a JSON-RPC error came with.
     """
-    if has_id and error.answer is None and (error.data or {}).get("http_status") in _GONE:
+    if has_id and (status == 404 or (error.answer is None and (error.data or {}).get("http_status") in _GONE)):
         return True
     return _SESSION.search(_said(error)) is not None
 
 
-def lost_session_error(server: str, cause: UpstreamError, *, was_refused: bool | None = None) -> LostSessionError:
+def lost_session_error(
+    server: str, cause: UpstreamError, *, method: str = "", was_refused: bool | None = None
+) -> LostSessionError:
     """The error of a request that a lost session leaves without a result.
 
     Args:
         server: Its configured name.
         cause: What it answered, to this request or to another one of the session.
+        method: Of the request.
         was_refused: The request cannot have been carried out; None to tell by `cause`, its own error.
     """
     status = (cause.data or {}).get("http_status")
     if was_refused is None:
-        was_refused = cause.delivery == "not_sent" or _UNKNOWN_SESSION.search(_said(cause)) is not None
+        was_refused = cause.delivery == "not_sent" or method in _LISTS or _is_refused_in_words(cause, method)
     how = f"HTTP {status}" if status else f"error {cause.answer.code}" if cause.answer is not None else "no answer"
     return LostSessionError(
         f"Server '{server}' has forgotten the session ({how})" + (":" if cause.said else "."),
@@ -144,6 +169,16 @@ def lost_session_error(server: str, cause: UpstreamError, *, was_refused: bool |
         delivery="not_sent" if was_refused else "unknown",
         said=cause.said,
     )
+
+
+def _is_refused_in_words(cause: UpstreamError, method: str) -> bool:
+    """Whether the server says that it did not take the request, for its session.
+
+    What carries the id of a call is the answer of what dealt with it: a tool may itself have ended the session.
+    """
+    if method == "tools/call" and cause.answer is not None and cause.answer.has_id:
+        return False
+    return _UNKNOWN_SESSION.search(_said(cause)) is not None
 
 
 def _said(error: UpstreamError) -> str:
@@ -312,20 +347,20 @@ def new_transport(tls: ssl.SSLContext, proxy: Proxy | None) -> httpx2.AsyncHTTPT
     return httpx2.AsyncHTTPTransport(verify=tls, trust_env=False, proxy=way)
 
 
-def is_refusal(status: int, *, has_session: bool = False) -> bool:
+def is_refusal(status: int, *, is_session_over: bool = False) -> bool:
     """Whether a server that answers with this status cannot have carried the request out.
 
-    A 401 was not applied, 307 and 308 are to be sent again elsewhere, and after 404 a session is over. Of all others it
-    cannot be known.
+    A 401 was not applied, 307 and 308 are to be sent again elsewhere, and a 404 may say that a session is over. Of all
+    others it cannot be known.
 
     Source: RFC 9110, sections 15.4.8, 15.4.9 and 15.5.2;
     https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#session-management
 
     Args:
         status: Of HTTP.
-        has_session: The request named a session.
+        is_session_over: A 404 means the session that the request named.
     """
-    return status in (401, 307, 308) or (status == 404 and has_session)
+    return status in (401, 307, 308) or (status == 404 and is_session_over)
 
 
 def status_words(status: int) -> str:

@@ -272,7 +272,7 @@ class Upstream:
 
         A request that is refused because the server has forgotten the session is sent again on the next one, once.
         """
-        reasons = self._reasons
+        ends_s, reasons = self._clock() + timeout_s, self._reasons
         mark = reasons.begin()
         try:
             result = await session.request(
@@ -295,7 +295,7 @@ class Upstream:
             raise
         finally:
             reasons.under_way -= 1
-        return await self._asked_again(method, params, timeout_s, on_progress=on_progress, on_message=on_message)
+        return await self._asked_again(method, params, ends_s, on_progress=on_progress, on_message=on_message)
 
     def _begin_anew(self, session: UpstreamSession) -> None:
         """Ends a session in favour of one in another era; what comes meanwhile waits for that."""
@@ -303,10 +303,12 @@ class Upstream:
             self._leave(session)
             self._ending.end(LostSessionError(f"Server '{self.name}' is asked for an older protocol version."))
 
-    async def _asked_again(self, method: str, params: Mapping[str, Any], timeout_s: float, **heard: Any) -> RawResult:
+    async def _asked_again(self, method: str, params: Mapping[str, Any], ends_s: float, **heard: Any) -> RawResult:
         """The `result` of a request that was refused for its session, on the next one; not sent a third time."""
-        if not await self.ready(min(timeout_s, self.config.limits.patience_s)) or (session := self._session) is None:
+        left_s = max(0.0, ends_s - self._clock())
+        if not await self.ready(min(left_s, self.config.limits.patience_s)) or (session := self._session) is None:
             raise self.not_ready()
+        timeout_s = max(0.0, ends_s - self._clock())
         try:
             result = await session.request(method, params, timeout_s=timeout_s, **heard)
         except LostSessionError:

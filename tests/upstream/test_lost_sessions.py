@@ -73,11 +73,10 @@ CERTAIN: dict[str, Refusal] = {
     "gone": rpc(410, "The session has expired"),
     "an exception": rpc(500, "KeyError: unknown session 'abc'"),
     "unavailable": text(503, '{"error": "unknown mcp-session-id"}', "application/json"),
-    "a good status": rpc(200, "Session expired", own_id=True),
     "a good status, without the id": rpc(200, "invalid session"),
-    "a good status, the cause in data": rpc(200, "Server error", own_id=True, data="Session does not exist"),
-    "a whole answer": rpc(400, "Invalid session", own_id=True),
-    "a stream": streamed("Session not initialized"),
+    "a good status, the cause in data": rpc(200, "Server error", data="Session does not exist"),
+    "an SDK's end": rpc(404, "Not Found: Session has been terminated"),
+    "an interface's 404": text(404, '{"detail": "session not found"}', "application/json"),
 }
 UNSURE: dict[str, Refusal] = {
     "400 without a word": text(400),
@@ -85,6 +84,14 @@ UNSURE: dict[str, Refusal] = {
     "400 of an interface": text(400, '{"error": "bad request"}', "application/json"),
     "a page": text(400, "<html><h1>Your session</h1></html>", "text/html"),
     "a session that broke": rpc(500, "session closed while it worked", own_id=True),
+    "an answer": rpc(200, "Session expired", own_id=True),
+    "an answer, the cause in data": rpc(200, "Server error", own_id=True, data="Session does not exist"),
+    "an answer with 400": rpc(400, "Invalid session", own_id=True),
+    "an answer with 404": rpc(404, "Session not found", own_id=True),
+    "an answer with 404 and other words": rpc(404, "Not found", own_id=True),
+    "an answer on a stream": streamed("Session not initialized"),
+    "404 with other words": text(404, '{"detail": "customer 17 not found"}', "application/json"),
+    "404 with a page": text(404, "<html><h1>Not Found</h1></html>", "text/html"),
 }
 
 
@@ -233,6 +240,10 @@ ORDINARY: dict[str, Refusal] = {
     "an exception": rpc(500, "database session expired"),
     "a tool that is not begun": rpc(200, "Browser not initialized", own_id=True),
     "a sign-in": text(401, "Your session has expired"),
+    "404": text(404, '{"detail": "customer 17 not found"}', "application/json"),
+    "404, plain": text(404, "no such row"),
+    "404 of a tool's own session": text(404, '{"detail": "Session not found: tab-7"}', "application/json"),
+    "404 with our id": rpc(404, "customer 17 not found", own_id=True),
 }
 
 
@@ -257,8 +268,113 @@ async def test_a_refusal_that_is_not_about_our_session_opens_none(refuse: Refusa
         assert web.upstream.is_ready
 
 
+ENDINGS: dict[str, Refusal] = {
+    "404 of an interface": text(404, '{"detail": "customer 17 not found"}', "application/json"),
+    "404, plain": text(404, "no such row"),
+    "404 with our id": rpc(404, "customer 17 not found", own_id=True),
+    "a good status": rpc(200, "Logged out: session expired", own_id=True),
+    "400": rpc(400, "Logged out: session expired", own_id=True),
+    "a stream": streamed("Logged out: session expired"),
+}
+
+
+@pytest.mark.parametrize("refuse", ENDINGS.values(), ids=ENDINGS)
+async def test_a_call_that_ends_its_own_session_is_carried_out_once(refuse: Refusal) -> None:
+    """Its answer came from what dealt with it, so the caller is told that it may have been carried out."""
+    executed: list[str] = []
+
+    async def tool(request: RawRequest, answer: RawAnswer) -> None:
+        executed.append(request.tool)
+        if request.tool == "log out":
+            server.sessions.clear()
+            refuse(request, answer)
+        else:
+            answer.text(request.id, request.tool)
+
+    async with forgetful(text(404), tool=tool) as server, kept(server.url) as web:
+        error = await web.failed("log out")
+        assert (error.delivery, end_of(error)) == ("unknown", CallEnd.UNCLEAR)
+        assert await web.call("next") == "next"
+        assert (server.greeted, executed) == (2, ["log out", "next"])
+
+
+async def test_a_list_is_read_again_whatever_the_refusal_says() -> None:
+    """Reading twice does no harm."""
+    async with forgetful(rpc(200, "Session gone", own_id=True)) as server, kept(server.url) as web:
+        server.sessions.clear()
+        assert (await web.upstream.list_tools()).definitions == []
+        assert server.greeted == 2
+
+
+async def test_a_call_under_way_outlives_the_404_of_another_tool() -> None:
+    """The session stands: nothing is ended for it."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def tool(request: RawRequest, answer: RawAnswer) -> None:
+        if request.tool == "long":
+            begun.set()
+            await go.wait()
+            answer.text(request.id, "long")
+        else:
+            text(404, '{"detail": "customer 17 not found"}', "application/json")(request, answer)
+
+    async with forgetful(text(404), tool=tool) as server, kept(server.url) as web:
+        long_call = asyncio.create_task(web.call("long"))
+        await begun.wait()
+        error = await web.failed("find")
+        assert (error.delivery, error.said) == ("unknown", "customer 17 not found")
+        assert "path" not in error.hint
+        go.set()
+        assert await long_call == "long"
+        assert server.greeted == 1
+
+
+async def test_the_check_takes_no_longer_than_the_request_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that hangs when asked keeps the caller with its own error from waiting."""
+    monkeypatch.setattr(raw_http, "_LEAST_CHECK_S", 0.01)
+
+    async def tool(request: RawRequest, answer: RawAnswer) -> None:
+        if request.message["method"] == "ping":
+            await asyncio.Event().wait()
+        text(400, "no")(request, answer)
+
+    async with forgetful(text(404), tool=tool, capabilities={}) as server, kept(server.url) as web:
+        with anyio.fail_after(5), pytest.raises(UpstreamError, match="HTTP 400"):
+            await web.upstream.request("tools/call", {"name": "work", "arguments": {}}, timeout_s=0.3)
+
+
+async def test_a_request_that_is_sent_again_has_the_time_that_is_left() -> None:
+    """Not its whole time anew."""
+    given: list[float] = []
+    async with forgetful(text(404)) as server, kept(server.url) as web:
+        now_s, upstream = 0.0, web.upstream
+        upstream._clock = lambda: now_s
+        ready, session = upstream.ready, type(upstream._session)
+        ask = session.request
+
+        async def wait(timeout_s: float, **options: Any) -> bool:
+            nonlocal now_s
+            given.append(timeout_s)
+            is_ready = await ready(timeout_s, **options)
+            now_s += 7
+            return is_ready
+
+        def note(self: Any, *args: Any, timeout_s: float, **options: Any) -> Any:
+            given.append(timeout_s)
+            return ask(self, *args, timeout_s=timeout_s, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(upstream, "ready", wait)
+            patch.setattr(session, "request", note)
+            server.sessions.clear()
+            assert await web.call("work") == "work"
+    assert (given[0], given[-1]) == (20, 13)
+
+
 @pytest.mark.parametrize(
-    "refuse", [CERTAIN["the Go SDK"], CERTAIN["mcp-go"], CERTAIN["a good status"]], ids=["404", "400", "200"]
+    "refuse",
+    [CERTAIN["the Go SDK"], CERTAIN["mcp-go"], CERTAIN["a good status, without the id"]],
+    ids=["404", "400", "200"],
 )
 async def test_calls_that_meet_the_same_lost_session_share_one_renewal(refuse: Refusal) -> None:
     """Each is carried out once, on the new session."""

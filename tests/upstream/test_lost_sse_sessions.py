@@ -33,12 +33,14 @@ class ForgetfulStream:
         refusal: Status, body and type of its answer to what is posted to a session that it does not know.
         opened: How many sessions it ever opened.
         executed: Names of the calls that it carried out.
+        refused: Names of those that it refuses in any session.
     """
 
     def __init__(self, status: int, body: str, kind: str) -> None:
         self.refusal = status, body, kind
         self.opened = 0
         self.executed: list[str] = []
+        self.refused: set[str] = set()
         self._sessions: dict[str, asyncio.Queue[str]] = {}
         self.app = Starlette(routes=[Route("/sse", self._stream), Route("/messages", self._take, methods=["POST"])])
 
@@ -61,7 +63,7 @@ class ForgetfulStream:
     async def _take(self, request: Request) -> Response:
         message = await request.json()
         events = self._sessions.get(request.query_params["session_id"])
-        if events is None:
+        if events is None or (message.get("params") or {}).get("name") in self.refused:
             status, body, kind = self.refusal
             return Response(body, status, media_type=kind)
         if "id" in message:
@@ -71,6 +73,8 @@ class ForgetfulStream:
     def _result(self, message: dict[str, Any]) -> dict[str, Any]:
         if message["method"] == "initialize":
             return {"protocolVersion": "2024-11-05", "capabilities": {}, "serverInfo": {}}
+        if message["method"] == "ping":
+            return {}
         name = message["params"]["name"]
         self.executed.append(name)
         return {"content": [{"type": "text", "text": name}]}
@@ -128,9 +132,13 @@ async def test_a_request_refused_for_its_session_is_sent_again_on_a_new_one(refu
         assert sorted(server.executed) == sorted(["first", *names])
 
 
-async def test_a_request_that_may_have_been_carried_out_is_not_sent_again() -> None:
+@pytest.mark.parametrize(
+    "refusal",
+    [(410, "", "text/plain"), (404, '{"detail": "customer 17 not found"}', JSON), (404, "no such row", "text/plain")],
+)
+async def test_a_request_that_may_have_been_carried_out_is_not_sent_again(refusal: tuple[int, str, str]) -> None:
     """The next one works."""
-    server = ForgetfulStream(410, "", "text/plain")
+    server = ForgetfulStream(*refusal)
     async with kept(server) as upstream:
         assert await call(upstream, "first") == "first"
         server.forget()
@@ -139,6 +147,22 @@ async def test_a_request_that_may_have_been_carried_out_is_not_sent_again() -> N
         assert (caught.value.delivery, end_of(caught.value)) == ("unknown", CallEnd.UNCLEAR)
         assert await call(upstream, "third") == "third"
         assert (server.opened, server.executed) == (2, ["first", "third"])
+
+
+@pytest.mark.parametrize(
+    ("status", "words"), [(404, "customer 17 not found"), (410, "gone"), (500, "browser session expired")]
+)
+async def test_a_session_outlives_the_refusal_of_one_call(status: int, words: str) -> None:
+    """The server takes a ping: it is the tool that found nothing."""
+    server = ForgetfulStream(status, json.dumps({"detail": words}), JSON)
+    server.refused.add("find")
+    async with kept(server) as upstream:
+        with pytest.raises(UpstreamError, match=words) as caught:
+            await call(upstream, "find")
+        assert not isinstance(caught.value, LostSessionError)
+        assert caught.value.delivery == "unknown"
+        assert await call(upstream, "next") == "next"
+        assert server.opened == 1
 
 
 @pytest.mark.parametrize("refusal", [(400, "Bad argument", "text/plain"), (500, '{"error": "no"}', JSON)])

@@ -277,7 +277,8 @@ class RequestPath:
 
         Where the server has forgotten that session, the request is sent again on a new one, once.
         """
-        is_again = False
+        is_again, began_s = False, self._clock()
+        limit_s = upstream.config.limits.call_s if left_s is None else left_s
         while True:
             try:
                 async with clients.sender(upstream, line, left_s) as sender:
@@ -291,7 +292,7 @@ class RequestPath:
             except LostSessionError as error:
                 if is_again or error.delivery != "not_sent":
                     raise
-                is_again = True
+                is_again, left_s = True, max(0.0, limit_s - (self._clock() - began_s))
 
     def _stamped(self, exchange: Exchange, upstream: Upstream) -> Mapping[str, Any]:
         """The parameters that are sent, with the trace context where requests are traced."""

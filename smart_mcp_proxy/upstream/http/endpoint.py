@@ -225,13 +225,13 @@ class Endpoint:
     def _cut(self, exc: BadAnswerError | OSError) -> UpstreamError:
         return self.error(Failure(_words(exc) if isinstance(exc, BadAnswerError) else _CUT, is_lost=True))
 
-    async def read_refusal(self, response: Response) -> bytes:
-        """The body of an error; empty if it does not come soon."""
+    async def read_refusal(self, response: Response) -> bytes | None:
+        """The body of an error; None if it does not come whole and soon."""
         try:
             async with asyncio.timeout(_REFUSAL_S):
                 return b"".join(await self.read_all(response))
         except (TimeoutError, UpstreamError):
-            return b""
+            return None
 
     async def drain(self, response: Response) -> None:
         """Reads what little should be left of a body, so that its connection can be used again."""
@@ -260,12 +260,18 @@ class Endpoint:
             self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in, sent=self._sent
         )
 
-    def status_error(self, response: Response, said: str = "", *, has_session: bool = False) -> UpstreamError:
-        """The error for an answer of status 400 or above, whose body says `said`."""
+    def status_error(self, response: Response, said: str = "", *, is_session_over: bool = False) -> UpstreamError:
+        """The error for an answer of status 400 or above, whose body says `said`.
+
+        Args:
+            response: The answer.
+            said: What its body says.
+            is_session_over: A 404 means the session that the request named; see `refuses_session`.
+        """
         failure = Failure(
             status_words(response.status),
             response.status,
-            was_refused=is_refusal(response.status, has_session=has_session),
+            was_refused=is_refusal(response.status, is_session_over=is_session_over),
             retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
             missing_scope=_missing_scope(response),
             names_sign_in=names_sign_in(response.status, response.headers.get("www-authenticate", "")),

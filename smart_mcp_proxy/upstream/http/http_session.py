@@ -11,7 +11,7 @@ from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, is
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.message_lines import MessageLines, is_notification
-from smart_mcp_proxy.upstream.http_failures import Failure, words_of
+from smart_mcp_proxy.upstream.http_failures import IN_SESSION_HINT, Failure, refuses_session, words_of
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.session import timeout_error
@@ -72,8 +72,11 @@ class HttpSession:
         headers: Mapping[str, str],
         body: RequestBody,
         on_message: OnMessage | None = None,
-    ) -> None:
+    ) -> int:
         """Sends a request and reads until the inbox has the answer; what comes before it goes to `on_message`.
+
+        Returns:
+            The HTTP status that it came with.
 
         Raises:
             UpstreamError: None will come.
@@ -86,6 +89,7 @@ class HttpSession:
                 raise self._improper(method, "its stream ended before it came")
             await asyncio.sleep(_RESUME_S if cut.retry_s is None else min(cut.retry_s, _LONGEST_RESUME_S))
             response = await self._resumed(method, last_id)
+        return response.status
 
     async def announcements(self, last_id: str) -> Response:
         """The beginning of the stream on which the server says what belongs to no request."""
@@ -94,7 +98,7 @@ class HttpSession:
         if is_event_stream(response):
             self._has_announced = True
         elif self._has_announced and response.status >= 400:  # else many answer so where they announce nothing
-            self._on_refused(self._endpoint.status_error(response, has_session=self.has_id))
+            self._on_refused(self._endpoint.status_error(response, is_session_over=self.has_id))
         return response
 
     async def say(self, message: Mapping[str, Any]) -> None:
@@ -188,17 +192,20 @@ class HttpSession:
 
         Source: docs/design/wire-formats.md#a-status-outlives-its-body
         """
-        has_session = self.has_id
-        error = self._endpoint.status_error(response, has_session=has_session)
+        error = self._endpoint.status_error(response)
         is_sign_in = isinstance(error, UpstreamAuthError)
-        # In a session 404 says all there is to say, and of every other refusal the words may speak of the session.
         is_told = is_json(response) or response.status == 400
-        if response.status == 404 if has_session else is_sign_in or not is_told:
+        if not self.has_id and (is_sign_in or not is_told):
             raise error
-        body = await self._endpoint.read_refusal(response)
+        told = await self._endpoint.read_refusal(response)
+        body = told or b""
         self._endpoint.raise_where_tls_is_missing(response, body)
         if is_sign_in or not self._inbox.take_refusal(body, request_id):
-            raise self._endpoint.status_error(response, words_of(body), has_session=has_session)
+            is_session_over = self.has_id and told is not None and refuses_session(told)
+            error = self._endpoint.status_error(response, words_of(body), is_session_over=is_session_over)
+            if self.has_id and response.status == 404:
+                error.hint = IN_SESSION_HINT  # the path of the url is right
+            raise error
 
     async def _read_lines(self, response: Response, on_message: OnMessage) -> Sequence[bytes]:
         """Dispatch the notifications that a JSON body begins with, a line each; return the rest."""

@@ -40,6 +40,8 @@ _MAX_ANSWERS: Final = 32
 _FIRST_STREAM_S: Final = 0.25
 """How long opening waits for the stream of announcements. What opens later counts as a change, for the gap before."""
 _CHECK_S: Final = 10.0
+_LEAST_CHECK_S: Final = 1.0
+"""How long a request waits for the check at least, however little of its own time is left."""
 _CLOSE_S: Final = 2.0
 _PROGRESS: Final = b'"notifications/progress"'
 _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
@@ -239,17 +241,18 @@ class RawHttpSession(BaseSession):
         began_s = loop.time()
         is_renewed = reports is not NO_REPORTS
         deadline = Deadline(timeout_s, partial(self._ends_at_s, reports, began_s, timeout_s) if is_renewed else None)
+        status = 0
         try:
             with deadline:
                 self._deadlines.add(deadline)
                 await self._slots.acquire()
                 try:
-                    await self._session.exchange(request_id, method, headers, body, on_message)
+                    status = await self._session.exchange(request_id, method, headers, body, on_message)
                 finally:
                     self._slots.release()
             return reply.result()
         except UpstreamError as exc:
-            await self._raise_if_forgotten(exc)
+            await self._raise_if_forgotten(exc, method, status, self._ends_at_s(reports, began_s, timeout_s))
             raise
         except TimeoutError:
             self._cancel(request_id, method, body)
@@ -269,22 +272,29 @@ class RawHttpSession(BaseSession):
             self._inbox.pending.discard(request_id)
             _forget(reply)
 
-    async def _raise_if_forgotten(self, error: UpstreamError) -> None:
+    async def _raise_if_forgotten(self, error: UpstreamError, method: str, status: int, ends_s: float) -> None:
         """Raise the error of a lost session in the place of a request's own, where that is meant.
 
-        Only 404 says so for certain. Other words about a session may be those of a tool, so the server is asked.
+        Only a 404 that says nothing else says so for certain. Others, and words about a session, may be those of a
+        tool, so the server is asked.
+
+        Args:
+            error: The request's own.
+            method: Of the request.
+            status: Of HTTP, where the error is a JSON-RPC error.
+            ends_s: When the request is to end, on the event loop's clock.
         """
-        has_id = self._session.has_id
         is_agreed = self.era == "handshake" and self.protocol_version
-        if not is_agreed or not is_about_session(error, has_id=has_id) or asyncio.current_task() is self._check:
+        if not is_agreed or not is_about_session(error, has_id=self._session.has_id, status=status):
             return
         if self._reason is None:
-            if has_id and (error.data or {}).get("http_status") == 404:
+            if asyncio.current_task() is self._check or _is_certain(error):
                 self._forget(error)
             else:
-                await asyncio.wait({self._checked()})
+                left_s = ends_s - asyncio.get_running_loop().time()
+                await asyncio.wait({self._checked()}, timeout=max(_LEAST_CHECK_S, left_s))
         if self._cause is not None:
-            raise lost_session_error(self._server, error) from error
+            raise lost_session_error(self._server, error, method=method) from error
 
     def _checked(self) -> asyncio.Task[None]:
         """The one check under way of whether the server still knows the session."""
@@ -295,11 +305,8 @@ class RawHttpSession(BaseSession):
     async def _check_session(self) -> None:
         # Some servers answer a ping before everything else.
         method = "ping" if self.capabilities.get("tools") is None else "tools/list"
-        try:
+        with contextlib.suppress(UpstreamError):
             await self._result(method, {}, NO_REPORTS, _CHECK_S)
-        except UpstreamError as exc:
-            if is_about_session(exc, has_id=self._session.has_id):
-                self._forget(exc)
 
     def _forget(self, cause: UpstreamError) -> None:
         """End the session because the server no longer knows it."""
@@ -310,7 +317,7 @@ class RawHttpSession(BaseSession):
     def _stream_refused(self, error: UpstreamError) -> None:
         if self._reason is not None or not is_about_session(error, has_id=True):
             return
-        if (error.data or {}).get("http_status") == 404:
+        if _is_certain(error):
             self._forget(error)
         else:
             self._checked()
@@ -382,6 +389,11 @@ def _hints_at_modern(exc: UpstreamError, known: Era | None) -> bool:
         supported = data.get("supported") if isinstance(data, Mapping) else None
         return isinstance(supported, list) and any(version in MODERN_PROTOCOL_VERSIONS for version in supported)
     return known == "handshake" and (exc.data or {}).get("http_status") in _MAYBE_MODERN
+
+
+def _is_certain(error: UpstreamError) -> bool:
+    """Whether an error in a session says by itself that the server no longer knows it."""
+    return error.delivery == "not_sent" and (error.data or {}).get("http_status") == 404
 
 
 async def _heard(reports: Reports, on_message: OnMessage, notification: bytes) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
+import msgspec
+
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.names import shell_word
@@ -19,17 +21,21 @@ from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, is
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http_failures import (
+    IN_SESSION_HINT,
     REFUSALS_S,
     Failure,
     is_about_session,
     lost_session_error,
     refused_call_words,
+    refuses_session,
     too_long,
     words_of,
 )
 from smart_mcp_proxy.upstream.opening import Opening
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
+from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
+from smart_mcp_proxy.upstream.protocol.pending import next_request_id
 from smart_mcp_proxy.upstream.protocol.session import start_error
 
 __all__ = ["SseSession", "open_sse"]
@@ -42,7 +48,7 @@ _CLOSE_S: Final = 2.0
 _NOT_HERE: Final = frozenset({400, 404, 405, 406, 415})
 """How a server refuses the older transport where it speaks the newer one."""
 _OVER: Final = frozenset({404, 410})
-"""How a server refuses what is posted to a session that it no longer knows, whatever its words."""
+"""How a server may refuse what is posted to a session that it no longer knows, whatever its words."""
 _STREAM_HEADERS: Final[Mapping[str, str]] = {"Accept": "text/event-stream"}
 
 _log = get_logger("upstream")
@@ -199,7 +205,7 @@ class SseSession(StreamSession):
             async with asyncio.timeout_at(deadline_s), self._slots:
                 response = await self._endpoint.send("POST", {}, body)
                 if response.status >= 400 or (response.status == 200 and is_json(response)):
-                    await self._read_reply(response)
+                    await self._read_reply(response, _head(line))
         except TimeoutError:
             if not body.is_sent:
                 raise
@@ -207,24 +213,44 @@ class SseSession(StreamSession):
         if not response.is_over:
             self._spawn(self._endpoint.drain(response))
 
-    async def _read_reply(self, response: Response) -> None:
+    async def _read_reply(self, response: Response, sent: "_Head") -> None:
         """Read what was said to a message, which should be nothing.
 
         Raises:
             UpstreamError: It was refused.
         """
-        body = await self._endpoint.read_refusal(response)
+        told = await self._endpoint.read_refusal(response)
         response.close()
+        body = told or b""
+        is_answer = sent.method == "tools/call" and _head(body).id == sent.id
+        is_over = response.status == 404 and told is not None and not is_answer and refuses_session(told)
         is_accepted = response.status < 400
         words = refused_call_words(body) if is_accepted else words_of(body)
-        error = self._endpoint.status_error(response, words, has_session=True)
+        error = self._endpoint.status_error(response, words, is_session_over=is_over)
         if self.protocol_version and (response.status in _OVER or is_about_session(error, has_id=False)):
-            if self._reason is None:
-                self._cause = error
-                self._lose("has forgotten the session", self._lost_error(was_sent=False))
-            raise lost_session_error(self._server, error)
+            if is_over or self._reason is not None or await self._is_forgotten():
+                self._lose_session(error)
+            if self._cause is not None:
+                was_refused = False if is_answer else None
+                raise lost_session_error(self._server, error, method=sent.method, was_refused=was_refused)
+            if response.status == 404:
+                error.hint = IN_SESSION_HINT
         if not is_accepted:
             raise error
+
+    async def _is_forgotten(self) -> bool:
+        """Whether the server refuses a ping, too: a tool may speak of sessions of its own."""
+        ping = RequestBody(encode_message({"jsonrpc": "2.0", "id": next_request_id(), "method": "ping"}))
+        response = await self._endpoint.send("POST", {}, ping)
+        body = await self._endpoint.read_refusal(response) if response.status == 200 and is_json(response) else b""
+        response.close()
+        return response.status >= 400 or refused_call_words(body or b"") != ""
+
+    def _lose_session(self, cause: UpstreamError) -> None:
+        """End the session because the server no longer knows it."""
+        if self._reason is None:
+            self._cause = cause
+            self._lose("has forgotten the session", self._lost_error(was_sent=False))
 
     def _write_soon(self, line: bytes) -> None:
         if len(self._chores) < _MAX_CHORES and not self.is_lost:
@@ -240,3 +266,18 @@ class SseSession(StreamSession):
             await self._write(line, self._loop.time() + self.limits.patience_s)
         except (TimeoutError, UpstreamError) as exc:
             _log.debug("server %s did not take a message: %r", self._server, exc)
+
+
+class _Head(msgspec.Struct):
+    """The head of a message: its own id, or the one that it answers."""
+
+    id: int | str | None = None
+    method: str = ""
+
+
+def _head(message: bytes) -> _Head:
+    """The head of a message; an empty one where it is none."""
+    try:
+        return msgspec.json.decode(message, type=_Head)
+    except (msgspec.MsgspecError, RecursionError):
+        return _Head()

@@ -123,7 +123,7 @@ class Inbox:
         """Hands a reply over if it came as the answer to the request it names, or names none."""
         stated_id = message.request_id
         if request_id is not None and stated_id is None and message.has_lost_id:
-            message.id, stated_id = msgspec.Raw(str(request_id).encode()), request_id
+            return self.pending.settle(message, request_id)
         if request_id is not None and stated_id == request_id:
             return self.pending.settle(message)
         _log.debug("server %s: dropped a reply that nobody waits for", self._server)

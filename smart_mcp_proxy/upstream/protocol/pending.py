@@ -6,6 +6,7 @@ import time
 from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import msgspec
@@ -146,16 +147,24 @@ class PendingCalls:
         """Expects it no longer."""
         self._calls.pop(request_id, None)
 
-    def settle(self, message: Envelope) -> bool:
-        """Hands a reply to its request; False if there is none."""
-        request_id = message.request_id
+    def settle(self, message: Envelope, exchange_id: int | None = None) -> bool:
+        """Hands a reply to its request; False if there is none.
+
+        Args:
+            message: The reply.
+            exchange_id: The request on whose own exchange it came, where it carries no id.
+        """
+        request_id = message.request_id if exchange_id is None else exchange_id
         call = self._calls.get(request_id) if request_id is not None else None
         if call is None:
             # An id that was lost (not another one): if only one call can be meant, it need not wait for its deadline.
-            return message.has_lost_id and self._fail_only("it carries no usable id")
+            return exchange_id is None and message.has_lost_id and self._fail_only("it carries no usable id")
         result, error = message.read_result(), bytes(message.error)
         if error and result is None:
-            self._fail(call, _error_of(self._server, call.method, error))
+            failure = _error_of(self._server, call.method, error)
+            if exchange_id is not None and failure.answer is not None:
+                failure.answer = replace(failure.answer, has_id=False)
+            self._fail(call, failure)
         elif result is not None and result.pieces[0].startswith(b"{"):
             if not call.reply.done():
                 call.reply.set_result(result)
