@@ -272,8 +272,8 @@ class Upstream:
 
         A request that is refused because the server has forgotten the session is sent again on the next one, once.
         """
-        ends_s, reasons = self._clock() + timeout_s, self._reasons
-        mark = reasons.begin()
+        ends_s, reasons, mark = self._clock() + timeout_s, self._reasons, self._written.mark
+        reasons.under_way += 1
         try:
             result = await session.request(
                 method, params, timeout_s=timeout_s, on_progress=on_progress, on_message=on_message

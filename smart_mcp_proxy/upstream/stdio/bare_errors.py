@@ -48,11 +48,6 @@ class Reasons:
         self._log = log
         self._has_begun_anew = False
 
-    def begin(self) -> int:
-        """Count a request; returns the place in the log behind which its reason would stand."""
-        self.under_way += 1
-        return self._log.mark
-
     async def begins_anew(self, error: UpstreamError, method: str, era: Era, mark: int) -> bool:
         """Append the reason to a bare answer or an end; else whether the older era is tried now.
 
@@ -60,7 +55,7 @@ class Reasons:
             error: Of the request; changed where it tells no reason.
             method: Of the request. What lists say is worth no restart.
             era: Spoken with the server.
-            mark: Of the request; see `begin`.
+            mark: Of the log, from before the request.
         """
         if not (is_lost := error.is_lost) and not is_bare(error):
             return False

@@ -173,7 +173,8 @@ async def test_only_lines_from_after_the_mark_are_told(era: Era, written: str) -
     log = ServerLog()
     log.add("Error: of another call", is_said=True)
     reasons = Reasons("s", log)
-    mark = reasons.begin()
+    mark = log.mark
+    reasons.under_way += 1
     if written:
         log.add(written, is_said=True)
     error = rpc_error("s", "tools/call", -32603, "Internal error")
