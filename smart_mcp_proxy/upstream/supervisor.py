@@ -35,7 +35,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
 from smart_mcp_proxy.upstream.relayed import GoneError
 from smart_mcp_proxy.upstream.starting import Start, StartTurn, describe_start
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
-from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons
+from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons, older_era_error
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 from smart_mcp_proxy.upstream.stdio.older_sdk import older_sdk_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
@@ -301,7 +301,7 @@ class Upstream:
         """Ends a session in favour of one in another era; what comes meanwhile waits for that."""
         if self._session is session and self._ending is not None:
             self._leave(session)
-            self._ending.end(LostSessionError(f"Server '{self.name}' is asked for an older protocol version."))
+            self._ending.end(older_era_error(self.name))
 
     async def _asked_again(self, method: str, params: Mapping[str, Any], ends_s: float, **heard: Any) -> RawResult:
         """The `result` of a request that was refused for its session, on the next one; not sent a third time."""

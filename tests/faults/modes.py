@@ -77,7 +77,7 @@ class Mode:
     @property
     def is_sent_again(self) -> bool:
         """Whether the server asks for the same request again: elsewhere, or in a new session."""
-        return "redirect" in self.fault or self.fault.endswith(("session-forgotten", "404"))
+        return "redirect" in self.fault or self.fault.endswith(("session-forgotten", "post-404"))
 
     def places(self) -> Iterator[Place]:
         """Where the sweep meets it."""
@@ -173,8 +173,7 @@ modes("call", "F26 F34", "noise noise-storm stderr-storm stderr-one-line", OK, o
 # --- a call over HTTP
 modes("call", "F15", "close-after", OK, on="http")
 modes("call", "F20", "401", AUTH, "not_sent", on="http")
-modes("call", "F20", "404", FAILED, "not_sent", on="http", eras="handshake")
-modes("call", "F20", "404 404-after", FAILED, "unknown", on="http", eras="modern")
+modes("call", "F20", "404 404-after", FAILED, "unknown", on="http")
 modes("call", "F20", "403 405 413 500 500-before 502 503 999", FAILED, "unknown not_sent", on="http")
 modes("call", "F20", "429 429-date", LIMITED, "unknown not_sent", on="http")
 modes("call", "F21", "session-forgotten", f"{OK} {FAILED}", "not_sent", on="http", eras="handshake")

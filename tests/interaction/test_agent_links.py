@@ -41,7 +41,7 @@ def shown(server: str, uri: str) -> str:
 
 
 def link(uri: str) -> dict[str, Any]:
-    return {"type": "resource_link", "uri": uri, "name": "made", "size": 1.50, "_meta": {"kept": uri}}
+    return {"type": "resource_link", "uri": uri, "name": "made", "size": 150, "_meta": {"kept": uri}}
 
 
 def embedded(uri: str) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from mcp_types import INTERNAL_ERROR
 from smart_mcp_proxy.errors import RpcAnswer, UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.upstream.http_failures import LostSessionError
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 
-__all__ = ["Reasons", "is_bare"]
+__all__ = ["Reasons", "is_bare", "older_era_error"]
 
 _BARE: Final = ("", "internal error", "internal server error")
 """Messages that say no more than the code. In the modern era version 2 of the SDK for Python answers with the last of
@@ -25,6 +26,14 @@ def is_bare(error: UpstreamError) -> bool:
     if answer is None or answer.code != INTERNAL_ERROR or answer.data:
         return False
     return answer.message.strip(" .").lower() in _BARE
+
+
+def older_era_error(server: str) -> LostSessionError:
+    """The end of a session in favour of one in the older era."""
+    return LostSessionError(
+        f"Server '{server}' is started anew for the reason of a failure.",
+        hint="Some servers tell reasons in the older protocol versions alone; it is ready again in a moment.",
+    )
 
 
 class Reasons:

@@ -196,7 +196,7 @@ async def test_a_tools_own_failure_is_a_result(setup: CallSetup, parts: Parts) -
     assert [line.outcome for line in parts.notebook.lines] == ["tool_error"]
 
 
-@pytest.mark.parametrize("answer", [b"[]", b"null", b"5", b'{"resultType":"input_required"}', b'{"isError":"x"}'])
+@pytest.mark.parametrize("answer", [b"[]", b"null", b"5", b'{"resultType":"input_required"}'])
 async def test_an_answer_that_is_no_complete_result_is_the_upstreams_failure(
     setup: CallSetup, parts: Parts, answer: bytes
 ) -> None:
