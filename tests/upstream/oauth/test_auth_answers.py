@@ -1,41 +1,15 @@
 """Answers of authorization servers that are not as the SDK expects them."""
 
 import socket
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import keyring
 import pytest
-from keyring.backends.fail import Keyring as NoKeyring
-from sign_in_fakes import METADATA, Guarded, Person, WallClock, guarded, linked
+from sign_in_fakes import METADATA, Guarded, Person, guarded, linked
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream import SignIns
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def no_keyring() -> None:
-    """The desktop's keyring is none of the tests' business."""
-    keyring.set_keyring(NoKeyring())
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Guarded]:
-    async with guarded() as made:
-        yield made
-
-
-@pytest.fixture
-def clock() -> WallClock:
-    return WallClock()
-
-
-@pytest.fixture
-def sign_ins(tmp_path: Path, clock: WallClock) -> SignIns:
-    return SignIns(tmp_path, now=clock)
 
 
 async def sign_in(sign_ins: SignIns, server: Guarded, **oauth: Any) -> Any:

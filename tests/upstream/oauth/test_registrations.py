@@ -1,41 +1,16 @@
 """Our registration at an authorization server: made at each sign-in, and never in place of a configured client."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-import keyring
 import pytest
-from keyring.backends.fail import Keyring as NoKeyring
-from sign_in_fakes import Guarded, Person, WallClock, call, follow, guarded, linked
+from sign_in_fakes import Guarded, Person, WallClock, call, follow, linked
 
 from smart_mcp_proxy.errors import UpstreamAuthError
 from smart_mcp_proxy.upstream import SignIns
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def no_keyring() -> None:
-    """The desktop's keyring is none of the tests' business."""
-    keyring.set_keyring(NoKeyring())
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Guarded]:
-    async with guarded() as made:
-        yield made
-
-
-@pytest.fixture
-def clock() -> WallClock:
-    return WallClock()
-
-
-@pytest.fixture
-def sign_ins(tmp_path: Path, clock: WallClock) -> SignIns:
-    return SignIns(tmp_path, now=clock)
 
 
 async def sign_in(sign_ins: SignIns, server: Guarded, port: int | None = None, **oauth: Any) -> Any:
