@@ -25,7 +25,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.serve import settled_process
 
 PROGRAMS = Path(__file__).parent / "upstream"
-LIMITS = {"init_s": 2, "list_s": 2, "call_s": 2}
+LIMITS = {"init_s": 2, "list_s": 2, "call_s": 2, "call_max_s": 2}
 CALL_S = LIMITS["call_s"]
 SETTLE_S = 10.0
 ENVIRON = {"PATH": os.environ["PATH"]}
