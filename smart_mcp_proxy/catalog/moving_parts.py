@@ -38,7 +38,7 @@ def is_unchanged(approved: Any, listed: Any, folders: Collection[str]) -> bool:
 
 
 class _Comparison:
-    """One comparison, in which a folder has one former place.
+    """Comparison of two definitions, in which each folder has at most one former location.
 
     Args:
         folders: As they are now.

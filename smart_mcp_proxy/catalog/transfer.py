@@ -43,7 +43,7 @@ class Copied(NamedTuple):
 
 
 class Transfer:
-    """One copy, both sides in their transactions.
+    """Copy of a catalog from one store to another, both sides in their transactions.
 
     Args:
         reading: Of the source.

@@ -15,7 +15,7 @@ _VS_CODE = ("~/.config/Code/User", "~/Library/Application Support/Code/User")
 
 @dataclass(frozen=True, slots=True)
 class KnownClient:
-    """One client: where it keeps its servers, and how it writes an entry down.
+    """Known MCP client: where it keeps its servers, and how it writes an entry down.
 
     Attributes:
         name: Its name on our command line.

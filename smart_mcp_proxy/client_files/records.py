@@ -15,7 +15,7 @@ _FOLDER = "clients"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One client file as it was left.
+    """State in which we left a client file, and the state that we found.
 
     Attributes:
         path: The file.

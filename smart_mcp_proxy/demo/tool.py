@@ -54,7 +54,7 @@ def _object(properties: Mapping[str, Schema], required: Sequence[str]) -> Schema
 
 
 class Tool(NamedTuple):
-    """One tool: its definition, and the function that does the work.
+    """Tool of a demo server: its definition, and the function that does the work.
 
     Attributes:
         run: Called with the arguments by name (and first the server's state, where it has one). Returns a text, or
@@ -117,7 +117,7 @@ class Tool(NamedTuple):
 
 
 class Server(NamedTuple):
-    """One demo server.
+    """Demo server: its instructions, tools and initial state.
 
     Attributes:
         instructions: What it is for, for the model.

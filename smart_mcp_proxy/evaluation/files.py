@@ -64,7 +64,7 @@ class LabelledTool:
 
 
 class _Line(NamedTuple):
-    """One line of a file: where it is, and the object on it."""
+    """Line of a file: its place, and the JSON object on it."""
 
     place: str
     row: Mapping[str, Any]

@@ -22,7 +22,7 @@ BY_FILE = "file"
 
 
 class Change(NamedTuple):
-    """One query whose answers differ: names in their order, at most 5, and the places of those that moved."""
+    """Query whose answers differ: names before and after in their order, at most 5 each."""
 
     query: str
     before: tuple[str, ...]

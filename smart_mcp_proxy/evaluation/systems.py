@@ -37,7 +37,7 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One way to rank.
+    """Ranking system to evaluate: settings, and an embedder with its vectors.
 
     Attributes:
         name: As it is shown.

@@ -58,7 +58,7 @@ __all__ = ["Gateway"]
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Gateway:
-    """One search and one call path in front of all configured servers, opened by `open_gateway`.
+    """Single search and call path in front of all configured servers, opened by `open_gateway`.
 
     Attributes:
         settings: Frozen settings.

@@ -130,15 +130,15 @@ class _Unheard:
         return await self._agent.list_tools(dataclasses.replace(inbound, session=None))
 
     async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
-        """Nobody calls."""
+        """Reject: a rehearsal calls no tools."""
         raise NotImplementedError
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """Nobody calls."""
+        """Return None: a rehearsal calls no tools, so no schema is needed."""
         return None
 
     def first_answered(self) -> None:
-        """Nobody was."""
+        """Ignore it: a rehearsal answers no client."""
 
 
 @asynccontextmanager

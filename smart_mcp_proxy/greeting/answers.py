@@ -18,7 +18,7 @@ __all__ = ["Answers", "Kept"]
 
 
 class Kept(NamedTuple):
-    """One line for the gateway, once it is loaded.
+    """Line that waits for the gateway to be loaded.
 
     Attributes:
         line: Without its end.

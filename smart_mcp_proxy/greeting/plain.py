@@ -19,7 +19,7 @@ _ICON_TEXTS = {"src", "mimeType"}
 
 
 class Request(NamedTuple):
-    """One message that asks for an answer.
+    """JSON-RPC request, as far as it was read.
 
     Attributes:
         id: Its own.

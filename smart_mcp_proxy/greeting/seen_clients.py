@@ -6,7 +6,7 @@ __all__ = ["SEEN_CLIENTS", "SeenClient", "find_client"]
 
 
 class SeenClient(NamedTuple):
-    """One client, as it was seen in one version.
+    """Client as it was observed in one version.
 
     Attributes:
         names: That it gives in `clientInfo`, in lower case.

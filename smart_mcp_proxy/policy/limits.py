@@ -82,7 +82,7 @@ class PlaceState(Enum):
 
 
 class Slot:
-    """One call's place, held or waited for.
+    """A concurrency slot of a call, held or waited for.
 
     Attributes:
         server: Whom it calls.

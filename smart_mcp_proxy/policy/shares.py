@@ -12,20 +12,20 @@ LEAST_RATE_PER_S: Final = 1 / 60
 
 
 def share_of_count(limit: int, gateways: int) -> int:
-    """One gateway's part of a number of calls, rounded down, at least one: none would be no service.
+    """Divide a limit on calls by the number of gateways, rounding down to at least 1.
 
-    0 stands for no limit and stays.
+    A share of none would be no service. 0 stands for no limit and stays.
     """
     return limit and max(1, limit // gateways)
 
 
 def share_of_rate(rate_per_s: float, gateways: int) -> float:
-    """One gateway's part of a rate, at least a call a minute. 0 stands for no limit and stays."""
+    """Divide a rate by the number of gateways, to at least a call a minute; 0, no limit, stays."""
     return max(rate_per_s / gateways, min(rate_per_s, LEAST_RATE_PER_S))
 
 
 def share_of_limits(limits: Limits, gateways: int) -> Limits:
-    """One gateway's part of a server's limits; queue and times do not limit the server and stay whole."""
+    """Divide limits by the number of gateways; queue and times stay: they limit no server."""
     if gateways == 1:
         return limits
     return replace(

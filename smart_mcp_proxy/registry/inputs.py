@@ -35,7 +35,7 @@ _WORDS_CHARS: Final = 300
 
 
 class Need(msgspec.Struct, frozen=True):
-    """One value that a server takes.
+    """Input value that a server takes.
 
     Attributes:
         kind: Where it goes.

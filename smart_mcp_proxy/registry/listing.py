@@ -113,7 +113,7 @@ class Standing(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """One version of a server, and what has become of it."""
+    """Version of a server with its status in the registry."""
 
     server: Detail
     standing: Standing = Standing()

@@ -19,7 +19,7 @@ _ADDRESS: Final = re.compile(r"(?:https?://|\$\{)[^\s]+")
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """One way to run or reach a server.
+    """Way to run or reach a server, as its publisher offers it.
 
     Attributes:
         number: By which it is chosen.

@@ -62,7 +62,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Ranking(msgspec.Struct, frozen=True):
-    """One query's part of an answer, best first.
+    """The ranking of a query, a part of the answer, best first.
 
     Attributes:
         query: As it was asked.

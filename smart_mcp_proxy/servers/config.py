@@ -97,7 +97,7 @@ _EVERYTHING = ToolFilter()
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """One server as configured, before or after `expand()`; its repr shows no possible secret.
+    """Configuration of a server, before or after `expand()`; its repr shows no possible secret.
 
     Attributes:
         name: Configured name; any text without a colon or control characters.

@@ -107,7 +107,7 @@ def references(text: str) -> Iterator[str]:
 
 
 def _filled(fill: Callable[[str, str], str], key: str, value: object) -> object:
-    """One value of `oauth`, where it is text, or a list of texts, with its placeholders filled in."""
+    """Fill in the placeholders of a value of `oauth`: text, or a list of texts."""
     if isinstance(value, list):
         return [_filled(fill, key, item) for item in value]
     return fill(f"oauth.{key}", value) if isinstance(value, str) else value

@@ -27,7 +27,7 @@ _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class EntryReader:
-    """One object of an entry, read key by key; null and absent are the same.
+    """Reader of an object of a server entry, key by key; null and absent are the same.
 
     Args:
         server: Whose entry it is.

@@ -39,7 +39,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """One setting with the value in force, safe to show, and where that value came from."""
+    """Setting with the value in force, safe to show, and the source of that value."""
 
     setting: Setting
     value: str

@@ -299,7 +299,7 @@ def _refused_hint(server: str, sent: Sequence[str], *, names_sign_in: bool) -> s
 
 
 class TlsContext:
-    """One TLS context for all servers, made when first needed: reading certificates takes long.
+    """TLS context shared by all servers, made when first needed: reading certificates is slow.
 
     Args:
         environ: Names proxies, and files with further certificates; SSL_CERT_FILE and SSL_CERT_DIR, which OpenSSL reads

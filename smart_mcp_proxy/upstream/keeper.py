@@ -170,7 +170,7 @@ async def _head_of(name: str, upstream: Upstream | None) -> Head:
 
 
 class _User:
-    """One other worker's use of one server.
+    """Connection from another worker to a server that this worker runs.
 
     Args:
         upstream: The server.

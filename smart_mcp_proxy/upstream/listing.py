@@ -54,13 +54,13 @@ handshake era a session declares it for its calls, too: see `BaseSession`."""
 
 
 class _Page(msgspec.Struct):
-    """One page of a list, its own member renamed to the field by each kind's decoder."""
+    """Page of a list; each kind's decoder renames its member to the field."""
 
     nextCursor: Any = None  # noqa: N815  (the protocol's name)
 
 
 class _Kind(NamedTuple):
-    """One kind of list.
+    """Kind of list: tools, prompts, resources, resource templates or skills.
 
     Attributes:
         method: Asks for it.

@@ -328,7 +328,7 @@ class OwnConnections:
         return True
 
     async def _keep(self, client: object, place: _Place, side: ClientSide) -> None:
-        """One session of one client, from beginning to end."""
+        """Open the session of a client, hold it until its end, and clean up."""
         conversation = Conversation(self._config().name, side)
         try:
             await self._hold(client, place, conversation)

@@ -1,4 +1,4 @@
-"""One server, kept connected: connects, watches, reconnects, and never gives up."""
+"""Supervisor of a server: connects, watches, reconnects, and never gives up."""
 
 import asyncio
 import contextlib
@@ -386,7 +386,11 @@ class Upstream:
                 self._move(ServerState.CONNECTING, hint=self._status.hint, last_error=self._status.error)
 
     async def _connect_once(self) -> float | None:
-        """One connection from beginning to end; returns the pause before the next, None for no next one."""
+        """Connect once and hold the connection until its end.
+
+        Returns:
+            Seconds to wait before the next connection; None for no further one.
+        """
         self._last_try, self._start, self.may_return = self._clock(), None, False
         self._written.begin()
         try:

@@ -234,7 +234,7 @@ _SERVES_COLUMN = "ALTER TABLE instances ADD COLUMN serves BIGINT NOT NULL DEFAUL
 
 
 def _gateway_tokens_table(real: str) -> str:
-    """Of tokens that gateways make for themselves, their SHA-256, by the dialect's name of a type."""
+    """Return the SQL of the table of gateways' own tokens (SHA-256); `real` is a type name."""
     return f"""CREATE TABLE gateway_tokens (
       kind        TEXT NOT NULL,
       replica     TEXT NOT NULL,
@@ -255,7 +255,7 @@ _GATEWAY_TOKENS_TOLD = tuple(
 
 
 def _gateway_keys_table(blob: str) -> str:
-    """Of keys that the first gateway makes for all on the store, by the dialect's name of a type."""
+    """Return the SQL of the table of keys that a store's gateways share; `blob` is a type name."""
     return f"CREATE TABLE gateway_keys (name TEXT PRIMARY KEY, key {blob} NOT NULL CHECK (length(key) = 32))"
 
 

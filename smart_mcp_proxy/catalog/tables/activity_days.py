@@ -141,7 +141,7 @@ def _make_day(connection: Connection, ends: datetime) -> None:
 
 
 def _missing(connection: Connection, wanted: list[datetime]) -> list[datetime]:
-    """Those of `wanted` that have no partition; days before the first one belong to it."""
+    """Return the days of `wanted` without a partition; those before the first belong to it."""
     found = _days(connection)
     return [ends for ends in wanted if ends not in found and (not found or ends > min(found))]
 

@@ -52,7 +52,7 @@ class Api:
         return tools
 
     async def tool(self, name: str) -> dict[str, Any]:
-        """One tool's whole definition.
+        """Return one tool's whole definition.
 
         Raises:
             ProxyError: There is none of that name; if that may be because its server is not ready, it says so.
@@ -175,7 +175,7 @@ class Api:
         return page
 
     async def activity_record(self, record_id: str) -> dict[str, Any]:
-        """One record of the activity log, by its id or the end of it."""
+        """Return one record of the activity log, by its id or the end of its id."""
         record: dict[str, Any] = await self._ask("GET", f"activity/{quote(record_id, safe='')}")
         return record
 

@@ -90,7 +90,7 @@ def command_in(hint: str) -> str:
 
 
 def _parameters(schema: Mapping[str, Any]) -> list[str]:
-    """One line for each parameter that a tool takes."""
+    """Return a line for each parameter that a tool takes."""
     properties = schema.get("properties")
     required = schema.get("required")
     if not isinstance(properties, Mapping):

@@ -1,4 +1,4 @@
-"""One server, connected to once for its lines alone: no gateway, no second try, nothing kept."""
+"""Connect to a server once, for its log lines alone: no gateway, no retry, nothing stored."""
 
 import asyncio
 from collections.abc import Mapping
@@ -92,4 +92,4 @@ class _OneTry:
 
 
 def _ignore(_: str) -> None:
-    """Nobody lists its tools."""
+    """Ignore a changed tool list: tools are never listed here."""

@@ -42,7 +42,7 @@ class UnknownRecordError(RequestError):
 
 
 class ActivityView(msgspec.Struct, frozen=True):
-    """One record; what does not apply to it is empty.
+    """Record of the activity log as users see it; fields that do not apply are empty.
 
     Attributes:
         id: Its own, ordered by time.
@@ -111,7 +111,7 @@ async def activity_page(
 
 
 async def activity_record(catalog: Catalog, record_id: str) -> ActivityView:
-    """One record, by its id or the last 6 characters of it or more.
+    """Find one record by its id, or by the last 6 or more characters of it.
 
     Raises:
         UnknownRecordError: There is none.

@@ -47,7 +47,7 @@ class Visitors:
         self._visitors: dict[Visit, Visitor] = {}
 
     def listed(self) -> tuple[Visitor, ...]:
-        """Those that are known, the one seen last behind; one with a request under way is seen now."""
+        """List visitors, most recently seen last; an open request counts as seen now."""
         now_s = self._clock()
         for visitor in self._visitors.values():
             if visitor.under_way:

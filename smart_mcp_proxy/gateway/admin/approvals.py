@@ -100,7 +100,7 @@ class Approvals:
         return await self._explained(self._catalog.snapshot, self.withheld(server, has_blocked=has_blocked)[part])
 
     async def show(self, name: str) -> Waiting:
-        """One withheld tool.
+        """Explain one withheld tool: its findings and its changes.
 
         Raises:
             ToolNotFoundError: None of that name waits.

@@ -28,7 +28,7 @@ class Words(NamedTuple):
 
 
 class FieldChange(NamedTuple):
-    """One field that differs.
+    """Difference in one field of a definition.
 
     Attributes:
         path: Where it is, for example `inputSchema.properties.note.description`.

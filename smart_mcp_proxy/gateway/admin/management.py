@@ -144,7 +144,7 @@ class Management:
         return ServersView([self._view(name, entry) for name, entry in entries.items()], revision)
 
     async def server(self, name: str, by: Author = "agent", *, is_review: bool = False) -> ServerPage:
-        """One server; to the user's own eyes with what a quarantined one would run in full, see `reviewed`.
+        """Return one server, with its quarantined entry unmasked for a user who reviews it.
 
         So it is shown on a review by the operator over the network, too: nobody approves what a mask hides.
 

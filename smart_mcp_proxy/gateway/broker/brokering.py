@@ -53,7 +53,7 @@ class ProxyDisabledError(RequestError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerRequest:
-    """One request as it came to the broker.
+    """A request as the broker received it.
 
     Attributes:
         method: A method of the protocol.

@@ -43,7 +43,7 @@ class CallerRate:
     burst: int = 0
 
     def share(self, gateways: int) -> "CallerRate":
-        """One gateway's part of it."""
+        """Return one gateway's share of the rate limit."""
         return CallerRate(share_of_rate(self.calls_per_s, gateways), share_of_count(self.burst, gateways))
 
 
@@ -251,7 +251,9 @@ class AdmissionControl:
 
 
 class Admission:
-    """One call at the gates. It may be sent within the context, if it `is_waiting` after its `turn` only.
+    """Context manager that admits one call to its server.
+
+    The call may be sent within the context; where it `is_waiting`, only after its `turn`.
 
     Attributes:
         is_waiting: Whether it has to wait for its turn.

@@ -99,7 +99,7 @@ class Calls:
 
 
 class _ToolCall(Exchange):
-    """One call of a tool."""
+    """A tool call on its way to its server."""
 
     method = "tools/call"
     call: CallRequest

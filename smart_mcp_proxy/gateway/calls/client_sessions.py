@@ -259,7 +259,7 @@ class Clients:
 
 
 class _Side:
-    """One client as one server meets it.
+    """A client as one server sees it: answers its questions and takes its notifications.
 
     Args:
         clients: All of them.

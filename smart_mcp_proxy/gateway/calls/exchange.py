@@ -1,4 +1,4 @@
-"""One request on its way to a server, of whatever kind."""
+"""Base class of the requests on their way to a server."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,7 @@ __all__ = ["Exchange"]
 
 
 class Exchange(ABC):
-    """One request on its way to a server, and what only its kind knows about it.
+    """A request on its way to a server; a subclass per kind knows what differs.
 
     Attributes:
         method: Of the protocol.

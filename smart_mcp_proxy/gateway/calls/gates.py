@@ -49,7 +49,7 @@ class CallLimits:
 
     @classmethod
     def of(cls, settings: Settings, *, is_passing_through: bool) -> "CallLimits":
-        """Those that the settings ask for.
+        """Build the limits from the settings.
 
         What is passed through is neither changed nor cut: nothing would be listed to read the rest with.
         """

@@ -37,7 +37,7 @@ _ELICITATION_ID_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One sending of a request whose client can be asked for more.
+    """A round of a request whose client can be asked for input.
 
     Attributes:
         subject: The request.

@@ -51,7 +51,7 @@ log = get_logger("inputs")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One request as both rounds of it must be.
+    """Identity of a request: the facts that must be equal in both rounds.
 
     Attributes:
         principal: On whose behalf.
@@ -70,7 +70,7 @@ class Subject:
     definition: str
 
     def binding(self) -> str:
-        """One hash over everything that must be the same again."""
+        """Hash the facts that must be equal in the next round."""
         facts = [self.principal, self.server, self.method, self.name, dict(self.arguments), self.definition]
         return hashlib.sha256(_LABEL + canonical_json(facts)).hexdigest()
 

@@ -30,7 +30,7 @@ SUBJECT_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class ContentRequest:
-    """One request of an agent for a server's prompt, resource or completion.
+    """An agent's request for a server's prompt, resource or completion.
 
     Attributes:
         method: Of the protocol.
@@ -104,7 +104,7 @@ class ContentRequests:
 
 
 class _ContentExchange(Exchange):
-    """One request for a prompt, a resource or a completion."""
+    """A request for a prompt, a resource or a completion, on its way to its server."""
 
     def __init__(
         self, ask: ContentRequest, lists: ListState, checks: ContentChecks | None, *, is_cleaned: bool

@@ -28,7 +28,7 @@ _DONE = RawResult(b"{}")
 
 @dataclass(frozen=True, slots=True)
 class TaskRequest:
-    """One request of a client about a task of its own.
+    """A client's request about a task of its own.
 
     Attributes:
         method: `tasks/get`, `tasks/update` or `tasks/cancel`.
@@ -88,7 +88,7 @@ class TaskRequests:
 
 
 class _TaskExchange(Exchange):
-    """One request about a task."""
+    """A request about a task, on its way to its server."""
 
     def __init__(self, ask: TaskRequest, requests: TaskRequests) -> None:
         self.method, self.caller, self.record, self.lists = ask.method, ask.caller, ask.record, requests.lists

@@ -212,7 +212,7 @@ class IndexSync:
         return changed, {id_ for id_ in gone if id_ in self._indexed}
 
     def _restored(self, documents: list[Document]) -> list[Document]:
-        """Those of the first documents that are not in the side-car as they are."""
+        """Restore the index from the side-car; return the documents it does not hold unchanged."""
         if self._path is None:
             return documents
         with opened(self._path) as arrays:

@@ -55,7 +55,7 @@ log = get_logger("lists")
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of definition that servers list.
+    """Kind of definition that servers list, such as tools or prompts.
 
     Attributes:
         name: As users read it.
@@ -220,7 +220,7 @@ class ListSync:
         return [self._catalog.listed_hashes(kind.place(server)) for kind in self._kinds]
 
     async def _list(self, server: str) -> None:
-        """One listing of all kinds; where one fails, its last good list stays in place, marked stale."""
+        """List all kinds of one server; where one fails, its last good list stays, marked stale."""
         upstream = self._fleet.upstreams.get(server)
         if upstream is None or not upstream.is_ready:
             return

@@ -115,7 +115,7 @@ REFUSALS: Final = frozenset(
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One value of a family.
+    """Sample of a metric family: one value with its labels.
 
     Attributes:
         labels: In the order of the family's.
@@ -129,7 +129,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Family(msgspec.Struct, frozen=True):
-    """One metric with all its values.
+    """Metric family: a metric with all its samples.
 
     Attributes:
         name: Without the suffixes that the format adds.

@@ -91,7 +91,7 @@ class Outputs:
         return raw
 
     async def page(self, key: str, principal: str, offset: int, limit: int) -> Page:
-        """One page of a kept output.
+        """Return a page of a kept output.
 
         Raises:
             RequestError: The key is unknown, expired or somebody else's, or the offset lies behind the end.

@@ -53,7 +53,7 @@ def hint_of(
     named: Collection[str] = (),
     kept_back: str = "",
 ) -> str:
-    """One to six sentences.
+    """Build the hint of a search answer: one to six sentences.
 
     Args:
         answer: All else that is sent.

@@ -25,7 +25,7 @@ CONTENT_KINDS: Final[Mapping[ItemKind, ContentKind]] = {
 
 
 class KindIndex:
-    """One ranking of all kinds, apart from that of the tools: these rank as if there were no prompts.
+    """Ranking of all kinds, apart from that of tools, which rank as if there were no prompts.
 
     A word is as rare as it is among all kinds, whichever are asked for: so scores compare. Few agents ask for more than
     tools: the index is filled when first asked, and from then on brought up to date before each answer.

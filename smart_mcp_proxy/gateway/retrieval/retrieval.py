@@ -213,7 +213,7 @@ class Retrieval:
         return schemas_of(record, is_stale=self._is_stale(record))
 
     def summarize(self, record: ToolRecord) -> dict[str, Any]:
-        """One tool in a few words: signature and first sentence."""
+        """Summarize one tool: names, signature and first sentence."""
         known, summary = self._summaries.get(record.id, (None, {}))
         if known is not record:
             if len(self._summaries) >= SUMMARIES_LIMIT:

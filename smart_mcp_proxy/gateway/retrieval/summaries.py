@@ -23,7 +23,7 @@ _OWN_PLACE: Final = frozenset({"name", "title", "description", "inputSchema", "o
 
 
 def schemas_of(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
-    """One tool as a full answer holds it: how to call it, its description and its schemas."""
+    """Build the entry of a tool in a full answer: how to call it, description and schemas."""
     definition = msgspec.json.decode(record.raw)
     described = {
         **heading(record),
@@ -57,7 +57,7 @@ def _cleaned(said: Mapping[str, Any]) -> Any:
 
 
 def summary_of(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
-    """One tool as a compact answer holds it: how to call it, its first sentence and its signature."""
+    """Build the entry of a tool in a compact answer: how to call it, first sentence, signature."""
     description, signature = _short_form(record.raw)
     return {
         **heading(record),

@@ -15,7 +15,7 @@ _LISTED_GROUPS = 50
 
 @dataclass(slots=True)
 class Entry:
-    """One call.
+    """A call that the script made.
 
     Attributes:
         name: The tool as the script wrote it.
@@ -45,7 +45,7 @@ class Ledger:
 
     @property
     def delivery(self) -> Delivery:
-        """Of the script as a whole: unknown if one call's is, else executed if one was."""
+        """Delivery of the script as a whole: unknown if any call's is, else executed if any was."""
         found = {entry.delivery for entry in self._entries}
         return "unknown" if "unknown" in found else "executed" if "executed" in found else "not_sent"
 

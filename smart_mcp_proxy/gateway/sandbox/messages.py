@@ -75,7 +75,7 @@ _decoder = msgspec.json.Decoder(Message)
 
 
 def decode(line: bytes) -> Message:
-    """One line of the process.
+    """Decode a line that the process wrote.
 
     Raises:
         ValueError: It says nothing that a script may say.

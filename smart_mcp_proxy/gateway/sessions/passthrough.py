@@ -1,4 +1,4 @@
-"""One server passed through: its names, definitions and results, on the one call path."""
+"""Passthrough of one server: its own names, definitions and results, on the one call path."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -41,7 +41,7 @@ log = get_logger("subscriptions")
 
 
 class Subscriber:
-    """One client that subscribes: a session of the handshake era, or one stream of the modern era.
+    """A subscribing client: a session of the handshake era, or a stream of the modern era.
 
     Args:
         path: Where it came in.

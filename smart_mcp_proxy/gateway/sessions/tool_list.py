@@ -315,7 +315,7 @@ class PooledTools(PinnedTools):
         return (*pinned, *(record for record in found.values() if record is not None and record.id not in taken))
 
     def loaded(self) -> Collection[int]:
-        """Those that searches found."""
+        """Ids of the tools that searches found."""
         return self.pool.ids
 
     def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
@@ -374,7 +374,7 @@ class ChosenTools(ToolList):
         return min(super().list_ttl_ms, int(self._left_s() * 1000))
 
     def chosen(self) -> tuple[ToolRecord, ...]:
-        """Those that may still be seen and have not changed; none once the toolset is over."""
+        """The toolset's tools that are visible and unchanged; none once the toolset has expired."""
         if self._left_s() <= 0:
             return ()
         known = ((self._visible.by_id(id_), digest) for id_, digest in self._tools)

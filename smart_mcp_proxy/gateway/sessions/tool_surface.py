@@ -1,4 +1,4 @@
-"""One part of the catalog as its clients meet it: the whole of it, or a profile's."""
+"""Tools of the whole catalog or of a profile, as their clients search, list and call them."""
 
 from collections.abc import Callable
 

@@ -107,7 +107,7 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):
-    """One of the gateway's own tools.
+    """Built-in tool of the gateway itself.
 
     Attributes:
         name: Under which it is listed.

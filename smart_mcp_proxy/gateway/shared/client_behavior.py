@@ -55,7 +55,7 @@ class ClientBehavior:
 
 
 class Watch:
-    """One session's announcements: told, heeded or not.
+    """Watches whether one session's client fetches its list again after each announced change.
 
     Args:
         clock: Monotonic seconds.

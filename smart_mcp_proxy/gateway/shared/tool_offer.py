@@ -123,7 +123,7 @@ Route = Literal["CALL_TOOL", "DYNAMIC", "TOOLSET", "PASSTHROUGH"]
 
 @dataclass(frozen=True, slots=True)
 class Routed:
-    """One client's offer, and the reason for it.
+    """Route chosen for one client, and the reason for it.
 
     Attributes:
         route: What it gets.

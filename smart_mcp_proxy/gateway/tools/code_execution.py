@@ -186,8 +186,9 @@ class CodeExecution(AgentTool[CodeArguments]):
     def _request(
         self, name: str, args: Mapping[str, Any], arguments: CodeArguments, caller: Caller, id: str
     ) -> CallRequest:
-        """One call of a script: in the mode that its tool asks for, or with `read_only` as by call_tool_read.
+        """Build the request of one call that a script makes.
 
+        The mode is the one that the tool asks for; with `read_only` it is that of call_tool_read.
         Who approved the script approved its calls.
 
         Raises:

@@ -1,4 +1,4 @@
-"""One caller's view of all servers for the `proxy` tool; calls take the one call path."""
+"""A caller's view of all servers for the `proxy` tool; calls take the one call path."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial

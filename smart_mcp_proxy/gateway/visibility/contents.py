@@ -87,7 +87,7 @@ class Contents:
         return self._seen(self._catalog.snapshot, kind, known)
 
     def page(self, kind: ContentKind, cursor: str | None) -> tuple[list[Mapping[str, Any]], str | None]:
-        """One page of definitions, and what leads to the next one; None where it is the last.
+        """Return a page of definitions and the cursor of the next page; None after the last.
 
         Raises:
             RequestError: The cursor is none of the gateway's.

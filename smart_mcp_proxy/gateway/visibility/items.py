@@ -11,7 +11,7 @@ __all__ = ["Item", "Target", "by_shown", "only_one"]
 
 
 class Item(NamedTuple):
-    """One listed prompt, resource or template.
+    """Prompt, resource or template as it is listed.
 
     Attributes:
         server: Its server.

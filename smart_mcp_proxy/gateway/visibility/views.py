@@ -31,7 +31,7 @@ class Views:
 
     @property
     def profiles(self) -> Collection[Profile]:
-        """Those that the configuration names."""
+        """Profiles that the configuration names."""
         return self._profiles.values()
 
     @property

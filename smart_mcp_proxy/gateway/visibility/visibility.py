@@ -400,7 +400,7 @@ class CatalogView:
 
 
 class NarrowedView(CatalogView):
-    """Of visible tools those within a principal's reach. It follows their configuration by itself.
+    """View of the tools within a principal's reach; it follows their configuration by itself.
 
     Args:
         whole: The tools of the place where it came in.

@@ -44,7 +44,7 @@ class Rules(NamedTuple):
         return next((rule for rule, is_hiding in rules.items() if is_hiding), "")
 
     def narrowed(self, reach: Reach, held_to: Profile | None) -> "Rules":
-        """Of these the part within a reach; nothing where the profile it is held to does not exist.
+        """Narrow these rules to a reach; nothing is left if the profile of the reach is gone.
 
         Never more than before: whoever is narrowed again stays within all that held already.
         """

@@ -22,7 +22,7 @@ _PART = re.compile(r"\$\.(name|title|description|inputSchema|outputSchema|annota
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One reason to look at a tool's definition.
+    """A reason to look at a tool's definition.
 
     Attributes:
         check: Which check found it, for example `hidden_text`.
@@ -47,7 +47,7 @@ class Finding:
 
 
 class Passage(NamedTuple):
-    """One string of a definition that an agent can see.
+    """A string of a definition that an agent can see.
 
     Attributes:
         place: JSON path.

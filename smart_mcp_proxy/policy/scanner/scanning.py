@@ -56,7 +56,7 @@ def _findings(shown: list[Evidence], words: list[Evidence], whole: Verdict) -> t
 
 
 def _weight(found: list[Evidence]) -> float:
-    """Of the heaviest evidence of each check."""
+    """Add up the weights of the heaviest evidence of each check."""
     heaviest: dict[str, float] = {}
     for evidence in found:
         heaviest[evidence.check] = max(evidence.weight, heaviest.get(evidence.check, 0))

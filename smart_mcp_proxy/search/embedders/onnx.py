@@ -28,7 +28,7 @@ class DType(IntEnum):
 def node(
     operator: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = CONTRIB, **attributes: int | float
 ) -> bytes:
-    """One step: an operator that makes tensors of others, named by `inputs` and `outputs`."""
+    """Encode a graph node: an operator that makes the tensors `outputs` of the tensors `inputs`."""
     encoded = (
         _message((1, name), (2, value), (20, _FLOAT_ATTRIBUTE))
         if isinstance(value, float)

@@ -153,7 +153,7 @@ class OpenAiEmbedder:
         return self._ask(texts, deadline_s - self._clock())
 
     def _ask(self, texts: Sequence[str], timeout_s: float) -> NDArray[np.float32]:
-        """One request for at most as many texts as fit one; unit rows in the order of the texts."""
+        """Embed texts that fit a single request; returns unit rows in the order of the texts."""
         try:
             reply = self._thread.wait_for(self._reply(texts, timeout_s), timeout_s)
         # Nothing of what the service says is passed on or chained: some echo the key.

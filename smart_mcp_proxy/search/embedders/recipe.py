@@ -41,7 +41,7 @@ class _Model(msgspec.Struct):
 
 
 class _Module(msgspec.Struct):
-    """One entry of modules.json."""
+    """An entry of modules.json."""
 
     type: str
     path: str

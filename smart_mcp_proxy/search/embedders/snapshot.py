@@ -50,7 +50,7 @@ class _Index(msgspec.Struct):
 
 
 class _Module(msgspec.Struct):
-    """One entry of modules.json."""
+    """An entry of modules.json."""
 
     path: str
 

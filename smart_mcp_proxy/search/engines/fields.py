@@ -11,7 +11,7 @@ __all__ = ["FIELD_LIMIT_CHARS", "impacts", "matched_by_field", "terms_by_field"]
 
 
 class _Field(NamedTuple):
-    """One field: a match's weight, and the length in terms that is neutral."""
+    """A field of a document: a match's weight, and the length in terms that is neutral."""
 
     name: str
     weight: float
@@ -57,7 +57,7 @@ def terms_by_field(document: Document) -> dict[str, list[str]]:
 
 
 def matched_by_field(wanted: Sequence[str], document: Document) -> Mapping[str, Sequence[str]]:
-    """Those of the terms that a document holds, by the name of the field."""
+    """Select the terms that a document holds, by the name of the field."""
     matched = {name: [term for term in wanted if term in found] for name, found in terms_by_field(document).items()}
     return {name: found for name, found in matched.items() if found}
 

@@ -124,7 +124,7 @@ def _is_word(term: str) -> bool:
 
 
 def _by_initials(terms: Iterable[str]) -> dict[str, list[str]]:
-    """Those of the terms that a slip may lead to, by first letter."""
+    """Group the terms that a slip may lead to by first letter."""
     words: dict[str, list[str]] = {}
     for term in terms:
         if len(term) >= _SLIP_LETTERS - 1 and _is_word(term):

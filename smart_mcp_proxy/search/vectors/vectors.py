@@ -72,7 +72,7 @@ class _Block:
         return _Block(self.matrix, ids, self.scan)
 
     def near(self, vector: NDArray[np.float32], depth: int) -> _Near:
-        """Those that hold the `depth` nearest ones, and some more."""
+        """Find the `depth` nearest rows, and perhaps some more."""
         for reach in _REACHES if len(self.ids) <= _REACH_FAR_FROM_ROWS else _REACHES[1:]:
             if (scanned := self._scanned(vector, depth, reach * depth)) is not None:
                 return scanned
@@ -149,7 +149,7 @@ class _State:
         return ids
 
     def near(self, vector: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> _Near:
-        """Those that hold the `depth` nearest allowed ones, and some more."""
+        """Find the `depth` nearest allowed rows, and perhaps some more."""
         if allowed is None:
             near = self.base.near(vector, depth)
             if not len(self.fresh.ids):
@@ -248,7 +248,7 @@ class VectorIndex:
         return cosines
 
     def take(self, ids: Iterable[int]) -> tuple[list[int], NDArray[np.float32]]:
-        """Those of `ids` that have a vector, and their vectors, one row each."""
+        """Select the `ids` that have a vector; returns them and their vectors, one row each."""
         state = self._state
         wanted = np.array(list(ids), np.int64)
         rows = state.rows_of(wanted)
@@ -283,7 +283,7 @@ def _joined(first: _Block, second: _Block) -> _Block:
 
 
 def _merged(blocks: Sequence[_Block], size: int) -> _Block:
-    """One block of the `size` vectors that are left in `blocks`, each copied once."""
+    """Copy the `size` vectors that are left in `blocks` into a block, each once."""
     matrix = np.empty((size, blocks[0].matrix.shape[1]), np.float32)
     ids = np.empty(size, np.int64)
     start = 0

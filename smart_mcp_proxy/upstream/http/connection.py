@@ -223,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reason += reason
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header field; those after the body say nothing that is used."""
+        """Store one header field; trailers after the body are ignored."""
         if self._is_head_whole:
             return
         self._field_bytes += len(name) + len(value)

@@ -59,7 +59,7 @@ _MEDIA_TYPES: Final = 64
 
 
 class Endpoint:
-    """One server's address, with its own connections, cookies and headers; ignores the environment.
+    """URL of a server, with its own connections, cookies, headers and sign-in.
 
     Compression is declined; an answer that comes compressed all the same is unpacked within the limits on size.
 

@@ -23,7 +23,7 @@ class OversizedEventError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ServerSentEvent:
-    """One event with something in it.
+    """Server-sent event with data.
 
     Attributes:
         name: Its type, `message` where the server names none.

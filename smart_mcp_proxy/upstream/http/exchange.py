@@ -1,4 +1,4 @@
-"""One HTTP exchange: the body that is sent, and the answer as it arrives."""
+"""HTTP exchange: the body of a request, and the response as it arrives."""
 
 import asyncio
 from collections import deque

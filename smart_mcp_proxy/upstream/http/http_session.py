@@ -1,4 +1,4 @@
-"""One session on the level of HTTP: which exchange belongs to which request, and how each may end."""
+"""HTTP level of a session: matches exchanges to requests, and handles how each may end."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence

@@ -130,7 +130,7 @@ _batch = msgspec.json.Decoder(list[Envelope])
 
 
 def encode_message(message: Mapping[str, Any]) -> bytes:
-    """One line of JSON with its line end.
+    """Encode a message as a line of JSON, line feed included.
 
     Raises:
         RequestError: A value has no JSON form, or text holds half a surrogate pair.

@@ -108,7 +108,7 @@ _known_naming = lru_cache(_NAMES)(_naming)
 
 
 def _read(tool: msgspec.Raw) -> object:
-    """One tool alone: while the decoder works, no other thread does."""
+    """Decode a single tool, None if it is malformed; the GIL is held for one tool at a time."""
     try:
         return msgspec.json.decode(tool)
     except (msgspec.DecodeError, RecursionError):

@@ -53,7 +53,7 @@ def gateways_behind(capabilities: Mapping[str, Any]) -> frozenset[str]:
 
 
 class Lineage:
-    """One gateway's place among others.
+    """Position of a gateway in the chain: the gateways in front of it and behind it.
 
     Args:
         environ: Of its servers, see `marked`; without a mark it is a gateway that nobody started.

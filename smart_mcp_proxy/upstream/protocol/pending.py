@@ -108,7 +108,7 @@ NO_REPORTS: Final = Reports(None)
 
 
 class PendingCall(NamedTuple):
-    """One request without an answer yet."""
+    """Request that waits for its response."""
 
     method: str
     reply: "asyncio.Future[RawResult]"

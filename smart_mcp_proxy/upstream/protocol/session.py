@@ -94,7 +94,7 @@ class ResourceUpdated:
 
 @dataclass(frozen=True, slots=True)
 class UpdatesMissed:
-    """Nobody listened for a while: any resource may have changed."""
+    """Updates were missed while no stream was open: any resource may have changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""One long request for all the resources, or tasks, of a server that we hear of.
+"""Long-lived `subscriptions/listen` request for all watched resources, or tasks, of a server.
 
 The modern era's way. With another set it is opened anew, the old one ended once the new one is open, so that nothing is
 missed in between.
@@ -37,7 +37,7 @@ def _wanted_resources(uris: frozenset[str]) -> Mapping[str, Any]:
 
 
 class WatchStream:
-    """One long request, and the next one after it.
+    """Long-lived request for updates, opened again whenever it ends.
 
     Args:
         server: Configured name.
@@ -162,7 +162,7 @@ class WatchStream:
                 self._on_updated(uri)
 
     async def _listen(self, uris: frozenset[str], opened: "asyncio.Future[frozenset[str]]") -> None:
-        """One stream, from its opening to its end; `opened` is done afterwards."""
+        """Run a stream from its opening to its end; `opened` is done afterwards."""
         self._opened = opened
         error = lost_error(self._server, "ended its stream of changed resources at once", was_sent=True)
         try:

@@ -74,7 +74,7 @@ class Inherited(NamedTuple):
 
 
 def inherited(environ: Mapping[str, str]) -> Inherited:
-    """Of the gateway's environment the part that every server gets."""
+    """Select the variables of the gateway's environment that every server gets."""
     variables: dict[str, str] = {}
     cut = []
     for name, value in environ.items():
@@ -158,7 +158,10 @@ def _without_credentials(value: str) -> str | None:
 
 
 def _bare(address: str) -> str | None:
-    """One address (or `name=address`, or host and port alone, or a path) without user and password."""
+    """Strip user and password from an address, `name=address`, host and port, or path.
+
+    None where what is left could still hold one.
+    """
     if address.startswith(("/", "./", "~/", "file:///")):
         return None if "@" in address else address
     before, mark, rest = address.rpartition(_SCHEME)

@@ -28,7 +28,7 @@ _SHOWN_CHARS: Final = 40
 
 
 def listing_of(place: Place) -> dict[str, Any]:
-    """One `ServerResponse`."""
+    """Build the registry's `ServerResponse` of an endpoint."""
     server = {
         "$schema": _SCHEMA,
         "name": place.name,

@@ -25,7 +25,7 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 class Pings:
-    """One timer for all replies to keep alive: one for each would cost more than its call.
+    """Timer shared by all replies to keep alive: one for each would cost more than its call.
 
     Attributes:
         discard: Keeps a stream alive no longer.
@@ -109,6 +109,6 @@ class ReplyStream:
 
 
 def _event(*pieces: bytes) -> tuple[bytes, ...]:
-    """One chunk that is one event. A message has no line ends, which would end the event."""
+    """Encode a message, which has no line ends, as an HTTP chunk with a single event."""
     start, end = b"event: message\r\ndata: ", b"\r\n\r\n"
     return (b"%x\r\n%b" % (len(start) + sum(map(len, pieces)) + len(end), start), *pieces, end, b"\r\n")

@@ -118,7 +118,7 @@ class _Exchange:
 
 
 class WireProtocol(BoundedProtocol):
-    """One connection of a client that may make calls.
+    """Client connection that answers tool calls on the fast path where it can.
 
     Args:
         fast_path: Where calls come in.

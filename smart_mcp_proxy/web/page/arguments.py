@@ -21,7 +21,7 @@ _LONG_WORDS: Final = ("body", "content", "text", "query", "message", "descriptio
 
 
 class Field(NamedTuple):
-    """One argument.
+    """Form field of an argument.
 
     Attributes:
         name: Of the form's field.

@@ -38,7 +38,7 @@ class PageFiles:
         return f"<PageFiles, {len(self._files)} of them>"
 
     async def answer(self, request: Request) -> Response:
-        """One file, or that the browser has it already."""
+        """Answer with a file, or with 304 if the browser has it already."""
         found = self._files.get(request.path_params["name"])
         if found is None:
             raise HTTPException(404)

@@ -22,7 +22,7 @@ _LABELS: Final = 8
 
 
 class Bar(NamedTuple):
-    """One span of time: where its bar is drawn, its value, and its name where there is room for one."""
+    """Bar of a span of time: where it is drawn, its value, and its label where there is room."""
 
     x: float
     y: float

@@ -28,7 +28,7 @@ __all__ = ["ROUTES"]
 
 
 class FindingView(msgspec.Struct, frozen=True):
-    """One reason to look closely: which check, where, why, and the text there, escaped."""
+    """Reason to look closely: the check, the place, why, and the text there, escaped."""
 
     check: str
     severity: str
@@ -119,7 +119,7 @@ class Approved(msgspec.Struct, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One tool, by canonical or listed name."""
+    """Tool, by canonical or listed name."""
 
     name: str
 

@@ -90,7 +90,7 @@ gateway that cannot read its store."""
 
 
 class Endpoint(NamedTuple):
-    """One row of the table.
+    """Row of the table of REST endpoints.
 
     Attributes:
         method: HTTP method.

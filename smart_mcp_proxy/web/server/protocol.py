@@ -84,7 +84,7 @@ class _JoinedWrites:
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection of a client.
+    """Client connection with limits on request time, head size and unread answers.
 
     Attributes:
         request_s: See `REQUEST_S`.
@@ -119,7 +119,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._turn_away()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Stop the timers of a connection that is gone."""
         self._end_limit()
         self._end_stall()
         if self._leaving is not None:
@@ -157,7 +157,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._let_go_of_longest_behind()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Stop the stall timer: the client has caught up."""
         self._end_stall()
         super().resume_writing()
 

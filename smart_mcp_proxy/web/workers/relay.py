@@ -21,7 +21,7 @@ log = get_logger("http")
 
 
 class Relay(asyncio.Protocol):
-    """One client's requests for one other worker, one at a time; answers go to the client as they come.
+    """Relay of a client's requests to another worker, one at a time; answers pass as they come.
 
     Args:
         client: Takes the answers.
@@ -167,7 +167,7 @@ class Relays:
         on_answer: Callable[[bool], None],
         on_unread: Callable[[bytes], None],
     ) -> Relay:
-        """One that may be used at once.
+        """Open a relay that may be used at once.
 
         Args:
             keeper: Number of the other worker.

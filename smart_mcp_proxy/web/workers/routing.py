@@ -41,12 +41,12 @@ class _HeadEnd:
     """Ends a parser's work at the end of a head."""
 
     def on_headers_complete(self) -> None:
-        """One without `_HEAD_END`: of HTTP/0.9, which names no session."""
+        """Stop at a head without `_HEAD_END`: HTTP/0.9, which names no session."""
         raise ValueError("the head is whole")
 
 
 class RoutedProtocol(WireProtocol):
-    """One connection of a client whose session may be another worker's.
+    """Client connection that relays or hands over requests for sessions of other workers.
 
     Args:
         relays: Of this process.
@@ -200,7 +200,7 @@ class RoutedProtocol(WireProtocol):
             self._relay.pause()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Resume the relay: the client has caught up."""
         super().resume_writing()
         if self._relay is not None:
             self._relay.resume()

@@ -197,7 +197,7 @@ async def _pool(choice: Choice, settings: Settings, catalog: Catalog | None) -> 
 
 
 def _no_names(name: str, n: int, *, allowed: Set[int] | None) -> list[int]:
-    """Nobody asks for a name here."""
+    """Return no similar names: an evaluation never looks a tool up by name."""
     return []
 
 
@@ -247,7 +247,7 @@ async def _open_system(name: str, settings: Settings, catalog: Catalog | None, p
 
 
 def _write_rankings(path: Path, runs: Sequence[Run]) -> None:
-    """One line for each query and system."""
+    """Write a line of JSON for each query and system."""
     lines = []
     for run in runs:
         for outcome in run.outcomes:

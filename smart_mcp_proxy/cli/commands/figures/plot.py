@@ -42,7 +42,7 @@ def columns(values: Sequence[float], *, width: int, height: int = 8, is_plain: b
 
 
 def _cell(eighths: float, blocks: str) -> str:
-    """One row's part of a column; the least value that is there shows."""
+    """Return one row's part of a column; a value above 0 always shows."""
     full = max(0.0, min(1.0, eighths))
     return blocks[min(8, round(full * 8)) or (1 if full > 0 else 0)]
 

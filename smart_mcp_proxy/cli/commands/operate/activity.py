@@ -268,7 +268,7 @@ class StoredLog:
         return made
 
     async def activity_record(self, record_id: str) -> dict[str, Any]:
-        """One record; see `Api.activity_record`."""
+        """Return one record; see `Api.activity_record`."""
         import msgspec
 
         from smart_mcp_proxy.gateway.activity.records import activity_record

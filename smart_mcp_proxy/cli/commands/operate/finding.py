@@ -8,7 +8,7 @@ __all__ = ["Finding"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """Outcome of one check of `mcpproxy doctor`.
 
     Attributes:
         subject: What: config, a server's name, ...

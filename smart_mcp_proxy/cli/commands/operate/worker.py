@@ -1,4 +1,4 @@
-"""One of several processes that serve a port together; started by `workers.py`, never by hand."""
+"""Worker process that shares a port with others; started by `workers.py`, never by hand."""
 
 import asyncio
 import json

@@ -75,7 +75,7 @@ async def serve_workers(settings: Settings, listener: socket.socket, options: Ma
 
 
 class _End(NamedTuple):
-    """Of one worker.
+    """Exit of one worker.
 
     Attributes:
         status: Its exit status; 1 where there was no process.

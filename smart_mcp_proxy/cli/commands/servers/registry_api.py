@@ -55,7 +55,7 @@ class Registry:
         self._address = address
 
     async def listing(self, name: str, version: str = "latest") -> Listing:
-        """One version of a server, deleted ones included.
+        """Return one version of a server, even a deleted one.
 
         Raises:
             RequestError: There is none; names that are close are in `data.did_you_mean`.

@@ -34,7 +34,7 @@ _MOST_EVENT_BYTES = 256 * 1024 * 1024
 
 
 class Relay:
-    """One client, from its first message to the end of its input.
+    """Relay for one client, from its first message to the end of its input.
 
     Args:
         url: Address of the gateway.
@@ -103,7 +103,7 @@ class Relay:
         return True
 
     async def _exchange(self, client: httpx2.AsyncClient, message: Mapping[str, Any], line: bytes) -> None:
-        """One message and all that is answered to it."""
+        """Send one message and pass on all that is answered to it."""
         is_request = "id" in message and "method" in message
         key = json.dumps(message.get("id"))
         with anyio.CancelScope() as scope:
@@ -188,7 +188,7 @@ class Relay:
                 await client.delete(self._url, headers=self._session)
 
     async def _write(self, data: bytes) -> None:
-        """One message on one line."""
+        """Write one message as one line."""
         if b"\n" in data or b"\r" in data:
             # Line breaks between the tokens of JSON mean nothing, and inside of them there are none.
             data = data.replace(b"\r", b" ").replace(b"\n", b" ")

@@ -30,7 +30,7 @@ SENTENCE, LINE, STOP, TEXT = 0, 1, 2, 3
 
 
 class Way(NamedTuple):
-    """One alternative of a pattern.
+    """An alternative of a pattern.
 
     Attributes:
         number: Its own.
@@ -198,7 +198,7 @@ _Turn = tuple[re.Pattern[str], list[Span]]
 
 
 def _in_turn(tried: Iterable[_Turn], text: str) -> Iterator[re.Match[str]]:
-    """One match after the other; where two begin at one place, that of the first pattern."""
+    """Yield matches in text order, without overlaps; of two at one start, the first pattern's."""
     ahead = [(match, turn) for turn in tried if (match := _next(turn, text, 0)) is not None]
     while ahead:
         first = min([match for match, _ in ahead], key=re.Match.start)

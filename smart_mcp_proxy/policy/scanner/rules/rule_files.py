@@ -22,7 +22,7 @@ _REFERENCE = re.compile(r"\(\?&(\w+)\)")
 
 
 class Phrase(NamedTuple):
-    """One way of saying something.
+    """A phrase to look for: its alternative patterns, and what it is evidence of.
 
     Attributes:
         check: What it is evidence of; several phrases of one check count once.
@@ -38,7 +38,7 @@ class Phrase(NamedTuple):
 
 
 class Words(NamedTuple):
-    """One way of naming something.
+    """A term to look for: its alternative patterns.
 
     Attributes:
         ways: Of naming it; where two begin at one place, the first counts.

@@ -77,7 +77,7 @@ class Rating(NamedTuple):
 
 
 class _Rule(NamedTuple):
-    """One row of the table: score of lines that begin so; a group is quoted in place of the whole line."""
+    """Row of the table: score of lines that begin so; a group is quoted, not the whole line."""
 
     score: int
     pattern: re.Pattern[str]
