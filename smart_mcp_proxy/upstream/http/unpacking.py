@@ -13,7 +13,7 @@ _ENCODINGS: Final = frozenset({"gzip", "x-gzip", "deflate"})
 """Source: RFC 9110, section 8.4.1"""
 _EITHER: Final = zlib.MAX_WBITS | 32
 """Tells zlib to read gzip and deflate. Source: https://docs.python.org/3/library/zlib.html#zlib.decompress"""
-_PIECE_BYTES: Final = 1 << 18
+_PIECE_BYTES: Final = 1 << 16
 """Unpacked at a time: a small body may unpack to gigabytes, and others get their turn in between."""
 
 
