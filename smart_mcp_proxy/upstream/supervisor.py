@@ -40,8 +40,6 @@ from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 from smart_mcp_proxy.upstream.stdio.older_sdk import older_sdk_hint
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 
-__all__ = ["OnChange", "OnToolsChanged", "Upstream", "backoff_s"]
-
 OnChange = Callable[[ServerStatus], None]
 """Told of every change of state, and of the same state again when a silent server speaks again."""
 OnToolsChanged = Callable[[str], None]
@@ -190,10 +188,7 @@ class Upstream:
             self._move(ServerState.DISCONNECTED)
 
     def limit(self, config: ServerConfig) -> None:
-        """Takes other limits, which hold from the next request on.
-
-        A start that failed is tried again at once where it may take longer now.
-        """
+        """Take other limits from the next request on, and try again at once if a start may take longer."""
         is_start_longer = config.limits.init_s > self.config.limits.init_s
         self.config = config
         if self._session is not None:
@@ -386,12 +381,9 @@ class Upstream:
                 self._move(ServerState.CONNECTING, hint=self._status.hint, last_error=self._status.error)
 
     async def _connect_once(self) -> float | None:
-        """Connect once and hold the connection until its end.
-
-        Returns:
-            Seconds to wait before the next connection; None for no further one.
-        """
-        self._last_try, self._start, self.may_return = self._clock(), None, False
+        """Connect once and hold the connection; returns the pause before the next one, None for none."""
+        self._last_try, self._start = self._clock(), None
+        is_return, self.may_return = self.may_return, False
         self._written.begin()
         try:
             config = await self._expanded()
@@ -406,6 +398,7 @@ class Upstream:
                 session = await self._opened(config, self._reasons.era or self._status.era, self._heard)
             except UpstreamError as exc:
                 self.may_return = isinstance(exc, GoneError)  # as the worker says that runs it
+                self._failures -= is_return  # its loss is counted
                 return self._failed(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
             return await self._hold(session)
 
@@ -455,7 +448,8 @@ class Upstream:
             self._renewals += 1
             _log.info("%s A new one is opened.", end.message, extra=fields(server=self.name))
             return 0.0
-        self.may_return = not isinstance(end, LostSessionError)
+        # Over HTTP it is a try to reach a server that loses it: another try at once is no use.
+        self.may_return = self.config.transport != "http" and not isinstance(end, LostSessionError)
         return self._failed(end.message, end.hint, needs_auth=isinstance(end, UpstreamAuthError))
 
     def _failed(self, error: str, hint: str, *, needs_auth: bool = False) -> float:

@@ -15,7 +15,7 @@ import pytest
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream import Connector, Upstream
+from smart_mcp_proxy.upstream import Connector, Upstream, supervisor
 from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
 
 pytestmark = pytest.mark.anyio
@@ -101,3 +101,53 @@ async def test_a_server_that_connects_and_ends_is_a_line_for_each_time(caplog: p
             with anyio.fail_after(20):
                 await often.wait()
     assert len(lines(caplog)) <= TRIES + 1, lines(caplog)
+
+
+async def test_a_loss_and_the_failed_try_right_after_it_are_one_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a server that goes and comes back would be asked after ever longer pauses, however well it worked."""
+    pauses_after: list[int] = []
+    now_s, is_there, lost = 0.0, True, asyncio.Event()
+
+    def note_pause(failures: int, rng: random.Random) -> float:
+        pauses_after.append(failures)
+        return 1.0
+
+    class Breakable(Brief):
+        async def wait_closed(self) -> UpstreamError:
+            await lost.wait()
+            lost.clear()
+            return UpstreamError("Server 'brief' broke the connection.")
+
+    async def open_breakable(config: ServerConfig, **options: Any) -> UpstreamSession:
+        if not is_there:
+            raise UpstreamError("Server 'brief' cannot be reached.")
+        session: Any = Breakable()
+        return session  # type: ignore[no-any-return]  # as much of a session as is needed
+
+    monkeypatch.setattr(supervisor, "backoff_s", note_pause)
+    upstream = Upstream(
+        ServerConfig("brief", "sse", url="http://127.0.0.1:9/sse"),
+        environ={},
+        on_change=lambda _: None,
+        on_tools_changed=lambda _: None,
+        open_session=open_breakable,
+        start_gate=asyncio.Semaphore(1),
+        clock=lambda: now_s,
+    )
+    await upstream.start()
+    for _ in range(3):
+        assert await upstream.ready(5)
+        now_s += 5
+        is_there = False
+        lost.set()
+        with anyio.fail_after(5):
+            while upstream.status.state is ServerState.READY:
+                await asyncio.sleep(0)
+        assert not await upstream.ready(5), "it was tried at once, in vain"
+        is_there = True
+        upstream.retry()
+        with anyio.fail_after(5):
+            while upstream.status.state is not ServerState.READY:
+                await asyncio.sleep(0)
+    await upstream.stop()
+    assert pauses_after == [1] * 6

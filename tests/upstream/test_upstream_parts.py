@@ -20,8 +20,7 @@ from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
 from smart_mcp_proxy.upstream.protocol.codec import cleaned, recovered_id
 from smart_mcp_proxy.upstream.protocol.handshake import server_label
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
-from smart_mcp_proxy.upstream.states import TRANSITIONS, check_transition
-from smart_mcp_proxy.upstream.supervisor import backoff_s
+from smart_mcp_proxy.upstream.states import TRANSITIONS, backoff_s, check_transition
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))

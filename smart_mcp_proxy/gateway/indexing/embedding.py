@@ -22,7 +22,7 @@ from smart_mcp_proxy.search.vectors.links import VectorLinks
 from smart_mcp_proxy.search.vectors.sidecar import SIDECAR_NAME, load, save
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.supervisor import backoff_s
+from smart_mcp_proxy.upstream.states import backoff_s
 
 __all__ = ["Embedding", "EmbeddingPace", "VectorSetup"]
 
