@@ -354,7 +354,9 @@ def main() -> None:
     cores.keep_load()
     names = [f"s{number}" for number in range(20)]
     two_workers = Worker(0, [None, None], None)  # type: ignore[list-item]  # nothing is sent
-    stdio = {number: next(name for name in names if two_workers.keeper_of(name) == number) for number in (0, 1)}
+    stdio = {
+        number: next(name for name in names if two_workers.find_keeper_worker(name) == number) for number in (0, 1)
+    }
     table = [["", "median", "ratio", "", "limit", "", "lowest .. highest"]]
     with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
         folder, port = Path(temporary), free_port()

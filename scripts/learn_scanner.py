@@ -18,7 +18,7 @@ from bench.search_data import read_rows
 from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
-from smart_mcp_proxy.policy.scanner.classifier import ALWAYS, LEARNED, Run, runs, said, share
+from smart_mcp_proxy.policy.scanner.classifier import ALWAYS, LEARNED, Run, compute_log_odds, runs, share
 from smart_mcp_proxy.policy.scanner.passages import passages
 from smart_mcp_proxy.policy.scanner.wording import read
 
@@ -51,7 +51,11 @@ def main() -> None:
     if arguments.without:
         left_out = [text for text in texts if text.source == arguments.without]
         for is_attack in (True, False):
-            like = [said(model, text.runs & model.keys()) >= 1 for text in left_out if text.is_attack == is_attack]
+            like = [
+                compute_log_odds(model, text.runs & model.keys()) >= 1
+                for text in left_out
+                if text.is_attack == is_attack
+            ]
             print(f"{arguments.without}, {'attacks' if is_attack else 'honest'}: {sum(like)} of {len(like)}")
         return
     ordered = sorted(model, key=lambda run: (-model[run], run))

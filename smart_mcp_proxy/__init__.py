@@ -1,4 +1,4 @@
-"""One search tool in front of all your MCP servers.
+"""Gateway with one search tool in front of all your MCP servers.
 
 The names listed here are the public API; `docs/contributing.md` says what else may change at any time.
 """

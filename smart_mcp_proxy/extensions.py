@@ -5,7 +5,16 @@ from typing import Any, Final
 
 from smart_mcp_proxy.models import Era
 
-__all__ = ["APPS", "APP_META", "SHOWS_APPS", "SKILLS", "TASKS", "Extensions", "declared_extensions", "extension_of"]
+__all__ = [
+    "APPS",
+    "APP_META",
+    "SHOWS_APPS",
+    "SKILLS",
+    "TASKS",
+    "Extensions",
+    "read_client_extensions",
+    "read_extension_settings",
+]
 
 APPS: Final = "io.modelcontextprotocol/ui"
 """Interfaces of tools.
@@ -30,7 +39,7 @@ _OF_CLIENTS: Final[Mapping[Era, tuple[str, ...]]] = {"handshake": (APPS,), "mode
 """What a client declares for its calls; before 2026-07-28 there is no such extension for tasks."""
 
 
-def declared_extensions(capabilities: object, era: Era) -> Extensions | None:
+def read_client_extensions(capabilities: object, era: Era) -> Extensions | None:
     """Extensions in a client's capabilities that are passed on to servers; None without any.
 
     Args:
@@ -44,7 +53,7 @@ def declared_extensions(capabilities: object, era: Era) -> Extensions | None:
     return found or None
 
 
-def extension_of(capabilities: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
+def read_extension_settings(capabilities: Mapping[str, Any], name: str) -> Mapping[str, Any] | None:
     """Settings of an extension that a server declares; None where it does not."""
     declared = capabilities.get("extensions")
     settings = declared.get(name) if isinstance(declared, Mapping) else None

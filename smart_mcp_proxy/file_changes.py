@@ -10,7 +10,7 @@ from pathlib import Path
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["Stamp", "leftover_of", "locked", "replace_file", "stamp_of"]
+__all__ = ["Stamp", "build_file_stamp", "build_replacement_path", "lock_folder", "replace_file"]
 
 Stamp = tuple[int, ...]
 """Tells whether a file is still the same one."""
@@ -21,13 +21,13 @@ _LOCK_S = 10.0
 _LOCK_LOOK_S = 0.01
 
 
-def stamp_of(facts: os.stat_result) -> Stamp:
+def build_file_stamp(facts: os.stat_result) -> Stamp:
     """Return what differs as soon as a file is written or replaced."""
     return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Alone among all processes that change a file of this folder, while open."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
             return
 
 
-def leftover_of(path: Path) -> Path:
+def build_replacement_path(path: Path) -> Path:
     """Path of the new file that waits to replace `path`: a process that was killed may have left one."""
     return path.with_name(f".{path.name}.mcpproxy-new")
 
@@ -77,7 +77,7 @@ def replace_file(path: Path, data: bytes, seen: Stamp | None) -> bool:
     Raises:
         ConfigError: It cannot be written.
     """
-    temporary = leftover_of(path)
+    temporary = build_replacement_path(path)
     try:
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _NEW_FILE_MODE)
@@ -113,7 +113,7 @@ def _keep_facts(descriptor: int, path: Path) -> None:
 
 def _present(path: Path) -> Stamp | None:
     try:
-        return stamp_of(path.stat())
+        return build_file_stamp(path.stat())
     except FileNotFoundError:
         return None
 

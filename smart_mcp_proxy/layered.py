@@ -30,7 +30,7 @@ class Layered(Mapping[K, V]):
         self._length = len(self._base)
         self._whole: dict[K, V] | None = None
 
-    def changed(self, entries: dict[K, V], gone: Iterable[K]) -> "Layered[K, V]":
+    def apply_changes(self, entries: dict[K, V], gone: Iterable[K]) -> "Layered[K, V]":
         """Return the next version: without the keys in `gone`, then with `entries` in place.
 
         Args:

@@ -29,7 +29,7 @@ __all__ = [
     "OnMessage",
     "OnProgress",
     "Principal",
-    "Progress",
+    "ProgressReport",
     "Reach",
     "Review",
     "ServerState",
@@ -41,7 +41,7 @@ __all__ = [
     "Trust",
     "Withheld",
     "WithheldState",
-    "mark_of",
+    "hash_text",
 ]
 
 Transport = Literal["stdio", "http", "sse"]
@@ -70,7 +70,9 @@ class ToolKey(NamedTuple):
 
 
 class ToolRecord(msgspec.Struct, frozen=True, gc=False):
-    """One tool as the catalog holds it; of many a start makes all.
+    """Tool as the catalog holds it.
+
+    A start creates all of them, and there are many.
 
     Attributes:
         id: Links catalog row, search document and vector; never reused.
@@ -179,16 +181,16 @@ class Document:
     @property
     def mark(self) -> bytes:
         """Stands for all that it says: 16 bytes."""
-        return mark_of(repr(self))
+        return hash_text(repr(self))
 
 
-def mark_of(text: str) -> bytes:
+def hash_text(text: str) -> bytes:
     """Stands for a text wherever only whether it is the same is asked: 16 bytes."""
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One search result; a dataclass would take six times as long to create.
+    """Search result; a dataclass would take six times as long to create.
 
     Attributes:
         id: The document's id.
@@ -245,15 +247,15 @@ LOCAL = Principal("local")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """One progress report of a running call, as MCP words it."""
+class ProgressReport:
+    """Progress report of a running call, with the fields of `notifications/progress`."""
 
     progress: float
     total: float | None = None
     message: str | None = None
 
 
-OnProgress = Callable[[Progress], Awaitable[None]]
+OnProgress = Callable[[ProgressReport], Awaitable[None]]
 OnMessage = Callable[[bytes], Awaitable[None]]
 """Takes a notification that belongs to one request, as the server wrote it."""
 
@@ -301,7 +303,7 @@ class ClientInput:
 
 
 class CallRequest(msgspec.Struct, frozen=True):
-    """One call of an upstream tool, whoever asked for it and over whichever transport.
+    """Call of an upstream tool, for any caller and over any transport.
 
     Attributes:
         name: The tool as the caller wrote it: canonical or listed.

@@ -15,13 +15,13 @@ __all__ = [
     "GATEWAYS_CAPABILITY",
     "IDENTITIES",
     "RESERVED_NAMES",
+    "build_listed_name",
+    "build_listed_prefix",
+    "extract_server_name",
     "identity_on",
-    "listed_name",
-    "listed_prefix",
     "login_hint",
     "parse_canonical",
     "parse_content",
-    "server_of",
     "shelf",
     "shell_word",
     "visible_name",
@@ -73,7 +73,7 @@ def shelf(server: str, kind: ContentKind) -> str:
     return f"{server}:{kind}"
 
 
-def server_of(name: str) -> str:
+def extract_server_name(name: str) -> str:
     """The server that a shelf belongs to; a server's own name as it is."""
     return name.partition(":")[0]
 
@@ -91,7 +91,7 @@ def parse_content(name: str) -> ToolKey | None:
     return ToolKey(f"{server}:{kind}", item) if server and colon and item and kind in IDENTITIES else None
 
 
-def listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozenset()) -> str:
+def build_listed_name(key: ToolKey, limit_chars: int, taken: Container[str] = frozenset()) -> str:
     """A name for `key` made of `[A-Za-z0-9_-]`, at most `limit_chars` long, not in `taken`.
 
     The plain form is `server__tool`. A key that this form would change (illegal characters), shorten, or whose
@@ -137,7 +137,7 @@ def _cut(key: ToolKey, room: int) -> str:
     return server[: both - len(tool)] + _SEPARATOR + tool
 
 
-def listed_prefix(server: str) -> str:
+def build_listed_prefix(server: str) -> str:
     """The beginning of the listed names of a server's tools, where none had to be shortened."""
     return _ILLEGAL.sub("_", server) + _SEPARATOR
 
@@ -161,10 +161,10 @@ def shell_word(name: str) -> str:
     """
     if name.isprintable():
         return shlex.quote(name)
-    return "$'" + "".join(map(_spelled, name)) + "'"
+    return "$'" + "".join(map(_escape_shell_char, name)) + "'"
 
 
-def _spelled(char: str) -> str:
+def _escape_shell_char(char: str) -> str:
     if char.isprintable():
         return f"\\{char}" if char in "\\'" else char
     return f"\\u{ord(char):04x}" if ord(char) <= 0xFFFF else f"\\U{ord(char):08x}"

@@ -16,7 +16,7 @@ ENGINES_GROUP: Final = "smart_mcp_proxy.engines"
 
 def is_plugin(group: str, name: str) -> bool:
     """Whether an installed package offers a part of this name; loads nothing of it."""
-    return _found(group, name) is not None
+    return _find_entry_point(group, name) is not None
 
 
 def load_plugin(group: str, name: str) -> Callable[..., Any]:
@@ -25,7 +25,7 @@ def load_plugin(group: str, name: str) -> Callable[..., Any]:
     Raises:
         MissingExtraError: No installed package offers it, or it cannot be imported.
     """
-    point = _found(group, name)
+    point = _find_entry_point(group, name)
     if point is None:
         raise MissingExtraError(
             f"No installed package offers {name!r}.",
@@ -40,5 +40,5 @@ def load_plugin(group: str, name: str) -> Callable[..., Any]:
     return part
 
 
-def _found(group: str, name: str) -> EntryPoint | None:
+def _find_entry_point(group: str, name: str) -> EntryPoint | None:
     return next(iter(entry_points(group=group, name=name)), None)

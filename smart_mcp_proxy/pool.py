@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from smart_mcp_proxy.models import Hit
 
-__all__ = ["Change", "Pool", "retention"]
+__all__ = ["Pool", "PoolChange", "retention"]
 
 _SCORE_WEIGHT = 0.7
 _FRESHNESS_WEIGHT = 0.3
@@ -31,7 +31,7 @@ def retention(score: float, idle_s: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PoolChange:
     """Changes by a decision, as tool ids; false without any.
 
     Attributes:
@@ -77,7 +77,7 @@ class Pool:
         """The pooled tools in the order in which they entered: a list that mostly grows at its end."""
         return tuple(self._members)
 
-    def admit(self, hits: Sequence[Hit], now_s: float) -> Change:
+    def admit(self, hits: Sequence[Hit], now_s: float) -> PoolChange:
         """Takes in the hits of one search, best first, and evicts what is kept least strongly.
 
         The first `limit` hits are in the pool afterwards; none of them is evicted for another one.
@@ -94,16 +94,16 @@ class Pool:
         for id_, score in wanted.items():
             member = self._members.get(id_)
             self._members[id_] = _Member(max(score, member.score) if member else score, now_s)
-        return Change(added, evicted)
+        return PoolChange(added, evicted)
 
     def touch(self, id_: int, now_s: float) -> None:
         """Keeps a tool fresh that has just been called; others are ignored."""
         if (member := self._members.get(id_)) is not None:
             member.used_s = now_s
 
-    def drop(self, ids: Iterable[int]) -> Change:
+    def drop(self, ids: Iterable[int]) -> PoolChange:
         """Takes out tools that may no longer be seen."""
-        return Change(evicted=tuple(id_ for id_ in ids if self._members.pop(id_, None) is not None))
+        return PoolChange(evicted=tuple(id_ for id_ in ids if self._members.pop(id_, None) is not None))
 
     def _weakest(self, count: int, wanted: Collection[int], now_s: float) -> tuple[int, ...]:
         """The `count` tools to evict; equally weak ones by lower score, then by age in the catalog."""

@@ -16,7 +16,7 @@ __all__ = [
     "is_clean",
     "is_nested_deeper",
     "means_yes",
-    "outline_of",
+    "read_outline",
     "refuse_deep",
 ]
 
@@ -205,7 +205,7 @@ def is_nested_deeper(text: bytes, levels: int) -> bool:
     return int(np.cumsum(steps, dtype=np.int32).max(initial=0)) > levels
 
 
-def outline_of(text: bytes) -> dict[str, bytes]:
+def read_outline(text: bytes) -> dict[str, bytes]:
     """The members of a JSON object that the gateway looks at by name, of each value the first 64 bytes.
 
     Not the values themselves: they would refer to the text that refers to them, and live until a collection.
@@ -213,7 +213,7 @@ def outline_of(text: bytes) -> dict[str, bytes]:
     Raises:
         msgspec.MsgspecError: It is no object.
     """
-    return _looked_through(text)[0]
+    return _inspect_result(text)[0]
 
 
 def means_yes(flag: bytes) -> bool:
@@ -221,7 +221,7 @@ def means_yes(flag: bytes) -> bool:
     return flag.strip(b'" ').lower() not in _NO
 
 
-def _looked_through(text: bytes) -> tuple[dict[str, bytes], bool]:
+def _inspect_result(text: bytes) -> tuple[dict[str, bytes], bool]:
     """The outline of a result, and whether client libraries can read it as a tool's: most are read once."""
     try:
         result = _long_result.decode(text)
@@ -251,7 +251,7 @@ class RawResult:
     Args:
         pieces: The text, at least one piece.
         is_clean: Whether the text is known to be clean; see `is_clean`.
-        outline: Its members, where they are known; see `outline_of`.
+        outline: Its members, where they are known; see `read_outline`.
         is_sound: Whether client libraries can read it as a tool's, where that is known.
     """
 
@@ -271,7 +271,7 @@ class RawResult:
 
     @classmethod
     def read(cls, *pieces: bytes, is_clean: bool) -> Self:
-        """One that is looked through now.
+        """Create a result and parse its outline at once.
 
         Raises:
             msgspec.MsgspecError: It is no object.
@@ -280,7 +280,7 @@ class RawResult:
         is_plain = is_clean and not any(_ESCAPE in piece for piece in pieces)
         text = _without_long_strings(pieces) if is_plain else b"".join(pieces)
         refuse_deep(text)
-        outline, is_sound = _looked_through(text)
+        outline, is_sound = _inspect_result(text)
         return cls(*pieces, is_clean=is_clean, outline=outline, is_sound=is_sound)
 
     def __repr__(self) -> str:
@@ -300,9 +300,9 @@ class RawResult:
 
     @property
     def outline(self) -> Mapping[str, bytes]:
-        """Its members; see `outline_of`."""
+        """Its members; see `read_outline`."""
         if self._outline is None:
-            self._outline, self._is_sound = _looked_through(self.text)
+            self._outline, self._is_sound = _inspect_result(self.text)
         return self._outline
 
     @property

@@ -14,10 +14,10 @@ __all__ = [
     "DYNAMIC",
     "MAIN_FILE",
     "SkillFile",
-    "files_of",
+    "find_skill_root",
     "frontmatter_problem",
     "is_inside",
-    "root_of",
+    "map_skill_files",
     "skill_problem",
 ]
 
@@ -45,13 +45,13 @@ _BOOLEANS: Final[Mapping[str, bool]] = {
 
 
 class SkillFile(NamedTuple):
-    """One file of a skill: its digest, and its length in bytes."""
+    """File of a skill: its digest, and its length in bytes."""
 
     digest: str
     size: int
 
 
-def root_of(uri: str) -> str:
+def find_skill_root(uri: str) -> str:
     """The directory of a skill, without a slash at its end; `uri` is that of its main file."""
     return uri.removesuffix(f"/{MAIN_FILE}")
 
@@ -61,7 +61,7 @@ def is_inside(root: str, uri: str) -> bool:
     return uri.startswith(f"{root}/") and len(uri) > len(root) + 1
 
 
-def files_of(entry: Mapping[str, Any]) -> Mapping[str, SkillFile] | None:
+def map_skill_files(entry: Mapping[str, Any]) -> Mapping[str, SkillFile] | None:
     """The files of a usable entry by URI; None where the skill is generated."""
     listed = entry["resources"]
     return None if listed == DYNAMIC else {file["uri"]: SkillFile(file["digest"], file["size"]) for file in listed}
@@ -80,7 +80,7 @@ def skill_problem(entry: Any) -> str | None:
     for member in ("name", "description"):
         if not isinstance(about.get(member), str) or not about[member].strip():
             return f"its frontmatter has no {member}"
-    root = root_of(uri)
+    root = find_skill_root(uri)
     if unquote(root.rpartition("/")[2]) != about["name"]:
         return f"its directory is not called {about['name'][:_SHOWN_CHARS]!r}, as it is"
     if not isinstance(entry.get("_meta"), Mapping | None):

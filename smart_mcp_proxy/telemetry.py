@@ -26,6 +26,7 @@ from smart_mcp_proxy.log_noise import NoiseFilter
 __all__ = [
     "Activity",
     "ActivityKind",
+    "await_shielded",
     "configure_logging",
     "fields",
     "get_logger",
@@ -33,7 +34,6 @@ __all__ = [
     "new_activity_id",
     "printable",
     "redact",
-    "result_of",
     "secrets_hidden",
     "spawn",
     "traced_in",
@@ -169,7 +169,7 @@ class _ConsoleFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a line: ts, level, logger, event, its fields, and the exception where there is one."""
+    """Formats records as JSON lines: ts, level, logger, event, fields, trace id and exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = {
@@ -177,7 +177,7 @@ class _JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "event": redact(record.getMessage()),
-            **_redacted(getattr(record, _FIELDS, {})),
+            **_redact_field(getattr(record, _FIELDS, {})),
         }
         if trace := traced_in.get():
             event["trace_id"] = trace
@@ -187,12 +187,12 @@ class _JsonFormatter(logging.Formatter):
         return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _redacted(value: Any) -> Any:
+def _redact_field(value: Any) -> Any:
     """A field's value without secrets, whatever it is made of; JSON holds it in any case."""
     if isinstance(value, Mapping):
-        return {redact(str(key)): _redacted(one) for key, one in value.items()}
+        return {redact(str(key)): _redact_field(one) for key, one in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_redacted(one) for one in value]
+        return [_redact_field(one) for one in value]
     return value if isinstance(value, int | float | None) else redact(str(value))
 
 
@@ -221,7 +221,7 @@ class _Console(logging.StreamHandler[TextIO]):
         super().__init__(stream)
         self._left_out = 0
         self._is_torn = False
-        self._pipe = _pipe_of(stream)
+        self._pipe = _prepare_pipe(stream)
         self._room = select.poll()
         if self._pipe is not None:
             self._room.register(self._pipe, select.POLLOUT)
@@ -246,7 +246,7 @@ class _Console(logging.StreamHandler[TextIO]):
             self._left_out += 1
 
 
-def _pipe_of(stream: TextIO) -> int | None:
+def _prepare_pipe(stream: TextIO) -> int | None:
     """Descriptor of a stream that ends in a pipe; enlarged to a megabyte where possible."""
     try:
         descriptor = stream.fileno()
@@ -304,7 +304,7 @@ def _report_end(task: asyncio.Task[None]) -> None:
         get_logger("tasks").error("background task %s ended: %s", task.get_name(), exc, exc_info=exc)
 
 
-async def result_of(work: asyncio.Future[T]) -> T:
+async def await_shielded(work: asyncio.Future[T]) -> T:
     """The result of work that goes on when its waiter is cancelled.
 
     As with `asyncio.shield`, which logs the error of work without a waiter as forgotten, from Python 3.14 on.

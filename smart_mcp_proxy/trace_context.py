@@ -4,7 +4,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-__all__ = ["TRACE_PARENT", "TRACE_STATE", "TraceParent", "parent_in", "trace_fields", "traceparent", "with_context"]
+__all__ = [
+    "TRACE_PARENT",
+    "TRACE_STATE",
+    "TraceParent",
+    "read_trace_parent",
+    "trace_fields",
+    "traceparent",
+    "with_context",
+]
 
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
@@ -37,19 +45,19 @@ class TraceParent(NamedTuple):
     state: str = ""
 
 
-def parent_in(meta: Mapping[str, Any]) -> TraceParent | None:
+def read_trace_parent(meta: Mapping[str, Any]) -> TraceParent | None:
     """Read the trace context of a request's `_meta`; None where there is none, or none that is valid.
 
     Source: https://modelcontextprotocol.io/seps/414-request-meta
     """
-    found = _parent_in(meta)
+    found = _match_trace_parent(meta)
     if found is None:
         return None
     is_sampled = bool(int(found[4], 16) & _SAMPLED)
-    return TraceParent(int(found[2], 16), int(found[3], 16), is_sampled, _state_in(meta))
+    return TraceParent(int(found[2], 16), int(found[3], 16), is_sampled, _read_trace_state(meta))
 
 
-def _parent_in(meta: Mapping[str, Any]) -> re.Match[str] | None:
+def _match_trace_parent(meta: Mapping[str, Any]) -> re.Match[str] | None:
     text = meta.get(TRACE_PARENT)
     found = _PARENT.fullmatch(text) if isinstance(text, str) else None
     if found is None or found[1] == "ff" or (found[1] == "00" and found[5]):
@@ -64,9 +72,9 @@ def traceparent(trace_id: int, span_id: int) -> str:
 
 def trace_fields(meta: Mapping[str, Any]) -> bytes:
     """The lines of an HTTP head that say what `_meta` says; none where its trace context is not valid."""
-    if TRACE_PARENT not in meta or _parent_in(meta) is None:
+    if TRACE_PARENT not in meta or _match_trace_parent(meta) is None:
         return b""
-    field, state = f"{TRACE_PARENT}: {meta[TRACE_PARENT]}\r\n", _state_in(meta)
+    field, state = f"{TRACE_PARENT}: {meta[TRACE_PARENT]}\r\n", _read_trace_state(meta)
     return (f"{field}{TRACE_STATE}: {state}\r\n" if state else field).encode("ascii")
 
 
@@ -79,12 +87,12 @@ def with_context(meta: Mapping[str, Any], headers: Mapping[str, str]) -> Mapping
     """
     if TRACE_PARENT not in headers or TRACE_PARENT in meta:
         return meta
-    if _parent_in(headers) is None:
+    if _match_trace_parent(headers) is None:
         return meta
-    found, state = {TRACE_PARENT: headers[TRACE_PARENT]}, _state_in(headers)
+    found, state = {TRACE_PARENT: headers[TRACE_PARENT]}, _read_trace_state(headers)
     return {**meta, **found, TRACE_STATE: state} if state else {**meta, **found}
 
 
-def _state_in(meta: Mapping[str, Any]) -> str:
+def _read_trace_state(meta: Mapping[str, Any]) -> str:
     state = meta.get(TRACE_STATE)
     return state if isinstance(state, str) and _STATE.fullmatch(state) else ""

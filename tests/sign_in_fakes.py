@@ -20,7 +20,7 @@ from fastmcp.server.auth.providers.in_memory import InMemoryOAuthProvider
 from mcp.shared.auth import AuthorizationCodeResult, OAuthToken
 from run_wire import look_at
 
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream import Connector, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import CallbackServer
 from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
@@ -90,7 +90,7 @@ class Guarded:
     def config(self, oauth: Mapping[str, Any] | None = MappingProxyType({}), **changes: Any) -> ServerConfig:
         """The server as it is configured; None for an entry without `oauth`."""
         values: dict[str, Any] = {"name": "web", "transport": "http", "url": self.url, "oauth": oauth}
-        return ServerConfig(**(values | {"limits": Limits(init_s=10, list_s=10, call_s=10)} | changes))
+        return ServerConfig(**(values | {"limits": ServerLimits(init_s=10, list_s=10, call_s=10)} | changes))
 
     def asked(self, path: str, **form: str) -> list[Seen]:
         """The requests to `path` whose form has these values."""

@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.results.cleaning import clean
 from smart_mcp_proxy.gateway.results.results import may_need_cleaning
 from smart_mcp_proxy.raw_result import RawResult, is_clean
 from smart_mcp_proxy.upstream.protocol import codec
-from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, cleaned, decode_messages
+from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, clean_line, decode_messages
 
 BLOCK_BYTES = 1 << 16
 LONG = 20_000
@@ -43,7 +43,7 @@ def test_what_is_told_harmless_would_not_be_changed(text: str, before: int) -> N
     for pad in (before, BLOCK_BYTES - len(line_of("")) - before):
         line = line_of("x" * pad + text)
         if is_clean((line,)):
-            assert cleaned(line) == line
+            assert clean_line(line) == line
             raw = RawResult(line)
             assert not may_need_cleaning(raw)
             assert clean(line) == line

@@ -1,6 +1,7 @@
 """The law of the house: size, shape and order of the source. Each rule is shown to find what it forbids."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -23,8 +24,19 @@ MAX_FUNCTION_LINES = 60
 MAX_P90_FUNCTION_LINES = 30
 MAX_FOLDER_MODULES = 16
 MAX_FIRST_LINE_CHARS = 100
-RIDDLES = ("What ", "Who ", "Whoever ", "Where ", "Which ", "How ")
+RIDDLES = ("What ", "Who ", "Whoever ", "Where ", "Which ", "How ", "One ", "Of ", "It ", "So ", "Those ", "Nobody ")
 VAGUE = ("is told", "are told", "another one", "other ones")
+MAX_PARTICIPLES = 0.02
+MAX_SUFFIXED = 0.015
+"""Shares of all functions. In httpcore, FastMCP, trio and litestar 0.2 to 2.4 % begin with a participle."""
+SUFFIXES = ("_of", "_in", "_for")
+PARTICIPLE = re.compile(
+    "_*(begun|borne|bound|bought|broken|brought|built|caught|chosen|dealt|done|drawn|driven|fed|felt|found|gone|given|grown|"
+    "hidden|held|heard|kept|known|laid|led|left|lent|lost|made|meant|met|overridden|paid|risen|said|seen|sent|shown|sold|"
+    "sought|spent|spoken|stood|struck|taken|taught|told|torn|understood|withdrawn|won|written|[a-z]{3,}ed|[a-z]{2,}ing)(_|$)"
+)
+NO_PARTICIPLES = {"embed", "exceed", "feed", "need", "proceed", "bring", "ping", "ring", "seed", "speed", "string"}
+"""They end as participles do."""
 BROAD = {"Exception", "BaseException"}
 
 LAZY_FOLDERS = {"cli"}
@@ -206,6 +218,47 @@ def is_unclear(first_line: str) -> bool:
     return is_vague or len(first_line) > MAX_FIRST_LINE_CHARS
 
 
+def is_participle(name: str) -> bool:
+    """Whether a function's name begins with one: it names a state, where a verb would say the effect."""
+    return bool(PARTICIPLE.match(name)) and name.strip("_").split("_")[0] not in NO_PARTICIPLES
+
+
+def participle_names(package: Path) -> list[str]:
+    """Functions whose names begin with a participle."""
+    return [
+        f"{source.path}:{function.lineno} {function.name}"
+        for source in sources(package)
+        for function in functions(source)
+        if is_participle(function.name)
+    ]
+
+
+def suffixed_names(package: Path) -> list[str]:
+    """Functions whose names end in a preposition."""
+    return [
+        f"{source.path}:{function.lineno} {function.name}"
+        for source in sources(package)
+        for function in functions(source)
+        if function.name.endswith(SUFFIXES)
+    ]
+
+
+def count_functions(package: Path) -> int:
+    """All functions and methods."""
+    return sum(1 for source in sources(package) for _ in functions(source))
+
+
+def ambiguous_classes(package: Path) -> list[str]:
+    """Public class names that stand for more than one thing."""
+    names = Counter(
+        node.name
+        for source in sources(package)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    return sorted(name for name, count in names.items() if count > 1)
+
+
 def lazy_imports(package: Path) -> list[str]:
     """Imports inside a function, outside of the folders and files that may have them."""
     return [
@@ -330,6 +383,19 @@ def test_docstrings_begin_in_plain_words() -> None:
     assert unclear_docstrings(PACKAGE) == []
 
 
+def test_functions_are_verbs() -> None:
+    """At most 2 % begin with a participle, at most 1.5 % end in a preposition."""
+    count = count_functions(PACKAGE)
+    participles, suffixed = participle_names(PACKAGE), suffixed_names(PACKAGE)
+    assert len(participles) <= MAX_PARTICIPLES * count, participles
+    assert len(suffixed) <= MAX_SUFFIXED * count, suffixed
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    """Within the whole package."""
+    assert ambiguous_classes(PACKAGE) == []
+
+
 def test_no_error_is_swallowed_outside_a_named_boundary() -> None:
     """A broad except raises, or says why it is a boundary."""
     assert swallowed_errors(PACKAGE) == []
@@ -392,8 +458,13 @@ def bad_house(tmp_path: Path) -> Path:
             '"""What it is."""\ndef a():\n    """'
             + "x" * 101
             + '"""\ndef b():\n    """Tell that it is another one."""\n'
-            'def c():\n    """Plain words."""\ndef d():\n    pass\n'
+            'def c():\n    """Plain words."""\ndef d():\n    pass\ndef e():\n    """It is there."""\n'
         ),
+        "names.py": (
+            "class Place:\n    def shown_name(self): pass\n    def show_name(self): pass\n    def embed(self): pass\n"
+            "def listing_of(): pass\ndef _kept(): pass\ndef name_for(): pass\nclass _Private: pass\n"
+        ),
+        "more_names.py": "class Place: pass\nclass _Private: pass\nclass Other: pass\n",
         "swallow.py": (
             "from contextlib import suppress\n"
             "try:\n    x = 1\nexcept Exception:\n    x = 2\n"
@@ -417,7 +488,10 @@ def test_the_rules_find_what_they_forbid(bad_house: Path) -> None:
     assert p90_function_lines(bad_house) > MAX_P90_FUNCTION_LINES
     assert wide_folders(bad_house) == ["wide"]
     assert set(import_cycles(bad_house)) == {"bad_house.low", "bad_house.high"}
-    assert unclear_docstrings(bad_house) == ["words.py:1", "words.py:2", "words.py:4"]
+    assert unclear_docstrings(bad_house) == ["words.py:1", "words.py:2", "words.py:4", "words.py:10"]
+    assert participle_names(bad_house) == ["names.py:5 listing_of", "names.py:6 _kept", "names.py:2 shown_name"]
+    assert suffixed_names(bad_house) == ["names.py:5 listing_of", "names.py:7 name_for"]
+    assert ambiguous_classes(bad_house) == ["Place"]
     assert swallowed_errors(bad_house) == ["swallow.py:4", "swallow.py:14"]
     assert lazy_imports(bad_house) == ["high.py:5"]
     assert private_uses(bad_house) == ["fastmcp_compat/edge.py:2", "high.py:2", "high.py:3", "high.py:6"]

@@ -22,7 +22,7 @@ def test_every_version_equals_a_dict_that_went_the_same_way(
         if len(versions) % 3 == 0:
             assert mapping.whole() == model  # what the next versions build on
         model = {key: value for key, value in model.items() if key not in gone} | entries
-        versions.append((mapping.changed(entries, gone), model))
+        versions.append((mapping.apply_changes(entries, gone), model))
     for mapping, model in versions:
         assert mapping == model
         assert sorted(mapping) == sorted(model)
@@ -50,7 +50,7 @@ def test_the_next_version_copies_few_entries() -> None:
     mapping = Layered({number: number for number in range(10_000)})
     most = 0
     for number in range(1_000):
-        mapping = mapping.changed({number: -number}, [])
+        mapping = mapping.apply_changes({number: -number}, [])
         most = max(most, len(mapping._over))
     assert most <= 401
     assert len(mapping) == 10_000

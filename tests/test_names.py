@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.models import ToolKey
-from smart_mcp_proxy.names import RESERVED_NAMES, listed_name, parse_canonical, shell_word
+from smart_mcp_proxy.names import RESERVED_NAMES, build_listed_name, parse_canonical, shell_word
 
 LEGAL = re.compile(r"[A-Za-z0-9_-]+")
 ANY = st.text(st.characters(), min_size=1, max_size=40)
@@ -26,7 +26,7 @@ def keys(part: st.SearchStrategy[str]) -> st.SearchStrategy[ToolKey]:
 @settings(max_examples=150, deadline=None)
 def test_any_key_gets_a_legal_name_within_the_limit(key: ToolKey, limit: int) -> None:
     """Any text, surrogates and controls included."""
-    name = listed_name(key, limit)
+    name = build_listed_name(key, limit)
     assert LEGAL.fullmatch(name)
     assert len(name) <= limit
 
@@ -37,7 +37,7 @@ def test_different_keys_get_different_names(found: list[ToolKey], limit: int) ->
     """However alike they are, and in whatever order they come."""
     taken: set[str] = set()
     for key in found:
-        name = listed_name(key, limit, taken)
+        name = build_listed_name(key, limit, taken)
         assert name not in taken
         taken.add(name)
     assert taken.isdisjoint(RESERVED_NAMES)
@@ -47,15 +47,15 @@ def test_different_keys_get_different_names(found: list[ToolKey], limit: int) ->
 @settings(max_examples=60, deadline=None)
 def test_a_plain_name_does_not_depend_on_what_else_is_there(key: ToolKey, others: list[ToolKey]) -> None:
     """`server__tool`, whoever came first."""
-    taken = {listed_name(other, 60) for other in others if other != key}
-    assert listed_name(key, 60, taken) == f"{key.server}__{key.tool}"
+    taken = {build_listed_name(other, 60) for other in others if other != key}
+    assert build_listed_name(key, 60, taken) == f"{key.server}__{key.tool}"
 
 
 @given(key=keys(ANY), limit=LIMITS)
 @settings(deadline=None)
 def test_a_name_is_the_same_every_time(key: ToolKey, limit: int) -> None:
     """It is a function of the key as long as it is free."""
-    assert listed_name(key, limit) == listed_name(key, limit)
+    assert build_listed_name(key, limit) == build_listed_name(key, limit)
 
 
 @pytest.mark.parametrize(
@@ -71,17 +71,17 @@ def test_a_name_is_the_same_every_time(key: ToolKey, limit: int) -> None:
 )
 def test_alike_keys_are_told_apart_without_looking(one: ToolKey, other: ToolKey) -> None:
     """Also in processes that do not know each other's names."""
-    assert listed_name(one, 60) != listed_name(other, 60)
+    assert build_listed_name(one, 60) != build_listed_name(other, 60)
 
 
 @given(key=keys(ANY), limit=LIMITS)
 @settings(max_examples=100, deadline=None)
 def test_a_tool_cannot_be_called_like_anothers_listed_name(key: ToolKey, limit: int) -> None:
     """Else who came first would decide, and a server could choose its names so that another's are taken."""
-    name = listed_name(key, limit)
+    name = build_listed_name(key, limit)
     server, separator, tool = name.partition("__")
     if separator and server and tool and (server, tool) != key:
-        assert listed_name(ToolKey(server, tool), limit) != name
+        assert build_listed_name(ToolKey(server, tool), limit) != name
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_a_tool_cannot_be_called_like_anothers_listed_name(key: ToolKey, limit: 
 )
 def test_a_shortened_name_keeps_a_part_of_both(server: str, tool: str, limit: int, beginning: str) -> None:
     """A model can tell what the tool is for, and whose it is; the hash tells the rest apart."""
-    name = listed_name(ToolKey(server, tool), limit)
+    name = build_listed_name(ToolKey(server, tool), limit)
     assert name.startswith(beginning) and len(name) == len(beginning) + 8 <= limit
 
 
 def test_a_date_at_the_end_of_a_name_is_no_suffix() -> None:
     """Such tools are listed as they are called."""
-    assert listed_name(ToolKey("web", "search_20250305"), 60) == "web__search_20250305"
-    assert listed_name(ToolKey("web", "search_deadbeef"), 60) != "web__search_deadbeef"
+    assert build_listed_name(ToolKey("web", "search_20250305"), 60) == "web__search_20250305"
+    assert build_listed_name(ToolKey("web", "search_deadbeef"), 60) != "web__search_deadbeef"
 
 
 @given(found=st.lists(keys(st.text("aAbB_-é漢字", min_size=1, max_size=100)), unique=True, min_size=2, max_size=8))
@@ -115,7 +115,7 @@ def test_names_do_not_depend_on_who_comes_first(found: list[ToolKey]) -> None:
     def named(order: list[ToolKey]) -> dict[ToolKey, str]:
         names: dict[ToolKey, str] = {}
         for key in order:
-            names[key] = listed_name(key, 60, set(names.values()))
+            names[key] = build_listed_name(key, 60, set(names.values()))
         return names
 
     names = named(found)
@@ -135,7 +135,7 @@ def test_a_taken_name_is_not_given_twice() -> None:
     key = ToolKey("a", "b")
     taken: set[str] = set()
     for _ in range(5):
-        name = listed_name(key, 10, taken)
+        name = build_listed_name(key, 10, taken)
         assert name not in taken
         taken.add(name)
     assert "a__b" in taken
@@ -146,7 +146,7 @@ def test_the_gateways_own_names_are_nobodys(reserved: str) -> None:
     """Whatever a server and its tools are called."""
     for at in range(1, len(reserved)):
         for key in (ToolKey(reserved[:at], reserved[at:]), ToolKey(reserved[:at].rstrip("_"), reserved[at:])):
-            assert listed_name(key, 60) not in RESERVED_NAMES
+            assert build_listed_name(key, 60) not in RESERVED_NAMES
 
 
 @given(server=ANY.filter(lambda text: ":" not in text), tool=ANY)

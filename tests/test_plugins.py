@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from smart_mcp_proxy.errors import ConfigError, MissingExtraError
-from smart_mcp_proxy.gateway.engines import available, lexical_engine, missing_extras
+from smart_mcp_proxy.gateway.engines import available, lexical_engine, list_missing_extras
 from smart_mcp_proxy.plugins import ENGINES_GROUP, is_plugin, load_plugin
 from smart_mcp_proxy.search.embedders import open_embedder
 from smart_mcp_proxy.settings import Settings, load_settings
@@ -60,7 +60,7 @@ def test_a_setting_may_name_an_embedder_of_another_package() -> None:
     embedder = open_embedder(settings, {"WORD": "w"})
     assert embedder.id.startswith("foreign:ones") and embedder.dimension == 2
     assert np.array_equal(embedder.embed_query("anything at all"), np.array([1, 0], np.float32))
-    assert not missing_extras(settings, {"WORD": "w"})
+    assert not list_missing_extras(settings, {"WORD": "w"})
 
 
 def test_a_setting_may_name_an_engine_of_another_package() -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from smart_mcp_proxy.models import Hit
-from smart_mcp_proxy.pool import Change, Pool, retention
+from smart_mcp_proxy.pool import Pool, PoolChange, retention
 
 HALF_AN_HOUR = 1800.0
 
@@ -28,8 +28,8 @@ def test_a_tool_is_kept_for_its_score_and_for_half_an_hour_of_freshness(
 def test_hits_enter_until_the_pool_is_full_and_then_the_weakest_leaves() -> None:
     """Three places: the fourth tool replaces the one with the lowest score."""
     pool = Pool(3)
-    assert pool.admit(hits((1, 0.9), (2, 0.4), (3, 0.8)), 0.0) == Change(added=(1, 2, 3))
-    assert pool.admit(hits((4, 0.5)), 1.0) == Change(added=(4,), evicted=(2,))
+    assert pool.admit(hits((1, 0.9), (2, 0.4), (3, 0.8)), 0.0) == PoolChange(added=(1, 2, 3))
+    assert pool.admit(hits((4, 0.5)), 1.0) == PoolChange(added=(4,), evicted=(2,))
     assert pool.ids == (1, 3, 4)
 
 
@@ -54,7 +54,7 @@ def test_hits_of_the_answer_are_never_evicted_for_each_other() -> None:
     """More hits than places: the first ones are in, the others stay outside, and nobody is evicted twice."""
     pool = Pool(2)
     pool.admit(hits((1, 1.0), (2, 1.0)), 0.0)
-    assert pool.admit(hits((3, 0.2), (4, 0.1), (5, 0.05)), 0.0) == Change(added=(3, 4), evicted=(1, 2))
+    assert pool.admit(hits((3, 0.2), (4, 0.1), (5, 0.05)), 0.0) == PoolChange(added=(3, 4), evicted=(1, 2))
     assert pool.ids == (3, 4)
 
 
@@ -70,7 +70,7 @@ def test_tools_that_may_not_be_seen_any_more_are_dropped() -> None:
     """Only those that were in the pool are named."""
     pool = Pool(3)
     pool.admit(hits((1, 0.9), (2, 0.5)), 0.0)
-    assert pool.drop([2, 7]) == Change(evicted=(2,))
+    assert pool.drop([2, 7]) == PoolChange(evicted=(2,))
     assert not pool.drop([2])
     assert pool.ids == (1,)
 
@@ -91,7 +91,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.shown: list[int] = []
         self.now_s = 0.0
 
-    def perform(self, change: Change) -> None:
+    def perform(self, change: PoolChange) -> None:
         assert set(change.added).isdisjoint(self.shown)
         assert set(change.evicted) <= set(self.shown)
         self.shown = [id_ for id_ in self.shown if id_ not in change.evicted] + list(change.added)

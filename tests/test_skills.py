@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_skill_uri, gateway_uri, split_gateway_uri
-from smart_mcp_proxy.skills import files_of, frontmatter_problem, is_inside, root_of, skill_problem
+from smart_mcp_proxy.skills import find_skill_root, frontmatter_problem, is_inside, map_skill_files, skill_problem
 
 DIGEST = "sha256:" + "0" * 64
 segments = st.text("abc%3A./:~ü", min_size=1, max_size=8)
@@ -26,9 +26,9 @@ def test_a_whole_entry_is_usable() -> None:
     """With files, and generated."""
     assert skill_problem(entry()) is None
     assert skill_problem(entry(resources="dynamic")) is None
-    files = files_of(entry())
+    files = map_skill_files(entry())
     assert files is not None and list(files) == ["skill://a/b/SKILL.md", "skill://a/b/x/y.md"]
-    assert files_of(entry(resources="dynamic")) is None
+    assert map_skill_files(entry(resources="dynamic")) is None
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_is_no_entry_has_a_problem(odd: Any) -> None:
 
 def test_a_file_is_inside_its_directory_alone() -> None:
     """Neither the directory itself, nor one whose name only begins alike."""
-    root = root_of("skill://a/b/SKILL.md")
+    root = find_skill_root("skill://a/b/SKILL.md")
     assert root == "skill://a/b"
     assert is_inside(root, "skill://a/b/c") and is_inside(root, "skill://a/b/c/d")
     assert not any(is_inside(root, uri) for uri in ("skill://a/b", "skill://a/b/", "skill://a/bc/d", "skill://a/c"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from smart_mcp_proxy.trace_context import TraceParent, parent_in, trace_fields, traceparent, with_context
+from smart_mcp_proxy.trace_context import TraceParent, read_trace_parent, trace_fields, traceparent, with_context
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 GOOD = f"00-{TRACE}-{SPAN}-01"
@@ -10,10 +10,10 @@ GOOD = f"00-{TRACE}-{SPAN}-01"
 
 def test_a_parent_is_read_with_its_decision_and_its_state() -> None:
     """The last bit of the flags says whether it is recorded."""
-    found = parent_in({"traceparent": GOOD, "tracestate": "a=1,b=2"})
+    found = read_trace_parent({"traceparent": GOOD, "tracestate": "a=1,b=2"})
     assert found == TraceParent(int(TRACE, 16), int(SPAN, 16), True, "a=1,b=2")
     assert traceparent(found.trace_id, found.span_id) == GOOD
-    unsampled = parent_in({"traceparent": f"00-{TRACE}-{SPAN}-02"})
+    unsampled = read_trace_parent({"traceparent": f"00-{TRACE}-{SPAN}-02"})
     assert unsampled is not None and not unsampled.is_sampled and unsampled.state == ""
 
 
@@ -26,8 +26,8 @@ def test_the_fields_of_a_head_say_what_meta_says() -> None:
 
 def test_a_later_version_may_say_more() -> None:
     """Of version 00 nothing may follow."""
-    assert parent_in({"traceparent": f"01-{TRACE}-{SPAN}-01-more"}) is not None
-    assert parent_in({"traceparent": f"{GOOD}-more"}) is None
+    assert read_trace_parent({"traceparent": f"01-{TRACE}-{SPAN}-01-more"}) is not None
+    assert read_trace_parent({"traceparent": f"{GOOD}-more"}) is None
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_later_version_may_say_more() -> None:
 )
 def test_what_is_no_context_is_neither_parent_nor_header(value: object) -> None:
     """An agent may write anything there; none of it gets into a request's head."""
-    assert parent_in({"traceparent": value}) is None
+    assert read_trace_parent({"traceparent": value}) is None
     assert trace_fields({"traceparent": value}) == b""
 
 

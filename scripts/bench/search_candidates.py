@@ -103,9 +103,9 @@ class OurHybrid:
         self._add([_document(place, row) for place, row in rows.items()])
 
     def _add(self, documents: Sequence[Any]) -> None:
-        from smart_mcp_proxy.search.embedding import text_of
+        from smart_mcp_proxy.search.embedding import build_embedding_text
 
-        vectors = self._embedder.embed(list(map(text_of, documents)))
+        vectors = self._embedder.embed(list(map(build_embedding_text, documents)))
         self._vectors.update([document.id for document in documents], vectors)
         self._index.update(documents)
 

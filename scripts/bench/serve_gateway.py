@@ -18,7 +18,7 @@ from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import configure_logging
 from smart_mcp_proxy.web.listening import bind
-from smart_mcp_proxy.web.serve import settled_process, stop_signals
+from smart_mcp_proxy.web.serve import stop_signals, tune_process
 from smart_mcp_proxy.web.serve_http import serve_http
 from smart_mcp_proxy.web.stdio.stdio import serve_stdio
 
@@ -29,7 +29,7 @@ async def serve(options: argparse.Namespace) -> int:
     settings = Settings(data_dir=options.data_dir, embedder=options.embedder, metrics=options.metrics)
     servers = load_servers(options.config.read_text()).servers
     with stop_signals() as stop:
-        async with open_gateway(settings, servers, environ=os.environ) as gateway, settled_process():
+        async with open_gateway(settings, servers, environ=os.environ) as gateway, tune_process():
             if options.mode == "stdio":
                 await serve_stdio(gateway, stop)
             elif options.mode == "http":

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.search.embedding import text_of
+from smart_mcp_proxy.search.embedding import build_embedding_text
 from smart_mcp_proxy.search.engine import Engine
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engines.fused import FusedEngine
@@ -58,7 +58,7 @@ class Differing(NamedTuple):
 def _hybrid(documents: Sequence[Document]) -> Engine:
     embedder = WordHashes()
     vectors = VectorIndex(_DIMENSION)
-    vectors.update([each.id for each in documents], embedder.embed([text_of(each) for each in documents]))
+    vectors.update([each.id for each in documents], embedder.embed([build_embedding_text(each) for each in documents]))
     return FusedEngine(Bm25fEngine(), vectors, embedder, is_lexical_used=True)
 
 

@@ -16,7 +16,7 @@ from smart_mcp_proxy.proxying.metadata import ProxyType
 PACKAGE = Path(__file__).parents[2] / "smart_mcp_proxy"
 LINE = re.compile(r"(\w+Error) +([a-z_]+) +(\d{3}) +(-\d+) +(.+)")
 """One class in the tree at the head of errors.py: name, code, HTTP status, JSON-RPC code, whose fault."""
-HELPERS = {"_failed": "RequestError"}
+HELPERS = {"_build_code_error": "RequestError"}
 """Functions that are given a code and make an error of this class."""
 
 

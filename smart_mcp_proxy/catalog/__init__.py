@@ -23,26 +23,26 @@ from smart_mcp_proxy.catalog.tables.agent_tokens import (
 )
 from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED, Example, Lesson
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S, Instance
-from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, LINKS_PER_PRINCIPAL, linking_servers, store_links
-from smart_mcp_proxy.catalog.tables.prepared_tools import approved_record
+from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, LINKS_PER_PRINCIPAL, find_linking_servers, store_links
+from smart_mcp_proxy.catalog.tables.prepared_tools import build_approved_record
 from smart_mcp_proxy.catalog.tables.sealed import (
     SealedValue,
-    count_ended_sign_in,
     drop_lease,
     drop_oldest_sealed,
     drop_sealed,
-    ended_sign_ins,
     find_sealed,
     gateway_key,
-    sealed_stamps,
+    increment_ended_sign_ins,
+    read_ended_sign_ins,
+    read_sealed_stamps,
     store_sealed,
     take_lease,
 )
 from smart_mcp_proxy.catalog.tables.toolsets import (
     KEPT_PER_PRINCIPAL,
     Toolset,
+    filter_stored_toolsets,
     find_toolset,
-    kept_toolsets,
     store_toolset,
 )
 
@@ -75,28 +75,28 @@ __all__ = [
     "TokenKind",
     "Toolset",
     "approval_digest",
-    "approved_record",
+    "build_approved_record",
     "canonical_json",
     "change_hash",
     "confirm_gateway_tokens",
-    "count_ended_sign_in",
     "drop_lease",
     "drop_oldest_sealed",
     "drop_sealed",
-    "ended_sign_ins",
+    "filter_stored_toolsets",
     "find_agent_tokens",
     "find_gateway_tokens",
+    "find_linking_servers",
     "find_sealed",
     "find_toolset",
     "gateway_key",
+    "increment_ended_sign_ins",
     "is_full",
-    "kept_toolsets",
-    "linking_servers",
     "note_token_use",
     "open_catalog",
     "reach_store",
+    "read_ended_sign_ins",
+    "read_sealed_stamps",
     "revoke_agent_token",
-    "sealed_stamps",
     "store_agent_token",
     "store_links",
     "store_sealed",

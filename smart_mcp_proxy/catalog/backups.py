@@ -11,11 +11,11 @@ from anyio import to_thread
 from sqlalchemy import inspect
 from sqlalchemy.exc import SQLAlchemyError
 
-from smart_mcp_proxy.catalog.copying import Place, copy_catalog
+from smart_mcp_proxy.catalog.copying import StoreLocation, copy_catalog
 from smart_mcp_proxy.catalog.recovery.damage import find_damage
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
-from smart_mcp_proxy.catalog.store.stores import engine_of
+from smart_mcp_proxy.catalog.store.stores import create_store_engine
 from smart_mcp_proxy.catalog.tables.schema import meta
 from smart_mcp_proxy.catalog.transfer import Copied, Told
 from smart_mcp_proxy.errors import CatalogError, ConfigError
@@ -25,7 +25,7 @@ __all__ = ["backup_catalog", "restore_catalog"]
 _MAGIC: Final = b"SQLite format 3\0"
 
 
-async def backup_catalog(source: Place, file: Path, *, told: Told = lambda *_: None) -> Copied:
+async def backup_catalog(source: StoreLocation, file: Path, *, told: Told = lambda *_: None) -> Copied:
     """Copy a catalog into one SQLite file, for its owner alone; whole, or not at all.
 
     Args:
@@ -38,14 +38,18 @@ async def backup_catalog(source: Place, file: Path, *, told: Told = lambda *_: N
     """
     _require_new(file)
     with _scratch_folder(file.parent) as folder:
-        copied = await copy_catalog(source, Place(None, folder), told=told)
-        with _storing(f"'{file}' cannot be written", "There is no backup. Make room there, or name another file."):
+        copied = await copy_catalog(source, StoreLocation(None, folder), told=told)
+        with _wrap_storage_errors(
+            f"'{file}' cannot be written", "There is no backup. Make room there, or name another file."
+        ):
             await to_thread.run_sync(_fold, folder)
             (folder / DATABASE_NAME).rename(file)
     return copied
 
 
-async def restore_catalog(file: Path, target: Place, *, replaces: bool = False, told: Told = lambda *_: None) -> Copied:
+async def restore_catalog(
+    file: Path, target: StoreLocation, *, replaces: bool = False, told: Told = lambda *_: None
+) -> Copied:
     """Copy a backup's catalog to `target`; the file stays as it is.
 
     Args:
@@ -66,10 +70,10 @@ async def restore_catalog(file: Path, target: Place, *, replaces: bool = False, 
         raise ConfigError(f"'{file}' is no backup.", hint="Make one with: mcpproxy data backup FILE")
     with _scratch_folder() as folder:
         hint = f"The target is as it was. '{folder.parent}' needs room for a copy; TMPDIR names another folder."
-        with _storing(f"'{file}' cannot be restored", hint):
+        with _wrap_storage_errors(f"'{file}' cannot be restored", hint):
             await to_thread.run_sync(shutil.copyfile, file, folder / DATABASE_NAME)
         await to_thread.run_sync(_require_usable, folder, file)
-        return await copy_catalog(Place(None, folder), target, replaces=replaces, told=told)
+        return await copy_catalog(StoreLocation(None, folder), target, replaces=replaces, told=told)
 
 
 def _require_usable(folder: Path, file: Path) -> None:
@@ -82,7 +86,7 @@ def _require_usable(folder: Path, file: Path) -> None:
     """
     fault, hint = None, "Restore another backup; the target is as it was."
     try:
-        with closing(engine_of(None, folder).connect()) as connection:
+        with closing(create_store_engine(None, folder).connect()) as connection:
             if (damage := find_damage(connection)) is not None:
                 fault = f"is damaged ({damage})"
             elif (version := versions.read_version(connection)) > versions.LATEST_VERSION:
@@ -97,7 +101,7 @@ def _require_usable(folder: Path, file: Path) -> None:
 
 
 @contextmanager
-def _storing(failure: str, hint: str) -> Iterator[None]:
+def _wrap_storage_errors(failure: str, hint: str) -> Iterator[None]:
     """Raises CatalogError with the reason where a file cannot be stored."""
     try:
         yield
@@ -126,5 +130,5 @@ def _scratch_folder(beside: Path | None = None) -> Iterator[Path]:
 
 def _fold(folder: Path) -> None:
     """Leave one file without a journal beside it."""
-    with closing(engine_of(None, folder).connect()) as connection:
+    with closing(create_store_engine(None, folder).connect()) as connection:
         connection.exec_driver_sql("PRAGMA journal_mode = DELETE")

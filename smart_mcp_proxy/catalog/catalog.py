@@ -17,10 +17,10 @@ from smart_mcp_proxy.catalog.store.store import StorageError
 from smart_mcp_proxy.catalog.store.stores import open_store
 from smart_mcp_proxy.catalog.store.versions import is_latest
 from smart_mcp_proxy.catalog.tables import instances, tools
-from smart_mcp_proxy.catalog.tables.following import Followed, Standing
+from smart_mcp_proxy.catalog.tables.following import ApprovalStanding, Followed
 from smart_mcp_proxy.catalog.tables.instances import Instance
 from smart_mcp_proxy.errors import CatalogError, ConfigError
-from smart_mcp_proxy.names import server_of
+from smart_mcp_proxy.names import extract_server_name
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["Catalog"]
@@ -110,7 +110,7 @@ class Catalog(ServerLists):
         is_new = self._database.read_checkpoint() is None
         if was_blank := self._database.is_blank():
             if is_new:
-                self._standing = Standing()
+                self._standing = ApprovalStanding()
             else:
                 _log.warning("the catalog '%s' is gone; a new one is filled from the servers.", self._database.label)
         try:
@@ -157,8 +157,8 @@ class Catalog(ServerLists):
             others = instances.live_instances(connection, now_s)
             own = None if self._instance is None else self._instance.id
             used = {name for other in others if other.id != own for name in other.servers}
-            known = tools.known_servers(connection) | self._last_sync_s.keys()
-            gone = {name for name in known if server_of(name) not in keep | used}
+            known = tools.read_known_servers(connection) | self._last_sync_s.keys()
+            gone = {name for name in known if extract_server_name(name) not in keep | used}
             tools.delete_servers(connection, gone)
             return gone
 
@@ -166,13 +166,13 @@ class Catalog(ServerLists):
             gone = self._write(forget)
         except StorageError:
             # What else the file holds is forgotten with the next change of the configuration.
-            gone = {name for name in self._heard if server_of(name) not in keep}
+            gone = {name for name in self._heard if extract_server_name(name) not in keep}
         for name in gone:
             self._last_sync_s.pop(name, None)
             self._unsaved_syncs.pop(name, None)
             self._heard.pop(name, None)
         # Also of one that another process removed first or still uses: ours spoke for a connection that is gone.
-        self._listed = {name: listed for name, listed in self._listed.items() if server_of(name) in keep}
+        self._listed = {name: listed for name, listed in self._listed.items() if extract_server_name(name) in keep}
         return self._follow()
 
     def _follow(self) -> Diff:

@@ -16,13 +16,13 @@ from smart_mcp_proxy.catalog.recovery.rollback_guard import CheckpointFile, read
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK
 from smart_mcp_proxy.catalog.store.store import Store
-from smart_mcp_proxy.catalog.store.stores import end_of, engine_of, open_store
+from smart_mcp_proxy.catalog.store.stores import build_hang_up, create_store_engine, open_store
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
 from smart_mcp_proxy.catalog.tables.schema import instances, meta
 from smart_mcp_proxy.catalog.transfer import TABLES, Copied, Told, Transfer
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
-__all__ = ["Place", "copy_catalog"]
+__all__ = ["StoreLocation", "copy_catalog"]
 
 _PATIENT: Final = (
     "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; "
@@ -63,13 +63,13 @@ class _Stop:
             for end in self._ends:
                 end()
 
-    def ending(self, connection: Connection) -> Connection:
+    def track_connection(self, connection: Connection) -> Connection:
         """The connection, which ends with the copy."""
         with self._lock:
             if self._is_set:
                 connection.close()
             self.require_unset()
-            self._ends.append(end_of(connection))
+            self._ends.append(build_hang_up(connection))
         return connection
 
     def require_unset(self) -> None:
@@ -88,7 +88,7 @@ class _Stop:
             self._ends.clear()
 
 
-class Place(NamedTuple):
+class StoreLocation(NamedTuple):
     """Location of a stored catalog.
 
     Attributes:
@@ -100,7 +100,9 @@ class Place(NamedTuple):
     data_dir: Path
 
 
-async def copy_catalog(source: Place, target: Place, *, replaces: bool = False, told: Told = lambda *_: None) -> Copied:
+async def copy_catalog(
+    source: StoreLocation, target: StoreLocation, *, replaces: bool = False, told: Told = lambda *_: None
+) -> Copied:
     """Copy every row of `source`, in one transaction of each store, and compare both before it counts.
 
     Gateways may go on with `source`; what they change meanwhile is not copied.
@@ -118,14 +120,14 @@ async def copy_catalog(source: Place, target: Place, *, replaces: bool = False, 
         ConfigError: One of them cannot be used, `source` is empty, or `target` is not, or gateways run on it.
         CatalogError: A store failed, or the copy is not equal; `target` is as it was.
     """
-    if source.url is None and not (await _made(source, is_source=True)):
+    if source.url is None and not (await _prepare_store(source, is_source=True)):
         raise ConfigError(
             f"There is no catalog in '{source.data_dir}' to copy.",
             hint="MCPPROXY_DATA_DIR names another data directory.",
         )
     if source.url is not None:
-        await _made(source, is_source=True)
-    await _made(target, is_source=False)
+        await _prepare_store(source, is_source=True)
+    await _prepare_store(target, is_source=False)
     return await _run(partial(_copy, source, target, replaces, told))
 
 
@@ -151,7 +153,7 @@ async def _run(copy: Callable[[_Stop], T]) -> T:
     return done.result()
 
 
-async def _made(place: Place, *, is_source: bool) -> bool:
+async def _prepare_store(place: StoreLocation, *, is_source: bool) -> bool:
     """Bring the store at `place` to the latest version; False, untouched, if a source is not there."""
     async with open_store(place.url, place.data_dir, is_needed=True) as store:
 
@@ -173,12 +175,15 @@ def _migrate(store: Store, connection: Connection) -> None:
     versions.migrate(connection, store.label, is_closed=True)
 
 
-def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: _Stop) -> Copied:
+def _copy(source: StoreLocation, target: StoreLocation, replaces: bool, told: Told, stop: _Stop) -> Copied:
     beside = CheckpointFile(target.data_dir) if target.url is None else None
     former = None if beside is None else beside.read()
     is_committed = False
     try:
-        with closing(stop.ending(_connect(source))) as reading, closing(stop.ending(_connect(target))) as writing:
+        with (
+            closing(stop.track_connection(_connect(source))) as reading,
+            closing(stop.track_connection(_connect(target))) as writing,
+        ):
             reading.exec_driver_sql(_begin(reading, _STEADY, "BEGIN"))
             writing.exec_driver_sql(_begin(writing, _ALONE, "BEGIN IMMEDIATE"))
             for side in (reading, writing):
@@ -205,8 +210,8 @@ def _copy(source: Place, target: Place, replaces: bool, told: Told, stop: _Stop)
     return copied
 
 
-def _connect(place: Place) -> Connection:
-    engine: Engine = engine_of(place.url, place.data_dir)
+def _connect(place: StoreLocation) -> Connection:
+    engine: Engine = create_store_engine(place.url, place.data_dir)
     return engine.connect()
 
 

@@ -55,7 +55,7 @@ class _Comparison:
                 self.holds(approved[name], listed[name], name) for name in approved
             )
         if isinstance(approved, list) and isinstance(listed, list):
-            if member in _SETS and _unordered(approved) == _unordered(listed):
+            if member in _SETS and _sort_canonical_json(approved) == _sort_canonical_json(listed):
                 return True
             within = member if member in _TEXTS else ""
             return len(approved) == len(listed) and all(
@@ -65,7 +65,9 @@ class _Comparison:
             return True
         if not (isinstance(approved, str) and isinstance(listed, str) and member in _TEXTS):
             return False
-        return (member in _SETS and _words(approved) == _words(listed)) or self._is_moved(approved, listed)
+        return (member in _SETS and _sort_comma_list(approved) == _sort_comma_list(listed)) or self._is_moved(
+            approved, listed
+        )
 
     def _is_moved(self, approved: str, listed: str) -> bool:
         """Whether one of the folders, each time it stands in a text, is in the place of one former folder."""
@@ -80,11 +82,11 @@ class _Comparison:
         return False
 
 
-def _unordered(values: Iterable[Any]) -> list[bytes]:
+def _sort_canonical_json(values: Iterable[Any]) -> list[bytes]:
     return sorted(map(canonical_json, values))
 
 
-def _words(text: str) -> list[str]:
+def _sort_comma_list(text: str) -> list[str]:
     return sorted(word.strip() for word in text.split(","))
 
 

@@ -12,10 +12,10 @@ from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.membership import Membership
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
-from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, ServerList, remember
+from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, UnstoredServerList, remember
 from smart_mcp_proxy.catalog.store.store import StorageError, Store
 from smart_mcp_proxy.catalog.tables import approvals, tools
-from smart_mcp_proxy.catalog.tables.following import Followed, Standing, follow
+from smart_mcp_proxy.catalog.tables.following import ApprovalStanding, Followed, follow
 from smart_mcp_proxy.catalog.tables.prepared_tools import prepare
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import Review, ToolKey
@@ -55,12 +55,12 @@ class ServerLists(Membership):
         super().__init__(database, clock=clock)
         self._name_limit = name_limit
         self._snapshot = Snapshot()
-        self._standing = Standing(is_closed=True)
+        self._standing = ApprovalStanding(is_closed=True)
         """Nothing is trusted before the file was read, or found never to have been written."""
         self._last_sync_s: dict[str, float] = {}
         self._listed: dict[str, dict[str, str]] = {}
         """Change hashes by server and tool name, as heard last; names of a list would keep the memory that it took."""
-        self._heard: dict[str, ServerList] = {}
+        self._heard: dict[str, UnstoredServerList] = {}
         """Lists that no file holds yet, by server."""
         self._waiting: deque[_Waiting] = deque()
         """Lists that were heard and have not had their turn."""
@@ -75,7 +75,7 @@ class ServerLists(Membership):
         """When `server` last told its tools, in seconds since the epoch; None if it never did."""
         return self._last_sync_s.get(server)
 
-    def listed_hash(self, key: ToolKey) -> str | None:
+    def get_listed_hash(self, key: ToolKey) -> str | None:
         """The change hash of a tool in its server's last list to this very process, empty if it was not in it.
 
         None before this process heard such a list. Another process may have heard another one since: it speaks for
@@ -84,7 +84,7 @@ class ServerLists(Membership):
         listed = self._listed.get(key.server)
         return None if listed is None else listed.get(key.tool, "")
 
-    def listed_hashes(self, server: str) -> Mapping[str, str] | None:
+    def get_listed_hashes(self, server: str) -> Mapping[str, str] | None:
         """The change hashes of all tools in that list, by name; None before there is one."""
         return self._listed.get(server)
 
@@ -173,11 +173,11 @@ class ServerLists(Membership):
 
     def _sync(self, lists: Mapping[str, _Waiting]) -> None:
         before, now_s = self._snapshot, self.now_s()
-        heard: dict[str, ServerList] = {}
+        heard: dict[str, UnstoredServerList] = {}
         for server, each in lists.items():
             store = self._database
             wanted = prepare(server, each.definitions, before, store.unstorable, store.longest_bytes, each.folders)
-            heard[server] = ServerList(wanted, each.review)
+            heard[server] = UnstoredServerList(wanted, each.review)
             self._listed[server] = {tool.key.tool: tool.hash for tool in wanted.values()}
         try:
             self._store(heard, now_s)
@@ -188,7 +188,7 @@ class ServerLists(Membership):
         for server, each in lists.items():
             each.diff = diffs[server]
 
-    def _store(self, heard: Mapping[str, ServerList], now_s: float) -> None:
+    def _store(self, heard: Mapping[str, UnstoredServerList], now_s: float) -> None:
         """Stores lists, and reads on: where all are stored already, by one look for what others wrote."""
 
         def store(connection: Connection) -> None:
@@ -212,7 +212,7 @@ class ServerLists(Membership):
             else:
                 self._unsaved_syncs[server] = now_s
 
-    def _is_unstored(self, server: str, heard: ServerList) -> bool:
+    def _is_unstored(self, server: str, heard: UnstoredServerList) -> bool:
         """Whether a list changes what is stored, of which the snapshot was just brought up to date."""
         if not self.is_known(server):
             return True
@@ -230,7 +230,7 @@ class ServerLists(Membership):
             self._lose(exc)
             raise
 
-    def _remember(self, server: str, heard: ServerList, now_s: float) -> None:
+    def _remember(self, server: str, heard: UnstoredServerList, now_s: float) -> None:
         self._heard[server] = heard
         self._snapshot = remember(self._snapshot, server, heard, self._standing, self._name_limit, self._ids)
         # After it: who sees from another thread that a server has listed must find what it has.

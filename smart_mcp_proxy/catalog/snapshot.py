@@ -60,7 +60,7 @@ class Diff:
         }
 
 
-class Step(NamedTuple):
+class SnapshotStep(NamedTuple):
     """The way from one snapshot to the next: the mark of the former, and what changed."""
 
     origin: object
@@ -93,7 +93,7 @@ class Snapshot:
     by_server: Mapping[str, tuple[ToolRecord, ...]] = field(default_factory=Layered)
     withheld: Mapping[ToolKey, Withheld] = field(default_factory=Layered)
     withheld_keys: Mapping[int, ToolKey] = field(default_factory=Layered, repr=False, compare=False)
-    step: Step | None = field(default=None, repr=False, compare=False)
+    step: SnapshotStep | None = field(default=None, repr=False, compare=False)
     mark: object = field(default_factory=object, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -105,7 +105,7 @@ class Snapshot:
         """The ids of all tools, the withheld ones included."""
         return self.by_id.keys() | {each.record.id for each in self.withheld.values()}
 
-    def tools_of(self, *servers: str) -> tuple[ToolRecord, ...]:
+    def collect_server_tools(self, *servers: str) -> tuple[ToolRecord, ...]:
         """The tools of servers, the withheld ones included; for what is stored, never for what is shown."""
         approved = (record for server in servers for record in self.by_server.get(server, ()))
         withheld = (each.record for each in self.withheld.values() if each.record.key.server in servers)
@@ -120,7 +120,7 @@ class Snapshot:
             and all(key.server != server for key in self.withheld)
         )
 
-    def replaced(
+    def replace_records(
         self,
         generation: int,
         records: Collection[ToolRecord],
@@ -141,7 +141,7 @@ class Snapshot:
         leaving = [before for id_ in touched if (before := self.by_id.get(id_)) is not None]
         entered = {record.id: record for record in records}
         left = {record.id for record in leaving}
-        by_server = self._regrouped(leaving, records)
+        by_server = self._regroup_records(leaving, records)
         return Snapshot(
             generation,
             _next(self.by_id, entered, left),
@@ -158,10 +158,10 @@ class Snapshot:
                 [self.withheld_keys[id_] for id_ in touched if id_ in self.withheld_keys],
             ),
             _next(self.withheld_keys, {each.record.id: each.record.key for each in withheld}, touched),
-            Step(self.mark, self._diff_to(generation, entered, left)),
+            SnapshotStep(self.mark, self._diff_to(generation, entered, left)),
         )
 
-    def _regrouped(
+    def _regroup_records(
         self, leaving: Collection[ToolRecord], records: Collection[ToolRecord]
     ) -> dict[str, tuple[ToolRecord, ...]]:
         """Group the records of each server that some leave or enter; empty where none is left."""
@@ -205,4 +205,4 @@ class Snapshot:
 
 def _next(mapping: Mapping[K, V], entries: dict[K, V], gone: Collection[K]) -> Layered[K, V]:
     whole = mapping if isinstance(mapping, Layered) else Layered(dict(mapping))
-    return whole.changed(entries, gone)
+    return whole.apply_changes(entries, gone)

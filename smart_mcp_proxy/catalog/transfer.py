@@ -65,7 +65,10 @@ class Transfer:
 
     def run(self) -> Copied:
         """Copy, and compare."""
-        used = {name: max(_used_id(self._reading, name), _used_id(self._writing, name)) for name in _NUMBERED}
+        used = {
+            name: max(_read_highest_id(self._reading, name), _read_highest_id(self._writing, name))
+            for name in _NUMBERED
+        }
         generation = max(map(_generation, (self._reading, self._writing)))
         is_replacing = _generation(self._writing) > 1
         # `meta` first and last: triggers count decisions and departures in it, and this is neither.
@@ -154,7 +157,7 @@ def _generation(connection: Connection) -> int:
     return connection.scalar(select(meta.c.value).where(meta.c.key == "generation")) or 0
 
 
-def _used_id(connection: Connection, table: str) -> int:
+def _read_highest_id(connection: Connection, table: str) -> int:
     """The highest id that was ever used in a table."""
     if connection.dialect.name == "sqlite":
         return connection.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).scalar() or 0

@@ -182,10 +182,10 @@ def _for_programs(error: CycloptsError, words: list[str]) -> list[str]:
 
 def _require_known(words: list[str]) -> None:
     """Raises UsageError where the words are near a command, or another program's; names the one meant."""
-    from smart_mcp_proxy.cli.commands.machine.near_misses import meant
+    from smart_mcp_proxy.cli.commands.machine.near_misses import guess_command
     from smart_mcp_proxy.cli.support.failure import UsageError
 
-    if command := meant(words, COMMANDS):
+    if command := guess_command(words, COMMANDS):
         typed = shlex.join(words[:2] if words[0] in COMMANDS else words[:1])
         error = UsageError(f"There is no command '{typed}'. Did you mean '{command}'?")
         error.add_note(f"mcpproxy {command}")

@@ -18,7 +18,7 @@ from smart_mcp_proxy.proxying import (
     PARAMETERS,
     Listed,
     ProxyType,
-    annotated_block,
+    annotate_block,
     find_listed,
     parse_operation,
     perform,
@@ -89,7 +89,7 @@ class ProxyMCP:
             return await _answer(_ServerSource(server, name), arguments)
 
         server.add_tool(_ProxyTool.around(name, wrapper(run) if wrapper is not None else run))
-        edit_handshake_content(server, name, annotated_block)
+        edit_handshake_content(server, name, annotate_block)
 
 
 class ProxyFastMCP(ProxyMCP, FastMCP):
@@ -148,7 +148,7 @@ class _ServerSource:
         self._server = server
         self._own_name = own_name
 
-    async def listed(self, type: ProxyType) -> Sequence[Listed]:
+    async def list_definitions(self, type: ProxyType) -> Sequence[Listed]:
         server = self._server
         if type == "tool":
             tools = [each for each in await server.list_tools() if each.name != self._own_name]
@@ -166,7 +166,7 @@ class _ServerSource:
 
     async def find(self, type: ProxyType, path: str) -> Listed:
         self._refuse_self(type, path)
-        return find_listed(type, path, await self.listed(type))
+        return find_listed(type, path, await self.list_definitions(type))
 
     async def call_tool(self, path: str, args: Mapping[str, Any]) -> bytes:
         self._refuse_self("tool", path)
@@ -191,7 +191,7 @@ class _ServerSource:
         try:
             result = await self._server.read_resource(path)
         except (FastMCPError, NotFoundError) as exc:
-            raise _failed(exc, "resource") from exc
+            raise _translate_error(exc, "resource") from exc
         _refuse_input(result, path)
         return _json(result.to_mcp_result(path))
 
@@ -199,7 +199,7 @@ class _ServerSource:
         try:
             result = await self._server.render_prompt(path, dict(args))
         except (FastMCPError, NotFoundError) as exc:
-            raise _failed(exc, "prompt") from exc
+            raise _translate_error(exc, "prompt") from exc
         _refuse_input(result, path)
         return _json(result.to_mcp_prompt_result())
 
@@ -208,7 +208,7 @@ class _ServerSource:
             raise RequestError(f"Tool {path!r} cannot reach itself.", hint="Call it directly.", code="own_tool")
 
 
-def _failed(exc: Exception, type: ProxyType) -> ProxyError:
+def _translate_error(exc: Exception, type: ProxyType) -> ProxyError:
     if isinstance(exc, NotFoundError):
         return RequestError(f"{exc}.", hint=f"Action 'list' shows the {type}s.", code=f"{type}_not_found")
     return UpstreamError(str(exc), hint=f"The {type} itself failed: see the server's log.", delivery="executed")

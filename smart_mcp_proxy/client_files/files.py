@@ -10,13 +10,22 @@ from typing import Any
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 from smart_mcp_proxy.client_files.ours import OUR_NAME
-from smart_mcp_proxy.client_files.records import Record, Records, digest
-from smart_mcp_proxy.client_files.texts import Changes, decode, edit, parse, section_in
+from smart_mcp_proxy.client_files.records import ClientFileRecord, Records, digest
+from smart_mcp_proxy.client_files.texts import Changes, decode, edit, parse, read_section
 from smart_mcp_proxy.errors import ConfigError, ConflictError
-from smart_mcp_proxy.file_changes import Stamp, leftover_of, locked, replace_file, stamp_of
+from smart_mcp_proxy.file_changes import Stamp, build_file_stamp, build_replacement_path, lock_folder, replace_file
 from smart_mcp_proxy.names import shell_word
 
-__all__ = ["ClientFile", "Planned", "forget_unfinished", "plan", "read_client_file", "restored", "take_out", "write"]
+__all__ = [
+    "ClientFile",
+    "Planned",
+    "forget_unfinished",
+    "plan",
+    "read_client_file",
+    "restore_file",
+    "take_out",
+    "write",
+]
 
 _LIMIT_BYTES = 50 * 1024 * 1024
 """Claude Code keeps its history in the same file; a log given by mistake is larger."""
@@ -76,11 +85,11 @@ def read_client_file(client: KnownClient, path: Path, *, inside: Path | None = N
     Raises:
         ConfigError: It cannot be read or is not what it should be; the message holds nothing of its content.
     """
-    target = _followed(path, inside)
+    target = _resolve_link(path, inside)
     data, stamp = _read(target)
     text = "" if data is None else decode(data, str(path))
     document = parse(text, client.text_format, str(path))
-    return ClientFile(client, target, data, text, document, section_in(document, client.section, str(path)), stamp)
+    return ClientFile(client, target, data, text, document, read_section(document, client.section, str(path)), stamp)
 
 
 def plan(file: ClientFile, changes: Changes) -> Planned:
@@ -108,7 +117,7 @@ def write(planned: Planned, records: Records) -> Path | None:
         ConfigError: It is read-only, or cannot be written.
     """
     file = planned.file
-    with locked(file.path.parent):
+    with lock_folder(file.path.parent):
         _require_writable(file.path)
         _require_same(file)
         record = records.load(file.path)
@@ -119,14 +128,14 @@ def write(planned: Planned, records: Records) -> Path | None:
         else:
             backup = "" if file.data is None else str(_keep(file))
             is_restorable = OUR_NAME not in file.entries
-            record = Record(str(file.path), digest(after), "", before, backup, is_restorable)
+            record = ClientFileRecord(str(file.path), digest(after), "", before, backup, is_restorable)
         records.save(replace(record, shown=""))
         if not replace_file(file.path, after, file.stamp):
-            raise _changed_meanwhile(file)
+            raise _build_conflict(file)
     return Path(record.backup) if record.backup else None
 
 
-def restored(file: ClientFile, records: Records) -> bool:
+def restore_file(file: ClientFile, records: Records) -> bool:
     """Put every byte back as it was before; False where that would undo what somebody else changed since.
 
     Raises:
@@ -136,11 +145,11 @@ def restored(file: ClientFile, records: Records) -> bool:
     record = records.load(file.path)
     if not record.is_restorable or not record.is_ours(file.data):
         return False
-    with locked(file.path.parent):
+    with lock_folder(file.path.parent):
         _require_writable(file.path)
         _require_same(file)
         if not record.before:
-            leftover_of(file.path).unlink(missing_ok=True)
+            build_replacement_path(file.path).unlink(missing_ok=True)
             file.path.unlink()
         else:
             try:
@@ -150,7 +159,7 @@ def restored(file: ClientFile, records: Records) -> bool:
             if digest(data) != record.before:
                 return False
             if not replace_file(file.path, data, file.stamp):
-                raise _changed_meanwhile(file)
+                raise _build_conflict(file)
             with suppress(OSError):
                 Path(record.backup).unlink()
         records.forget(file.path)
@@ -165,11 +174,11 @@ def take_out(planned: Planned, records: Records) -> None:
         ConfigError: It is read-only, or cannot be written.
     """
     file = planned.file
-    with locked(file.path.parent):
+    with lock_folder(file.path.parent):
         _require_writable(file.path)
         _require_same(file)
         if not replace_file(file.path, planned.after.encode(), file.stamp):
-            raise _changed_meanwhile(file)
+            raise _build_conflict(file)
         records.forget(file.path)
 
 
@@ -182,12 +191,12 @@ def forget_unfinished(file: ClientFile, records: Records) -> None:
     """
     record = records.load(file.path)
     now = "" if file.data is None else digest(file.data)
-    backup = Path(record.backup) if record.backup else _backup_of(file.path, 1)
-    leftovers = [leftover_of(file.path), leftover_of(backup)]
+    backup = Path(record.backup) if record.backup else _build_backup_path(file.path, 1)
+    leftovers = [build_replacement_path(file.path), build_replacement_path(backup)]
     if (record.before == now or not record.after) and _is_copy(backup, now):
         leftovers.append(backup)
     if any(map(os.path.lexists, leftovers)):
-        with locked(file.path.parent):
+        with lock_folder(file.path.parent):
             _require_same(file)
             for path in leftovers:
                 with suppress(OSError):
@@ -196,7 +205,7 @@ def forget_unfinished(file: ClientFile, records: Records) -> None:
         records.forget(file.path)
 
 
-def _followed(path: Path, inside: Path | None) -> Path:
+def _resolve_link(path: Path, inside: Path | None) -> Path:
     """The file that a path leads to."""
     try:
         target = path.resolve()
@@ -218,7 +227,7 @@ def _read(path: Path) -> tuple[bytes | None, Stamp | None]:
                 raise ConfigError(f"{path} is not a regular file.", hint="Look what it is.")
             if facts.st_size > _LIMIT_BYTES:
                 raise ConfigError(f"{path} is larger than {_LIMIT_BYTES} bytes.", hint="Edit it by hand.")
-            return opened.read(_LIMIT_BYTES + 1), stamp_of(facts)
+            return opened.read(_LIMIT_BYTES + 1), build_file_stamp(facts)
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     except OSError as exc:
@@ -244,10 +253,10 @@ def _require_writable(path: Path) -> None:
 def _require_same(file: ClientFile) -> None:
     data, _ = _read(file.path)
     if data != file.data:
-        raise _changed_meanwhile(file)
+        raise _build_conflict(file)
 
 
-def _changed_meanwhile(file: ClientFile) -> ConflictError:
+def _build_conflict(file: ClientFile) -> ConflictError:
     return ConflictError(f"{file.path} was changed meanwhile; it was left alone.", hint="Look at the difference again.")
 
 
@@ -255,7 +264,7 @@ def _keep(file: ClientFile) -> Path:
     """A copy of the file beside it, for its owner alone; an earlier copy is never written over."""
     data = file.data or b""
     for number in range(1, _BACKUPS):
-        place = _backup_of(file.path, number)
+        place = _build_backup_path(file.path, number)
         if not os.path.lexists(place):
             if replace_file(place, data, None):
                 return place
@@ -264,7 +273,7 @@ def _keep(file: ClientFile) -> Path:
     raise ConfigError(f"{file.path.parent} holds {_BACKUPS} backups of it.", hint="Remove those you do not need.")
 
 
-def _backup_of(path: Path, number: int) -> Path:
+def _build_backup_path(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}{_BACKUP}{'' if number == 1 else f'-{number}'}")
 
 

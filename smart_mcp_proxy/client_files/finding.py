@@ -11,14 +11,14 @@ from smart_mcp_proxy.client_files.clients import KNOWN_CLIENTS, KnownClient
 from smart_mcp_proxy.client_files.files import ClientFile, read_client_file
 from smart_mcp_proxy.client_files.ours import is_ours
 from smart_mcp_proxy.client_files.places import Places
-from smart_mcp_proxy.client_files.reading import Translated, translated
+from smart_mcp_proxy.client_files.reading import Translated, translate_entry
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.edit import is_same
 from smart_mcp_proxy.servers.expand import references
 from smart_mcp_proxy.servers.jsonc import JsonObject
 from smart_mcp_proxy.servers.load import parse_named
 
-__all__ = ["Finding", "FoundServer", "Standing", "find_servers", "same_as_ours"]
+__all__ = ["FoundServer", "ImportCandidates", "Standing", "find_servers", "same_as_ours"]
 
 Standing = Literal["new", "project", "differs", "present", "present_differs", "unusable"]
 """Whether a server can be taken over: new; only by hand, from a project; its name is that of another one found; the
@@ -57,7 +57,7 @@ class FoundServer:
 
 
 @dataclass(slots=True)
-class Finding:
+class ImportCandidates:
     """Everything that was found.
 
     Attributes:
@@ -69,19 +69,19 @@ class Finding:
     problems: list[str] = field(default_factory=list)
 
 
-def find_servers(places: Places, own: Mapping[str, Any]) -> Finding:
+def find_servers(places: Places, own: Mapping[str, Any]) -> ImportCandidates:
     """The servers of all clients here, compared with those of our own server file. Reads files.
 
     Args:
         places: Where the clients' files are.
         own: Entries that the gateway has already.
     """
-    finding = Finding()
+    finding = ImportCandidates()
     for client in KNOWN_CLIENTS:
         for path, is_project in _files(client, places):
             try:
                 file = read_client_file(client, path, inside=places.project if is_project else None)
-                named = list(_named(file, is_project=is_project))
+                named = list(_iterate_entries(file, is_project=is_project))
             except ConfigError as error:
                 finding.problems.append(f"{client.title}: {error}")
                 continue
@@ -97,7 +97,7 @@ def same_as_ours(file: ClientFile, own: Mapping[str, Any]) -> tuple[str, ...]:
     """The servers of a client's file that the gateway has, entry for entry."""
     names = []
     for name, raw in file.entries.items():
-        found = translated(file.client, name, raw, _asked(file), folder=file.path.parent)
+        found = translate_entry(file.client, name, raw, _read_questions(file), folder=file.path.parent)
         if found is not None and name in own and not is_ours(name, raw) and _is_taken(found, own[name]):
             names.append(name)
     return tuple(names)
@@ -112,7 +112,7 @@ def _files(client: KnownClient, places: Places) -> Iterator[tuple[Path, bool]]:
         yield project, True
 
 
-def _named(file: ClientFile, *, is_project: bool) -> Iterator[tuple[str, str, Any]]:
+def _iterate_entries(file: ClientFile, *, is_project: bool) -> Iterator[tuple[str, str, Any]]:
     """The entries of a file, each with its name and its place in words."""
     title = f"{file.client.title}, this project" if is_project else file.client.title
     yield from ((name, title, raw) for name, raw in file.entries.items())
@@ -123,11 +123,13 @@ def _named(file: ClientFile, *, is_project: bool) -> Iterator[tuple[str, str, An
             yield from ((name, f"{title}, in {folder}", raw) for name, raw in entries.items())
 
 
-def _add(finding: Finding, file: ClientFile, name: str, place: str, raw: Any, *, is_project: bool) -> None:
+def _add(finding: ImportCandidates, file: ClientFile, name: str, place: str, raw: Any, *, is_project: bool) -> None:
     """Notes a server, with the same of another client in one row."""
     if is_ours(name, raw):
         return
-    found = translated(file.client, name, raw, _asked(file), folder=None if is_project else file.path.parent)
+    found = translate_entry(
+        file.client, name, raw, _read_questions(file), folder=None if is_project else file.path.parent
+    )
     if found is None:
         return
     for server in finding.servers:
@@ -137,7 +139,7 @@ def _add(finding: Finding, file: ClientFile, name: str, place: str, raw: Any, *,
     finding.servers.append(FoundServer(name, [place], file.path, found, is_project))
 
 
-def _asked(file: ClientFile) -> dict[str, Mapping[str, Any]]:
+def _read_questions(file: ClientFile) -> dict[str, Mapping[str, Any]]:
     """The questions of VS Code's files by their id."""
     listed = file.document.get("inputs")
     objects = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["masked_diff"]
+__all__ = ["build_masked_diff"]
 
 _CONTEXT = 3
 _MASK = "***"
@@ -16,7 +16,7 @@ _CONSTANTS = frozenset({"true", "false", "null"})
 _HUNK = re.compile(r"@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@")
 
 
-def masked_diff(before: str, after: str, documents: Iterable[Mapping[str, Any]], shown: Any, path: str) -> str:
+def build_masked_diff(before: str, after: str, documents: Iterable[Mapping[str, Any]], shown: Any, path: str) -> str:
     """A unified diff that shows keys and our own entry, and hides every other word.
 
     Args:
@@ -41,13 +41,13 @@ def masked_diff(before: str, after: str, documents: Iterable[Mapping[str, Any]],
     first = max(0, head - _CONTEXT)
     kept = max(0, tail - _CONTEXT)
     # Of a file of megabytes only these lines are looked at.
-    one = [_masked(line, words) for line in old[first : len(old) - kept]]
-    other = [_masked(line, words) for line in new[first : len(new) - kept]]
+    one = [_mask_line(line, words) for line in old[first : len(old) - kept]]
+    other = [_mask_line(line, words) for line in new[first : len(new) - kept]]
     lines = difflib.unified_diff(one, other, path, path, n=_CONTEXT, lineterm="")
-    return "\n".join(_moved(line, first) for line in lines)
+    return "\n".join(_shift_hunk(line, first) for line in lines)
 
 
-def _moved(line: str, by: int) -> str:
+def _shift_hunk(line: str, by: int) -> str:
     """The line, and if it heads a hunk with the numbers that its lines have in the whole file."""
     found = _HUNK.fullmatch(line)
     if not found:
@@ -56,7 +56,7 @@ def _moved(line: str, by: int) -> str:
     return f"@@ -{int(old) + by}{old_count or ''} +{int(new) + by}{new_count or ''} @@"
 
 
-def _masked(line: str, words: set[str]) -> str:
+def _mask_line(line: str, words: set[str]) -> str:
     return _MASKS.sub(_MASK, _TOKEN.sub(lambda found: _word(found[0], words), line))
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from smart_mcp_proxy.client_files.clients import KnownClient
-from smart_mcp_proxy.client_files.variables import Question, Translation
+from smart_mcp_proxy.client_files.variables import KeyringSecret, Translation
 from smart_mcp_proxy.servers.dialects import is_switch, off_keys
 
-__all__ = ["Translated", "translated"]
+__all__ = ["Translated", "translate_entry"]
 
 _URL_KEYS = ("url", "serverUrl", "httpUrl", "uri")
 _HTTP_TYPES = frozenset({"http", "streamablehttp"})
@@ -44,11 +44,11 @@ class Translated:
     """
 
     entry: Mapping[str, Any]
-    questions: tuple[Question, ...] = ()
+    questions: tuple[KeyringSecret, ...] = ()
     lost: tuple[str, ...] = ()
 
 
-def translated(
+def translate_entry(
     client: KnownClient, name: str, raw: Any, asked: Mapping[str, Mapping[str, Any]], *, folder: Path | None
 ) -> Translated | None:
     """Return an entry of a client in our words; None where it describes no server.
@@ -105,8 +105,11 @@ def _address(client: KnownClient, raw: Mapping[str, Any], words: Translation) ->
         entry["type"] = "http"
     elif kind == "sse":
         entry["type"] = "sse"
-    headers = {**_mapping(words.texts(raw.get("headers"))), **_mapping(words.texts(raw.get(client.headers_key)))}
-    for header, variable in _mapping(raw.get("env_http_headers")).items():
+    headers = {
+        **_coerce_mapping(words.texts(raw.get("headers"))),
+        **_coerce_mapping(words.texts(raw.get(client.headers_key))),
+    }
+    for header, variable in _coerce_mapping(raw.get("env_http_headers")).items():
         headers[header] = f"${{env:{variable}}}"
     if isinstance(variable := raw.get("bearer_token_env_var"), str):
         headers["Authorization"] = f"Bearer ${{env:{variable}}}"
@@ -122,7 +125,10 @@ def _environment(
     command = raw.get("command")
     inner = command.get("env") if isinstance(command, Mapping) else None
     env = {**_from_file(raw.get("envFile"), words, folder)}
-    env |= {**_mapping(words.texts(inner)), **_mapping(words.texts(raw.get(client.env_key, raw.get("env"))))}
+    env |= {
+        **_coerce_mapping(words.texts(inner)),
+        **_coerce_mapping(words.texts(raw.get(client.env_key, raw.get("env")))),
+    }
     for name in _names(raw.get("env_keys")):
         if name not in env:
             env[name] = words.ask(name, name)
@@ -189,5 +195,5 @@ def _names(value: Any) -> list[str]:
     return [each for each in named if isinstance(each, str) and each]
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _coerce_mapping(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}

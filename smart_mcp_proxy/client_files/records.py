@@ -6,15 +6,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.file_changes import locked, replace_file, stamp_of
+from smart_mcp_proxy.file_changes import build_file_stamp, lock_folder, replace_file
 
-__all__ = ["Record", "Records", "digest"]
+__all__ = ["ClientFileRecord", "Records", "digest"]
 
 _FOLDER = "clients"
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ClientFileRecord:
     """State in which we left a client file, and the state that we found.
 
     Attributes:
@@ -50,22 +50,22 @@ class Records:
     def __init__(self, data_dir: Path) -> None:
         self._folder = data_dir / _FOLDER
 
-    def load(self, path: Path) -> Record:
+    def load(self, path: Path) -> ClientFileRecord:
         """Read the note about a file; one without content where there is none that can be used."""
         try:
             written = json.loads(self._place(path).read_bytes())
-            record = Record(**written)
+            record = ClientFileRecord(**written)
         except (OSError, ValueError, TypeError):
-            return Record(str(path))
-        return record if record.path == str(path) else Record(str(path))
+            return ClientFileRecord(str(path))
+        return record if record.path == str(path) else ClientFileRecord(str(path))
 
-    def save(self, record: Record) -> None:
+    def save(self, record: ClientFileRecord) -> None:
         """Keeps a note.
 
         Raises:
             ConfigError: It cannot be written.
         """
-        with locked(self._folder):
+        with lock_folder(self._folder):
             self._write(record)
 
     def note_shown(self, path: Path, shown: str) -> None:
@@ -74,17 +74,17 @@ class Records:
         Raises:
             ConfigError: It cannot be written.
         """
-        with locked(self._folder):  # another process may be changing the file and its note
+        with lock_folder(self._folder):  # another process may be changing the file and its note
             self._write(replace(self.load(path), shown=shown))
 
     def forget(self, path: Path) -> None:
         """Drops the note about a file."""
         self._place(path).unlink(missing_ok=True)
 
-    def _write(self, record: Record) -> None:
+    def _write(self, record: ClientFileRecord) -> None:
         place = self._place(Path(record.path))
         try:
-            seen = stamp_of(place.stat())
+            seen = build_file_stamp(place.stat())
         except FileNotFoundError:
             seen = None
         except OSError as exc:

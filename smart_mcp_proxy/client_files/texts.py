@@ -12,7 +12,7 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers.edit import is_same, rewrite
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 
-__all__ = ["Changes", "decode", "edit", "parse", "section_in"]
+__all__ = ["Changes", "decode", "edit", "parse", "read_section"]
 
 Changes = Mapping[str, Mapping[str, Any] | None]
 """Entries by name; None takes one out."""
@@ -69,7 +69,7 @@ def parse(text: str, language: TextFormat, source: str) -> Mapping[str, Any]:
     return document
 
 
-def section_in(document: Mapping[str, Any], section: tuple[str, ...], source: str) -> Mapping[str, Any]:
+def read_section(document: Mapping[str, Any], section: tuple[str, ...], source: str) -> Mapping[str, Any]:
     """Return the entries of a section; none where it is not there.
 
     Raises:
@@ -96,7 +96,7 @@ def edit(text: str, language: TextFormat, section: tuple[str, ...], changes: Cha
     mark = _MARK if text.startswith(_MARK) else ""
     inner = text.removeprefix(mark)
     document = parse(inner, language, source)
-    wanted = _wanted(document, section, changes, source)
+    wanted = _apply_changes(document, section, changes, source)
     if language == "json":
         edited = rewrite(inner if inner.strip() else "{}\n", wanted)
     elif language == "toml":
@@ -108,13 +108,15 @@ def edit(text: str, language: TextFormat, section: tuple[str, ...], changes: Cha
     return mark + edited
 
 
-def _wanted(document: Mapping[str, Any], section: tuple[str, ...], changes: Changes, source: str) -> Mapping[str, Any]:
-    entries = dict(section_in(document, section, source))
+def _apply_changes(
+    document: Mapping[str, Any], section: tuple[str, ...], changes: Changes, source: str
+) -> Mapping[str, Any]:
+    entries = dict(read_section(document, section, source))
     for name, entry in changes.items():
         entries.pop(name, None) if entry is None else entries.update({name: dict(entry)})
     value: Mapping[str, Any] = entries
     for depth in reversed(range(len(section))):
-        value = {**section_in(document, section[:depth], source), section[depth]: value}
+        value = {**read_section(document, section[:depth], source), section[depth]: value}
     return value
 
 
@@ -123,7 +125,7 @@ def _is_wanted(edited: str, language: TextFormat, section: tuple[str, ...], want
         found = parse(edited, language, "the text")
         if language == "json":
             return is_same(found, wanted)
-        return _is_equal(_filled(found, section[0]), _filled(wanted, section[0]))
+        return _is_equal(_drop_empty_section(found, section[0]), _drop_empty_section(wanted, section[0]))
     except ConfigError:
         return False
 
@@ -137,7 +139,7 @@ def _is_equal(found: Any, wanted: Any) -> bool:
     return bool(found == wanted or (found != found and wanted != wanted))  # noqa: PLR0124  (nan alone)
 
 
-def _filled(document: Mapping[str, Any], section: str) -> dict[str, Any]:
+def _drop_empty_section(document: Mapping[str, Any], section: str) -> dict[str, Any]:
     """The document, in which an empty section is the same as none: TOML has no other way to write it."""
     return {key: value for key, value in document.items() if key != section or value}
 

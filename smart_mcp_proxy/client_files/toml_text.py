@@ -128,7 +128,7 @@ def _open_at_end(line: str, closing: str, depth: int) -> tuple[str, int]:
                 return closing, depth
             closing, rest = "", rest[end.end() :]
             continue
-        quotes = _QUOTES.search(_LINE_STRINGS.sub(_blanked, rest))
+        quotes = _QUOTES.search(_LINE_STRINGS.sub(_blank_match, rest))
         before = rest[: quotes.start()] if quotes else rest
         plain = _LINE_STRINGS.sub("", before)
         depth += plain.count("[") - plain.count("]") + plain.count("{") - plain.count("}")
@@ -137,7 +137,7 @@ def _open_at_end(line: str, closing: str, depth: int) -> tuple[str, int]:
         closing, rest = quotes[0], rest[quotes.end() :]
 
 
-def _blanked(found: re.Match[str]) -> str:
+def _blank_match(found: re.Match[str]) -> str:
     """The match as blanks, unless it is the beginning of a text of several lines."""
     text = found[0]
     return text if text in ('""', "''") else " " * len(text)

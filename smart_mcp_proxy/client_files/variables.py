@@ -7,7 +7,7 @@ from typing import Any
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 
-__all__ = ["Question", "Translation", "keyring_name"]
+__all__ = ["KeyringSecret", "Translation", "build_keyring_name"]
 
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _BRACES = re.compile(r"(?<!\$)\{(env|file):([^}]+)\}")
@@ -18,7 +18,7 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class KeyringSecret:
     """A value that has to be stored in the keyring before the server can start.
 
     Attributes:
@@ -32,7 +32,7 @@ class Question:
     value: str | None = field(default=None, repr=False)
 
 
-def keyring_name(server: str, what: str) -> str:
+def build_keyring_name(server: str, what: str) -> str:
     """The name under which a server's secret is stored."""
     return _NOT_IN_NAMES.sub("-", f"{server}-{what}")
 
@@ -50,7 +50,7 @@ class Translation:
         self._client = client
         self._server = server
         self._asked = asked
-        self.questions: dict[str, Question] = {}
+        self.questions: dict[str, KeyringSecret] = {}
         self.lost: dict[str, None] = {}
 
     def text(self, value: Any) -> Any:
@@ -71,8 +71,8 @@ class Translation:
 
     def ask(self, what: str, words: str, value: str | None = None) -> str:
         """Return a reference to a value of the keyring, which is asked for."""
-        name = keyring_name(self._server, what)
-        self.questions[name] = Question(name, words, value)
+        name = build_keyring_name(self._server, what)
+        self.questions[name] = KeyringSecret(name, words, value)
         return f"${{keyring:{name}}}"
 
     def lose(self, what: str) -> None:

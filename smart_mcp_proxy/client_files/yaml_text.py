@@ -39,7 +39,7 @@ def edit_yaml(text: str, section: str, entries: Mapping[str, Mapping[str, Any] |
         entries: Entries by name.
     """
     for name, entry in entries.items():
-        text = _Document(text).changed(section, name, entry)
+        text = _Document(text).replace_entry(section, name, entry)
     return text
 
 
@@ -66,14 +66,14 @@ class _Document:
         self._newline = "\r\n" if "\r\n" in text else "\n"
         self._root = yaml.compose(text, yaml.SafeLoader)
 
-    def changed(self, section: str, name: str, entry: Mapping[str, Any] | None) -> str:
+    def replace_entry(self, section: str, name: str, entry: Mapping[str, Any] | None) -> str:
         """The text with one entry changed."""
         found = _member(self._root, section)
         if found is None:
             if entry is None:
                 return self._text
-            lines = [f"{section}:", *_written(name, entry, _UNIT)]
-            return self._inserted(len(self._text.rstrip()) if self._text.strip() else 0, lines)
+            lines = [f"{section}:", *_format_entry(name, entry, _UNIT)]
+            return self._insert_lines(len(self._text.rstrip()) if self._text.strip() else 0, lines)
         key, inner = found
         member = _member(inner, name)
         if isinstance(inner, yaml.MappingNode) and inner.value and not inner.flow_style:
@@ -88,9 +88,9 @@ class _Document:
         entry: Mapping[str, Any] | None,
     ) -> str:
         indent = " " * inner.start_mark.column
-        lines = [] if entry is None else _written(name, entry, indent)
+        lines = [] if entry is None else _format_entry(name, entry, indent)
         if member is None:
-            return self._inserted(_end(inner), lines) if lines else self._text
+            return self._insert_lines(_end(inner), lines) if lines else self._text
         start = self._text.rfind("\n", 0, member[0].start_mark.index) + 1
         end = self._line_end(_end(member[1], member[0]))
         if not lines and len(inner.value) == 1:
@@ -123,7 +123,10 @@ class _Document:
             return f"{before}{comma} {json.dumps(name)}: {flow}{gap}{self._text[closing:]}"
         between = self._text[key.end_mark.index : inner.start_mark.index].rstrip()
         remark, _, rest = self._text[inner.end_mark.index :].partition("\n")
-        lines = [f"{self._text[: key.end_mark.index]}{between}{remark.rstrip()}", *_written(name, entry or {}, _UNIT)]
+        lines = [
+            f"{self._text[: key.end_mark.index]}{between}{remark.rstrip()}",
+            *_format_entry(name, entry or {}, _UNIT),
+        ]
         return "".join(line + self._newline for line in lines) + rest
 
     def _cut(self, start: int, end: int) -> str:
@@ -133,7 +136,7 @@ class _Document:
             return before + after.lstrip()[1:].lstrip()
         return (before.rstrip().removesuffix(",") if before.rstrip().endswith(",") else before) + after
 
-    def _inserted(self, at: int, lines: list[str]) -> str:
+    def _insert_lines(self, at: int, lines: list[str]) -> str:
         """The text with lines behind the one that holds `at`."""
         end = self._line_end(at)
         before = self._text[:end]
@@ -168,7 +171,7 @@ def _end(node: yaml.Node, key: yaml.Node | None = None) -> int:
     return _end(last[1], last[0]) if isinstance(last, tuple) else _end(last)
 
 
-def _written(name: str, entry: Mapping[str, Any], indent: str) -> list[str]:
+def _format_entry(name: str, entry: Mapping[str, Any], indent: str) -> list[str]:
     """Lines of an entry, in block style one level deep."""
     return [f"{indent}{_scalar(name)}:", *_pairs(entry, indent + _UNIT)]
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.conditions.table import CONDITIONS, Severity
 
-__all__ = ["LeftOut", "Remark", "left_out", "output_schemas", "worst"]
+__all__ = ["LeftOut", "Remark", "build_left_out_remark", "output_schemas", "worst"]
 
 _SEVERITIES: Final[tuple[Severity, ...]] = ("", "note", "warning", "error")
 _NAMED: Final = 5
@@ -42,7 +42,7 @@ class Remark(NamedTuple):
     said: str = ""
 
 
-def left_out(kinds: str, definitions: Sequence[LeftOut], count: int, listed: int) -> Remark:
+def build_left_out_remark(kinds: str, definitions: Sequence[LeftOut], count: int, listed: int) -> Remark:
     """The remark on definitions that cannot be used.
 
     Args:
@@ -55,7 +55,7 @@ def left_out(kinds: str, definitions: Sequence[LeftOut], count: int, listed: int
     causes = "; ".join(dict.fromkeys(cause for _, cause in definitions))
     facts = {"count": count, "listed": listed, "kinds": kinds}
     return Remark(
-        row.message(**facts, each=_named(definitions, count)),
+        row.message(**facts, each=_format_definitions(definitions, count)),
         row.hint,
         row.severity,
         row.message(**facts, each=causes),
@@ -65,10 +65,12 @@ def left_out(kinds: str, definitions: Sequence[LeftOut], count: int, listed: int
 def output_schemas(tools: Sequence[LeftOut]) -> Remark:
     """The remark on tools whose output schemas some clients cannot read; for people alone."""
     row = CONDITIONS["output_schemas"]
-    return Remark(row.message(count=len(tools), each=_named(tools, len(tools))), row.hint, row.severity, "")
+    return Remark(
+        row.message(count=len(tools), each=_format_definitions(tools, len(tools))), row.hint, row.severity, ""
+    )
 
 
-def _named(definitions: Sequence[LeftOut], count: int) -> str:
+def _format_definitions(definitions: Sequence[LeftOut], count: int) -> str:
     shown = [f"{name} ({cause})" for name, cause in definitions[:_NAMED]]
     return ", ".join([*shown, *([f"and {count - len(shown):,} more"] if count > len(shown) else [])])
 

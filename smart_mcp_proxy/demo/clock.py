@@ -13,7 +13,7 @@ MAX_ZONES = 50
 
 def now(timezone: str) -> dict[str, Any]:
     """The current time."""
-    return _described(datetime.now(_zone(timezone)))
+    return _describe_moment(datetime.now(_zone(timezone)))
 
 
 def convert_timezone(time: str, from_timezone: str, to_timezone: str) -> dict[str, Any]:
@@ -21,7 +21,7 @@ def convert_timezone(time: str, from_timezone: str, to_timezone: str) -> dict[st
     moment = datetime.fromisoformat(time)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=_zone(from_timezone))
-    return _described(moment.astimezone(_zone(to_timezone)))
+    return _describe_moment(moment.astimezone(_zone(to_timezone)))
 
 
 def date_difference(start: str, end: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def describe_date(day: str) -> dict[str, Any]:
 
 def from_unix_time(seconds: float, timezone: str) -> dict[str, Any]:
     """The time that a Unix timestamp names."""
-    return _described(datetime.fromtimestamp(seconds, _zone(timezone)))
+    return _describe_moment(datetime.fromtimestamp(seconds, _zone(timezone)))
 
 
 def list_timezones(contains: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _zone(name: str) -> tzinfo:
         raise ValueError(f"There is no time zone '{name}'. list_timezones finds the names.") from exc
 
 
-def _described(moment: datetime) -> dict[str, Any]:
+def _describe_moment(moment: datetime) -> dict[str, Any]:
     return {"time": moment.isoformat(timespec="seconds"), "weekday": moment.strftime("%A"), "unix": moment.timestamp()}
 
 

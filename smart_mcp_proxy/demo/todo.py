@@ -16,7 +16,7 @@ _MAX_TASKS = 1000
 Task = dict[str, Any]
 
 
-class Tasks:
+class TodoList:
     """Tasks by a number that is never used again."""
 
     def __init__(self) -> None:
@@ -55,50 +55,50 @@ class Tasks:
         return task
 
 
-def add_task(tasks: Tasks, title: str, priority: str, due: str) -> dict[str, Any]:
+def add_task(tasks: TodoList, title: str, priority: str, due: str) -> dict[str, Any]:
     """Puts a new task on the list."""
-    return tasks.add(title=title, priority=priority, due=_checked(due), is_done=False)
+    return tasks.add(title=title, priority=priority, due=_normalize_due_date(due), is_done=False)
 
 
-def list_tasks(tasks: Tasks, state: str) -> dict[str, Any]:
+def list_tasks(tasks: TodoList, state: str) -> dict[str, Any]:
     """The tasks, most urgent first."""
     wanted = [task for task in tasks if state == "all" or task["is_done"] == (state == "done")]
     return {"tasks": sorted(wanted, key=_urgency)}
 
 
-def complete_task(tasks: Tasks, id: int) -> dict[str, Any]:
+def complete_task(tasks: TodoList, id: int) -> dict[str, Any]:
     """Marks a task as done."""
     task = tasks.get(id)
     task["is_done"] = True
     return task
 
 
-def reopen_task(tasks: Tasks, id: int) -> dict[str, Any]:
+def reopen_task(tasks: TodoList, id: int) -> dict[str, Any]:
     """Marks a task as not done."""
     task = tasks.get(id)
     task["is_done"] = False
     return task
 
 
-def reschedule_task(tasks: Tasks, id: int, due: str) -> dict[str, Any]:
+def reschedule_task(tasks: TodoList, id: int, due: str) -> dict[str, Any]:
     """Moves a task to another day."""
     task = tasks.get(id)
-    previous, task["due"] = task["due"], _checked(due)
+    previous, task["due"] = task["due"], _normalize_due_date(due)
     return {"due": task["due"], "previous_due": previous}
 
 
-def delete_task(tasks: Tasks, id: int) -> str:
+def delete_task(tasks: TodoList, id: int) -> str:
     """Takes a task off the list."""
     return f"Deleted task {id}, '{tasks.delete(id)['title']}'."
 
 
-def clear_done_tasks(tasks: Tasks) -> str:
+def clear_done_tasks(tasks: TodoList) -> str:
     """Takes all finished tasks off the list."""
     done = [tasks.delete(task["id"]) for task in tuple(tasks) if task["is_done"]]
     return f"Deleted {len(done)} tasks."
 
 
-def _checked(due: str) -> str:
+def _normalize_due_date(due: str) -> str:
     return date.fromisoformat(due).isoformat() if due else ""
 
 
@@ -118,7 +118,7 @@ _TASK = {
 
 SERVER = Server(
     instructions="A to-do list with priorities and due dates. It is forgotten when the server stops.",
-    new_state=Tasks,
+    new_state=TodoList,
     tools=(
         Tool(
             add_task,

@@ -76,7 +76,7 @@ class _Line(NamedTuple):
             return ""
         if not isinstance(value, str):
             raise self.wrong(
-                f"{member!r} is {_shown(value)}. Expected text." if value is not None else f"no {member!r}"
+                f"{member!r} is {_shorten_repr(value)}. Expected text." if value is not None else f"no {member!r}"
             )
         if is_needed and not value.strip():
             raise self.wrong(f"{member!r} is empty")
@@ -85,7 +85,7 @@ class _Line(NamedTuple):
     def names(self, member: str, value: Any) -> list[str]:
         """A value that must be a list of canonical names."""
         if not isinstance(value, list) or not all(isinstance(name, str) and ":" in name for name in value):
-            raise self.wrong(f"{member!r} is {_shown(value)}. Expected a list of names, SERVER:TOOL each.")
+            raise self.wrong(f"{member!r} is {_shorten_repr(value)}. Expected a list of names, SERVER:TOOL each.")
         return value
 
     def wrong(self, what: str) -> RequestError:
@@ -107,7 +107,7 @@ def read_queries(path: Path) -> list[LabelledQuery]:
     for line in _lines(path):
         query = _query(line)
         if query.id in queries:
-            raise line.wrong(f"the id {_shown(query.id)} is used twice")
+            raise line.wrong(f"the id {_shorten_repr(query.id)} is used twice")
         queries[query.id] = query
     if not queries:
         raise RequestError(f"{path} has no queries.", hint="Expected one JSON object a line.")
@@ -127,7 +127,7 @@ def read_tools(path: Path) -> list[LabelledTool]:
     for line in _lines(path):
         tool = _tool(line)
         if tool.key in tools:
-            raise line.wrong(f"the tool {_shown(str(tool.key))} is listed twice")
+            raise line.wrong(f"the tool {_shorten_repr(str(tool.key))} is listed twice")
         tools[tool.key] = tool
     if not tools:
         raise RequestError(f"{path} has no tools.", hint="Expected one JSON object a line.")
@@ -154,7 +154,7 @@ def _lines(path: Path) -> Iterator[_Line]:
         except RecursionError as exc:
             raise line.wrong("nested too deeply") from exc
         if not isinstance(row, dict):
-            raise line.wrong(f"{_shown(row)} is no JSON object")
+            raise line.wrong(f"{_shorten_repr(row)} is no JSON object")
         yield line._replace(row=row)
 
 
@@ -165,7 +165,7 @@ def _query(line: _Line) -> LabelledQuery:
         raise line.wrong("no 'gold'. Expected the list of right tools, empty if none is")
     gold, alt = line.names("gold", row.get("gold", [])), row.get("alt", {})
     if not isinstance(alt, dict):
-        raise line.wrong(f"'alt' is {_shown(alt)}. Expected an object from a right tool to equally right ones.")
+        raise line.wrong(f"'alt' is {_shorten_repr(alt)}. Expected an object from a right tool to equally right ones.")
     return LabelledQuery(
         id=line.text("id"),
         text=line.text("query"),
@@ -180,7 +180,7 @@ def _tool(line: _Line) -> LabelledTool:
     row = line.row
     key = ToolKey(line.text("server"), line.text("name"))
     if ":" in key.server:
-        raise line.wrong(f"'server' is {_shown(key.server)}. A server's name has no colon.")
+        raise line.wrong(f"'server' is {_shorten_repr(key.server)}. A server's name has no colon.")
     schema: Any = next((row[member] for member in _SCHEMAS if row.get(member) is not None), {})
     definition: dict[str, Any] = {"name": key.tool}
     if description := line.text("description", is_needed=False):
@@ -195,7 +195,7 @@ def _tool(line: _Line) -> LabelledTool:
 
 def _object(line: _Line, member: str, value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise line.wrong(f"{member!r} is {_shown(value)}. Expected an object.")
+        raise line.wrong(f"{member!r} is {_shorten_repr(value)}. Expected an object.")
     return value
 
 
@@ -203,6 +203,6 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no JSON value")
 
 
-def _shown(value: Any) -> str:
+def _shorten_repr(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "..."

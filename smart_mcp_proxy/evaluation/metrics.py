@@ -13,10 +13,10 @@ __all__ = [
     "RESAMPLES",
     "Gold",
     "Interval",
+    "bootstrap_difference",
     "is_full_set",
     "macro_mean",
     "ndcg",
-    "paired_difference",
     "recall",
     "reciprocal_rank",
 ]
@@ -74,7 +74,7 @@ def is_full_set(ranked: Sequence[str], gold: Gold, k: int) -> bool:
 
 def macro_mean(rows: Sequence[T], stratum: Callable[[T], Hashable], value: Callable[[T], float]) -> float:
     """Mean of the strata's means; NaN for no rows."""
-    groups = _grouped([stratum(row) for row in rows], [value(row) for row in rows])
+    groups = _group_by_stratum([stratum(row) for row in rows], [value(row) for row in rows])
     return float(np.mean([np.mean(values) for values in groups.values()])) if groups else math.nan
 
 
@@ -91,7 +91,7 @@ class Interval(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
-def paired_difference(
+def bootstrap_difference(
     before: Sequence[float], after: Sequence[float], strata: Sequence[Hashable], *, resamples: int = RESAMPLES
 ) -> Interval:
     """Macro mean by which `after` exceeds `before` over strata, with a bootstrap interval.
@@ -108,7 +108,7 @@ def paired_difference(
     Percentile intervals as in Efron and Tibshirani, "An Introduction to the Bootstrap", 1993.
     """
     differences = [b - a for a, b in zip(before, after, strict=True)]
-    groups = [np.array(values) for values in _grouped(strata, differences).values()]
+    groups = [np.array(values) for values in _group_by_stratum(strata, differences).values()]
     random = np.random.default_rng(_SEED)
     drawn = [values[random.integers(0, len(values), (resamples, len(values)))].mean(axis=1) for values in groups]
     low, high = np.percentile(np.mean(drawn, axis=0), [2.5, 97.5])
@@ -120,7 +120,7 @@ def _discount(place: int) -> float:
     return 1 / math.log2(place + 2)
 
 
-def _grouped(strata: Sequence[_Stratum], values: Sequence[float]) -> Mapping[_Stratum, list[float]]:
+def _group_by_stratum(strata: Sequence[_Stratum], values: Sequence[float]) -> Mapping[_Stratum, list[float]]:
     groups: dict[_Stratum, list[float]] = {}
     for stratum, value in zip(strata, values, strict=True):
         groups.setdefault(stratum, []).append(value)

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from smart_mcp_proxy.catalog import approval_digest, change_hash
 from smart_mcp_proxy.catalog.hashing import json_text
 from smart_mcp_proxy.evaluation.files import LabelledTool
-from smart_mcp_proxy.gateway.indexing.documents import document_of
+from smart_mcp_proxy.gateway.indexing.documents import build_tool_document
 from smart_mcp_proxy.models import Document, ToolRecord
-from smart_mcp_proxy.names import listed_name
+from smart_mcp_proxy.names import build_listed_name
 
-__all__ = ["Pool", "pool_of_tools"]
+__all__ = ["ToolCorpus", "pool_of_tools"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class ToolCorpus:
     """Tools as a catalog holds them.
 
     Attributes:
@@ -40,24 +40,24 @@ class Pool:
         """The servers that have a tool here."""
         return frozenset(record.key.server for record in self.records)
 
-    def only(self, sources: Collection[str]) -> "Pool":
+    def only(self, sources: Collection[str]) -> "ToolCorpus":
         """The tools that come from one of `sources`."""
         return self._where(lambda source: source in sources)
 
-    def without(self, sources: Collection[str]) -> "Pool":
+    def without(self, sources: Collection[str]) -> "ToolCorpus":
         """The tools that come from elsewhere."""
         return self._where(lambda source: source not in sources)
 
     def documents(self) -> list[Document]:
         """Searchable documents of the tools."""
-        return [document_of(record, has_examples=self.has_examples) for record in self.records]
+        return [build_tool_document(record, has_examples=self.has_examples) for record in self.records]
 
-    def _where(self, is_kept: Callable[[str], bool]) -> "Pool":
+    def _where(self, is_kept: Callable[[str], bool]) -> "ToolCorpus":
         kept = tuple(record for record in self.records if is_kept(self.source_of.get(record.id, "")))
-        return Pool(kept, self.source_of, self.has_examples)
+        return ToolCorpus(kept, self.source_of, self.has_examples)
 
 
-def pool_of_tools(tools: Sequence[LabelledTool], name_limit: int) -> Pool:
+def pool_of_tools(tools: Sequence[LabelledTool], name_limit: int) -> ToolCorpus:
     """A catalog of these tools, in memory.
 
     Args:
@@ -66,13 +66,13 @@ def pool_of_tools(tools: Sequence[LabelledTool], name_limit: int) -> Pool:
     """
     records = tuple(_records(tools, name_limit))
     sources = {record.id: tool.source for record, tool in zip(records, tools, strict=True) if tool.source}
-    return Pool(records, sources)
+    return ToolCorpus(records, sources)
 
 
 def _records(tools: Iterable[LabelledTool], name_limit: int) -> Iterable[ToolRecord]:
     taken: set[str] = set()
     for id, tool in enumerate(tools, 1):
-        listed = listed_name(tool.key, name_limit, taken)
+        listed = build_listed_name(tool.key, name_limit, taken)
         taken.add(listed)
         full_hash = change_hash(tool.key.server, tool.definition)
         hints = tool.definition.get("annotations", {})

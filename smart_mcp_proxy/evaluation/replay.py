@@ -9,19 +9,19 @@ from typing import NamedTuple
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.evaluation.files import LabelledQuery
 from smart_mcp_proxy.evaluation.metrics import recall
-from smart_mcp_proxy.evaluation.run import SHOWN_LIMIT, Outcome, Run
+from smart_mcp_proxy.evaluation.run import SHOWN_LIMIT, EvaluationRun, Outcome
 from smart_mcp_proxy.gateway.indexing.learning import SEARCHES_KEPT, WINDOW_S
 from smart_mcp_proxy.gateway.retrieval.retrieval import QUERY_LIMIT_CHARS
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["BY_CALL", "BY_FILE", "Change", "Replay", "labelled", "logged_queries", "replayed"]
+__all__ = ["BY_CALL", "BY_FILE", "RankingChange", "Replay", "compare_runs", "extract_queries", "label_queries"]
 
 BY_CALL = "calls"
 BY_FILE = "file"
 """Styles of logged queries whose right tools are known: from calls that followed, or from a file."""
 
 
-class Change(NamedTuple):
+class RankingChange(NamedTuple):
     """Query whose answers differ: names before and after in their order, at most 5 each."""
 
     query: str
@@ -39,7 +39,7 @@ class Change(NamedTuple):
         return [name for name in self.before if name not in self.after]
 
     @property
-    def moved(self) -> Mapping[str, tuple[int, int]]:
+    def rank_changes(self) -> Mapping[str, tuple[int, int]]:
         """Places, from 1, of tools that moved to a different one in the later answer."""
         places = {name: (place, self.after.index(name) + 1) for place, name in enumerate(self.before, 1)
                   if name in self.after}  # fmt: skip
@@ -65,7 +65,7 @@ class Replay:
     baseline: str
     system: str
     queries: int
-    changes: tuple[Change, ...]
+    changes: tuple[RankingChange, ...]
     overlap: float
     empty: tuple[int, int]
     recall: tuple[float, float] | None
@@ -73,12 +73,12 @@ class Replay:
     problems: tuple[str, ...]
 
     @property
-    def unchanged(self) -> float:
+    def share_unchanged(self) -> float:
         """Share of the queries with the same answer, in [0, 1]."""
         return 1 - len(self.changes) / self.queries
 
 
-def logged_queries(records: Iterable[Activity]) -> list[LabelledQuery]:
+def extract_queries(records: Iterable[Activity]) -> list[LabelledQuery]:
     """The queries of an activity log, each once, the latest first.
 
     Right is a tool that a search had found and the same agent called in the ten minutes and four searches after it,
@@ -106,18 +106,20 @@ def logged_queries(records: Iterable[Activity]) -> list[LabelledQuery]:
     ]
 
 
-def labelled(queries: Iterable[LabelledQuery], labels: Iterable[LabelledQuery]) -> list[LabelledQuery]:
+def label_queries(queries: Iterable[LabelledQuery], labels: Iterable[LabelledQuery]) -> list[LabelledQuery]:
     """Logged queries with the right tools of a file, which say more than one agent's calls."""
-    known = {policy.masked(label.text, QUERY_LIMIT_CHARS): label.gold for label in labels if label.gold}
+    known = {policy.mask_text(label.text, QUERY_LIMIT_CHARS): label.gold for label in labels if label.gold}
     return [
         replace(query, gold=known[query.text], style=BY_FILE) if query.text in known else query for query in queries
     ]
 
 
-def replayed(before: Run, after: Run) -> Replay:
+def compare_runs(before: EvaluationRun, after: EvaluationRun) -> Replay:
     """Differences between two runs of the same logged queries, at least one, in the same order."""
     pairs = list(zip(before.outcomes, after.outcomes, strict=True))
-    changes = [Change(one.query.text, one.shown, other.shown) for one, other in pairs if one.shown != other.shown]
+    changes = [
+        RankingChange(one.query.text, one.shown, other.shown) for one, other in pairs if one.shown != other.shown
+    ]
     known = [outcome.query.style for outcome in before.outcomes if outcome.query.gold]
     return Replay(
         baseline=before.system,

@@ -9,14 +9,14 @@ import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy.evaluation.files import LabelledQuery
-from smart_mcp_proxy.evaluation.pool import Pool
+from smart_mcp_proxy.evaluation.pool import ToolCorpus
 from smart_mcp_proxy.evaluation.systems import OnStep, System
 from smart_mcp_proxy.gateway.retrieval.retrieval import estimate_tokens
-from smart_mcp_proxy.gateway.retrieval.summaries import summary_of
+from smart_mcp_proxy.gateway.retrieval.summaries import build_compact_entry
 from smart_mcp_proxy.models import Hit, ToolRecord
-from smart_mcp_proxy.search import Answer, SearchIndex
+from smart_mcp_proxy.search import SearchIndex, SearchResult
 
-__all__ = ["DEEP_LIMIT", "SHOWN_LIMIT", "NothingFits", "Outcome", "Run", "run_queries", "run_unanswerable"]
+__all__ = ["DEEP_LIMIT", "SHOWN_LIMIT", "EvaluationRun", "NothingFits", "Outcome", "run_queries", "run_unanswerable"]
 
 SHOWN_LIMIT = 5
 """Tools that an agent is sent unless it asks for more (the default of MCPPROXY_TOP_K)."""
@@ -25,7 +25,7 @@ DEEP_LIMIT = 10
 _TOGETHER = 16
 """Queries between two looks at the keyboard, a fraction of a second."""
 
-Search = Callable[[str, int], Answer]
+Search = Callable[[str, int], SearchResult]
 """The answer to a query with at most so many tools."""
 
 
@@ -64,7 +64,7 @@ class NothingFits(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EvaluationRun:
     """Everything that one system answered.
 
     Attributes:
@@ -81,8 +81,8 @@ class Run:
 
 
 async def run_queries(
-    system: System, queries: Sequence[LabelledQuery], pool: Pool, on_step: OnStep, *, is_raw: bool = False
-) -> Run:
+    system: System, queries: Sequence[LabelledQuery], pool: ToolCorpus, on_step: OnStep, *, is_raw: bool = False
+) -> EvaluationRun:
     """Asks `queries` of a pool.
 
     Each query is searched for twice: once as an agent does, which is timed, and once for ten tools. The second list
@@ -101,17 +101,17 @@ async def run_queries(
     filled = await system.build(pool)
     total = len(pool.records)
 
-    def rank(text: str, limit: int) -> Answer:
+    def rank(text: str, limit: int) -> SearchResult:
         hits = tuple(filled.engine.rank(text, limit, None))
-        return Answer(hits, total=total, degraded=(problem,) if (problem := filled.engine.problem) else ())
+        return SearchResult(hits, total=total, degraded=(problem,) if (problem := filled.engine.problem) else ())
 
-    def search(text: str, limit: int) -> Answer:
+    def search(text: str, limit: int) -> SearchResult:
         return filled.index.search(text, limit=limit)
 
     asked = rank if is_raw else search
     by_id = {record.id: record for record in pool.records}
 
-    def answer_all(chunk: Sequence[LabelledQuery]) -> list[tuple[Outcome, Answer]]:
+    def answer_all(chunk: Sequence[LabelledQuery]) -> list[tuple[Outcome, SearchResult]]:
         return [_outcome(query, asked, by_id) for query in chunk]
 
     outcomes: list[Outcome] = []
@@ -122,11 +122,11 @@ async def run_queries(
             outcomes.append(outcome)
             problems |= dict.fromkeys(answer.degraded)
         on_step(f"Asking {system.name}", len(outcomes), len(queries))
-    return Run(system.name, tuple(outcomes), problems=tuple(problems))
+    return EvaluationRun(system.name, tuple(outcomes), problems=tuple(problems))
 
 
 async def run_unanswerable(
-    system: System, queries: Sequence[LabelledQuery], pool: Pool, on_step: OnStep
+    system: System, queries: Sequence[LabelledQuery], pool: ToolCorpus, on_step: OnStep
 ) -> tuple[NothingFits, ...]:
     """Asks queries of tools that cannot answer them.
 
@@ -144,10 +144,10 @@ async def run_unanswerable(
         asked = [query for query in queries if query.source == source]
         index = (await system.build(tools)).index
 
-        def answer_all(chunk: Sequence[LabelledQuery], index: SearchIndex = index) -> list[Answer]:
+        def answer_all(chunk: Sequence[LabelledQuery], index: SearchIndex = index) -> list[SearchResult]:
             return [index.search(query.text, limit=SHOWN_LIMIT) for query in chunk]
 
-        answers: list[Answer] = []
+        answers: list[SearchResult] = []
         for chunk in _chunks(asked):
             answers += await to_thread.run_sync(answer_all, chunk)
             on_step(f"Asking {system.name} of tools {label}", len(answers), len(asked))
@@ -156,7 +156,7 @@ async def run_unanswerable(
     return tuple(found)
 
 
-def _outcome(query: LabelledQuery, asked: Search, by_id: Mapping[int, ToolRecord]) -> tuple[Outcome, Answer]:
+def _outcome(query: LabelledQuery, asked: Search, by_id: Mapping[int, ToolRecord]) -> tuple[Outcome, SearchResult]:
     started = time.perf_counter()
     shown = asked(query.text, SHOWN_LIMIT)
     latency_ms = (time.perf_counter() - started) * 1000
@@ -173,11 +173,11 @@ def _outcome(query: LabelledQuery, asked: Search, by_id: Mapping[int, ToolRecord
     return outcome, shown
 
 
-def _is_empty(answer: Answer) -> bool:
+def _is_empty(answer: SearchResult) -> bool:
     return not answer.hits
 
 
-def _is_unsure(answer: Answer) -> bool:
+def _is_unsure(answer: SearchResult) -> bool:
     return bool(answer.hits) and not answer.is_sure
 
 
@@ -185,11 +185,13 @@ def _names(hits: Sequence[Hit], by_id: Mapping[int, ToolRecord]) -> tuple[str, .
     return tuple(str(by_id[hit.id].key) for hit in hits)
 
 
-def _tokens(query: LabelledQuery, answer: Answer, by_id: Mapping[int, ToolRecord]) -> int:
+def _tokens(query: LabelledQuery, answer: SearchResult, by_id: Mapping[int, ToolRecord]) -> int:
     """Estimated tokens of the tools in an answer; the fields around them hardly vary."""
     said = {
         "query": query.text,
-        "tools": [{**summary_of(by_id[hit.id], is_stale=False), "score": round(hit.score, 3)} for hit in answer.hits],
+        "tools": [
+            {**build_compact_entry(by_id[hit.id], is_stale=False), "score": round(hit.score, 3)} for hit in answer.hits
+        ],
         "near_misses": [{"name": str(by_id[hit.id].key), "score": round(hit.score, 3)} for hit in answer.near_misses],
     }
     return estimate_tokens(len(msgspec.json.encode(said)))

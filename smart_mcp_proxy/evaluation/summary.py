@@ -8,17 +8,17 @@ import numpy as np
 
 from smart_mcp_proxy.evaluation.metrics import (
     Interval,
+    bootstrap_difference,
     is_full_set,
     macro_mean,
     ndcg,
-    paired_difference,
     recall,
     reciprocal_rank,
 )
-from smart_mcp_proxy.evaluation.run import NothingFits, Outcome, Run
+from smart_mcp_proxy.evaluation.run import EvaluationRun, NothingFits, Outcome
 from smart_mcp_proxy.names import parse_canonical
 
-__all__ = ["MEASURES", "Difference", "Figures", "Summary", "compare", "summarize"]
+__all__ = ["MEASURES", "Difference", "MacroMeans", "Summary", "compare", "summarize"]
 
 K = TypeVar("K")
 Measure = Callable[[Outcome], float]
@@ -46,7 +46,7 @@ _ANSWERED: Mapping[str, Measure] = {name: MEASURES[name] for name in ("empty", "
 _COMPARED = ("recall@5", "nDCG@5")
 
 
-class Figures(NamedTuple):
+class MacroMeans(NamedTuple):
     """The measures of some queries, each a macro mean over their (source, style) strata."""
 
     queries: int
@@ -74,11 +74,11 @@ class Summary:
     """
 
     system: str
-    overall: Figures | None
-    styles: Mapping[str, Figures]
-    strata: Mapping[tuple[str, str], Figures]
-    servers: Figures | None
-    unanswerable: Figures | None
+    overall: MacroMeans | None
+    styles: Mapping[str, MacroMeans]
+    strata: Mapping[tuple[str, str], MacroMeans]
+    servers: MacroMeans | None
+    unanswerable: MacroMeans | None
     shares: Mapping[str, float]
     nothing_fits: tuple[NothingFits, ...]
     tools_sent: float
@@ -97,7 +97,7 @@ class Difference(NamedTuple):
     interval: Interval
 
 
-def summarize(run: Run) -> Summary:
+def summarize(run: EvaluationRun) -> Summary:
     """The figures of a run of at least one query."""
     outcomes = run.outcomes
     with_tools = [outcome for outcome in outcomes if outcome.query.gold]
@@ -122,7 +122,7 @@ def summarize(run: Run) -> Summary:
     )
 
 
-def compare(baseline: Run, other: Run) -> tuple[Difference, ...]:
+def compare(baseline: EvaluationRun, other: EvaluationRun) -> tuple[Difference, ...]:
     """Differences of `other` from `baseline`, where tools are right; none if nowhere.
 
     Args:
@@ -138,7 +138,7 @@ def compare(baseline: Run, other: Run) -> tuple[Difference, ...]:
             name,
             other.system,
             baseline.system,
-            paired_difference(
+            bootstrap_difference(
                 [MEASURES[name](before) for before, _ in pairs], [MEASURES[name](after) for _, after in pairs], strata
             ),
         )
@@ -146,17 +146,17 @@ def compare(baseline: Run, other: Run) -> tuple[Difference, ...]:
     )
 
 
-def _figures(outcomes: Iterable[Outcome], measures: Mapping[str, Measure]) -> Figures | None:
+def _figures(outcomes: Iterable[Outcome], measures: Mapping[str, Measure]) -> MacroMeans | None:
     rows = list(outcomes)
     if not rows:
         return None
     values = {
         name: macro_mean(rows, lambda outcome: outcome.query.stratum, measure) for name, measure in measures.items()
     }
-    return Figures(len(rows), values)
+    return MacroMeans(len(rows), values)
 
 
-def _by(outcomes: Sequence[Outcome], key: Callable[[Outcome], K]) -> dict[K, Figures]:
+def _by(outcomes: Sequence[Outcome], key: Callable[[Outcome], K]) -> dict[K, MacroMeans]:
     groups: dict[K, list[Outcome]] = {}
     for outcome in outcomes:
         groups.setdefault(key(outcome), []).append(outcome)

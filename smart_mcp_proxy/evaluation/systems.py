@@ -9,11 +9,11 @@ from anyio import to_thread
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.evaluation.pool import Pool
+from smart_mcp_proxy.evaluation.pool import ToolCorpus
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_engine
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search import Engine, SearchIndex
-from smart_mcp_proxy.search.embedding import Embedder, pace_of, text_hash, text_of
+from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text, format_pace, text_hash
 from smart_mcp_proxy.search.vectors.links import from_bytes, to_bytes
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
@@ -51,7 +51,7 @@ class System:
     embedder: Embedder | None = None
     vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict, repr=False)
 
-    async def build(self, pool: Pool) -> Filled:
+    async def build(self, pool: ToolCorpus) -> Filled:
         """An index with the pool's tools."""
         return await to_thread.run_sync(self._fill, pool.documents())
 
@@ -59,7 +59,7 @@ class System:
         if self.embedder is None:
             engine: Engine = lexical_engine(self.settings)
         else:
-            rows = [self.vectors[text_hash(text_of(document))] for document in documents]
+            rows = [self.vectors[text_hash(build_embedding_text(document))] for document in documents]
             vectors = VectorIndex(self.embedder.dimension)
             vectors.update([document.id for document in documents], np.array(rows, np.float32))
             engine = vector_engine(self.settings, self.embedder, vectors)
@@ -69,15 +69,15 @@ class System:
 
 
 async def prepare_vectors(
-    catalog: Catalog, embedder: Embedder, pool: Pool, on_step: OnStep
+    catalog: Catalog, embedder: Embedder, pool: ToolCorpus, on_step: OnStep
 ) -> Mapping[str, NDArray[np.float32]]:
     """Vectors of a pool's tools by `text_hash`, from the catalog or newly made and stored.
 
     Raises:
         EmbeddingError: The embedder failed; what it made before is stored.
     """
-    texts = {text_hash(text): text for text in map(text_of, pool.documents())}
-    stored = await catalog.stored_vectors(embedder.id, list(texts))
+    texts = {text_hash(text): text for text in map(build_embedding_text, pool.documents())}
+    stored = await catalog.read_vectors(embedder.id, list(texts))
     decoded = {key: from_bytes(data, embedder.dimension) for key, data in stored.items()}
     found = {key: vector for key, vector in decoded.items() if vector is not None}
     missing = [key for key in texts if key not in found]
@@ -89,6 +89,6 @@ async def prepare_vectors(
         await catalog.store_vectors(embedder.id, {key: to_bytes(vector) for key, vector in vectors.items()})
         found |= vectors
         done = start + len(keys)
-        pace = pace_of(done, time.monotonic() - began_s, len(missing) - done)
+        pace = format_pace(done, time.monotonic() - began_s, len(missing) - done)
         on_step(f"Embedding tools {pace}", done, len(missing))
     return found

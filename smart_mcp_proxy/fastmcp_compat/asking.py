@@ -20,7 +20,14 @@ from pydantic import ValidationError
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ClientInput
 
-__all__ = ["CAPABILITY_OF", "Asking", "asking_of", "declared_inputs", "input_of", "is_askable"]
+__all__ = [
+    "CAPABILITY_OF",
+    "Asking",
+    "build_client_input",
+    "build_request_asking",
+    "is_askable",
+    "read_input_capabilities",
+]
 
 CAPABILITY_OF: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
@@ -33,7 +40,7 @@ _MESSAGE_CHARS: Final = 300
 """Of a client's own error message, no more is repeated."""
 
 
-def declared_inputs(capabilities: object) -> dict[str, Any]:
+def read_input_capabilities(capabilities: object) -> dict[str, Any]:
     """The part of a client's capabilities that names what it can be asked for; empty if none.
 
     Args:
@@ -83,7 +90,7 @@ class Asking:
                 Its own error is in `data` as `client_code` and `client_message`.
         """
         try:
-            result = await self.channel.send_raw_request(method, _passed_on(params), {"timeout": timeout_s})
+            result = await self.channel.send_raw_request(method, _strip_connection_meta(params), {"timeout": timeout_s})
             wire_methods.validate_client_result(method, self.protocol_version, result)
         except NoBackChannelError as exc:
             raise RequestError(
@@ -104,44 +111,44 @@ class Asking:
         return result
 
 
-def input_of(ctx: ServerRequestContext[Any]) -> ClientInput | None:
+def build_client_input(ctx: ServerRequestContext[Any]) -> ClientInput | None:
     """Inputs of this request's client: how to ask it, or its answers; None if it cannot be asked."""
     if ctx.method not in (*wire_methods.INPUT_REQUIRED_METHODS, "tasks/get"):  # a task's questions are in its state
         return None
     if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        asking = asking_of(ctx.session)
+        asking = build_request_asking(ctx.session)
         return ClientInput(asking.capabilities, ask=asking.ask) if asking is not None else None
     params = ctx.params or {}
-    declared = declared_inputs((params.get("_meta") or {}).get(mcp_types.CLIENT_CAPABILITIES_META_KEY))
+    declared = read_input_capabilities((params.get("_meta") or {}).get(mcp_types.CLIENT_CAPABILITIES_META_KEY))
     responses, state = params.get("inputResponses"), params.get("requestState")
     if not declared and responses is None and state is None:
         return None
     return ClientInput(declared, responses=responses, state=state)
 
 
-def asking_of(session: ServerSession) -> Asking | None:
+def build_request_asking(session: ServerSession) -> Asking | None:
     """The way to ask the client of this session object; None where it cannot be asked.
 
     The modern era has no requests to clients, and a reply that is one body has no room for a question.
     """
     if session.protocol_version in MODERN_PROTOCOL_VERSIONS or not session.can_send_request:
         return None
-    inputs = _declared_by(session.client_capabilities)
+    inputs = _dump_input_capabilities(session.client_capabilities)
     return Asking(inputs, session.protocol_version, session._request_outbound) if inputs else None
 
 
 def is_askable(connection: Connection) -> bool:
     """Whether the client at the other end declared anything that it can be asked for."""
-    return bool(_declared_by(connection.client_capabilities))
+    return bool(_dump_input_capabilities(connection.client_capabilities))
 
 
-def _declared_by(capabilities: mcp_types.ClientCapabilities | None) -> dict[str, Any]:
+def _dump_input_capabilities(capabilities: mcp_types.ClientCapabilities | None) -> dict[str, Any]:
     if capabilities is None:
         return {}
-    return declared_inputs(capabilities.model_dump(by_alias=True, mode="json", exclude_none=True))
+    return read_input_capabilities(capabilities.model_dump(by_alias=True, mode="json", exclude_none=True))
 
 
-def _passed_on(params: Mapping[str, Any]) -> dict[str, Any]:
+def _strip_connection_meta(params: Mapping[str, Any]) -> dict[str, Any]:
     passed = {key: value for key, value in params.items() if key != "_meta"}
     if isinstance(meta := params.get("_meta"), Mapping):
         passed["_meta"] = {

@@ -11,17 +11,17 @@ from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 
-from smart_mcp_proxy.fastmcp_compat.asking import Asking, declared_inputs
+from smart_mcp_proxy.fastmcp_compat.asking import Asking, read_input_capabilities
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 
-__all__ = ["Line", "keep_line", "line_of", "standing_asking"]
+__all__ = ["ClientChannel", "build_connection_asking", "find_client_channel", "keep_client_channel"]
 
 _STATE = "smart_mcp_proxy.line"
 """Where a connection's own scratch space holds the way back to its client."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ClientChannel:
     """Asks and tells one client.
 
     Attributes:
@@ -32,7 +32,7 @@ class Line:
     client: ClientSession
     asking: Asking
 
-    def on(self, session: ServerSession) -> "Line":
+    def on(self, session: ServerSession) -> "ClientChannel":
         """The same client, on the stream of the request that this session object belongs to."""
         return replace(self, asking=replace(self.asking, channel=session._request_outbound))
 
@@ -45,22 +45,22 @@ class Line:
         await self.asking.channel.notify(method, dict(params))
 
 
-def standing_asking(connection: Connection, capabilities: Mapping[str, Any]) -> Asking:
+def build_connection_asking(connection: Connection, capabilities: Mapping[str, Any]) -> Asking:
     """The way to ask a client outside of its requests.
 
     Args:
         connection: The client's.
         capabilities: What it declared in its `initialize`, as it wrote them.
     """
-    return Asking(declared_inputs(capabilities), connection.protocol_version, connection.outbound)
+    return Asking(read_input_capabilities(capabilities), connection.protocol_version, connection.outbound)
 
 
-def keep_line(connection: Connection, line: Line) -> None:
+def keep_client_channel(connection: Connection, line: ClientChannel) -> None:
     """Remembers the way back to the client of a connection for as long as it lasts."""
     connection.state[_STATE] = line
 
 
-def line_of(ctx: ServerRequestContext[Any]) -> Line | None:
+def find_client_channel(ctx: ServerRequestContext[Any]) -> ClientChannel | None:
     """The way back to the client of this request, on the request's own stream; None in the modern era."""
-    standing: Line | None = ctx.session._connection.state.get(_STATE)
+    standing: ClientChannel | None = ctx.session._connection.state.get(_STATE)
     return standing.on(ctx.session) if standing is not None else None

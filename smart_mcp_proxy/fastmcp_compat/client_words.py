@@ -9,7 +9,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import methods as wire_methods
 from pydantic import ValidationError
 
-from smart_mcp_proxy.fastmcp_compat.client_channel import line_of
+from smart_mcp_proxy.fastmcp_compat.client_channel import find_client_channel
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession
 
 __all__ = ["ClientWords"]
@@ -32,24 +32,24 @@ class ClientWords:
         if ctx.method == "initialize":
             answer = await call_next(ctx)
             return {**answer, "capabilities": {**answer["capabilities"], **self._handlers.capabilities()}}
-        session = _session_of(ctx)
+        session = _find_client_session(ctx)
         if session is None:
             return await call_next(ctx)
         if ctx.method == "notifications/roots/list_changed":
             self._handlers.roots_changed(session)
         elif ctx.method == "logging/setLevel" and self._handlers.capabilities():
-            await self._handlers.set_level(session, _level_in(ctx))
+            await self._handlers.set_level(session, _parse_log_level(ctx))
             return {}
         return await call_next(ctx)
 
 
-def _session_of(ctx: ServerRequestContext[Any]) -> ClientSession | None:
+def _find_client_session(ctx: ServerRequestContext[Any]) -> ClientSession | None:
     """The client's session; None in the modern era, and before its greeting."""
-    line = line_of(ctx)
+    line = find_client_channel(ctx)
     return line.client if line is not None else None
 
 
-def _level_in(ctx: ServerRequestContext[Any]) -> str:
+def _parse_log_level(ctx: ServerRequestContext[Any]) -> str:
     try:
         wire_methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
     except ValidationError as exc:

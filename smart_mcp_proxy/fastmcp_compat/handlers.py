@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from smart_mcp_proxy.extensions import Extensions
 from smart_mcp_proxy.models import ClientInput, ClientLine, Era, OnProgress, Principal
 
-__all__ = ["ClientHandlers", "ClientSession", "ContentHandlers", "Inbound"]
+__all__ = ["ClientHandlers", "ClientSession", "Inbound", "RequestHandlers"]
 
 
 class ClientSession(Protocol):
@@ -22,7 +22,7 @@ class ClientSession(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """One request of an agent, as far as the gateway needs to know it.
+    """Request of an agent: the parts that the gateway's handlers read.
 
     Attributes:
         params: The request's params as they came.
@@ -31,7 +31,7 @@ class Inbound:
         protocol_version: Negotiated (handshake) or stated (modern) version.
         principal: On whose behalf.
         on_progress: Sends progress to the agent; None unless it gave a token.
-        path: Where it came in, see `served_path`.
+        path: Where it came in, see `get_request_path`.
         session: What is kept for its sender; None in the modern era.
         session_id: The session's id; None on a pipe and in the modern era.
         method: What is asked for.
@@ -68,7 +68,7 @@ class ClientHandlers(Protocol):
         """The client sent `notifications/roots/list_changed`."""
 
 
-class ContentHandlers(Protocol):
+class RequestHandlers(Protocol):
     """Handlers of prompts and resources.
 
     Attributes:

@@ -26,8 +26,8 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.events import Event
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
-from smart_mcp_proxy.fastmcp_compat.task_notices import Following, acknowledging, task_ids_in, teller
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
+from smart_mcp_proxy.fastmcp_compat.task_notices import Following, add_task_acknowledgement, read_task_ids, teller
 from smart_mcp_proxy.models import Principal
 
 __all__ = ["ContentGroup", "ListChangedHub", "Watching", "tell", "tell_contents", "tell_updated", "watch_nothing"]
@@ -122,8 +122,8 @@ class ListChangedHub:
     async def _listen(
         self, ctx: ServerRequestContext[Any, Any], params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        task_ids = task_ids_in(ctx, params.notifications)
-        place = served_path(), principal()
+        task_ids = read_task_ids(ctx, params.notifications)
+        place = get_request_path(), principal()
         listeners = self._listeners.get(place)
         if listeners is None:
             self.listened(*place)
@@ -133,7 +133,7 @@ class ListChangedHub:
             if task_ids and self._following is not None:
                 opened = asyncio.Event()
                 async with self._following(*place, task_ids, teller(ctx, opened)) as agreed:
-                    return await self._serve(listeners, place, acknowledging(ctx, agreed, opened), params)
+                    return await self._serve(listeners, place, add_task_acknowledgement(ctx, agreed, opened), params)
             return await self._serve(listeners, place, ctx, params)
         finally:
             listeners.count -= 1
@@ -174,7 +174,7 @@ class ListChangedHub:
 
 
 class _Listeners:
-    """Those at one path, on behalf of one principal."""
+    """Listeners at one path, on behalf of one principal."""
 
     def __init__(self) -> None:
         self.bus = InMemorySubscriptionBus()

@@ -17,11 +17,11 @@ __all__ = [
     "count_members",
     "has_odd_members",
     "is_hello",
+    "read_request_id",
     "read_writable",
     "refuse",
     "refuse_overlong",
     "refuse_used_id",
-    "request_id_of",
 ]
 
 MAX_DEPTH = 128
@@ -172,7 +172,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> None:
         raise _TwiceError
 
 
-def request_id_of(message: bytes) -> int | str | None:
+def read_request_id(message: bytes) -> int | str | None:
     """The id of a request that `refuse` had nothing against; None for another message."""
     head = _head.decode(message)
     return head.id if head.method is not None else None

@@ -21,18 +21,23 @@ from mcp_types.jsonrpc import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from smart_mcp_proxy.extensions import Extensions, declared_extensions
+from smart_mcp_proxy.extensions import Extensions, read_client_extensions
 from smart_mcp_proxy.fastmcp_compat import list_changed
-from smart_mcp_proxy.fastmcp_compat.asking import Asking, input_of, is_askable
-from smart_mcp_proxy.fastmcp_compat.client_channel import Line, keep_line, line_of, standing_asking
-from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, ContentHandlers, Inbound
+from smart_mcp_proxy.fastmcp_compat.asking import Asking, build_client_input, is_askable
+from smart_mcp_proxy.fastmcp_compat.client_channel import (
+    ClientChannel,
+    build_connection_asking,
+    find_client_channel,
+    keep_client_channel,
+)
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound, RequestHandlers
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.parameters import invalid_parameters
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
-from smart_mcp_proxy.models import Era, OnProgress, Principal, Progress
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
+from smart_mcp_proxy.models import Era, OnProgress, Principal, ProgressReport
 from smart_mcp_proxy.trace_context import with_context
 
-__all__ = ["AgentHandlers", "CheckedClient", "Client", "RawMethods", "request_error"]
+__all__ = ["AgentHandlers", "CheckedClient", "HandshakeClient", "RawMethods", "request_error"]
 
 
 _CONNECTION_META = frozenset(
@@ -68,13 +73,13 @@ async def _tell_nobody(what: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class HandshakeClient:
     """A client of the handshake era that has just connected.
 
     Attributes:
         name: As it calls itself.
         version: Likewise.
-        path: Where it came in, see `served_path`.
+        path: Where it came in, see `get_request_path`.
         principal: On whose behalf.
         tell_list_changed: Tells it, and nobody else, that its list is another one.
         tell_contents_changed: Likewise of its prompts or resources.
@@ -127,7 +132,7 @@ class AgentHandlers(Protocol):
     def instructions(self) -> str:
         """Instructions for a model, at the path of the present request."""
 
-    def open_session(self, client: Client) -> ClientSession:
+    def open_session(self, client: HandshakeClient) -> ClientSession:
         """Open the state of a handshake-era client, kept until it is gone."""
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
@@ -155,7 +160,7 @@ def _progress_to(ctx: ServerRequestContext[Any]) -> OnProgress | None:
     # The annotation says str; JSON-RPC ids are strings or integers, and the transports take both.
     session, request_id = ctx.session, cast("str | None", ctx.request_id)
 
-    async def send(report: Progress) -> None:
+    async def send(report: ProgressReport) -> None:
         await session.send_progress_notification(
             token, report.progress, report.total, report.message, related_request_id=request_id
         )
@@ -177,24 +182,26 @@ def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
         principal=principal(),
         session_id=ctx.session._connection.session_id,
         on_progress=_progress_to(ctx),
-        path=served_path(),
-        session=_session_of(ctx.session._connection),
+        path=get_request_path(),
+        session=_find_connection_session(ctx.session._connection),
         method=ctx.method,
-        input=input_of(ctx),
-        line=line_of(ctx),
-        extensions=declared_extensions(stated, era) if era == "modern" else _extensions_of(ctx.session._connection),
+        input=build_client_input(ctx),
+        line=find_client_channel(ctx),
+        extensions=read_client_extensions(stated, era)
+        if era == "modern"
+        else _read_handshake_extensions(ctx.session._connection),
     )
 
 
-def _extensions_of(connection: Connection) -> Extensions | None:
+def _read_handshake_extensions(connection: Connection) -> Extensions | None:
     """Extensions that a client of the handshake era declared in its greeting."""
     capabilities = connection.client_capabilities
     if connection.protocol_version in MODERN_PROTOCOL_VERSIONS or capabilities is None:
         return None
-    return declared_extensions(capabilities.model_dump(by_alias=True, mode="json", exclude_none=True), "handshake")
+    return read_client_extensions(capabilities.model_dump(by_alias=True, mode="json", exclude_none=True), "handshake")
 
 
-def _session_of(connection: Connection) -> ClientSession | None:
+def _find_connection_session(connection: Connection) -> ClientSession | None:
     session: ClientSession | None = connection.state.get(_SESSION_STATE)
     return session
 
@@ -224,7 +231,7 @@ def _require_name(ctx: ServerRequestContext[Any]) -> None:
 class RawMethods:
     """Innermost SDK middleware: answers for tools, prompts and resources after its checks."""
 
-    def __init__(self, handlers: AgentHandlers, contents: ContentHandlers | None) -> None:
+    def __init__(self, handlers: AgentHandlers, contents: RequestHandlers | None) -> None:
         self._handlers = handlers
         self._contents = contents
         self._methods = {"tools/list", "tools/call"} | (contents.methods if contents is not None else frozenset())
@@ -258,23 +265,23 @@ class RawMethods:
 
     def _open_session(self, ctx: ServerRequestContext[Any], version: str) -> None:
         connection, greeting = ctx.session._connection, ctx.params or {}
-        info, asking = greeting["clientInfo"], standing_asking(connection, greeting["capabilities"])
-        client = Client(
+        info, asking = greeting["clientInfo"], build_connection_asking(connection, greeting["capabilities"])
+        client = HandshakeClient(
             info["name"],
             info["version"],
-            served_path(),
+            get_request_path(),
             principal(),
             partial(list_changed.tell, connection),
             partial(list_changed.tell_contents, connection),
             partial(list_changed.tell_updated, connection),
             asking,
-            declared_extensions(greeting["capabilities"], "handshake"),
+            read_client_extensions(greeting["capabilities"], "handshake"),
             version,
             "stdio" if ctx.request is None else "http",
         )
         connection.exit_stack.callback(connection.state.clear)  # after all else: what is in it refers to the connection
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
-        keep_line(connection, Line(session, asking))
+        keep_client_channel(connection, ClientChannel(session, asking))
         connection.exit_stack.callback(session.close)
         if connection.session_id is not None and asking.capabilities:
             self.askable.add(connection.session_id)
@@ -300,8 +307,8 @@ class RawMethods:
                 message=f"{ctx.method} came before initialize. Send initialize first.",
             )
         if connection.session_id not in self.checked:
-            declared = is_askable(connection), _extensions_of(connection)
-            known = CheckedClient(ctx.protocol_version, _session_of(connection), *declared)
+            declared = is_askable(connection), _read_handshake_extensions(connection)
+            known = CheckedClient(ctx.protocol_version, _find_connection_session(connection), *declared)
             self.checked[connection.session_id] = known
             # Only a session can end before the server does: a pipe has one client, and modern HTTP keeps nothing.
             if connection.session_id is not None:

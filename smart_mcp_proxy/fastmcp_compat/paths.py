@@ -7,11 +7,11 @@ from typing import Any
 
 from smart_mcp_proxy.models import LOCAL, Principal
 
-__all__ = ["acting_for", "principal", "serve_at", "served_endpoint", "served_path", "serving_path"]
+__all__ = ["bind_principal", "bind_request_path", "get_endpoint_url", "get_request_path", "principal", "serve_at"]
 
-_path: ContextVar[str] = ContextVar("served_path", default="")
+_path: ContextVar[str] = ContextVar("request_path", default="")
 _principal: ContextVar[Principal] = ContextVar("principal", default=LOCAL)
-_endpoint: ContextVar[Callable[[], str]] = ContextVar("served_endpoint", default=str)
+_endpoint: ContextVar[Callable[[], str]] = ContextVar("endpoint_url", default=str)
 
 
 class _Setting:
@@ -31,7 +31,7 @@ class _Setting:
             variable.reset(token)
 
 
-def served_path() -> str:
+def get_request_path() -> str:
     """The part of the path behind the endpoint: empty, `p/{profile}` or `t/{toolset}`.
 
     A session keeps the path it was opened on: its tasks inherit the context of the request that opened it.
@@ -39,16 +39,16 @@ def served_path() -> str:
     return _path.get()
 
 
-def served_endpoint() -> str:
+def get_endpoint_url() -> str:
     """Address of the endpoint as the client wrote it; empty where there is none."""
     return _endpoint.get()()
 
 
-def serving_path(path: str, endpoint: Callable[[], str] = str) -> AbstractContextManager[None]:
+def bind_request_path(path: str, endpoint: Callable[[], str] = str) -> AbstractContextManager[None]:
     """While open, requests of this context have come in at `path` behind the endpoint with this address.
 
     Args:
-        path: See `served_path`.
+        path: See `get_request_path`.
         endpoint: Returns the address; few requests ask for it.
     """
     return _Setting((_path, path), (_endpoint, endpoint))
@@ -68,6 +68,6 @@ def principal() -> Principal:
     return _principal.get()
 
 
-def acting_for(who: Principal) -> AbstractContextManager[None]:
+def bind_principal(who: Principal) -> AbstractContextManager[None]:
     """While open, requests of this context are made on behalf of `who`."""
     return _Setting((_principal, who))

@@ -22,29 +22,35 @@ from pydantic_core import PydanticSerializationError
 
 from smart_mcp_proxy.fastmcp_compat.client_words import ClientWords
 from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
-from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession, ContentHandlers, Inbound
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession, Inbound, RequestHandlers
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup
 from smart_mcp_proxy.fastmcp_compat.loop_detection import TellGateways
-from smart_mcp_proxy.fastmcp_compat.methods import AgentHandlers, CheckedClient, Client, RawMethods, request_error
+from smart_mcp_proxy.fastmcp_compat.methods import (
+    AgentHandlers,
+    CheckedClient,
+    HandshakeClient,
+    RawMethods,
+    request_error,
+)
 from smart_mcp_proxy.fastmcp_compat.visits import NoteVisits, Visit
 
 __all__ = [
     "AgentHandlers",
     "CheckedClient",
-    "Client",
     "ClientSession",
     "ContentGroup",
-    "ContentHandlers",
+    "HandshakeClient",
     "Inbound",
+    "RequestHandlers",
     "askable_sessions",
     "build_server",
-    "checked_clients",
     "dump_message",
+    "extract_request",
+    "get_checked_clients",
     "has_good_envelope",
     "message_streams",
     "parse_message",
     "request_error",
-    "request_of",
     "response_id",
 ]
 
@@ -68,7 +74,7 @@ def build_server(
     name: str,
     version: str,
     handlers: AgentHandlers,
-    contents: ContentHandlers | None = None,
+    contents: RequestHandlers | None = None,
     clients: ClientHandlers | None = None,
     gateways: Callable[[], list[str]] | None = None,
     visiting: Callable[[Visit], AbstractContextManager[None]] | None = None,
@@ -120,7 +126,7 @@ def _claim_only_tools(low: LowLevelServer[Any], is_announcing: Callable[[], bool
     low.get_capabilities = get_capabilities  # type: ignore[method-assign]  # there is no setting for it
 
 
-def checked_clients(server: FastMCP) -> Mapping[str | None, CheckedClient]:
+def get_checked_clients(server: FastMCP) -> Mapping[str | None, CheckedClient]:
     """The clients that the SDK has let call a tool, by session id (None: the one client of a pipe)."""
     return _raw_tools(server).checked
 
@@ -174,7 +180,7 @@ def has_good_envelope(version: str, meta: Mapping[str, Any]) -> bool:
     return True
 
 
-def request_of(message: SessionMessage | Exception) -> mcp_types.JSONRPCRequest | None:
+def extract_request(message: SessionMessage | Exception) -> mcp_types.JSONRPCRequest | None:
     """The request in `message`; None if it is something else."""
     request = message.message if isinstance(message, SessionMessage) else None
     return request if isinstance(request, mcp_types.JSONRPCRequest) else None

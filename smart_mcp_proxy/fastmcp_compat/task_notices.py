@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 from smart_mcp_proxy.extensions import TASKS
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["Following", "acknowledging", "task_ids_in", "teller"]
+__all__ = ["Following", "add_task_acknowledgement", "read_task_ids", "teller"]
 
 Following = Callable[
     [str, Principal, Sequence[str], Callable[[Mapping[str, Any]], Awaitable[None]]],
@@ -30,7 +30,7 @@ IDS_KEY: Final = "taskIds"
 MISSING_CAPABILITY: Final = -32021
 
 
-def task_ids_in(ctx: ServerRequestContext[Any, Any], wanted: mcp_types.SubscriptionFilter) -> list[str]:
+def read_task_ids(ctx: ServerRequestContext[Any, Any], wanted: mcp_types.SubscriptionFilter) -> list[str]:
     """The tasks that a client wants to hear of; empty for none.
 
     Raises:
@@ -76,7 +76,7 @@ class _Acknowledging:
         self._opened.set()
 
 
-def acknowledging(
+def add_task_acknowledgement(
     ctx: ServerRequestContext[Any, Any], agreed: Sequence[str], opened: asyncio.Event
 ) -> ServerRequestContext[Any, Any]:
     """The same request, on a session that names tasks in its acknowledgement."""

@@ -8,7 +8,7 @@ import mcp_types
 from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 
 __all__ = ["NAME_CHARS", "NoteVisits", "Visit"]
 
@@ -24,7 +24,7 @@ class Visit(NamedTuple):
         version: Likewise.
         protocol_version: That it speaks.
         transport: Which way it came.
-        path: See `served_path`.
+        path: See `get_request_path`.
         principal: Id of the principal on whose behalf it came.
     """
 
@@ -65,6 +65,6 @@ def _visit(ctx: ServerRequestContext[Any]) -> Visit:
         version=version[:NAME_CHARS] if isinstance(version, str) else "",
         protocol_version=ctx.protocol_version,
         transport="stdio" if ctx.request is None else "http",
-        path=served_path(),
+        path=get_request_path(),
         principal=principal().id,
     )

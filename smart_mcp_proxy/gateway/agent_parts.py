@@ -9,7 +9,7 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.content_checks import ContentChecks
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
-from smart_mcp_proxy.gateway.calls.inputs import Inputs
+from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
 from smart_mcp_proxy.gateway.calls.requests import ContentRequests
@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.calls.task_requests import TaskRequests
 from smart_mcp_proxy.gateway.calls.tasks import Tasks
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import lexical_engine
-from smart_mcp_proxy.gateway.parts import Base, Lists, Upstreams
+from smart_mcp_proxy.gateway.parts import Base, ListParts, Upstreams
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
 from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
@@ -33,7 +33,7 @@ from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.task_handlers import TaskHandlers
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
-from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, ToolProviders, activity_of
+from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, ToolProviders, build_session_activity
 from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.models import Reach
@@ -50,7 +50,7 @@ class Requests:
     """The paths of requests to servers."""
 
     outputs: Outputs
-    inputs: Inputs
+    inputs: InputRounds
     state_key: StateKey
     clients: Clients
     calls: Calls
@@ -63,7 +63,7 @@ class Requests:
     tasks: TaskHandlers
 
 
-async def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Requests:
+async def open_requests(base: Base, upstreams: Upstreams, lists: ListParts, stack: AsyncExitStack) -> Requests:
     """Make the paths of requests to servers."""
     settings, config, clock, fleet = base.settings, base.config, base.clock, upstreams.fleet
     views, recorder, admission = lists.views, base.recorder, lists.admission
@@ -73,11 +73,11 @@ async def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: A
     states = RequestStates(settings.data_dir, base.catalog.now_s, secret=secret)
     state_key = StateKey(base.catalog, states, is_given=secret is not None)
     await state_key.bring()
-    inputs = Inputs(states, config.servers(), is_cleaned=settings.clean_results)
+    inputs = InputRounds(states, config.servers(), is_cleaned=settings.clean_results)
     base.configured.subscribe(inputs.configure)
     clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
-    tasks = Tasks(states, partial(_run_of, fleet), limits, wall=base.catalog.now_s)
+    tasks = Tasks(states, partial(_get_process_run, fleet), limits, wall=base.catalog.now_s)
     path = RequestPath(
         *(fleet, recorder, limits, clock),
         admission=admission,
@@ -88,13 +88,13 @@ async def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: A
     )
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
     checks = ContentChecks(
-        partial(_is_trusted, config, settings), lists.content_sync.changed, is_cleaned=limits.is_cleaned
+        partial(_is_trusted, config, settings), lists.content_sync.list_soon, is_cleaned=limits.is_cleaned
     )
     asks = ContentRequests(path, lists.content_lists, links=links, checks=checks)
     lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
-    subscriptions = Subscriptions(lists.content_lists, fleet, asks, lookup.find, lists.content_sync.changed)
+    subscriptions = Subscriptions(lists.content_lists, fleet, asks, lookup.find, lists.content_sync.list_soon)
     stack.push_async_callback(subscriptions.close)
-    upstreams.resource_updated.subscribe(subscriptions.updated)
+    upstreams.resource_updated.subscribe(subscriptions.handle_resource_updated)
     upstreams.status_changed.subscribe(subscriptions.connection_changed)
     contents = ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions, links)
     apps = AppCalls(views, calls, links, lookup, fleet)
@@ -111,7 +111,7 @@ async def open_requests(base: Base, upstreams: Upstreams, lists: Lists, stack: A
     )
 
 
-def _run_of(fleet: Fleet, server: str) -> str | None:
+def _get_process_run(fleet: Fleet, server: str) -> str | None:
     """The process of a server on stdio; empty for one over HTTP, None before its first connection."""
     upstream = fleet.upstreams.get(server)
     return "" if upstream is None or upstream.config.transport != "stdio" else upstream.run or None
@@ -126,7 +126,7 @@ def _is_trusted(config: Configuration, settings: Settings, server: str) -> bool:
 def open_agent(
     base: Base,
     upstreams: Upstreams,
-    lists: Lists,
+    lists: ListParts,
     requests: Requests,
     surfaces: ToolSurfaces,
     toolsets: Toolsets,
@@ -147,28 +147,33 @@ def open_agent(
     """
     conduct = ClientBehavior(base.clock)
     hook = _hook(base, upstreams, stack)
-    base.session_opened.subscribe(lambda session: base.recorder.record(activity_of(session)))
+    base.session_opened.subscribe(lambda session: base.recorder.record(build_session_activity(session)))
     return Agent(
         _offers(base, lists, requests, surfaces, toolsets, conduct),
         on_first_answer,
         conduct,
         on_list_changed=None if hook is None else hook.fire,
         on_session=base.session_opened,
-        watching=requests.contents.watching,
+        watching=requests.contents.watch_resources,
         questions=requests.inputs,
         may_need_line=lists.views.whole.knows_clients,
         apps=requests.apps,
-        following=requests.tasks.following,
+        following=requests.tasks.follow_tasks,
         tracing=base.tracing,
     )
 
 
 def _offers(
-    base: Base, lists: Lists, requests: Requests, surfaces: ToolSurfaces, toolsets: Toolsets, conduct: ClientBehavior
+    base: Base,
+    lists: ListParts,
+    requests: Requests,
+    surfaces: ToolSurfaces,
+    toolsets: Toolsets,
+    conduct: ClientBehavior,
 ) -> ToolProviders:
     settings, views = base.settings, lists.views
     if (server := base.config.passthrough) is not None:
-        return OneProvider(partial(_passed_through, server, base, lists, requests), is_changing=True)
+        return OneProvider(partial(_build_passthrough, server, base, lists, requests), is_changing=True)
     return Routing(
         settings.routing_type,
         surfaces.at,
@@ -180,8 +185,8 @@ def _offers(
     )
 
 
-def _passed_through(server: str, base: Base, lists: Lists, requests: Requests, reach: Reach) -> Passthrough:
-    view = lists.views.narrowed(lists.views.whole, reach)
+def _build_passthrough(server: str, base: Base, lists: ListParts, requests: Requests, reach: Reach) -> Passthrough:
+    view = lists.views.narrow_view(lists.views.whole, reach)
     return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from smart_mcp_proxy.errors import CatalogError
-from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
+from smart_mcp_proxy.gateway.activity.activity_log import open_activity_log
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
@@ -22,12 +22,12 @@ from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
-from smart_mcp_proxy.gateway.observability.choose import opened_metrics, opened_tracing
+from smart_mcp_proxy.gateway.observability.choose import create_metrics, open_tracing
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.parts import (
     Admin,
     Base,
-    Lists,
+    ListParts,
     Upstreams,
     open_admin,
     open_lists,
@@ -38,7 +38,7 @@ from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import require_secret_key
-from smart_mcp_proxy.gateway.storage import opened_catalog
+from smart_mcp_proxy.gateway.storage import open_gateway_catalog
 from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
@@ -90,11 +90,11 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
     require_secret_key(settings, config.servers().values())
     usable, unavailable = available(settings, environ)
     async with AsyncExitStack() as stack:
-        catalog = await stack.enter_async_context(opened_catalog(settings))
-        metrics = opened_metrics(settings, config.servers)
-        recorder = await stack.enter_async_context(opened_activity_log(catalog, settings, metrics))
+        catalog = await stack.enter_async_context(open_gateway_catalog(settings))
+        metrics = create_metrics(settings, config.servers)
+        recorder = await stack.enter_async_context(open_activity_log(catalog, settings, metrics))
         if tracing is None and serves:
-            tracing = await stack.enter_async_context(opened_tracing(environ, is_strict=settings.strict))
+            tracing = await stack.enter_async_context(open_tracing(environ, is_strict=settings.strict))
         base = Base(
             settings, usable, config, environ, clock, catalog, recorder, worker, tracing=tracing, metrics=metrics
         )
@@ -116,7 +116,7 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
 
 
 def _assemble(
-    base: Base, upstreams: Upstreams, lists: Lists, requests: Requests, admin: Admin, stack: AsyncExitStack
+    base: Base, upstreams: Upstreams, lists: ListParts, requests: Requests, admin: Admin, stack: AsyncExitStack
 ) -> Gateway:
     settings, config, catalog, views = base.settings, base.config, base.catalog, lists.views
     toolsets = Toolsets(catalog, views.of, requests.calls, base.clock)
@@ -170,7 +170,7 @@ def _assemble(
 
 
 def _tool_parts(
-    base: Base, upstreams: Upstreams, lists: Lists, requests: Requests, admin: Admin, view: CatalogView
+    base: Base, upstreams: Upstreams, lists: ListParts, requests: Requests, admin: Admin, view: CatalogView
 ) -> ToolParts:
     kinds = KindSearch(
         requests.content_lookup.on(view),
@@ -186,7 +186,7 @@ def _tool_parts(
         lists.tool_lists,
         admin.condition.statuses,
         base.recorder,
-        admin.condition.degraded,
+        admin.condition.list_degradations,
         learning=lists.learning,
         kinds=kinds,
     )

@@ -12,10 +12,10 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["Condition"]
+__all__ = ["GatewayCondition"]
 
 
-class Condition:
+class GatewayCondition:
     """Looks at the parts that may be impaired.
 
     Args:
@@ -52,11 +52,11 @@ class Condition:
 
     def statuses(self) -> tuple[ServerStatus, ...]:
         """Every configured server's state, with what its breaker and its list add to it."""
-        return tuple([self.shown(upstream.status) for upstream in self._fleet])
+        return tuple([self.complete_status(upstream.status) for upstream in self._fleet])
 
-    def shown(self, status: ServerStatus) -> ServerStatus:
+    def complete_status(self, status: ServerStatus) -> ServerStatus:
         """The status with what the server's breaker and its list add to it."""
-        status = self._admission.shown(status)
+        status = self._admission.add_breaker_status(status)
         remarks = self._lists.remarks(status.name) if status.state is ServerState.READY else ()
         if not remarks:
             return status
@@ -64,20 +64,20 @@ class Condition:
         return replace(
             status,
             state=ServerState.ERROR if severity == "error" else status.state,
-            error=_joined(status.error, *(each.message for each in remarks)),
-            hint=_joined(status.hint, *(each.hint for each in remarks)),
+            error=_join_sentences(status.error, *(each.message for each in remarks)),
+            hint=_join_sentences(status.hint, *(each.hint for each in remarks)),
             severity=severity,
-            reason=_joined(*(self._told(each) for each in remarks)),
+            reason=_join_sentences(*(self._strip_server_words(each) for each in remarks)),
         )
 
-    def _told(self, remark: Remark) -> str:
+    def _strip_server_words(self, remark: Remark) -> str:
         return remark.reason.removesuffix(remark.said).rstrip() if self._is_fenced else remark.reason
 
-    def degraded(self) -> tuple[str, ...]:
+    def list_degradations(self) -> tuple[str, ...]:
         """Why answers are worse at present than the settings ask for."""
-        vectors = self._embedding.degraded if self._embedding is not None else ()
+        vectors = self._embedding.degradations if self._embedding is not None else ()
         return (*self._unavailable, *vectors, *filter(None, (self._catalog.problem, self._approvals.problem())))
 
 
-def _joined(*sentences: str) -> str:
+def _join_sentences(*sentences: str) -> str:
     return " ".join(filter(None, sentences))

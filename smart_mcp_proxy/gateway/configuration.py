@@ -54,7 +54,7 @@ class Configuration:
         self._profiles = profiles
 
     @property
-    def configured(self) -> frozenset[str]:
+    def server_names(self) -> frozenset[str]:
         """Names of all configured servers, those that are not worked with included."""
         return self._configured
 

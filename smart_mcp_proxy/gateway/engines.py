@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from smart_mcp_proxy.errors import MissingExtraError
 from smart_mcp_proxy.gateway.indexing.embedding import VectorSetup
-from smart_mcp_proxy.gateway.observability.choose import missing_packages
+from smart_mcp_proxy.gateway.observability.choose import list_missing_packages
 from smart_mcp_proxy.gateway.sandbox import runnable
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.plugins import ENGINES_GROUP, load_plugin
@@ -20,7 +20,7 @@ from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["ENGINES", "available", "lexical_engine", "missing_extras", "vector_engine", "vector_setup"]
+__all__ = ["ENGINES", "available", "lexical_engine", "list_missing_extras", "vector_engine", "vector_setup"]
 
 
 ENGINES: Final[Mapping[str, Callable[[], LexicalEngine]]] = {"builtin": Bm25fEngine, "rank_bm25": RankBm25Engine}
@@ -82,7 +82,7 @@ def vector_setup(wanted: Settings, present: Settings, environ: Mapping[str, str]
     )
 
 
-def missing_extras(settings: Settings, environ: Mapping[str, str]) -> list[MissingExtraError]:
+def list_missing_extras(settings: Settings, environ: Mapping[str, str]) -> list[MissingExtraError]:
     """List the packages that the settings need and that are not installed; loads nothing large."""
     looks: list[Callable[[], object]] = [partial(lexical_engine, settings)]
     if settings.embedder != "BM25":
@@ -93,7 +93,7 @@ def missing_extras(settings: Settings, environ: Mapping[str, str]) -> list[Missi
             look()
         except MissingExtraError as exc:
             missing.append(exc)
-    return missing + missing_packages(settings, environ)
+    return missing + list_missing_packages(settings, environ)
 
 
 def available(settings: Settings, environ: Mapping[str, str]) -> tuple[Settings, tuple[str, ...]]:

@@ -20,7 +20,7 @@ from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.requests import ContentRequests
-from smart_mcp_proxy.gateway.condition import Condition
+from smart_mcp_proxy.gateway.condition import GatewayCondition
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
@@ -138,7 +138,7 @@ class Gateway:
     page_sessions: PageSessions
     server_sign_ins: ServerSignIns
     unmatched: Unmatched
-    condition: Condition
+    condition: GatewayCondition
     reconfiguration: Reconfiguration
     upstream_start: UpstreamStart
 
@@ -168,7 +168,7 @@ class Gateway:
             MethodHandlers(self.contents, self.tasks),
             self.clients,
             self.fleet.gateways,
-            self.visitors.visiting,
+            self.visitors.track_visit,
         )
         return build_server(SERVER_NAME, __version__, *parts)
 
@@ -197,7 +197,7 @@ class Gateway:
 
     def degraded(self) -> tuple[str, ...]:
         """Why answers are worse at present than the settings ask for."""
-        return self.condition.degraded()
+        return self.condition.list_degradations()
 
     def status(self) -> GatewayStatus:
         """Status for the command line, REST and health checks."""
@@ -206,15 +206,15 @@ class Gateway:
             pid=os.getpid(),
             servers=self.condition.statuses(),
             tools={name: len(self.visible.of_server(name)) for name in self.config.servers()},
-            waiting=self.visible.waiting(),
+            waiting=self.visible.count_waiting(),
             catalog_tokens=self.retrieval.catalog_tokens(),
             generation=self.catalog.snapshot.generation,
             degraded=self.degraded(),
-            unmatched=self.unmatched.found(),
+            unmatched=self.unmatched.list_unmatched(),
             embedded=self.embedding.progress if self.embedding is not None else None,
             is_loaded=self.index_sync.loaded.is_set(),
             sessions=self.agent.sessions,
-            visitors=self.visitors.listed(),
+            visitors=self.visitors.list_visitors(),
             gateways=self.catalog.gateways,
             is_shared=self.catalog.is_shared,
             clock_ahead_s=self.catalog.clock_ahead_s,

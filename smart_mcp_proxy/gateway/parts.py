@@ -12,12 +12,12 @@ from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_admission
-from smart_mcp_proxy.gateway.condition import Condition
+from smart_mcp_proxy.gateway.condition import GatewayCondition
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_setup
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync, Sight
-from smart_mcp_proxy.gateway.indexing.learning import Learning, opened_learning
+from smart_mcp_proxy.gateway.indexing.learning import Learning, open_learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
 from smart_mcp_proxy.gateway.indexing.page_listing import PageReview, with_pages
@@ -43,7 +43,7 @@ from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, SignIns, TlsConte
 __all__ = [
     "Admin",
     "Base",
-    "Lists",
+    "ListParts",
     "Upstreams",
     "open_admin",
     "open_lists",
@@ -144,7 +144,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
 
 
 @dataclass(frozen=True)
-class Lists:
+class ListParts:
     """Parts that follow servers' lists: catalog, views and index."""
 
     admission: AdmissionControl
@@ -158,7 +158,7 @@ class Lists:
     learning: Learning | None
 
 
-async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> Lists:
+async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListParts:
     """Make the parts that follow servers' lists; `index_sync` has to be started."""
     settings, config, catalog, fleet = base.settings, base.config, base.catalog, upstreams.fleet
     admission = open_admission(settings, config.servers(), base.clock)
@@ -192,12 +192,14 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     for sync, changed in ((tool_sync, upstreams.tools_changed), (content_sync, upstreams.contents_changed)):
         stack.push_async_callback(sync.close)
         upstreams.status_changed.subscribe(sync.status_changed)
-        changed.subscribe(sync.changed)
+        changed.subscribe(sync.list_soon)
 
     learning: Learning | None = None
     if settings.learn:
-        learning = await stack.enter_async_context(opened_learning(catalog, index_sync, base.clock))
-    return Lists(admission, tool_lists, content_lists, presence, views, index_sync, tool_sync, content_sync, learning)
+        learning = await stack.enter_async_context(open_learning(catalog, index_sync, base.clock))
+    return ListParts(
+        admission, tool_lists, content_lists, presence, views, index_sync, tool_sync, content_sync, learning
+    )
 
 
 def _is_searched(views: Views, record: ToolRecord) -> bool:
@@ -212,12 +214,12 @@ class Admin:
     reconfiguration: Reconfiguration
     approvals: Approvals
     embedding: Embedding | None
-    condition: Condition
+    condition: GatewayCondition
     management: Management
 
 
 def open_admin(
-    base: Base, unavailable: Sequence[str], upstreams: Upstreams, lists: Lists, stack: AsyncExitStack
+    base: Base, unavailable: Sequence[str], upstreams: Upstreams, lists: ListParts, stack: AsyncExitStack
 ) -> Admin:
     """Make what operators look at and change.
 
@@ -235,21 +237,22 @@ def open_admin(
         *(config, base.configured, views, fleet, syncs, lists.index_sync, catalog, base.changes)
     )
     approvals = Approvals(catalog, config.servers, lists.index_sync.follow, recorder)
-    embedding = _embedding(base, lists)
+    embedding = _create_embedding(base, lists)
     if embedding is not None:
         stack.push_async_callback(embedding.close)
-    condition = Condition(
+    condition = GatewayCondition(
         *(fleet, admission, catalog, approvals, embedding, lists.tool_lists, unavailable),
         is_fenced=settings.fence_results,
     )
     edits = ServerEdits(settings, Path.cwd())
     management = Management(
-        *(edits, fleet, views.whole, lists.tool_sync.list_now, reconfiguration.apply, recorder.record), condition.shown
+        *(edits, fleet, views.whole, lists.tool_sync.list_now, reconfiguration.apply, recorder.record),
+        condition.complete_status,
     )
     return Admin(reconfiguration, approvals, embedding, condition, management)
 
 
-def _embedding(base: Base, lists: Lists) -> Embedding | None:
+def _create_embedding(base: Base, lists: ListParts) -> Embedding | None:
     """Create the worker that embeds tools, if the settings ask for one; not started yet."""
     settings = base.settings
     if settings.embedder == "BM25":

@@ -69,5 +69,5 @@ class Reconfiguration:
         Raises:
             CatalogError: They cannot be removed now; they stay, unseen.
         """
-        await self._catalog.forget_servers(self._config.configured)
+        await self._catalog.forget_servers(self._config.server_names)
         await self._index_sync.catch_up()

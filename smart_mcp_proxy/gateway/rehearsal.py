@@ -14,7 +14,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
-from smart_mcp_proxy.fastmcp_compat.server import Client, build_server, dump_message, message_streams, parse_message
+from smart_mcp_proxy.fastmcp_compat.server import (
+    HandshakeClient,
+    build_server,
+    dump_message,
+    message_streams,
+    parse_message,
+)
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.sessions.agent import Agent
@@ -63,12 +69,12 @@ class Rehearsal:
         )
         modern = {"_meta": _ENVELOPE}
         greetings, listed = {}, {}
-        async with _served(self._server) as asked:
+        async with _open_rehearsal_client(self._server) as asked:
             discovered = {LATEST_MODERN_VERSION: await asked("server/discover", modern)}
             if has_list:
                 listed[LATEST_MODERN_VERSION] = await asked("tools/list", modern)
         for version in HANDSHAKE_PROTOCOL_VERSIONS:
-            async with _served(self._server) as asked:
+            async with _open_rehearsal_client(self._server) as asked:
                 hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": _CLIENT}
                 greetings[version] = await asked("initialize", hello)
                 if has_list:
@@ -121,7 +127,7 @@ class _Unheard:
         """As the agent."""
         return self._agent.instructions()
 
-    def open_session(self, client: Client) -> ClientSession:
+    def open_session(self, client: HandshakeClient) -> ClientSession:
         """Nothing is kept."""
         return _NoSession()
 
@@ -142,7 +148,7 @@ class _Unheard:
 
 
 @asynccontextmanager
-async def _served(server: FastMCP) -> AsyncIterator[Callable[..., Any]]:
+async def _open_rehearsal_client(server: FastMCP) -> AsyncIterator[Callable[..., Any]]:
     """Asks a connection of its own, and gives the result's JSON."""
     send, server_reads = message_streams()
     server_writes, receive = message_streams()

@@ -5,10 +5,10 @@ from contextlib import AbstractAsyncContextManager
 from smart_mcp_proxy.catalog import Catalog, open_catalog
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["opened_catalog"]
+__all__ = ["open_gateway_catalog"]
 
 
-def opened_catalog(settings: Settings) -> AbstractAsyncContextManager[Catalog]:
+def open_gateway_catalog(settings: Settings) -> AbstractAsyncContextManager[Catalog]:
     """Open the catalog of the data directory, or of the database.
 
     It is in memory if the default one cannot be used, in a read-only home, say.

@@ -7,17 +7,17 @@ from typing import NamedTuple
 from smart_mcp_proxy.greeting.eras import StdioEras, client_name
 from smart_mcp_proxy.greeting.plain import (
     MODERN_VERSION,
-    Request,
+    EarlyRequest,
     are_capabilities,
     is_client,
     is_envelope,
     read_request,
 )
 
-__all__ = ["Answers", "Kept"]
+__all__ = ["Answers", "BacklogLine"]
 
 
-class Kept(NamedTuple):
+class BacklogLine(NamedTuple):
     """Line that waits for the gateway to be loaded.
 
     Attributes:
@@ -27,7 +27,7 @@ class Kept(NamedTuple):
     """
 
     line: bytes
-    request: Request | None = None
+    request: EarlyRequest | None = None
     said: bytes | None = None
 
 
@@ -53,7 +53,7 @@ class Answers:
         self._era = ""
         self._version = ""
         self._waiting: set[str] = set()
-        self.kept: list[Kept] = []
+        self.kept: list[BacklogLine] = []
         self.rest = bytearray()
 
     def feed(self, chunk: bytes) -> bytes:
@@ -67,7 +67,7 @@ class Answers:
         del self.rest[:start]
         return b"".join(said)
 
-    def waiting(self) -> list[Request]:
+    def list_unanswered(self) -> list[EarlyRequest]:
         """The requests that have not been answered."""
         return [each.request for each in self.kept if each.request is not None and each.said is None]
 
@@ -81,18 +81,18 @@ class Answers:
         result = self._result(request) if request is not None and is_free else None
         if request is None or result is None:
             if line.strip():
-                self.kept.append(Kept(line, request))
+                self.kept.append(BacklogLine(line, request))
             if request is not None:
                 self._waiting.add(request.key)
                 self._note_era(request)
             return b""
         said = _reply(request, "result", result)
         if request.method not in ("ping", "server/discover"):  # these two leave nothing behind
-            self.kept.append(Kept(line, request, said))
+            self.kept.append(BacklogLine(line, request, said))
             self._note_era(request)
         return said + b"\n"
 
-    def _result(self, request: Request) -> str | None:
+    def _result(self, request: EarlyRequest) -> str | None:
         if not request.is_plain:
             return None
         if request.is_modern:
@@ -100,12 +100,12 @@ class Answers:
         if request.method == "ping":
             return "{}" if self._era != "modern" and request.params.keys() <= {"_meta"} else None
         if request.method == "initialize":
-            return None if self._era else self._greeting(request)
+            return None if self._era else self._answer_initialize(request)
         if request.method == "tools/list" and self._version and request.params.keys() <= {"_meta"}:
             return self._known.get("tools/list", {}).get(self._version)
         return None
 
-    def _modern_result(self, request: Request) -> str | None:
+    def _modern_result(self, request: EarlyRequest) -> str | None:
         meta = request.params["_meta"]
         if self._era == "handshake" or request.params.keys() != {"_meta"} or not is_envelope(meta):
             return None
@@ -115,7 +115,7 @@ class Answers:
             return self._known.get(request.method, {}).get(MODERN_VERSION)
         return None
 
-    def _greeting(self, request: Request) -> str | None:
+    def _answer_initialize(self, request: EarlyRequest) -> str | None:
         params = request.params
         is_good = (
             {"protocolVersion", "capabilities", "clientInfo"} <= params.keys()
@@ -127,7 +127,7 @@ class Answers:
         )
         return self._known.get("initialize", {}).get(params["protocolVersion"]) if is_good else None
 
-    def _is_withheld(self, request: Request) -> bool:
+    def _is_withheld(self, request: EarlyRequest) -> bool:
         """Whether a request of the modern era comes before any other, and this client is not offered that era."""
         is_modern = request.is_modern or request.method == "server/discover"
         return is_modern and not self._era and not self._eras.offers_modern(client_name(request.params))
@@ -135,7 +135,7 @@ class Answers:
     def _is_own(self, client: Mapping[str, str]) -> bool:
         return client["name"] == self._name
 
-    def _note_era(self, request: Request) -> None:
+    def _note_era(self, request: EarlyRequest) -> None:
         """Takes note of the first request that chooses the era, as `fastmcp_compat.eras` does."""
         if request.method in (("server/discover",) if request.is_modern else ("ping",)) or self._is_withheld(request):
             return
@@ -146,10 +146,10 @@ class Answers:
                 self._version = request.params["protocolVersion"]
 
 
-def _reply(request: Request, member: str, value: str) -> bytes:
-    request_id = f'"{_escaped(request.id)}"' if isinstance(request.id, str) else str(request.id)
+def _reply(request: EarlyRequest, member: str, value: str) -> bytes:
+    request_id = f'"{_escape_json(request.id)}"' if isinstance(request.id, str) else str(request.id)
     return f'{{"jsonrpc":"2.0","id":{request_id},"{member}":{value}}}'.encode()
 
 
-def _escaped(text: str) -> str:
+def _escape_json(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from smart_mcp_proxy.greeting.answers import Answers, Kept
+from smart_mcp_proxy.greeting.answers import Answers, BacklogLine
 from smart_mcp_proxy.greeting.eras import StdioEras
 from smart_mcp_proxy.greeting.record import Known
 
@@ -41,7 +41,7 @@ class Handed(NamedTuple):
         unsent: Answers that have not left yet.
     """
 
-    kept: list[Kept]
+    kept: list[BacklogLine]
     rest: bytes
     unsent: bytes
 
@@ -186,7 +186,7 @@ class _Child:
     def _refuse(self, why: str) -> None:
         while ready := self._ready(0 if not self._unsent else LAST_WORDS_S):
             self._work(ready)
-        for request in self._answers.waiting():
+        for request in self._answers.list_unanswered():
             error = {"code": _INTERNAL_ERROR, "message": why, "data": {"delivery": "not_sent"}}
             self._unsent += json.dumps({"jsonrpc": "2.0", "id": request.id, "error": error}).encode() + b"\n"
         while self._unsent and self._ready(LAST_WORDS_S):

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["INSTRUCTIONS", "naming"]
+__all__ = ["INSTRUCTIONS", "build_instructions"]
 
 INSTRUCTIONS: Final = """\
 One gateway in front of many MCP servers. Their tools are not listed here; find them with retrieve_tools.
@@ -17,13 +17,13 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,40}")
 """A name that can hold no sentence: what else a server file may call a server is counted, not shown."""
 
 
-def naming(servers: Sequence[str]) -> str:
+def build_instructions(servers: Sequence[str]) -> str:
     """The instructions with the names of these servers, as far as they can be shown."""
-    named = _named(servers)
+    named = _join_plain_names(servers)
     return f"{INSTRUCTIONS}\nServers: {named}." if named else INSTRUCTIONS
 
 
-def _named(servers: Sequence[str]) -> str:
+def _join_plain_names(servers: Sequence[str]) -> str:
     """The names that can be shown, and how many there are besides; empty where none can be."""
     names = sorted(name for name in servers if _NAME.fullmatch(name))[:_NAMED]
     more = len(servers) - len(names)

@@ -3,7 +3,7 @@
 import json
 from typing import Any, NamedTuple
 
-__all__ = ["ENVELOPE", "LONGEST_BYTES", "MODERN_VERSION", "Request", "is_client", "is_envelope", "read_request"]
+__all__ = ["ENVELOPE", "LONGEST_BYTES", "MODERN_VERSION", "EarlyRequest", "is_client", "is_envelope", "read_request"]
 
 ENVELOPE = "io.modelcontextprotocol/"
 MODERN_VERSION = "2026-07-28"
@@ -18,7 +18,7 @@ _CLIENT_TEXTS = {"name", "version", "title", "description", "websiteUrl"}
 _ICON_TEXTS = {"src", "mimeType"}
 
 
-class Request(NamedTuple):
+class EarlyRequest(NamedTuple):
     """JSON-RPC request, as far as it was read.
 
     Attributes:
@@ -41,7 +41,7 @@ class Request(NamedTuple):
         return str(self.id)
 
 
-def read_request(line: bytes) -> Request | None:
+def read_request(line: bytes) -> EarlyRequest | None:
     """The request that a line holds; None for anything else, and where that cannot be told."""
     is_plain = len(line) <= LONGEST_BYTES and line.count(b"{") + line.count(b"[") <= MOST_BRACKETS
     try:
@@ -66,7 +66,7 @@ def read_request(line: bytes) -> Request | None:
         and ("params" not in message or isinstance(params, dict))
         and ("_meta" not in known or _is_plain_meta(meta, is_modern=is_modern))
     )
-    return Request(request_id, message["method"], known, is_modern, is_plain)
+    return EarlyRequest(request_id, message["method"], known, is_modern, is_plain)
 
 
 def is_client(value: Any) -> bool:

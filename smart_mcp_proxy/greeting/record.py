@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.greeting.eras import StdioEras
-from smart_mcp_proxy.greeting.instructions import naming
+from smart_mcp_proxy.greeting.instructions import build_instructions
 from smart_mcp_proxy.greeting.plain import LONGEST_BYTES
 
-__all__ = ["Known", "Record", "default_answers", "words_for_stdio"]
+__all__ = ["GreetingRecord", "Known", "default_answers", "words_for_stdio"]
 
 Known = Mapping[str, Mapping[str, str]]
 """Results as JSON, by method, and in each by version of the protocol."""
@@ -26,7 +26,7 @@ _FLAGS = {"--config", "--passthrough", "--profile"}
 """Those of `serve` with which a client may be met on stdio; each has a value."""
 
 
-class Record:
+class GreetingRecord:
     """The answers of one start, in a file of the data directory.
 
     Args:
@@ -42,7 +42,7 @@ class Record:
         self._folder = os.path.join(directory, "run")
         self._server_files = [os.path.join(folder, CONFIG_NAME) for folder in (".", directory)]
         # As the settings read it: empty is unset, and what no shell has expanded is.
-        if named := _value_of("--config", words) or environ.get(f"{PREFIX}CONFIG_PATH"):
+        if named := _read_option("--config", words) or environ.get(f"{PREFIX}CONFIG_PATH"):
             self._server_files = [os.path.expanduser(named)]
         self._key = self._present_key()
 
@@ -58,7 +58,7 @@ class Record:
                 stored = json.load(file)
             if stored["program"] != _marks(stored["program"]):
                 return None
-            return _checked(stored["known"]), str(stored["name"]), StdioEras(*stored["eras"])
+            return _require_json_lines(stored["known"]), str(stored["name"]), StdioEras(*stored["eras"])
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
@@ -128,20 +128,20 @@ def default_answers(servers: Sequence[str] = (), *, is_growing: bool = False) ->
     for method, by_version in stored["with servers" if servers else "without servers"].items():
         known[method] = {}
         for version, text in by_version.items():
-            result = json.loads(text) | {"instructions": naming(servers)}
+            result = json.loads(text) | {"instructions": build_instructions(servers)}
             result["capabilities"]["tools"]["listChanged"] = is_growing
             known[method][version] = json.dumps(result, separators=(",", ":"), ensure_ascii=False)
-    return _checked(known), str(stored["name"])
+    return _require_json_lines(known), str(stored["name"])
 
 
-def _checked(known: dict[str, dict[str, str]]) -> Known:
+def _require_json_lines(known: dict[str, dict[str, str]]) -> Known:
     for text in (text for by_version in known.values() for text in by_version.values()):
         if not text.startswith("{") or "\n" in text:
             raise ValueError("an answer is one JSON object on one line")
     return known
 
 
-def _value_of(flag: str, words: list[str]) -> str | None:
+def _read_option(flag: str, words: list[str]) -> str | None:
     for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == flag:
             return following

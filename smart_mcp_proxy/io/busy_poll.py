@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakKeyDictionary
 
-__all__ = ["BusyPoll", "Side", "busy_poll_of"]
+__all__ = ["BusyPoll", "Side", "get_busy_poll"]
 
 POLL_S: Final = 40e-6
 """30 and 50 us gain as much; with 100 us a call takes as much processor time as with none (measured)."""
@@ -34,7 +34,7 @@ OWN_CGROUP: Final = Path("/proc/self/cgroup")
 
 
 class Side:
-    """One that answers, or asks: a server, or all clients over HTTP; and how soon it has done so lately."""
+    """Peer, a server or all clients over HTTP, with counts of its recent prompt messages."""
 
     __slots__ = ("_hits", "_pause", "_skips", "_tries")
 
@@ -60,7 +60,7 @@ class Side:
         return True
 
     def was_soon(self) -> None:
-        """It was there while it was looked out for."""
+        """Count a message that arrived while the loop polled."""
         self._hits += 1
 
     def is_unknown(self) -> None:
@@ -102,7 +102,7 @@ class BusyPoll:
             self._is_on = True
             loop.call_soon(self._turn, loop)
 
-    def heard(self) -> None:
+    def note_arrival(self) -> None:
         """Something has arrived."""
         if (side := self._side) is not None:
             self._side = None
@@ -110,7 +110,7 @@ class BusyPoll:
                 side.was_soon()
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        """One look: a loop that has something to do at once does not sleep before it."""
+        """Reschedule this callback until the poll ends: a loop with one that is due never sleeps."""
         self._is_on = self._clock() < self._until_s
         if self._is_on:
             loop.call_soon(self._turn, loop)
@@ -119,7 +119,7 @@ class BusyPoll:
 _polls: "WeakKeyDictionary[asyncio.AbstractEventLoop, BusyPoll]" = WeakKeyDictionary()
 
 
-def busy_poll_of(loop: asyncio.AbstractEventLoop) -> BusyPoll:
+def get_busy_poll(loop: asyncio.AbstractEventLoop) -> BusyPoll:
     """The busy poll of this loop; with one processor it never polls: the other side needs it."""
     poll = _polls.get(loop)
     if poll is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, SupportsIndex
 
-from smart_mcp_proxy.io.busy_poll import Side, busy_poll_of
+from smart_mcp_proxy.io.busy_poll import Side, get_busy_poll
 
 __all__ = ["LineSink", "LineSplitter", "OfferingReader", "OverlongLine", "open_lines"]
 
@@ -45,7 +45,7 @@ class LineSplitter:
         self._tail = b""
 
     @property
-    def unfinished(self) -> bytes:
+    def partial_line(self) -> bytes:
         """The line that has no end yet, as far as it is kept."""
         return b"".join(self._parts)
 
@@ -75,7 +75,7 @@ class LineSplitter:
             return
         if before <= self._limit_bytes:  # the line goes over the limit just now: keep its edges only
             self._parts.append(part)
-            head, self._tail = _head_of(self._parts), _tail_of(self._parts)
+            head, self._tail = _join_head(self._parts), _join_tail(self._parts)
             self._parts = [head]
         else:
             self._tail = (self._tail + part)[-_KEPT_EDGE_BYTES:]
@@ -89,7 +89,7 @@ class LineSplitter:
         return text.removesuffix(b"\r")
 
 
-def _head_of(parts: list[bytes]) -> bytes:
+def _join_head(parts: list[bytes]) -> bytes:
     """The first bytes of a line, without putting it together."""
     head = b""
     for part in parts:
@@ -99,7 +99,7 @@ def _head_of(parts: list[bytes]) -> bytes:
     return head
 
 
-def _tail_of(parts: list[bytes]) -> bytes:
+def _join_tail(parts: list[bytes]) -> bytes:
     """The last bytes of a line, without putting it together."""
     tail = b""
     for part in reversed(parts):
@@ -122,7 +122,7 @@ class LineSink:
     def __init__(self, stream: asyncio.StreamWriter) -> None:
         self._stream = stream
         self._loop = asyncio.get_running_loop()
-        self._poll, self._side = busy_poll_of(self._loop), Side()
+        self._poll, self._side = get_busy_poll(self._loop), Side()
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._is_in_turn = False
@@ -133,7 +133,7 @@ class LineSink:
         return self._stream.is_closing()
 
     @property
-    def waiting_bytes(self) -> int:
+    def backlog_bytes(self) -> int:
         """Bytes that the pipe has not taken; without those that this turn holds back."""
         return self._stream.transport.get_write_buffer_size()
 
@@ -211,11 +211,11 @@ class OfferingReader(asyncio.StreamReader):
         super().__init__(limit=limit_bytes)
         self.take: Callable[[bytes], bool] = _takes_nothing
         self._is_awaited = False
-        self._poll = busy_poll_of(asyncio.get_running_loop())
+        self._poll = get_busy_poll(asyncio.get_running_loop())
 
     def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         """Called by the event loop."""
-        self._poll.heard()
+        self._poll.note_arrival()
         if self._is_awaited and self.take(bytes(data)):
             return
         self._is_awaited = False  # what comes behind it waits as well

@@ -64,7 +64,7 @@ class Watchdog:
                 self._keeper = spawn(self._keep(), "watchdog")
 
     @contextlib.asynccontextmanager
-    async def announced(self) -> AsyncIterator[dict[str, str]]:
+    async def announce_child(self) -> AsyncIterator[dict[str, str]]:
         """Variables for a child that is started inside: it is ended even if we are killed before `watch`."""
         value = secrets.token_hex(8)
         mark = f"{_MARK}={value}"

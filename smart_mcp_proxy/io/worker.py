@@ -61,7 +61,7 @@ class Worker:
         """Whether there are no others."""
         return self.count == 1
 
-    def keeper_of(self, server: str) -> int:
+    def find_keeper_worker(self, server: str) -> int:
         """The number of the worker that runs a server for all."""
         return crc32(server.encode()) % self.count
 

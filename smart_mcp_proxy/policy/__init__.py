@@ -1,7 +1,7 @@
 """MAY this call happen? Pure functions over values."""
 
 from smart_mcp_proxy.policy.intent import call_with, check_intent, decide, is_within
-from smart_mcp_proxy.policy.redaction import ArgumentsKept, kept_arguments, masked, short_digest
+from smart_mcp_proxy.policy.redaction import ArgumentsKept, mask_text, redact_arguments, short_digest
 
 __all__ = [
     "ArgumentsKept",
@@ -9,7 +9,7 @@ __all__ = [
     "check_intent",
     "decide",
     "is_within",
-    "kept_arguments",
-    "masked",
+    "mask_text",
+    "redact_arguments",
     "short_digest",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from smart_mcp_proxy.models import Review, Submission, Trust
 
-__all__ = ["is_softer", "may_approve", "review_of"]
+__all__ = ["choose_review", "is_softer", "may_approve"]
 
 _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 """By hint of ToolAnnotations, the value that asks for less care.
@@ -14,7 +14,7 @@ _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": T
 Source: https://modelcontextprotocol.io/specification/2025-11-25/schema"""
 
 
-def review_of(trust: Trust, clean: Container[str] = frozenset()) -> Review | None:
+def choose_review(trust: Trust, clean: Container[str] = frozenset()) -> Review | None:
     """The policy of a server; None where only the user approves all that comes after its first list.
 
     Args:

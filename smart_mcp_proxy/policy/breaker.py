@@ -10,7 +10,7 @@ from typing import Final
 
 from smart_mcp_proxy.errors import ProxyError, UpstreamError, UpstreamTimeoutError
 
-__all__ = ["Breaker", "BreakerState", "Breakers", "CallEnd", "end_of"]
+__all__ = ["Breaker", "BreakerState", "Breakers", "CallEnd", "classify_end"]
 
 FAILURES_IN_A_ROW: Final = 5
 WINDOW_S: Final = 30.0
@@ -57,7 +57,7 @@ class CallEnd(StrEnum):
     """Not the server's doing: cancelled, refused before it was sent, or the server is known not to be ready."""
 
 
-def end_of(error: BaseException | None) -> CallEnd:
+def classify_end(error: BaseException | None) -> CallEnd:
     """The end of a call that raised `error`, or nothing (None).
 
     An error that a server answers with is an answer: many report every mistake of an agent as JSON-RPC's "internal
@@ -125,7 +125,7 @@ class Breaker:
             self._probe_until_s = now_s + call_s
         return wait_s
 
-    def succeeded(self, epoch: int, now_s: float) -> None:
+    def record_success(self, epoch: int, now_s: float) -> None:
         """A call was answered."""
         if epoch != self.epoch:
             return
@@ -135,7 +135,7 @@ class Breaker:
         self._in_a_row = 0
         self._count(now_s, is_failed=False)
 
-    def failed(self, epoch: int, now_s: float) -> None:
+    def record_failure(self, epoch: int, now_s: float) -> None:
         """A call ended in a way that speaks against the server."""
         if epoch != self.epoch:
             return
@@ -150,7 +150,7 @@ class Breaker:
         elif self._calls >= WINDOW_CALLS and self._failed >= WINDOW_FAILED * self._calls:
             self._open(now_s, f"failed {self._failed} of {self._calls} calls")
 
-    def abandoned(self, epoch: int) -> None:
+    def record_inconclusive(self, epoch: int) -> None:
         """A call ended without saying anything about the server; if it was the one that tries, another may."""
         if epoch == self.epoch and self.state is BreakerState.HALF_OPEN:
             self._move(BreakerState.OPEN)
@@ -213,7 +213,7 @@ class Breakers:
         if item in self._items:
             yield item, self._items[item]
 
-    def holding(self) -> tuple[str, Breaker] | None:
+    def find_tripped(self) -> tuple[str, Breaker] | None:
         """The item that is held back, empty for the whole server, and its breaker; None if nothing is."""
         named = {"": self.server, **self._items}
         return next((held for held in named.items() if held[1].state is not BreakerState.CLOSED), None)
@@ -226,26 +226,26 @@ class Breakers:
                 breaker.ask(now_s, call_s)
         return self.server.epoch, 0 if found is None else found.epoch
 
-    def ended(self, item: str, epochs: Epochs, end: CallEnd, now_s: float) -> None:
+    def record_end(self, item: str, epochs: Epochs, end: CallEnd, now_s: float) -> None:
         """Counts a call of `item` that went ahead in these epochs."""
         server_epoch, item_epoch = epochs
         self.has_failed |= end is CallEnd.UNREACHED or end is CallEnd.UNANSWERED
         if end is CallEnd.ANSWERED:
-            self.server.succeeded(server_epoch, now_s)
+            self.server.record_success(server_epoch, now_s)
         elif end is CallEnd.UNREACHED:
-            self.server.failed(server_epoch, now_s)
+            self.server.record_failure(server_epoch, now_s)
         else:
-            self.server.abandoned(server_epoch)
+            self.server.record_inconclusive(server_epoch)
         if end is CallEnd.UNANSWERED and item not in self._items and server_epoch == self.server.epoch:
             self._items[item] = Breaker(self._rng)
         if (found := self._items.get(item)) is None:
             return
         if end is CallEnd.ANSWERED:
-            found.succeeded(item_epoch, now_s)
+            found.record_success(item_epoch, now_s)
         elif end is CallEnd.UNANSWERED:
-            found.failed(item_epoch, now_s)
+            found.record_failure(item_epoch, now_s)
         else:
-            found.abandoned(item_epoch)
+            found.record_inconclusive(item_epoch)
 
     def hold(self, now_s: float, wait_s: float) -> None:
         """The server itself asks for a pause; see `Breaker.hold`."""

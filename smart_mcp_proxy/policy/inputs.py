@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["SERVER_META_KEY", "InputFault", "hidden", "input_fault", "shown_inputs", "without_secrets"]
+__all__ = ["SERVER_META_KEY", "InputFault", "input_fault", "label_inputs", "redact_json", "without_secrets"]
 
 SERVER_META_KEY: Final = "dev.smartmcpproxy/server"
 """Where a question says which server asks."""
@@ -229,64 +229,66 @@ def without_secrets(requests: Any, redact: Callable[[str], str]) -> Any:
     """
     if not isinstance(requests, Mapping):
         return requests
-    return {key: _told(each, redact) if isinstance(each, Mapping) else each for key, each in requests.items()}
+    return {
+        key: _redact_question(each, redact) if isinstance(each, Mapping) else each for key, each in requests.items()
+    }
 
 
-def hidden(value: Any, redact: Callable[[str], str]) -> Any:
+def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
     """Whatever a server says in JSON, its names too, without the secrets in use.
 
     Raises:
         RecursionError: It is nested too deeply.
     """
-    return _hidden(value, 0, redact)
+    return _redact_value(value, 0, redact)
 
 
-def _told(request: Mapping[str, Any], redact: Callable[[str], str]) -> Mapping[str, Any]:
+def _redact_question(request: Mapping[str, Any], redact: Callable[[str], str]) -> Mapping[str, Any]:
     told: dict[str, Any] = {}
     for name, value in request.items():
         if name == "method":  # one of the protocol's, or a fault
             told[name] = value
         elif name == "params" and isinstance(value, Mapping):
-            told[name] = _params_told(value, request.get("method") == "elicitation/create", redact)
+            told[name] = _redact_params(value, request.get("method") == "elicitation/create", redact)
         else:
-            told[redact(name)] = _hidden(value, 0, redact)
+            told[redact(name)] = _redact_value(value, 0, redact)
     return told
 
 
-def _params_told(params: Mapping[str, Any], is_elicitation: bool, redact: Callable[[str], str]) -> Mapping[str, Any]:
+def _redact_params(params: Mapping[str, Any], is_elicitation: bool, redact: Callable[[str], str]) -> Mapping[str, Any]:
     kept = None if not is_elicitation else "requestedSchema" if _is_form(params) else "url"
     told = {}
     for name, value in params.items():
         if name != kept:
-            told[name if name in _MEMBERS else redact(name)] = _hidden(value, 0, redact)
+            told[name if name in _MEMBERS else redact(name)] = _redact_value(value, 0, redact)
         else:
-            told[name] = value if name == "url" else _words_hidden(value, 0, redact)
+            told[name] = value if name == "url" else _redact_form_words(value, 0, redact)
     return told
 
 
-def _words_hidden(schema: Any, depth: int, redact: Callable[[str], str]) -> Any:
+def _redact_form_words(schema: Any, depth: int, redact: Callable[[str], str]) -> Any:
     _require_shallow(depth)
     if isinstance(schema, list):
-        return [_words_hidden(each, depth + 1, redact) for each in schema]
+        return [_redact_form_words(each, depth + 1, redact) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
     found = {}
     for name, value in schema.items():
         is_field = isinstance(value, Mapping)  # of that name
         if name in _WORDS_OF_FORM and not is_field:
-            found[name] = _hidden(value, depth + 1, redact)
-        elif name != "default" or is_field or _hidden(value, depth + 1, redact) == value:
-            found[name] = _words_hidden(value, depth + 1, redact)
+            found[name] = _redact_value(value, depth + 1, redact)
+        elif name != "default" or is_field or _redact_value(value, depth + 1, redact) == value:
+            found[name] = _redact_form_words(value, depth + 1, redact)
     return found
 
 
-def _hidden(value: Any, depth: int, redact: Callable[[str], str]) -> Any:
+def _redact_value(value: Any, depth: int, redact: Callable[[str], str]) -> Any:
     """A value without any secret in use in its texts."""
     _require_shallow(depth)
     if isinstance(value, Mapping):
-        return {redact(name): _hidden(each, depth + 1, redact) for name, each in value.items()}
+        return {redact(name): _redact_value(each, depth + 1, redact) for name, each in value.items()}
     if isinstance(value, list):
-        return [_hidden(each, depth + 1, redact) for each in value]
+        return [_redact_value(each, depth + 1, redact) for each in value]
     return redact(value) if isinstance(value, str) else value
 
 
@@ -295,17 +297,17 @@ def _require_shallow(depth: int) -> None:
         raise RecursionError("a question is nested too deeply")
 
 
-def shown_inputs(server: str, requests: Mapping[str, Any]) -> dict[str, Any]:
+def label_inputs(server: str, requests: Mapping[str, Any]) -> dict[str, Any]:
     """Questions for a client; the text for people begins with the name of the server.
 
     Args:
         server: Configured name, which the user knows; what the server calls itself could be any.
         requests: Questions that `input_fault` has nothing against.
     """
-    return {key: _shown(server, request) for key, request in requests.items()}
+    return {key: _label_question(server, request) for key, request in requests.items()}
 
 
-def _shown(server: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+def _label_question(server: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
     params = request.get("params")
     if not isinstance(params, Mapping):
         return request

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.servers import ServerLimits
 
 __all__ = ["PlaceState", "Slot", "SlotPool", "TokenBucket"]
 
@@ -153,7 +153,7 @@ class SlotPool:
         self._resize(most)
         self.in_flight = 0
         self._lanes: dict[str, _Lane] = {}
-        self._limits: Mapping[str, Limits] = {}
+        self._limits: Mapping[str, ServerLimits] = {}
         self._waiting: dict[str, _Lane] = {}
         """The lanes in which somebody waits; whose turn it is stands first."""
 
@@ -161,7 +161,7 @@ class SlotPool:
         waiting = sum(lane.waiting for lane in self._waiting.values())
         return f"<SlotPool {self.in_flight} of {self.most} held, {waiting} calls waiting>"
 
-    def configure(self, limits: Mapping[str, Limits], most: int | None = None) -> list[Slot]:
+    def configure(self, limits: Mapping[str, ServerLimits], most: int | None = None) -> list[Slot]:
         """Makes these the servers' limits; nobody loses a place. Returns the waiting ones that now have one.
 
         Args:
@@ -192,7 +192,7 @@ class SlotPool:
         """Calls in flight and calls that wait, by server."""
         return {server: (lane.in_flight, lane.waiting) for server, lane in self._lanes.items()}
 
-    def limits_of(self, server: str) -> tuple[float, float]:
+    def get_server_limits(self, server: str) -> tuple[float, float]:
         """Calls of a server that may be in flight and that may wait; infinite where nothing limits them."""
         lane = self._lane(server)
         return lane.most, lane.queue
@@ -257,7 +257,7 @@ class SlotPool:
         self._share = max(1, most // SHARE) if most else math.inf
 
     def _set(self, lane: _Lane, server: str) -> None:
-        limits = self._limits.get(server, Limits())
+        limits = self._limits.get(server, ServerLimits())
         lane.most = min(self.most, limits.in_flight or self._share)
         if limits.queue is not None:
             lane.queue = limits.queue

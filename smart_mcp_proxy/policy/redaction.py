@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from smart_mcp_proxy.telemetry import redact
 
-__all__ = ["ArgumentsKept", "kept_arguments", "masked", "short_digest"]
+__all__ = ["ArgumentsKept", "mask_text", "redact_arguments", "short_digest"]
 
 ArgumentsKept = Literal["none", "shape", "redacted", "full"]
 """none: nothing; shape: names, types and sizes; redacted: values without what looks like a secret; full: all but the
@@ -55,7 +55,7 @@ _SIGNS: Final = ("=", ":", "-----", "bearer ", "basic ")
 """Each form of a secret has one of these, in whatever case, or a long word."""
 
 
-def masked(text: str, limit_chars: int) -> str:
+def mask_text(text: str, limit_chars: int) -> str:
     """The beginning of `text` without the secrets that the gateway knows, and without what looks like one."""
     text = redact(text)
     looked_at = limit_chars * LOOKED_AT
@@ -78,7 +78,7 @@ def _is_unsuspected(text: str) -> bool:
     return max(map(len, text.split()), default=0) <= _UNSUSPECTED_WORD_CHARS
 
 
-def kept_arguments(arguments: Mapping[str, Any], kept: ArgumentsKept) -> Any:
+def redact_arguments(arguments: Mapping[str, Any], kept: ArgumentsKept) -> Any:
     """The part of a call's arguments that the policy keeps, as JSON values; None for nothing.
 
     Args:
@@ -124,7 +124,7 @@ class _Keeper:
     def value(self, value: Any, depth: int) -> Any:
         """The kept form of one value."""
         if isinstance(value, dict) and depth:
-            return self._mapping(value, depth)
+            return self._redact_mapping(value, depth)
         if self._kept == "shape" or (not depth and isinstance(value, dict | list)):
             return _shape(value)
         if isinstance(value, list):
@@ -136,7 +136,7 @@ class _Keeper:
             return HIDDEN
         return text if isinstance(value, int) and value.bit_length() > INTEGER_BITS else value
 
-    def _mapping(self, mapping: dict[str, Any], depth: int) -> dict[str, Any]:
+    def _redact_mapping(self, mapping: dict[str, Any], depth: int) -> dict[str, Any]:
         kept: dict[str, Any] = {}
         names = "\n".join(mapping)
         has_secrets = redact(names) != names  # once for all of them: this is on the path of every call
@@ -147,7 +147,7 @@ class _Keeper:
             self._nodes_left -= 1
             is_hidden = self._kept == "redacted" and _SECRET_NAME.search(name) is not None
             is_plain = not has_secrets and len(name) <= PLAIN_NAME_CHARS and name.isascii()
-            shown = name if is_plain else masked(name, NAME_LIMIT_CHARS)
+            shown = name if is_plain else mask_text(name, NAME_LIMIT_CHARS)
             kept[shown] = HIDDEN if is_hidden else self.value(value, depth - 1)
         return kept
 
@@ -163,7 +163,7 @@ class _Keeper:
 
     def _text(self, text: str) -> str:
         limit = TEXT_LIMIT_CHARS[self._kept]
-        kept = masked(text, limit) if self._kept == "redacted" else _writable(redact(text)[:limit])
+        kept = mask_text(text, limit) if self._kept == "redacted" else _writable(redact(text)[:limit])
         return kept if len(text) <= limit else f"{kept}... ({len(text)} characters)"
 
 

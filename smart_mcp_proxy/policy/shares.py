@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.servers import ServerLimits
 
 __all__ = ["LEAST_RATE_PER_S", "share_of_count", "share_of_limits", "share_of_rate"]
 
@@ -24,7 +24,7 @@ def share_of_rate(rate_per_s: float, gateways: int) -> float:
     return max(rate_per_s / gateways, min(rate_per_s, LEAST_RATE_PER_S))
 
 
-def share_of_limits(limits: Limits, gateways: int) -> Limits:
+def share_of_limits(limits: ServerLimits, gateways: int) -> ServerLimits:
     """Divide limits by the number of gateways; queue and times stay: they limit no server."""
     if gateways == 1:
         return limits

@@ -3,7 +3,7 @@
 Source: docs/design/proxy-extension.md#the-proxy-extension
 """
 
-from smart_mcp_proxy.proxying.annotations import annotated_block
+from smart_mcp_proxy.proxying.annotations import annotate_block
 from smart_mcp_proxy.proxying.failures import InvalidAnswerError, InvalidOperationError, MissingProxyToolError
 from smart_mcp_proxy.proxying.metadata import META_PREFIX, ProxyAction, ProxyResponseInfo, ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import (
@@ -20,7 +20,7 @@ from smart_mcp_proxy.proxying.operation import (
     validate_operation,
 )
 from smart_mcp_proxy.proxying.perform import Source, perform
-from smart_mcp_proxy.proxying.query import Listed, PythonType, ambiguous, find_listed, tags_of
+from smart_mcp_proxy.proxying.query import Listed, PythonType, ambiguous, collect_tags, find_listed
 
 __all__ = [
     "ACTIONS",
@@ -43,11 +43,11 @@ __all__ = [
     "PythonType",
     "Source",
     "ambiguous",
-    "annotated_block",
+    "annotate_block",
+    "collect_tags",
     "find_listed",
     "parse_operation",
     "perform",
     "proxy_meta",
-    "tags_of",
     "validate_operation",
 ]

@@ -10,7 +10,7 @@ import msgspec
 
 from smart_mcp_proxy.proxying.metadata import FACTS, META_PREFIX
 
-__all__ = ["annotated", "annotated_block"]
+__all__ = ["annotate_block", "annotate_result"]
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _blocks = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
@@ -19,7 +19,7 @@ _QUALIFIED: Final = {"Resource | ResourceTemplate": "mcp.types.Resource | mcp.ty
 """The union as Python writes it, which Magg 1.2.1 compares with to the letter."""
 
 
-def annotated(raw: bytes) -> bytes:
+def annotate_result(raw: bytes) -> bytes:
     """The answer with the facts of each block's `_meta` among its annotations, too; all else is as it was.
 
     Args:
@@ -30,11 +30,11 @@ def annotated(raw: bytes) -> bytes:
         blocks = _blocks.decode(members.get("content", b"[]"))
     except msgspec.ValidationError:  # not what the protocol calls content: nothing to write on
         return raw
-    members["content"] = [annotated_block(block) for block in blocks]
+    members["content"] = [annotate_block(block) for block in blocks]
     return msgspec.json.encode(members)
 
 
-def annotated_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
+def annotate_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same for one content block, whose members may be JSON text.
 
     Under our names a server's own annotations are not taken for ours; all others stay.

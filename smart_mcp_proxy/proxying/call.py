@@ -7,7 +7,7 @@ import msgspec
 
 from smart_mcp_proxy.proxying.metadata import META_PREFIX, proxy_meta
 from smart_mcp_proxy.proxying.operation import Operation
-from smart_mcp_proxy.proxying.query import embedded, proxy_uri
+from smart_mcp_proxy.proxying.query import build_embedded_result, proxy_uri
 
 __all__ = ["prompt_result", "resource_result", "tool_result"]
 
@@ -25,7 +25,7 @@ def tool_result(raw: bytes, operation: Operation) -> bytes:
     except msgspec.ValidationError:  # not what the protocol calls content: nothing to write on
         return raw
     for block in blocks:
-        block["_meta"] = _joined(block.get("_meta", _EMPTY), _call_meta(operation))
+        block["_meta"] = _merge_meta(block.get("_meta", _EMPTY), _call_meta(operation))
     members["content"] = _raw(blocks)
     return msgspec.json.encode(members)
 
@@ -44,7 +44,7 @@ def resource_result(raw: bytes, operation: Operation) -> bytes:
     for resource in contents:
         own_type = _objectify(resource)
         if own_type is not None:
-            resource["_meta"] = _joined(resource.get("_meta", _EMPTY), proxy_meta(contentType=own_type))
+            resource["_meta"] = _merge_meta(resource.get("_meta", _EMPTY), proxy_meta(contentType=own_type))
         blocks.append({"type": "resource", "resource": resource, "_meta": _call_meta(operation)})
     return msgspec.json.encode({"content": blocks, "isError": False})
 
@@ -59,7 +59,9 @@ def prompt_result(raw: bytes, operation: Operation) -> bytes:
     members = dict(_members.decode(raw))
     members.pop("resultType", None)  # the answer to another request than the one that is answered now
     meta = _call_meta(operation) | proxy_meta(pythonType="GetPromptResult", many=False)
-    return embedded(proxy_uri(operation), msgspec.json.format(msgspec.json.encode(members), indent=-1), meta)
+    return build_embedded_result(
+        proxy_uri(operation), msgspec.json.format(msgspec.json.encode(members), indent=-1), meta
+    )
 
 
 def _objectify(resource: dict[str, msgspec.Raw]) -> str | None:
@@ -86,7 +88,7 @@ def _call_meta(operation: Operation) -> dict[str, Any]:
     return proxy_meta(proxyAction="call", proxyType=operation.type, proxyPath=operation.path)
 
 
-def _joined(theirs: msgspec.Raw, ours: Mapping[str, Any]) -> msgspec.Raw:
+def _merge_meta(theirs: msgspec.Raw, ours: Mapping[str, Any]) -> msgspec.Raw:
     """Both; what a server says under our prefix is not taken for ours."""
     try:
         members = _members.decode(theirs)

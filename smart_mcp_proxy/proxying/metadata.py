@@ -70,7 +70,7 @@ class ProxyResponseInfo:
         Args:
             annotations: A mapping or a model; anything else says nothing. A `_meta` mapping is read as well.
         """
-        return cls._from(_mapping(annotations))
+        return cls._from(_convert_to_mapping(annotations))
 
     @classmethod
     def from_content(cls, block: Any) -> Self:
@@ -79,8 +79,8 @@ class ProxyResponseInfo:
         Args:
             block: A content block or a resource's contents, as a model or a mapping.
         """
-        content = _mapping(block)
-        resource = _mapping(content.get("resource"))
+        content = _convert_to_mapping(block)
+        resource = _convert_to_mapping(content.get("resource"))
         # The weakest first: what comes later wins.
         places = (
             {key: value for key, value in resource.items() if key == "contentType"},
@@ -90,13 +90,13 @@ class ProxyResponseInfo:
         )
         found: dict[str, Any] = {}
         for place in places:
-            found |= {key: value for key, value in _facts(_mapping(place)).items() if value is not None}
+            found |= {key: value for key, value in _facts(_convert_to_mapping(place)).items() if value is not None}
         return cls._from(found)
 
     @classmethod
     def _from(cls, facts: Mapping[str, Any]) -> Self:
         known = _facts(facts)
-        return cls(**{field: _checked(field, known[key]) for key, field in _FIELDS.items() if key in known})
+        return cls(**{field: _check_field_type(field, known[key]) for key, field in _FIELDS.items() if key in known})
 
 
 def _facts(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,13 +104,13 @@ def _facts(members: Mapping[str, Any]) -> dict[str, Any]:
     return bare | {key: members[META_PREFIX + key] for key in _FIELDS if META_PREFIX + key in members}
 
 
-def _checked(field: str, value: Any) -> Any:
+def _check_field_type(field: str, value: Any) -> Any:
     """The value if it is of the field's type: what a server says is not to be trusted with more."""
     wanted: type = {"many": bool, "total_count": int}.get(field, str)
     return value if isinstance(value, wanted) else None
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _convert_to_mapping(value: Any) -> Mapping[str, Any]:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True, exclude_none=True)
     return value if isinstance(value, Mapping) else {}

@@ -1,4 +1,4 @@
-"""One request to a `proxy` tool: its parameters, and what makes a request one that can be carried out."""
+"""Request to a `proxy` tool: its parameters, and the checks that a request has to pass."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from typing import Any, cast, get_args
 
 from smart_mcp_proxy.proxying.failures import InvalidOperationError
 from smart_mcp_proxy.proxying.metadata import ProxyAction, ProxyType
-from smart_mcp_proxy.proxying.spellings import SHOWN_CHARS, Kind, Spellings, shown
+from smart_mcp_proxy.proxying.spellings import SHOWN_CHARS, Kind, Spellings, abbreviate_value
 
 __all__ = [
     "ACTIONS",
@@ -129,7 +129,7 @@ def validate_operation(action: str, type: str) -> None:
     """
     for name, value, known in (("action", action, ACTIONS), ("type", type, TYPES)):
         if value not in known:
-            raise _invalid(f"{name} is {shown(value)}", f"Use one of: {', '.join(known)}.")
+            raise _invalid(f"{name} is {abbreviate_value(value)}", f"Use one of: {', '.join(known)}.")
 
 
 def parse_operation(arguments: Mapping[str, Any], *, is_in_batch: bool = False) -> Operation | Batch:
@@ -152,7 +152,7 @@ def parse_operation(arguments: Mapping[str, Any], *, is_in_batch: bool = False) 
     validate_operation(given["action"], given.get("type", TYPES[0]))
     action = cast("ProxyAction", given["action"])
     for name in given.keys() - _TAKES[action] - {"action"}:
-        raise _invalid(f"{name} is given, and action '{action}' takes none", _taken(action))
+        raise _invalid(f"{name} is given, and action '{action}' takes none", _describe_parameters(action))
     if action == "batch":
         return _batch(given, is_in_batch=is_in_batch)
     server = given.pop("filter_server", "")
@@ -171,7 +171,7 @@ def _check_types(given: Mapping[str, Any]) -> None:
         schema = known.get(name) or _ALSO_READ[name]
         # To Python a boolean is an integer.
         if not isinstance(value, _JSON_TYPES[schema["type"]]) or isinstance(value, bool):
-            raise _invalid(f"{name} is {shown(value)}", f"Send {_article(schema['type'])}.")
+            raise _invalid(f"{name} is {abbreviate_value(value)}", f"Send {_article(schema['type'])}.")
     if given.get("offset", 0) < 0:
         raise _invalid(f"offset is {given['offset']}", "Send an integer of at least 0.")
     limit = given.get("limit", 1)
@@ -198,7 +198,7 @@ def _filter(given: Mapping[str, Any]) -> Filter:
         is_list = isinstance(value, list) and all(isinstance(tag, str) for tag in value)
         if not (is_list if name in _TAGS else isinstance(value, str)):
             wanted = "a list of strings" if name in _TAGS else "a string"
-            raise _invalid(f"filter.{name} is {shown(value)}", f"Send {wanted}.")
+            raise _invalid(f"filter.{name} is {abbreviate_value(value)}", f"Send {wanted}.")
         for text in value if is_list else [value]:
             _check_length(f"filter.{name}", text)
     tags = {name: frozenset(given.get(name, ())) for name in _TAGS}
@@ -208,7 +208,7 @@ def _filter(given: Mapping[str, Any]) -> Filter:
 def _check_length(name: str, text: str) -> None:
     if len(text) > TEXT_CHARS:
         raise _invalid(
-            f"{name} has {len(text)} characters and begins with {shown(text)}",
+            f"{name} has {len(text)} characters and begins with {abbreviate_value(text)}",
             f"At most {TEXT_CHARS} are looked at: send a shorter one.",
         )
 
@@ -223,7 +223,7 @@ def _check_path(operation: Operation) -> None:
         raise _invalid("args are given, and a resource takes none", "Write them into the URI, as its template says.")
 
 
-def _taken(action: ProxyAction) -> str:
+def _describe_parameters(action: ProxyAction) -> str:
     return f"It takes: {', '.join(name for name in PARAMETERS['properties'] if name in _TAKES[action])}."
 
 

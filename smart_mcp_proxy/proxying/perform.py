@@ -8,13 +8,13 @@ import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError
 from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.proxying.annotations import annotated
+from smart_mcp_proxy.proxying.annotations import annotate_result
 from smart_mcp_proxy.proxying.call import prompt_result, resource_result, tool_result
 from smart_mcp_proxy.proxying.failures import InvalidOperationError
 from smart_mcp_proxy.proxying.metadata import ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import Batch, Operation, parse_operation
-from smart_mcp_proxy.proxying.query import Listed, embedded, info_result, list_result
-from smart_mcp_proxy.proxying.spellings import shown
+from smart_mcp_proxy.proxying.query import Listed, build_embedded_result, info_result, list_result
+from smart_mcp_proxy.proxying.spellings import abbreviate_value
 
 __all__ = ["Source", "perform"]
 
@@ -27,7 +27,7 @@ BATCH_BYTES = 4 << 20
 class Source(Protocol):
     """Access behind a `proxy` tool for one caller."""
 
-    async def listed(self, type: ProxyType) -> Sequence[Listed]:
+    async def list_definitions(self, type: ProxyType) -> Sequence[Listed]:
         """Every definition of a type; resource templates are among the resources."""
 
     async def find(self, type: ProxyType, path: str) -> Listed:
@@ -59,12 +59,12 @@ async def perform(request: Operation | Batch, source: Source, era: Era = "modern
         ProxyError: What was asked cannot be had. In a batch only the operation concerned says so.
     """
     answer = await (_perform_batch(request, source, era) if isinstance(request, Batch) else _perform(request, source))
-    return answer if era == "modern" else await _shaped(answer, annotated)
+    return answer if era == "modern" else await _shape_answer(answer, annotate_result)
 
 
 async def _perform(request: Operation, source: Source) -> bytes:
     if request.action == "list":
-        return await asyncio.to_thread(list_result, request, await source.listed(request.type))
+        return await asyncio.to_thread(list_result, request, await source.list_definitions(request.type))
     if request.action == "info":
         return info_result(request, await source.find(request.type, request.path))
     return await _call(request, source)
@@ -79,7 +79,7 @@ async def _call(request: Operation, source: Source) -> bytes:
             shape, raw = resource_result, await source.read_resource(request.path)
         else:
             shape, raw = prompt_result, await source.get_prompt(request.path, _texts(request.args))
-        return await _shaped(raw, lambda raw: shape(raw, request))
+        return await _shape_answer(raw, lambda raw: shape(raw, request))
     except msgspec.MsgspecError as exc:
         raise UpstreamError(
             f"The server answered for {request.type} {request.path[:200]!r} with something that is no such result.",
@@ -88,7 +88,7 @@ async def _call(request: Operation, source: Source) -> bytes:
         ) from exc
 
 
-async def _shaped(raw: bytes, shape: Callable[[bytes], bytes]) -> bytes:
+async def _shape_answer(raw: bytes, shape: Callable[[bytes], bytes]) -> bytes:
     return await asyncio.to_thread(shape, raw) if len(raw) > OFF_LOOP_BYTES else shape(raw)
 
 
@@ -112,20 +112,20 @@ async def _perform_batch(batch: Batch, source: Source, era: Era) -> bytes:
                     hint="Send it again in another batch.",
                     code="batch_full",
                 )
-            result = await perform(_parsed(each), source, era)
+            result = await perform(_parse_batch_entry(each), source, era)
         except ProxyError as error:
             result = _failure(error)
             failed += 1
         results.append(result)
         size += len(result)
     meta = proxy_meta(proxyAction="batch", pythonType="CallToolResult", many=True)
-    return embedded("proxy:batch", b"[" + b",".join(results) + b"]", meta, is_error=failed == len(results))
+    return build_embedded_result("proxy:batch", b"[" + b",".join(results) + b"]", meta, is_error=failed == len(results))
 
 
-def _parsed(operation: Any) -> Operation | Batch:
+def _parse_batch_entry(operation: Any) -> Operation | Batch:
     if not isinstance(operation, Mapping):
         raise InvalidOperationError(
-            f"proxy: an operation is {shown(operation)}.",
+            f"proxy: an operation is {abbreviate_value(operation)}.",
             hint='Send objects like {"action": "info", "type": "tool", "path": "..."}.',
             code="invalid_arguments",
         )

@@ -15,12 +15,12 @@ __all__ = [
     "Listed",
     "PythonType",
     "ambiguous",
-    "embedded",
+    "build_embedded_result",
+    "collect_tags",
     "find_listed",
     "info_result",
     "list_result",
     "proxy_uri",
-    "tags_of",
 ]
 
 PythonType = Literal["Tool", "Resource", "ResourceTemplate", "Prompt"]
@@ -39,7 +39,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One definition, to be listed under a name of ours.
+    """Definition that is listed under a name of ours.
 
     Attributes:
         path: The name under which it is listed and called; of a resource the URI, of a template the URI template.
@@ -60,7 +60,7 @@ class Listed:
         """The names that it goes by, the surest first: the listed one, `server:name`, its own."""
         return (self.path, f"{self.server}:{self.own}", self.own) if self.own else (self.path,)
 
-    def shown(self) -> bytes:
+    def encode_definition(self) -> bytes:
         """The definition under its listed name; nothing else of it is touched."""
         key = {"Resource": "uri", "ResourceTemplate": "uriTemplate"}.get(self.python_type, "name")
         # A copy: the members refer to the text they were read from.
@@ -69,7 +69,7 @@ class Listed:
         return msgspec.json.encode(members)
 
 
-def tags_of(definition: Mapping[str, Any]) -> frozenset[str]:
+def collect_tags(definition: Mapping[str, Any]) -> frozenset[str]:
     """The tags of a definition, wherever a server writes them: `tags`, or `_meta` of FastMCP's servers."""
     meta = definition.get("_meta")
     places: list[Any] = [definition]
@@ -80,14 +80,17 @@ def tags_of(definition: Mapping[str, Any]) -> frozenset[str]:
 
 
 def list_result(operation: Operation, listed: Iterable[Listed]) -> bytes:
-    """One page of the filtered entries, by path; pages neither overlap nor leave gaps."""
+    """Build the result of `list`: one page of the filtered entries, sorted by path.
+
+    Pages neither overlap nor leave gaps.
+    """
     wanted = sorted((each for each in listed if _fits(operation.filter, each)), key=lambda each: each.path)
     page: list[bytes] = []
     size, last, has_more = 0, "", False
     for place, each in enumerate(wanted):
         if place < operation.offset or (operation.cursor and each.path <= operation.cursor):
             continue
-        shown = each.shown()
+        shown = each.encode_definition()
         has_more = len(page) == operation.limit or (bool(page) and size + len(shown) > PAGE_BYTES)
         if has_more:
             break
@@ -101,11 +104,11 @@ def list_result(operation: Operation, listed: Iterable[Listed]) -> bytes:
         totalCount=len(wanted),
         nextCursor=last if has_more else None,
     )
-    return embedded(f"proxy:list/{operation.type}", b"[" + b",".join(page) + b"]", meta)
+    return build_embedded_result(f"proxy:list/{operation.type}", b"[" + b",".join(page) + b"]", meta)
 
 
 def info_result(operation: Operation, found: Listed) -> bytes:
-    """One definition."""
+    """Build the result of `info`: one definition."""
     meta = proxy_meta(
         proxyAction="info",
         proxyType=operation.type,
@@ -113,7 +116,7 @@ def info_result(operation: Operation, found: Listed) -> bytes:
         pythonType=found.python_type,
         many=False,
     )
-    return embedded(proxy_uri(operation), found.shown(), meta)
+    return build_embedded_result(proxy_uri(operation), found.encode_definition(), meta)
 
 
 def find_listed(type: ProxyType, path: str, listed: Sequence[Listed]) -> Listed:
@@ -153,18 +156,18 @@ def ambiguous(type: ProxyType, name: str, found: Sequence[tuple[str, str]]) -> R
     servers = [*dict.fromkeys(server for server, _ in found if server)]
     names = [name for _, name in found]
     if len(servers) > 1:
-        message = f"{len(servers)} servers have a {type} {name[:200]!r}: {_enumerated(servers)}."
+        message = f"{len(servers)} servers have a {type} {name[:200]!r}: {_format_names(servers)}."
     else:
         message = f"{len(found)} {type}s are named {name[:200]!r}."
     return RequestError(
         message,
-        hint=f"Use one of: {_enumerated(names)}.",
+        hint=f"Use one of: {_format_names(names)}.",
         code="ambiguous_name",
         data={"did_you_mean": names[:NAMES_SHOWN]},
     )
 
 
-def _enumerated(names: Sequence[str]) -> str:
+def _format_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
 
@@ -182,7 +185,7 @@ def proxy_uri(operation: Operation) -> str:
     return f"proxy:{operation.action}/{operation.type}/{quote(operation.path, safe='')}"
 
 
-def embedded(uri: str, text: bytes, meta: Mapping[str, Any], *, is_error: bool = False) -> bytes:
+def build_embedded_result(uri: str, text: bytes, meta: Mapping[str, Any], *, is_error: bool = False) -> bytes:
     """A tool result whose one block is an embedded resource that holds JSON text."""
     resource = {"uri": uri, "mimeType": "application/json", "text": text.decode()}
     block = {"type": "resource", "resource": resource, "_meta": meta}
@@ -194,5 +197,5 @@ def _fits(wanted: Filter, listed: Listed) -> bool:
         return False
     if not wanted.tags and not wanted.all_tags:
         return True
-    tags = tags_of(msgspec.json.decode(listed.raw))
+    tags = collect_tags(msgspec.json.decode(listed.raw))
     return (not wanted.tags or not wanted.tags.isdisjoint(tags)) and wanted.all_tags <= tags

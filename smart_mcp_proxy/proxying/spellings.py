@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-__all__ = ["Kind", "Spellings", "decoded", "shown"]
+__all__ = ["Kind", "Spellings", "abbreviate_value", "decode_json_text"]
 
 Kind = Literal["value", "object", "texts", "objects"]
 """Of a parameter: a single value, an object, a list of texts, a list of objects."""
@@ -39,10 +39,10 @@ class Spellings:
 
         Names that are no parameters and values that fit no spelling stay: to refuse them is the tool's own business.
         """
-        meant = {name: self._meant(name, value) for name, value in given.items()}
+        meant = {name: self._normalize_value(name, value) for name, value in given.items()}
         return {name: value for name, value in meant.items() if value is not _ABSENT}
 
-    def _meant(self, name: str, value: Any) -> Any:
+    def _normalize_value(self, name: str, value: Any) -> Any:
         if value is None:
             return _ABSENT
         kind = self._kinds.get(name)
@@ -57,17 +57,17 @@ def _read_text(kind: Kind, text: str) -> Any:
     if not text:
         return _ABSENT
     if kind == "object":
-        value = decoded(text)
+        value = decode_json_text(text)
         return _ABSENT if value is None else value if isinstance(value, dict) else text
     if kind == "value":
         return text
-    value = decoded(text) if text.lstrip().startswith("[") else text
+    value = decode_json_text(text) if text.lstrip().startswith("[") else text
     if isinstance(value, list):
         return value
     return [text] if kind == "texts" else text
 
 
-def decoded(text: str) -> Any:
+def decode_json_text(text: str) -> Any:
     """The JSON value that a text holds; the text itself where it holds none."""
     try:
         return msgspec.json.decode(text)
@@ -75,7 +75,7 @@ def decoded(text: str) -> Any:
         return text
 
 
-def shown(value: Any) -> str:
+def abbreviate_value(value: Any) -> str:
     """A value for an error message: as JSON unless text, and its beginning only."""
     if isinstance(value, str):
         return repr(_cut(value))

@@ -1,6 +1,17 @@
 """Servers as registries list them (`server.json`), and entries of the server file made of that."""
 
-from smart_mcp_proxy.registry.listing import Listing, Page, Standing, read_listing, read_page
-from smart_mcp_proxy.registry.plan import Given, Need, Offer, Plan, plan_of
+from smart_mcp_proxy.registry.listing import Listing, ListingPage, VersionStatus, read_listing, read_page
+from smart_mcp_proxy.registry.plan import Given, Need, Offer, Plan, plan_entry
 
-__all__ = ["Given", "Listing", "Need", "Offer", "Page", "Plan", "Standing", "plan_of", "read_listing", "read_page"]
+__all__ = [
+    "Given",
+    "Listing",
+    "ListingPage",
+    "Need",
+    "Offer",
+    "Plan",
+    "VersionStatus",
+    "plan_entry",
+    "read_listing",
+    "read_page",
+]

@@ -15,7 +15,7 @@ import msgspec
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.registry.listing import Input, Value
 
-__all__ = ["OPTIONS", "Given", "Inputs", "Kind", "Need"]
+__all__ = ["OPTIONS", "Given", "InputResolver", "Kind", "Need"]
 
 Kind = Literal["variable", "header", "argument", "setting"]
 """Where a value goes: the environment, a header, the command line, or into the text of another value."""
@@ -61,7 +61,7 @@ class Need(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class Inputs:
+class InputResolver:
     """Turns inputs into texts, and keeps what was needed for them.
 
     Attributes:
@@ -88,7 +88,7 @@ class Inputs:
                 raise RequestError(f"{name!r} is set by the server's publisher.", hint=f"Leave {OPTIONS[kind]} out.")
             text = _text(wanted.value)
             self._note(kind, name, wanted, "publisher", value=text)
-            return [_escaped(text) if kind == "setting" else self.filled(text, wanted.variables or {})]
+            return [_escape_references(text) if kind == "setting" else self.fill_template(text, wanted.variables or {})]
         if given:
             if len(given) > 1 and not is_repeated:
                 raise RequestError(f"{name!r} is given {len(given)} times.", hint="It can be given once.")
@@ -99,7 +99,7 @@ class Inputs:
         if wanted.default is not None:
             text = _text(wanted.default)
             self._note(kind, name, wanted, "default", value=text)
-            return [_escaped(text)]
+            return [_escape_references(text)]
         if wanted.is_required:
             variable = _variable_named(name if kind == "variable" else f"{self.server} {name}")
             self._note(kind, name, wanted, "needed", variable=variable)
@@ -111,15 +111,18 @@ class Inputs:
         """The one value of an input; None where it is left out."""
         return next(iter(self.texts(kind, name, wanted)), None)
 
-    def filled(self, template: str, variables: Mapping[str, Input]) -> str:
+    def fill_template(self, template: str, variables: Mapping[str, Input]) -> str:
         """A publisher's text with each `{name}` that `variables` has filled in; other braces stay."""
         parts, end = [], 0
         for found in _BRACES.finditer(template):
             wanted = variables.get(found[1])
             value = None if wanted is None else self.text("setting", found[1], wanted)
-            parts += [_escaped(template[end : found.start()]), _escaped(found[0]) if wanted is None else value or ""]
+            parts += [
+                _escape_references(template[end : found.start()]),
+                _escape_references(found[0]) if wanted is None else value or "",
+            ]
             end = found.end()
-        return _joined([*parts, _escaped(template[end:])])
+        return _join_parts([*parts, _escape_references(template[end:])])
 
     def require_known(self) -> None:
         """Passes if every value of the user's has a place.
@@ -176,11 +179,11 @@ def _text(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _escaped(text: str) -> str:
+def _escape_references(text: str) -> str:
     return text.replace("${", "$${")
 
 
-def _joined(parts: Iterable[str]) -> str:
+def _join_parts(parts: Iterable[str]) -> str:
     """Texts put together; a `$` and a `{` that meet make no reference."""
     whole = ""
     for part in parts:

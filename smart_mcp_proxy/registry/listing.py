@@ -16,11 +16,11 @@ __all__ = [
     "Input",
     "KeyValue",
     "Listing",
+    "ListingPage",
     "Package",
-    "Page",
-    "Standing",
     "Transport",
     "Value",
+    "VersionStatus",
     "read_listing",
     "read_page",
 ]
@@ -104,7 +104,7 @@ class Detail(msgspec.Struct, frozen=True, rename="camel"):
     remotes: list[Transport] | None = None
 
 
-class Standing(msgspec.Struct, frozen=True, rename="camel"):
+class VersionStatus(msgspec.Struct, frozen=True, rename="camel"):
     """Status of a version: active, deprecated or deleted, and why."""
 
     status: str = "active"
@@ -116,7 +116,7 @@ class Listing(msgspec.Struct, frozen=True):
     """Version of a server with its status in the registry."""
 
     server: Detail
-    standing: Standing = Standing()
+    standing: VersionStatus = VersionStatus()
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class _Answers(msgspec.Struct, frozen=True):
     metadata: _Metadata | None = None
 
 
-class Page(msgspec.Struct, frozen=True):
+class ListingPage(msgspec.Struct, frozen=True):
     """A page of a list; `following` is the cursor of the next one, empty at the end."""
 
     listings: list[Listing]
@@ -149,13 +149,13 @@ def read_listing(body: bytes) -> Listing:
     try:
         answer = msgspec.json.decode(body, type=_Answer)
         official = (answer.meta or {}).get(OFFICIAL)
-        standing = msgspec.convert(official, Standing) if isinstance(official, dict) else Standing()
+        standing = msgspec.convert(official, VersionStatus) if isinstance(official, dict) else VersionStatus()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
         raise _unreadable(exc) from exc
     return Listing(answer.server, standing)
 
 
-def read_page(body: bytes) -> Page:
+def read_page(body: bytes) -> ListingPage:
     """Read a list, without the servers that cannot be read: one publisher's slip is not everybody's.
 
     Raises:
@@ -171,7 +171,7 @@ def read_page(body: bytes) -> Page:
             listings.append(read_listing(bytes(raw)))
         except UpstreamError:
             continue
-    return Page(listings, (answers.metadata and answers.metadata.next_cursor) or "")
+    return ListingPage(listings, (answers.metadata and answers.metadata.next_cursor) or "")
 
 
 def _unreadable(fault: Exception) -> UpstreamError:

@@ -7,11 +7,11 @@ from typing import Any, Final, Literal
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.registry.inputs import Given, Inputs, Need
+from smart_mcp_proxy.registry.inputs import Given, InputResolver, Need
 from smart_mcp_proxy.registry.listing import Argument, Detail, KeyValue, Package, Transport
-from smart_mcp_proxy.registry.runners import RUNNERS, fault_of, is_pinned
+from smart_mcp_proxy.registry.runners import RUNNERS, explain_fault, is_pinned
 
-__all__ = ["Given", "Need", "Offer", "Plan", "plan_of"]
+__all__ = ["Given", "Need", "Offer", "Plan", "plan_entry"]
 
 _TYPES: Final = {"streamable-http": "http", "sse": "sse"}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -54,7 +54,7 @@ class Plan(msgspec.Struct, frozen=True):
     remarks: list[str]
 
 
-def plan_of(server: Detail, given: Given, pick: int | None = None) -> Plan:
+def plan_entry(server: Detail, given: Given, pick: int | None = None) -> Plan:
     """Plan a server's entry.
 
     Args:
@@ -67,11 +67,11 @@ def plan_of(server: Detail, given: Given, pick: int | None = None) -> Plan:
     """
     ways: list[Package | Transport] = [*(server.packages or ()), *(server.remotes or ())]
     offers = [_offer(number, way) for number, way in enumerate(ways, start=1)]
-    chosen = _chosen(server, offers, pick)
+    chosen = _choose_offer(server, offers, pick)
     way = ways[chosen.number - 1]
     short = server.name.rpartition("/")[2]
-    inputs, shown = Inputs(given, short), Inputs(given, short, is_shown=True)
-    entry, masked = (_entry_of(way, each) for each in (inputs, shown))
+    inputs, shown = InputResolver(given, short), InputResolver(given, short, is_shown=True)
+    entry, masked = (_build_entry(way, each) for each in (inputs, shown))
     inputs.require_known()
     quarantine = {"quarantined": True}
     remarks = _remarks(way) if isinstance(way, Package) else []
@@ -84,13 +84,13 @@ def _offer(number: int, way: Package | Transport) -> Offer:
             number,
             "package",
             " ".join(filter(None, (way.registry_type, way.identifier, way.version))),
-            fault_of(way) or _misnamed(way.environment_variables),
+            explain_fault(way) or _explain_bad_variable(way.environment_variables),
         )
     problem = "" if way.type in _TYPES else f"the transport {way.type[:40]!r} is not known"
     return Offer(number, "remote", f"{way.type} {way.url}", problem or _bad_address(way))
 
 
-def _chosen(server: Detail, offers: Sequence[Offer], pick: int | None) -> Offer:
+def _choose_offer(server: Detail, offers: Sequence[Offer], pick: int | None) -> Offer:
     if pick is None:
         usable = next((offer for offer in offers if not offer.problem), None)
         if usable is not None:
@@ -98,7 +98,8 @@ def _chosen(server: Detail, offers: Sequence[Offer], pick: int | None) -> Offer:
         reasons = "; ".join(f"{offer.what}: {offer.problem}" for offer in offers) or "it names none"
         raise RequestError(
             f"No package and no address of '{server.name}' {server.version} can be used here: {reasons}.",
-            hint=f"Its own page may say how to run it: {_page_of(server)}. Then: mcpproxy server add NAME -- COMMAND",
+            hint=f"Its own page may say how to run it: {_find_homepage(server)}. "
+            "Then: mcpproxy server add NAME -- COMMAND",
             code="unsupported_server",
         )
     if not 1 <= pick <= len(offers):
@@ -113,45 +114,47 @@ def _chosen(server: Detail, offers: Sequence[Offer], pick: int | None) -> Offer:
     return offers[pick - 1]
 
 
-def _page_of(server: Detail) -> str:
+def _find_homepage(server: Detail) -> str:
     return server.website_url or (server.repository.url if server.repository else "") or "none is named"
 
 
-def _misnamed(variables: Sequence[KeyValue] | None) -> str:
+def _explain_bad_variable(variables: Sequence[KeyValue] | None) -> str:
     wrong = next((each.name for each in variables or () if not _VARIABLE.fullmatch(each.name)), None)
     return "" if wrong is None else f"{wrong[:40]!r} is no name of a variable"
 
 
 def _bad_address(remote: Transport) -> str:
     """Why an address cannot be one; what it needs at the start is filled in then."""
-    url = Inputs({}, "").filled(remote.url, remote.variables or {})
+    url = InputResolver({}, "").fill_template(remote.url, remote.variables or {})
     return "" if _ADDRESS.fullmatch(url) else f"{remote.url[:80]!r} is no http or https address"
 
 
-def _entry_of(way: Package | Transport, inputs: Inputs) -> dict[str, Any]:
+def _build_entry(way: Package | Transport, inputs: InputResolver) -> dict[str, Any]:
     return _of_package(way, inputs) if isinstance(way, Package) else _of_remote(way, inputs)
 
 
-def _of_package(package: Package, inputs: Inputs) -> dict[str, Any]:
-    env = _named("variable", package.environment_variables, inputs)
-    options = _words(package.runtime_arguments, inputs)
+def _of_package(package: Package, inputs: InputResolver) -> dict[str, Any]:
+    env = _resolve_key_values("variable", package.environment_variables, inputs)
+    options = _build_arguments(package.runtime_arguments, inputs)
     runner = RUNNERS[package.registry_type]
-    command, *args = [*runner.words(package, options, list(env)), *_words(package.package_arguments, inputs)]
+    command, *args = [*runner.words(package, options, list(env)), *_build_arguments(package.package_arguments, inputs)]
     return {"command": command, "args": args, **({"env": env} if env else {})}
 
 
-def _of_remote(remote: Transport, inputs: Inputs) -> dict[str, Any]:
-    headers = _named("header", remote.headers, inputs)
-    url = inputs.filled(remote.url, remote.variables or {})
+def _of_remote(remote: Transport, inputs: InputResolver) -> dict[str, Any]:
+    headers = _resolve_key_values("header", remote.headers, inputs)
+    url = inputs.fill_template(remote.url, remote.variables or {})
     return {"url": url, "type": _TYPES[remote.type], **({"headers": headers} if headers else {})}
 
 
-def _named(kind: Literal["variable", "header"], wanted: Sequence[KeyValue] | None, inputs: Inputs) -> dict[str, str]:
+def _resolve_key_values(
+    kind: Literal["variable", "header"], wanted: Sequence[KeyValue] | None, inputs: InputResolver
+) -> dict[str, str]:
     texts = {each.name: inputs.text(kind, each.name, each) for each in wanted or ()}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def _words(arguments: Sequence[Argument] | None, inputs: Inputs) -> list[str]:
+def _build_arguments(arguments: Sequence[Argument] | None, inputs: InputResolver) -> list[str]:
     """Words of a command line: `--flag=value` in one, as the schema says, `-f value` in two."""
     words: list[str] = []
     for number, argument in enumerate(arguments or (), start=1):

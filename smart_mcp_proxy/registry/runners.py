@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.registry.listing import Package
 
-__all__ = ["RUNNERS", "Runner", "fault_of", "is_pinned"]
+__all__ = ["RUNNERS", "Runner", "explain_fault", "is_pinned"]
 
 
 class Runner(NamedTuple):
@@ -56,7 +56,7 @@ _VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,254}")
 _RANGE: Final = re.compile(r"(?:^|\.)[xX*](?:\.|$)")
 
 
-def fault_of(package: Package) -> str:
+def explain_fault(package: Package) -> str:
     """Why a package cannot be started as an entry of the server file; empty if it can."""
     runner = RUNNERS.get(package.registry_type)
     if runner is None:

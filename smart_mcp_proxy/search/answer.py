@@ -9,16 +9,16 @@ import msgspec
 
 from smart_mcp_proxy.models import Hit
 from smart_mcp_proxy.search.engine import Engine
-from smart_mcp_proxy.search.ranking import Selection, Tools, annotated, destructive_last, interleave
+from smart_mcp_proxy.search.ranking import Selection, Tools, destructive_last, extend_why, interleave
 
 __all__ = [
     "OTHERS_KEPT",
-    "Answer",
     "Ranking",
-    "answer_of",
-    "explained",
+    "SearchResult",
+    "build_answer",
+    "explain_answer",
     "is_flooded",
-    "merged",
+    "merge_rankings",
     "part_waiting",
     "without_stand_ins",
 ]
@@ -33,7 +33,7 @@ OTHERS_KEPT = 8 * _NEAR_MISSES
 """So many of the hits that do not fit are kept of each ranking."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class SearchResult(msgspec.Struct, frozen=True):
     """Result of a search.
 
     Attributes:
@@ -88,11 +88,11 @@ def is_flooded(ranking: Ranking, tools: Tools) -> bool:
     half, likenesses = len(ranking.fitting) / 2, tools.likenesses
     if max(Counter([likenesses[hit.id].server for hit in ranking.fitting]).values(), default=0) <= half:
         return False  # as nearly always
-    count = Counter([tools.server(hit) for hit in ranking.fitting if not tools.is_asked_for(hit)])
+    count = Counter([tools.server(hit) for hit in ranking.fitting if not tools.is_named_by_query(hit)])
     return max(count.values(), default=0) > half
 
 
-def merged(rankings: Sequence[Ranking], tools: Tools) -> list[Hit]:
+def merge_rankings(rankings: Sequence[Ranking], tools: Tools) -> list[Hit]:
     """The hits of all queries in turn.
 
     What one of them forbids counts for all: they are parts of one need.
@@ -130,21 +130,23 @@ def part_waiting(ranked: Sequence[Hit], waiting: Set[int], limit: int) -> tuple[
     return [hit for hit in ranked if hit.id not in waiting], named
 
 
-def answer_of(chosen: Selection, rankings: Sequence[Ranking], tools: Tools, total: int, problem: str | None) -> Answer:
+def build_answer(
+    chosen: Selection, rankings: Sequence[Ranking], tools: Tools, total: int, problem: str | None
+) -> SearchResult:
     """The answer with the chosen hits, or with what came closest where there is none."""
     near: tuple[Hit, ...] = ()
     if not chosen.kept:
         others = interleave([ranking.others for ranking in rankings])
-        best = tools.ordered(others)[:_NEAR_MISSES]
-        near = tuple(annotated(hit, left_out="does not fit well enough") for hit in best)
+        best = tools.sort_hits(others)[:_NEAR_MISSES]
+        near = tuple(extend_why(hit, left_out="does not fit well enough") for hit in best)
     unanswered = tuple([ranking.query for ranking in rankings if chosen.kept and not ranking.fitting])
     is_sure = not chosen.kept or any(ranking.is_sure and ranking.fitting for ranking in rankings)
-    return Answer(tuple(chosen.kept), near, total, (), (problem,) if problem else (), unanswered, is_sure)
+    return SearchResult(tuple(chosen.kept), near, total, (), (problem,) if problem else (), unanswered, is_sure)
 
 
-def explained(
-    answer: Answer, chosen: Selection, rankings: Sequence[Ranking], engine: Engine, allowed: Set[int] | None
-) -> Answer:
+def explain_answer(
+    answer: SearchResult, chosen: Selection, rankings: Sequence[Ranking], engine: Engine, allowed: Set[int] | None
+) -> SearchResult:
     """The answer with what matched in each hit, and what was left out."""
     ranked = [(hit, ranking.wanted) for ranking in rankings for hit in (*ranking.fitting, *ranking.others)]
     asked = {hit.id: query for hit, query in sorted(ranked, key=lambda pair: pair[0].score)}  # the best one stays
@@ -168,9 +170,12 @@ def explained(
         ids = [hit.id for hit in (*answer.hits, *answer.near_misses) if asked[hit.id] == query]
         why |= engine.explain(query, ids, allowed) if ids else {}
 
-    def matched(hits: Iterable[Hit]) -> tuple[Hit, ...]:
-        return tuple(annotated(hit, **why.get(hit.id, {})) for hit in hits)
+    def add_matches(hits: Iterable[Hit]) -> tuple[Hit, ...]:
+        return tuple(extend_why(hit, **why.get(hit.id, {})) for hit in hits)
 
     return msgspec.structs.replace(
-        answer, hits=matched(answer.hits), near_misses=matched(answer.near_misses), left_out=tuple(chosen.left_out)
+        answer,
+        hits=add_matches(answer.hits),
+        near_misses=add_matches(answer.near_misses),
+        left_out=tuple(chosen.left_out),
     )

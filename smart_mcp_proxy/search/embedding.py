@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.text import content_words, split_literals
 
-__all__ = ["TEXT_LIMIT_CHARS", "Embedder", "ViewEmbedder", "pace_of", "text_hash", "text_of"]
+__all__ = ["TEXT_LIMIT_CHARS", "Embedder", "ViewEmbedder", "build_embedding_text", "format_pace", "text_hash"]
 
 TEXT_LIMIT_CHARS = 4_000
 """What is embedded of one view of a tool; encoders read 256 to 8,192 tokens, and what matters stands first."""
@@ -82,7 +82,7 @@ class ViewEmbedder:
         """Vectors of tools' texts, one row of unit length each, shape (len(texts), dimension).
 
         Args:
-            texts: As `text_of` writes them; one without views is a view of its own.
+            texts: As `build_embedding_text` writes them; one without views is a view of its own.
         """
         views = [text.split(_NEXT_VIEW) for text in texts]
         rows = self._embedder.embed([view for each in views for view in each])
@@ -119,14 +119,14 @@ def _sentences(text: str) -> list[str]:
     return found[:_REQUEST_PARTS] if len(found) > 1 else []
 
 
-def text_of(document: Document) -> str:
+def build_embedding_text(document: Document) -> str:
     """The text that is embedded of a tool: its views, for `ViewEmbedder` to take apart.
 
     Heading (server and name in words), first sentence, heading with the whole description, learned questions if there
     are any. Against heading and description as one text, their mean vector gained 0.007 to 0.026 of nDCG@5 on each of
     four query sets, and the questions 0.02 of recall@1.
     """
-    heading = f"{document.server}. {_words(document.name)}"
+    heading = f"{document.server}. {_split_name(document.name)}"
     description = document.description or document.title
     views = [heading, _first_sentence(description) or heading, f"{heading}. {description}"]
     if document.examples:
@@ -134,7 +134,7 @@ def text_of(document: Document) -> str:
     return _NEXT_VIEW.join(view.replace(_NEXT_VIEW, " ")[:TEXT_LIMIT_CHARS] for view in views)
 
 
-def pace_of(done: int, took_s: float, left: int) -> str:
+def format_pace(done: int, took_s: float, left: int) -> str:
     """Rate of embedding and time for the rest: `60/s, about 2 min left`; empty while nothing is known."""
     if not done or took_s <= 0:
         return ""
@@ -148,7 +148,7 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _words(name: str) -> str:
+def _split_name(name: str) -> str:
     return " ".join(_WORD_EDGE.split(name)).strip()
 
 

@@ -18,7 +18,7 @@ __all__ = [
     "LexicalEngine",
     "Scores",
     "Storable",
-    "fit_of",
+    "classify_fitness",
 ]
 
 
@@ -83,7 +83,7 @@ class Engine(Protocol):
         """
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first; of equal ones at the end, those by `tie_of`.
+        """At most `depth` hits with a score above 0, best first; ties at the end go by `compute_tie_break`.
 
         Args:
             query: Any text.
@@ -120,7 +120,7 @@ class Engine(Protocol):
         """
 
 
-def fit_of(fitness: float) -> Fit:
+def classify_fitness(fitness: float) -> Fit:
     """The fit of a hit with this fitness."""
     if fitness >= UPPER_FLOOR:
         return Fit.YES
@@ -141,7 +141,7 @@ class LexicalEngine(Engine, Protocol):
 class Storable(Protocol):
     """Engine whose work on the documents can be stored, so that the next start need not do it again."""
 
-    def stored(self, ids: NDArray[np.int64]) -> Arrays:
+    def dump_arrays(self, ids: NDArray[np.int64]) -> Arrays:
         """Return the work on these documents, which are all that there are, numbered in this order."""
 
     def restore(self, arrays: Arrays, documents: dict[int, Document], ids: NDArray[np.int64]) -> None:

@@ -13,18 +13,18 @@ from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.answer import (
     OTHERS_KEPT,
-    Answer,
     Ranking,
-    answer_of,
-    explained,
+    SearchResult,
+    build_answer,
+    explain_answer,
     is_flooded,
-    merged,
+    merge_rankings,
     part_waiting,
     without_stand_ins,
 )
 from smart_mcp_proxy.search.engine import Arrays, Engine, Fit, Storable
-from smart_mcp_proxy.search.languages import language_of
-from smart_mcp_proxy.search.likeness import Likeness, arrays_of, likeness_of, likenesses_from
+from smart_mcp_proxy.search.languages import detect_language
+from smart_mcp_proxy.search.likeness import Likeness, compute_likeness, dump_likenesses, load_likenesses
 from smart_mcp_proxy.search.naming import NameTable
 from smart_mcp_proxy.search.negation import read_request
 from smart_mcp_proxy.search.ranking import Tools, harmless_first, near_top, plain_first, select
@@ -109,28 +109,30 @@ class SearchIndex:
         with self._writing:
             old = self._state
             gone = {id: old.documents[id] for id in dropped | new.keys() if id in old.documents}
-            documents = old.documents.changed(new, gone)
-            likenesses = old.likenesses.changed({id: likeness_of(document) for id, document in new.items()}, gone)
-            names = old.names.changed(gone.values(), new.values())
+            documents = old.documents.apply_changes(new, gone)
+            likenesses = old.likenesses.apply_changes(
+                {id: compute_likeness(document) for id, document in new.items()}, gone
+            )
+            names = old.names.replace_documents(gone.values(), new.values())
             old.engine.update(new.values(), dropped - new.keys())
             self._state = _State(old.engine, documents, likenesses, names)
 
-    def stored(self) -> Arrays | None:
+    def dump_arrays(self) -> Arrays | None:
         """The index without its documents as arrays, by rising id; None if it is empty or its engine has none."""
         with self._writing:
             state = self._state
             if not isinstance(state.engine, Storable) or not state.documents:
                 return None
             ids = np.array(sorted(state.documents), np.int64)
-            engine = state.engine.stored(ids)
+            engine = state.engine.dump_arrays(ids)
         marks = b"".join([state.documents[id].mark for id in ids.tolist()])
         return {
             "kind": np.frombuffer(_kind(state.engine), np.uint8),
             "ids": ids,
             "marks": np.frombuffer(marks, f"V{len(marks) // len(ids)}"),
             **engine,
-            **state.names.stored(),
-            **arrays_of(state.likenesses, ids, state.documents),
+            **state.names.dump_arrays(),
+            **dump_likenesses(state.likenesses, ids, state.documents),
         }
 
     def restore(self, arrays: Arrays, documents: Mapping[int, Document]) -> None:
@@ -146,8 +148,8 @@ class SearchIndex:
             engine = self._state.engine
             if known and isinstance(engine, Storable):
                 engine.restore(arrays, known, numbered)
-                names = NameTable.restored(arrays, known)
-                likenesses = Layered(likenesses_from(arrays, numbered, known))
+                names = NameTable.load_arrays(arrays, known)
+                likenesses = Layered(load_likenesses(arrays, numbered, known))
                 self._state = _State(engine, Layered(known), likenesses, names)
 
     def use(self, engine: Engine, filled: Mapping[int, Document] | None = None) -> None:
@@ -178,7 +180,7 @@ class SearchIndex:
         explain: bool = False,
         watched: int | None = None,
         waiting: Set[int] = frozenset(),
-    ) -> Answer:
+    ) -> SearchResult:
         """The tools that fit `query` or one of `more_queries`: exact names first, then by score.
 
         Text without a word in it finds nothing. Where nothing fits, the answer says so and names what came closest.
@@ -198,9 +200,9 @@ class SearchIndex:
         names = state.names
         queries = list(dict.fromkeys([text[:QUERY_LIMIT_CHARS] for text in (query, *more_queries)]))
         if servers:
-            inside = names.ids_of(servers, state.documents)
+            inside = names.find_server_ids(servers, state.documents)
             allowed = inside if allowed is None else inside & allowed
-        exempt = set(servers).union(*[names.servers_in(text) for text in queries])
+        exempt = set(servers).union(*[names.find_named_servers(text) for text in queries])
         if len(names.counts) == 1:
             exempt.update(names.counts)  # nobody to crowd out
         tools = Tools(state.documents.whole(), state.likenesses.whole(), exempt)
@@ -209,7 +211,7 @@ class SearchIndex:
             rankings = [_rank(state, text, depth, allowed, tools) for text in queries]
             if waiting:
                 rankings = [without_stand_ins(ranking, waiting, tools) for ranking in rankings]
-            ranked, missing = part_waiting(merged(rankings, tools), waiting, limit)
+            ranked, missing = part_waiting(merge_rankings(rankings, tools), waiting, limit)
             chosen = select(ranked, tools, limit, explain=explain, watched=watched)
             is_all = all([ranking.others or len(ranking.fitting) < depth for ranking in rankings])  # noqa: C419  (as below)
             if is_all or (len(chosen.kept) >= limit and not any(is_flooded(ranking, tools) for ranking in rankings)):
@@ -217,13 +219,13 @@ class SearchIndex:
             depth *= _DEEPER
         total = self._total(state, allowed)
         total -= sum(id in state.documents and (allowed is None or id in allowed) for id in waiting)
-        answer = answer_of(chosen, rankings, tools, total, state.engine.problem)
+        answer = build_answer(chosen, rankings, tools, total, state.engine.problem)
         if missing:
             is_sure = answer.is_sure and (not chosen.kept or "exact" in chosen.kept[0].why)
             answer = msgspec.structs.replace(answer, waiting=missing, is_sure=is_sure)
         if language := self._other_language(state, rankings):
             answer = msgspec.structs.replace(answer, language=language)
-        return explained(answer, chosen, rankings, state.engine, allowed) if explain else answer
+        return explain_answer(answer, chosen, rankings, state.engine, allowed) if explain else answer
 
     def _total(self, state: _State, allowed: Set[int] | None) -> int:
         """Count the tools that can be found; once for a set that is searched again."""
@@ -243,20 +245,20 @@ class SearchIndex:
             words = len(set(terms(ranking.wanted)))
             if not words:
                 continue
-            spoken = language_of([ranking.query])
+            spoken = detect_language([ranking.query])
             if spoken is None and (words < _FOREIGN_WORDS or _is_met(state, ranking)):
                 continue
-            written = self._written_in(state)
+            written = self._detect_tools_language(state)
             if written is not None and written != spoken:
                 return written
         return None
 
-    def _written_in(self, state: _State) -> str | None:
+    def _detect_tools_language(self, state: _State) -> str | None:
         """Find the language of the definitions; once for tools that are searched again."""
         documents, language = self._written
         if documents is not state.documents:
             some = islice(state.documents.values(), 0, None, len(state.documents) // _READ_DEFINITIONS + 1)
-            language = language_of(each.description for each in some)
+            language = detect_language(each.description for each in some)
             self._written = (state.documents, language)
         return language
 
@@ -275,7 +277,7 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
     named = state.names.exact(query, tools.documents, allowed)
     likenesses = tools.likenesses
     wanted, forbids_destruction = read_request(query)
-    ranked = tools.ordered([hit for hit in state.engine.rank(wanted, depth, allowed) if hit.id in likenesses])
+    ranked = tools.sort_hits([hit for hit in state.engine.rank(wanted, depth, allowed) if hit.id in likenesses])
     if forbids_destruction:
         ranked = harmless_first(ranked, tools)
     fit = state.engine.fit(wanted, ranked[0].id, allowed) if ranked else Fit.NO
@@ -283,7 +285,7 @@ def _rank(state: _State, query: str, depth: int, allowed: Set[int] | None, tools
     if not forbids_destruction:
         ranked = plain_first(ranked, tools)  # the scores stay in their places
     fitting, others = near_top(ranked, tools) if is_answer else ([], ranked)
-    exact = tools.ordered([Hit(id, 1.0, {"exact": name}) for id, name in named.items()])
+    exact = tools.sort_hits([Hit(id, 1.0, {"exact": name}) for id, name in named.items()])
     if by_name := exact or _alike(state.names, query, ranked, allowed, tools):
         ids = {hit.id for hit in by_name}
         fitting = by_name + [hit for hit in fitting if hit.id not in ids]
@@ -296,7 +298,7 @@ def _alike(names: NameTable, query: str, ranked: Sequence[Hit], allowed: Set[int
     """Tools that the query names in another spelling; or nearly, where no name found has all its words."""
     documents = tools.documents
     if spelt := names.spelt_otherwise(query, documents, allowed):
-        return tools.ordered([Hit(id, 1.0, {"named": "in another spelling"}) for id in spelt])
+        return tools.sort_hits([Hit(id, 1.0, {"named": "in another spelling"}) for id in spelt])
     if len(query.split(maxsplit=1)) != 1:
         return []
     words = set(terms(query))

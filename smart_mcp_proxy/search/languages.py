@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final
 
-__all__ = ["language_of"]
+__all__ = ["detect_language"]
 
 _READ_CHARS: Final = 1_000
 _SCRIPTS: Final = (
@@ -46,7 +46,7 @@ _LEAST_WORDS: Final = 2
 """One function word may be a name, a unit or a slip."""
 
 
-def language_of(texts: Iterable[str]) -> str | None:
+def detect_language(texts: Iterable[str]) -> str | None:
     """The English name of the language that most of the texts are in; None where nothing tells it.
 
     Args:

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
-from smart_mcp_proxy.search.ties import tie_of
+from smart_mcp_proxy.search.ties import compute_tie_break
 
 __all__ = [
     "NAME_LIMIT_CHARS",
     "WORD",
     "LetterPairs",
     "LetterTable",
+    "compute_pair_share",
+    "normalize_name",
+    "normalize_names",
     "pair_bits",
-    "share_of",
-    "spaced",
-    "spoken",
-    "spoken_form",
+    "space_words",
 ]
 
 NAME_LIMIT_CHARS = 128
@@ -68,37 +68,37 @@ class LetterPairs:
     def over(cls, documents: Collection[Document], pairs: NDArray[np.uint64]) -> "LetterPairs":
         """The table of these tools' sets."""
         ids = np.fromiter((document.id for document in documents), np.int64, len(documents))
-        ties = np.fromiter(map(tie_of, documents), np.int64, len(documents))
+        ties = np.fromiter(map(compute_tie_break, documents), np.int64, len(documents))
         return cls(ids, ties, pairs, np.bitwise_count(pairs).sum(axis=1, dtype=np.float32))
 
     @classmethod
-    def restored(cls, arrays: Arrays, documents: Mapping[int, Document]) -> "LetterPairs":
-        """The table that `stored` wrote, as far as it is about `documents`."""
+    def load_arrays(cls, arrays: Arrays, documents: Mapping[int, Document]) -> "LetterPairs":
+        """The table that `dump_arrays` wrote, as far as it is about `documents`."""
         ids = arrays["pair_ids"]
         pairs = arrays["pairs"].reshape(2, _PAIR_WORDS, len(ids))
         known = np.isin(ids, np.fromiter(documents, np.int64, len(documents)))
         return cls.over([documents[id] for id in ids[known].tolist()], pairs[:, :, known])
 
-    def stored(self) -> Arrays:
+    def dump_arrays(self) -> Arrays:
         """The table as arrays, for a file."""
         return {"pair_ids": self.ids, "pairs": self.pairs.ravel()}
 
-    def changed(self, gone: Collection[int], new: Collection[Document]) -> "LetterPairs":
+    def replace_documents(self, gone: Collection[int], new: Collection[Document]) -> "LetterPairs":
         """The table without `gone`, with `new`: columns at the end fill the gaps."""
         leaves = np.isin(self.ids, np.fromiter(gone, np.int64, len(gone)), kind="sort")  # mostly few, or none
         kept = len(leaves) - np.count_nonzero(leaves)
         gaps, moved, more = leaves[:kept].nonzero()[0], kept + (~leaves[kept:]).nonzero()[0], LetterPairs.of(new)
 
-        def joined(old: NDArray[Any], entered: NDArray[Any]) -> NDArray[Any]:
+        def fill_gaps(old: NDArray[Any], entered: NDArray[Any]) -> NDArray[Any]:
             table = np.concatenate((old[..., :kept], entered), axis=-1)
             table[..., gaps] = old[..., moved]
             return table
 
         return LetterPairs(
-            joined(self.ids, more.ids),
-            joined(self.ties, more.ties),
-            joined(self.pairs, more.pairs),
-            joined(self.sizes, more.sizes),
+            fill_gaps(self.ids, more.ids),
+            fill_gaps(self.ties, more.ties),
+            fill_gaps(self.pairs, more.pairs),
+            fill_gaps(self.sizes, more.sizes),
         )
 
     def most_alike(self, name: str, some: Collection[int]) -> list[int]:
@@ -136,7 +136,7 @@ class LetterTable:
     def __init__(self, made: LetterPairs, gone: frozenset[int] = frozenset(), new: Iterable[Document] = ()) -> None:
         self._pending = (made, gone, {document.id: document for document in new})
 
-    def changed(self, gone: Collection[int], new: Iterable[Document]) -> "LetterTable":
+    def replace_documents(self, gone: Collection[int], new: Iterable[Document]) -> "LetterTable":
         """The table without `gone`, with `new`."""
         made, left, entered = self._pending
         stay = [document for id, document in entered.items() if id not in gone]
@@ -150,22 +150,22 @@ class LetterTable:
         """The table; it must not be changed."""
         made, gone, new = self._pending
         if gone or new:
-            made = made.changed(gone, new.values())
+            made = made.replace_documents(gone, new.values())
             self._pending = (made, frozenset(), {})
         return made
 
 
-def spoken(document: Document) -> tuple[str, str]:
+def normalize_names(document: Document) -> tuple[str, str]:
     """A tool's own name and its canonical one, as nearest names are compared."""
-    return spoken_form(document.name), spoken_form(f"{document.server} {document.name}")
+    return normalize_name(document.name), normalize_name(f"{document.server} {document.name}")
 
 
-def spoken_form(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A name without letter case, whatever stands between its words: `a:b`, `a__b` and `A.b` are one."""
-    return spaced(name[: 2 * NAME_LIMIT_CHARS])[:NAME_LIMIT_CHARS]
+    return space_words(name[: 2 * NAME_LIMIT_CHARS])[:NAME_LIMIT_CHARS]
 
 
-def spaced(text: str) -> str:
+def space_words(text: str) -> str:
     """The words of a text without letter case, a space between any two."""
     return " ".join(WORD.findall(text.lower()))
 
@@ -185,15 +185,15 @@ def pair_bits(name: str) -> int:
 
 def _both_sets(document: Document) -> tuple[int, int]:
     """Letter pairs of both spoken names; of the canonical one its parts', unless it is cut short."""
-    own, server = spoken_form(document.name), spoken_form(document.server)
+    own, server = normalize_name(document.name), normalize_name(document.server)
     bits = pair_bits(own)
     longest = max(len(own) + len(server), len(document.name), len(document.server))
     if longest >= NAME_LIMIT_CHARS or not own or not server:
-        return bits, pair_bits(spoken(document)[1])
+        return bits, pair_bits(normalize_names(document)[1])
     return bits, bits | pair_bits(server) | pair_bits(f"{server[-1]} {own[0]}")
 
 
-def share_of(wanted: int, document: Document) -> float:
+def compute_pair_share(wanted: int, document: Document) -> float:
     """The same for one tool as `LetterPairs.shares` for all."""
     own, canonical = _both_sets(document)
     size = 1 + wanted.bit_count()

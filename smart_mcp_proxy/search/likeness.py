@@ -13,13 +13,13 @@ from smart_mcp_proxy.search.engine import Arrays
 
 __all__ = [
     "Likeness",
-    "arrays_of",
+    "compute_likeness",
+    "dump_likenesses",
     "is_clone",
     "is_embellished",
     "is_like",
     "is_variant",
-    "likeness_of",
-    "likenesses_from",
+    "load_likenesses",
 ]
 
 _READ_CHARS = 2_000
@@ -105,13 +105,13 @@ class Likeness(msgspec.Struct, frozen=True, gc=False):
     order: int
 
 
-def likeness_of(document: Document) -> Likeness:
+def compute_likeness(document: Document) -> Likeness:
     """Features of a tool; case, order, repeats and punctuation do not count."""
-    in_order = dict.fromkeys(_unpraised(" ".join(_NAME_WORD.findall(document.name)).lower()).split())
+    in_order = dict.fromkeys(_mask_praise(" ".join(_NAME_WORD.findall(document.name)).lower()).split())
     named = sorted(word for word in in_order if not word.isdigit())
     plain = [word for word in named if word not in _PRAISE]
     order = crc32(" ".join(word for word in in_order if word in plain).encode("utf-8", "surrogatepass"))
-    described = _WORD.findall(_unpraised((document.description or document.title)[:_READ_CHARS].lower()))
+    described = _WORD.findall(_mask_praise((document.description or document.title)[:_READ_CHARS].lower()))
     words = 0
     for word in set(described) - _STOP_WORDS - _PRAISE:
         words |= 1 << crc32(word.encode("utf-8", "surrogatepass")) % _WORD_BITS
@@ -123,7 +123,9 @@ def likeness_of(document: Document) -> Likeness:
     return Likeness(document.server, name, plain_name, bare_name, words, words.bit_count(), praise, order)
 
 
-def arrays_of(likenesses: Mapping[int, Likeness], ids: NDArray[np.int64], documents: Mapping[int, Document]) -> Arrays:
+def dump_likenesses(
+    likenesses: Mapping[int, Likeness], ids: NDArray[np.int64], documents: Mapping[int, Document]
+) -> Arrays:
     """The likenesses of these documents as arrays, for a file."""
     lines, words, praise, order = [], [], [], []
     for id in ids.tolist():
@@ -142,8 +144,8 @@ def arrays_of(likenesses: Mapping[int, Likeness], ids: NDArray[np.int64], docume
     }
 
 
-def likenesses_from(arrays: Arrays, ids: NDArray[np.int64], documents: Mapping[int, Document]) -> dict[int, Likeness]:
-    """The likenesses that `arrays_of` wrote; `ids` are -1 for those that are gone."""
+def load_likenesses(arrays: Arrays, ids: NDArray[np.int64], documents: Mapping[int, Document]) -> dict[int, Likeness]:
+    """The likenesses that `dump_likenesses` wrote; `ids` are -1 for those that are gone."""
     lines = arrays["alike_names"].tobytes().decode("utf-8", "surrogatepass").split("\n")
     words, width = arrays["alike_words"].tobytes(), _WORD_BITS // 8
     found: dict[int, Likeness] = {}
@@ -160,7 +162,7 @@ def likenesses_from(arrays: Arrays, ids: NDArray[np.int64], documents: Mapping[i
     return found
 
 
-def _unpraised(text: str) -> str:
+def _mask_praise(text: str) -> str:
     """A text in lower case with one word in place of each phrase of praise."""
     return _PRAISE_PHRASE.sub(_ONE_WORD, text)
 

@@ -30,7 +30,7 @@ _END = b"\n"
 
 @dataclass(frozen=True, slots=True)
 class NameKeys:
-    """Pairs of key and id. Immutable: `changed` returns the next one.
+    """Pairs of key and id. Immutable: `add_keys` returns the next one.
 
     What is gone stays in it until the next sorting: those who look up compare with the names that there are.
 
@@ -52,20 +52,20 @@ class NameKeys:
     asked: dict[str, list[int]] = field(default_factory=dict, repr=False, compare=False)
     shapes: KeyShapes = field(default_factory=lambda: KeyShapes(b"", np.zeros(1, np.int64)), repr=False, compare=False)
 
-    def changed(self, new: Iterable[tuple[str, int]], known: Callable[[], NDArray[np.int64]]) -> "NameKeys":
+    def add_keys(self, new: Iterable[tuple[str, int]], known: Callable[[], NDArray[np.int64]]) -> "NameKeys":
         """The table with `new`; of the rest only the ids that `known` gives need to stay."""
         fresh = dict(self.fresh)
         for key, id in new:
             fresh[key] = (*fresh.get(key, ()), id)
         following = NameKeys(self.text, self.starts, self.ids, self.heads, fresh, shapes=self.shapes)
-        return following._sorted(known()) if len(fresh) > max(_FRESH, _FRESH_SHARE * len(self.ids)) else following
+        return following._merge_fresh(known()) if len(fresh) > max(_FRESH, _FRESH_SHARE * len(self.ids)) else following
 
-    def _sorted(self, known: NDArray[np.int64]) -> "NameKeys":
+    def _merge_fresh(self, known: NDArray[np.int64]) -> "NameKeys":
         """The same with all of it in order."""
         kept = np.isin(self.ids, known).tolist()
         pairs = {(key, id) for key, id, is_kept in zip(self._keys(), self.ids, kept, strict=True) if is_kept}
         standing = set(known.tolist())
-        pairs |= {(_encoded(key), id) for key, ids in self.fresh.items() for id in ids if id in standing}
+        pairs |= {(_encode_key(key), id) for key, ids in self.fresh.items() for id in ids if id in standing}
         ordered = sorted(pairs)
         return self._of(
             b"".join([key + _END for key, _ in ordered]), np.array([id for _, id in ordered], np.int64), len(ordered)
@@ -86,7 +86,7 @@ class NameKeys:
     def _keys(self) -> list[bytes]:
         return self.text.split(_END)[:-1]
 
-    def ids_of(self, key: str) -> list[int]:
+    def find_ids(self, key: str) -> list[int]:
         """The ids of a key, rising, each once; some may have other names by now."""
         if len(key) > self.shapes.longest:  # as most queries are
             return sorted(set(self.fresh.get(key, ())))
@@ -98,7 +98,7 @@ class NameKeys:
 
     def _look_up(self, key: str) -> list[int]:
         found = set(self.fresh.get(key, ()))
-        wanted = _encoded(key) + _END
+        wanted = _encode_key(key) + _END
         place, end = self._between(wanted, b"\0", b"\0")
         if place < end:  # for few queries
             place = bisect_left(range(end), wanted, place, end, key=self._key)
@@ -120,9 +120,9 @@ class NameKeys:
         """A key with its end."""
         return self.text[self.starts[place] : self.starts[place + 1]]
 
-    def beginning(self, prefix: str) -> Iterator[tuple[str, int]]:
+    def find_by_prefix(self, prefix: str) -> Iterator[tuple[str, int]]:
         """The keys that begin so with the id of each, the shortest first; some may have other names by now."""
-        begun = _encoded(prefix)
+        begun = _encode_key(prefix)
         start, end = self._between(begun, b"\0", b"\xff")
         if len(begun) > _HEAD_BYTES and start < end:
             start = bisect_left(range(len(self.ids)), begun, start, end, key=self._key)
@@ -149,28 +149,28 @@ class NameKeys:
             places.setdefault(self._key(place), []).append(place)  # many servers have tools of one name
         found: list[tuple[str, int]] = []
         for encoded, alike in places.items():
-            if is_one_slip(key, other := _decoded(encoded)):
+            if is_one_slip(key, other := _decode_key(encoded)):
                 found += [(other, self.ids[place]) for place in alike]
         for other, ids in self.fresh.items():
             if abs(len(other) - len(key)) <= 1 and is_one_slip(key, other):
                 found += [(other, id) for id in ids]
         return found
 
-    def stored(self, known: NDArray[np.int64]) -> Arrays:
+    def dump_arrays(self, known: NDArray[np.int64]) -> Arrays:
         """The table as arrays, for a file."""
-        whole = self._sorted(known)
+        whole = self._merge_fresh(known)
         return {"names": np.frombuffer(whole.text, np.uint8), "name_ids": np.asarray(whole.ids)}
 
     @classmethod
-    def restored(cls, arrays: Arrays) -> "NameKeys":
-        """The table that `stored` wrote; ids of it may be gone."""
+    def load_arrays(cls, arrays: Arrays) -> "NameKeys":
+        """The table that `dump_arrays` wrote; ids of it may be gone."""
         return cls._of(arrays["names"].tobytes(), arrays["name_ids"], len(arrays["name_ids"]))
 
 
-def _decoded(key: bytes) -> str:
+def _decode_key(key: bytes) -> str:
     """A key without its end."""
     return key[:-1].decode("utf-8", "surrogatepass")
 
 
-def _encoded(key: str) -> bytes:
+def _encode_key(key: str) -> bytes:
     return key.encode("utf-8", "surrogatepass")

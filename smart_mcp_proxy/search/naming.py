@@ -17,15 +17,15 @@ from smart_mcp_proxy.search.letter_pairs import (
     WORD,
     LetterPairs,
     LetterTable,
+    compute_pair_share,
+    normalize_name,
+    normalize_names,
     pair_bits,
-    share_of,
-    spaced,
-    spoken,
-    spoken_form,
+    space_words,
 )
 from smart_mcp_proxy.search.name_keys import NameKeys
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
-from smart_mcp_proxy.search.ties import name_order, tie_of
+from smart_mcp_proxy.search.ties import compute_tie_break, name_order
 
 __all__ = ["NameTable"]
 
@@ -56,7 +56,7 @@ _SERVER_WORDS = 4
 
 @dataclass(frozen=True, slots=True)
 class NameTable:
-    """All names of the indexed tools. Immutable: `changed` returns the next one.
+    """All names of the indexed tools. Immutable: `replace_documents` returns the next one.
 
     Attributes:
         keys: Ids by the letters and digits of bare, canonical and listed name, lower-cased.
@@ -79,13 +79,15 @@ class NameTable:
         """The table of no tools."""
         return cls(NameKeys(), LetterTable(LetterPairs.of(())), {}, {}, frozenset())
 
-    def changed(self, gone: Collection[Document], new: Collection[Document]) -> "NameTable":
+    def replace_documents(self, gone: Collection[Document], new: Collection[Document]) -> "NameTable":
         """The table without `gone`, with `new`."""
-        letters = self.letters.changed({document.id for document in gone}, new)
-        named = ((key, document.id) for document in new for key in {_joined(name) for name in _names(document)})
-        return self._regrouped(self.keys.changed(named, lambda: letters.pairs().ids), letters, gone, new)
+        letters = self.letters.replace_documents({document.id for document in gone}, new)
+        named = (
+            (key, document.id) for document in new for key in {_join_name_words(name) for name in _names(document)}
+        )
+        return self._regroup_servers(self.keys.add_keys(named, lambda: letters.pairs().ids), letters, gone, new)
 
-    def _regrouped(
+    def _regroup_servers(
         self, keys: NameKeys, letters: LetterTable, gone: Iterable[Document], new: Iterable[Document]
     ) -> "NameTable":
         counts = Counter(self.counts)
@@ -94,7 +96,7 @@ class NameTable:
         counts = +counts  # without those that have none left
         by_words = dict(self.by_words)
         for server in self.counts.keys() ^ counts.keys():
-            words = spaced(server)
+            words = space_words(server)
             if servers := by_words.pop(words, frozenset()) ^ {server}:
                 by_words[words] = servers
         asked = self.asked.copy()  # in one step: a search may be adding to it
@@ -102,18 +104,18 @@ class NameTable:
             asked.pop(document.server, None)
         return NameTable(keys, letters, counts, by_words, {words.partition(" ")[0] for words in by_words}, asked)
 
-    def stored(self) -> Arrays:
+    def dump_arrays(self) -> Arrays:
         """The table as arrays, for a file."""
         letters = self.letters.pairs()
-        return {**letters.stored(), **self.keys.stored(letters.ids)}
+        return {**letters.dump_arrays(), **self.keys.dump_arrays(letters.ids)}
 
     @classmethod
-    def restored(cls, arrays: Arrays, documents: Mapping[int, Document]) -> "NameTable":
-        """The table that `stored` wrote, as far as it is about `documents`."""
-        letters = LetterTable(LetterPairs.restored(arrays, documents))
-        return cls.empty()._regrouped(NameKeys.restored(arrays), letters, (), documents.values())
+    def load_arrays(cls, arrays: Arrays, documents: Mapping[int, Document]) -> "NameTable":
+        """The table that `dump_arrays` wrote, as far as it is about `documents`."""
+        letters = LetterTable(LetterPairs.load_arrays(arrays, documents))
+        return cls.empty()._regroup_servers(NameKeys.load_arrays(arrays), letters, (), documents.values())
 
-    def ids_of(self, servers: Collection[str], documents: Mapping[int, Document]) -> frozenset[int]:
+    def find_server_ids(self, servers: Collection[str], documents: Mapping[int, Document]) -> frozenset[int]:
         """The ids of these servers' tools; those of each are looked for once until its tools change.
 
         Args:
@@ -144,7 +146,7 @@ class NameTable:
             pieces = [piece.rstrip(_TRAILING) for piece in _QUERY_PIECE.findall(whole)]
             written += [piece for piece in pieces if _LOOKS_LIKE_NAME.search(piece)]
         for name in dict.fromkeys(written) if whole else ():
-            if not (ids := self._ids(_joined(name), documents, allowed)):
+            if not (ids := self._ids(_join_name_words(name), documents, allowed)):
                 continue  # as nearly always
             as_written = [id for id in ids if name == documents[id].name or name in _names(documents[id])]
             lowered = name.lower()
@@ -158,7 +160,7 @@ class NameTable:
 
         One of each server, as in `exact`: many spellings of one name are no way to fill an answer.
         """
-        wanted = _joined(query)
+        wanted = _join_name_words(query)
         ids = [id for id in self._ids(wanted, documents, allowed) if _is_joined_name(wanted, documents[id])]
         return _one_of_each_server(ids, documents)
 
@@ -167,9 +169,9 @@ class NameTable:
 
         Tools of one name stand by whose they are, however many there are. Only for a query of a single word.
         """
-        if len(query.split()) != 1 or len(wanted := _joined(query)) < _SHORTEST_PART:
+        if len(query.split()) != 1 or len(wanted := _join_name_words(query)) < _SHORTEST_PART:
             return []
-        if found := self._beginning(wanted, documents, allowed):
+        if found := self._find_tools_by_prefix(wanted, documents, allowed):
             return found
         if len(wanted) < _SLIP_LETTERS:
             return []
@@ -180,16 +182,18 @@ class NameTable:
         }
         if len(near) < 2:  # as mostly
             return list(near)
-        spoken = spoken_form(query)
+        spoken = normalize_name(query)
         if len(near) > _CANDIDATES:
             return self.letters.pairs().most_alike(spoken, near)[:_CANDIDATES]
         bits = pair_bits(spoken)  # as nearly always: looking for each in the table takes longer
-        return sorted(near, key=lambda id: (-share_of(bits, documents[id]), tie_of(documents[id])))
+        return sorted(near, key=lambda id: (-compute_pair_share(bits, documents[id]), compute_tie_break(documents[id])))
 
-    def _beginning(self, wanted: str, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:
+    def _find_tools_by_prefix(
+        self, wanted: str, documents: Mapping[int, Document], allowed: Set[int] | None
+    ) -> list[int]:
         """The first of the tools whose name begins so, each once."""
         found: dict[int, None] = {}
-        for name, pairs in groupby(self.keys.beginning(wanted), key=itemgetter(0)):
+        for name, pairs in groupby(self.keys.find_by_prefix(wanted), key=itemgetter(0)):
             ids = [id for _, id in pairs if _is_among(id, documents, allowed) and _is_joined_name(name, documents[id])]
             if len(ids) > 1:  # few have company
                 ids.sort(key=lambda id: name_order(documents[id]))
@@ -199,9 +203,9 @@ class NameTable:
         return list(found)[:_PREFIXED]
 
     def _ids(self, key: str, documents: Mapping[int, Document], allowed: Container[int] | None) -> list[int]:
-        return [id for id in self.keys.ids_of(key) if _is_among(id, documents, allowed)]
+        return [id for id in self.keys.find_ids(key) if _is_among(id, documents, allowed)]
 
-    def servers_in(self, query: str) -> set[str]:
+    def find_named_servers(self, query: str) -> set[str]:
         """The servers that the query names, whatever the case and the separators between the words."""
         words = WORD.findall(query[:QUERY_LIMIT_CHARS].lower())
         named: set[str] = set()
@@ -215,10 +219,10 @@ class NameTable:
 
     def nearest(self, name: str, n: int, documents: Mapping[int, Document], allowed: Set[int] | None) -> list[int]:
         """Up to `n` ids whose own, canonical or listed name is closest to `name`, best first."""
-        wanted = spoken_form(name)
+        wanted = normalize_name(name)
         matcher = SequenceMatcher(None, "", wanted, autojunk=False)
         found = [documents[id] for id in self._candidates(wanted, allowed) if id in documents]
-        ratios = {each.id: max(_ratio(matcher, form) for form in spoken(each)) for each in found}
+        ratios = {each.id: max(_ratio(matcher, form) for form in normalize_names(each)) for each in found}
         found.sort(key=lambda each: (-ratios[each.id], *name_order(each)))
         return [each.id for each in found if ratios[each.id] >= _LEAST_RATIO][:n]
 
@@ -259,10 +263,12 @@ def _is_among(id: int, documents: Mapping[int, Document], allowed: Container[int
 
 
 def _is_joined_name(key: str, document: Document) -> bool:
-    return bool(key) and (key == _joined(document.name) or key == _joined(f"{document.server}:{document.name}"))
+    return bool(key) and (
+        key == _join_name_words(document.name) or key == _join_name_words(f"{document.server}:{document.name}")
+    )
 
 
-def _joined(name: str) -> str:
+def _join_name_words(name: str) -> str:
     """The letters and digits of a name, without case."""
     if name.isascii():
         return name[: 2 * NAME_LIMIT_CHARS].encode().translate(_LOWERED, _SEPARATORS).decode()

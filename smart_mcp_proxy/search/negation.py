@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-__all__ = ["Request", "read_request"]
+__all__ = ["ParsedQuery", "read_request"]
 
 _REMOVING: Final = re.findall(
     r"\w+",
@@ -39,7 +39,7 @@ _SUBJECT: Final = r"(?<!\bi\s)(?<!\bit\s)(?<!\bwe\s)(?<!\bwho\s)(?<!\bwhy\s)(?<!
 """What makes a statement or a question of an imperative: "files that do not change", "why do I not"."""
 
 
-def _listed(forms: str) -> str:
+def _build_list_pattern(forms: str) -> str:
     """A pattern of one or more of these verbs: "delete, move or rename"."""
     return rf"(?:{forms})\b(?:\s*(?:,\s*(?:or|nor|and)?|/|\bor\b|\bnor\b|\band\b)\s*(?:{forms})\b)*"
 
@@ -71,11 +71,11 @@ def _patterns() -> _Patterns:
     forbidding = re.compile(
         rf"""{_SUBJECT}(?:
           (?:\bdo\s+not|\bdon['\u2019]?t|\bnever|\b(?:must|should|may)(?:\s+not|n['\u2019]t)|\bnot\s+to|[,;]\s*(?:and\s+|but\s+)?not)
-            \s+{_ADVERBS}{_listed(_BASE)}
-        | \b(?:must|should|may|can)(?:not|\s+not|n['\u2019]t)\s+be\s+{_ADVERBS}{_listed(_DONE)}
-        | \bnothing\s+(?:(?:must|should|may|is|gets)\s+)?(?:to\s+)?(?:be\s+)?{_listed(_DONE)}
-        | \b(?:without|avoid|instead\s+of|rather\s+than)\s+{_ADVERBS}{_listed(_DOING)}
-        | \bno\s+{_listed(_REMOVAL)}
+            \s+{_ADVERBS}{_build_list_pattern(_BASE)}
+        | \b(?:must|should|may|can)(?:not|\s+not|n['\u2019]t)\s+be\s+{_ADVERBS}{_build_list_pattern(_DONE)}
+        | \bnothing\s+(?:(?:must|should|may|is|gets)\s+)?(?:to\s+)?(?:be\s+)?{_build_list_pattern(_DONE)}
+        | \b(?:without|avoid|instead\s+of|rather\s+than)\s+{_ADVERBS}{_build_list_pattern(_DOING)}
+        | \bno\s+{_build_list_pattern(_REMOVAL)}
         )(?:\s+(?:anything|everything|something|any|it|them)\b)?""",
         re.IGNORECASE | re.VERBOSE,
     )
@@ -87,7 +87,7 @@ def _patterns() -> _Patterns:
     return _Patterns(forbidding, asking_for_removal, destructive)
 
 
-class Request(NamedTuple):
+class ParsedQuery(NamedTuple):
     """The part of a query that says what is wanted.
 
     Attributes:
@@ -99,7 +99,7 @@ class Request(NamedTuple):
     forbids_destruction: bool = False
 
 
-def read_request(query: str) -> Request:
+def read_request(query: str) -> ParsedQuery:
     """The query without what it forbids; as it is where nothing else is in it, or nothing is forbidden.
 
     Of what is forbidden only the operation is taken out: "do not delete the filters, only list them" is about filters.
@@ -107,9 +107,9 @@ def read_request(query: str) -> Request:
     if query.isascii():
         folded = query.lower()
         if not any([part in folded for part in _IN_FORBIDDING]):  # noqa: C419  (a generator is dearer)
-            return Request(query)
+            return ParsedQuery(query)
     if not _MAY_FORBID.search(query):
-        return Request(query)
+        return ParsedQuery(query)
     forbidden: list[str] = []
 
     def cut(match: re.Match[str]) -> str:
@@ -119,6 +119,6 @@ def read_request(query: str) -> Request:
     patterns = _patterns()
     wanted = patterns.forbidding.sub(cut, query)
     if not forbidden or not re.search(r"\w", wanted):
-        return Request(query)
+        return ParsedQuery(query)
     is_destructive = any(map(patterns.destructive.search, forbidden))
-    return Request(wanted, is_destructive and not patterns.asking_for_removal.search(wanted))
+    return ParsedQuery(wanted, is_destructive and not patterns.asking_for_removal.search(wanted))

@@ -18,8 +18,8 @@ __all__ = [
     "SIBLING_CUT",
     "Selection",
     "Tools",
-    "annotated",
     "destructive_last",
+    "extend_why",
     "harmless_first",
     "interleave",
     "near_top",
@@ -91,7 +91,7 @@ class Tools(msgspec.Struct, frozen=True):
         """Sort key: the best score first, equal ones by name, whenever they were indexed."""
         return -round(hit.score, _TIE_DIGITS), *name_order(self.documents[hit.id])
 
-    def ordered(self, hits: Sequence[Hit]) -> list[Hit]:
+    def sort_hits(self, hits: Sequence[Hit]) -> list[Hit]:
         """The hits by `order`; those that stand by falling score are compared by name where equal only."""
         if len(hits) < 2:
             return list(hits)
@@ -112,7 +112,7 @@ class Tools(msgspec.Struct, frozen=True):
             start = end
         return found
 
-    def is_asked_for(self, hit: Hit) -> bool:
+    def is_named_by_query(self, hit: Hit) -> bool:
         """Whether the query names the tool or its server: then nothing keeps it from its place."""
         return "exact" in hit.why or self.server(hit) in self.exempt
 
@@ -136,10 +136,10 @@ class Selection:
     def leave_out(self, hit: Hit, reason: str, verdict: str = "left_out") -> None:
         """Names a hit that is not in the answer, unless nobody asks or enough are named already."""
         if self.explain and (len(self.left_out) < _LEFT_OUT_LIMIT or hit.id == self.watched):
-            self.left_out.append(annotated(hit, left_out=reason, verdict=verdict))
+            self.left_out.append(extend_why(hit, left_out=reason, verdict=verdict))
 
 
-def annotated(hit: Hit, **facts: Any) -> Hit:
+def extend_why(hit: Hit, **facts: Any) -> Hit:
     """The hit with more to say in its `why`."""
     return Hit(hit.id, hit.score, {**hit.why, **facts})
 
@@ -208,7 +208,7 @@ def plain_first(ranked: Sequence[Hit], tools: Tools) -> list[Hit]:
             theirs = tools.likenesses[praised.id]
             if theirs.praise <= mine.praise or not is_embellished(theirs, mine):
                 continue
-            if not tools.is_asked_for(praised) and tools.server(praised) != tools.server(hit):
+            if not tools.is_named_by_query(praised) and tools.server(praised) != tools.server(hit):
                 hits[other] = Hit(hit.id, praised.score, hit.why)
                 hits[place] = Hit(praised.id, hit.score, praised.why)
                 break
@@ -249,21 +249,21 @@ def select(
         watched: A tool to name there in any case.
     """
     result = Selection(explain, watched)
-    front, waiting, clones = _seated(ranked, tools, limit, result)
-    page, more = _shared(front[:_FIRST_PLACES], [*front[_FIRST_PLACES:], *waiting], tools)
+    front, waiting, clones = _seat_hits(ranked, tools, limit, result)
+    page, more = _diversify_page(front[:_FIRST_PLACES], [*front[_FIRST_PLACES:], *waiting], tools)
     room = len(front) - len(page)
     late = limit - len(front) if len(front) == _CAPPED_PLACES else 0
     seats = [page, more[:room], more[room : room + late]]
-    kept = [hit for part in seats if part for hit in tools.ordered(part)]
+    kept = [hit for part in seats if part for hit in tools.sort_hits(part)]
     result.kept = [
-        annotated(hit, clones=list(map(tools.name, clones[hit.id]))) if hit.id in clones else hit for hit in kept
+        extend_why(hit, clones=list(map(tools.name, clones[hit.id]))) if hit.id in clones else hit for hit in kept
     ]
     for hit in more[room + late :] if explain else ():
         result.leave_out(hit, "beyond the limit", "limit")
     return result
 
 
-def _seated(
+def _seat_hits(
     ranked: Iterable[Hit], tools: Tools, limit: int, result: Selection
 ) -> tuple[list[Hit], list[Hit], dict[int, list[Hit]]]:
     """Seat the ranked tools: placed, waiting, and the clones that get no place, by id."""
@@ -283,7 +283,7 @@ def _seated(
         if (group := groups.get(mine.plain_name)) is None:
             group = groups[mine.plain_name] = []
         taken = per_server.get(server, 0)
-        is_free = taken < _PER_SERVER or tools.is_asked_for(hit)
+        is_free = taken < _PER_SERVER or tools.is_named_by_query(hit)
         if group and (twin := _twin(hit, mine, group, tools)):
             clones.setdefault(twin.id, []).append(hit)
             if explain:
@@ -317,7 +317,7 @@ def _twin(hit: Hit, mine: Likeness, kept: Iterable[tuple[Hit, Likeness]], tools:
     return next(iter(first_of.values())) if len(first_of) >= _SERVERS_PER_CLONE else None
 
 
-def _shared(page: Sequence[Hit], others: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]:
+def _diversify_page(page: Sequence[Hit], others: Sequence[Hit], tools: Tools) -> tuple[list[Hit], list[Hit]]:
     """Let look-alikes give way on the first page; returns the page and what follows it."""
     first, after = list(page), list(others)
     servers = [tools.server(hit) for hit in first]

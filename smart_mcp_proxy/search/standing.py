@@ -6,19 +6,19 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy.models import Hit, ToolKey
-from smart_mcp_proxy.search.answer import Answer
+from smart_mcp_proxy.search.answer import SearchResult
 from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit
 from smart_mcp_proxy.search.index import SearchIndex
 from smart_mcp_proxy.search.negation import read_request
 from smart_mcp_proxy.search.ranking import RELATIVE_CUT, SIBLING_CUT, Tools
 
-__all__ = ["Standing", "standing_of"]
+__all__ = ["ToolStanding", "find_standing"]
 
 _DEPTH = 100
 """An engine that fuses words and vectors looks as deep for an answer; from deeper down it has more to say of a tool."""
 
 
-class Standing(msgspec.Struct, frozen=True):
+class ToolStanding(msgspec.Struct, frozen=True):
     """Standing of a tool for a query.
 
     Attributes:
@@ -49,9 +49,9 @@ class Standing(msgspec.Struct, frozen=True):
     why: Mapping[str, Any]
 
 
-def standing_of(
-    index: SearchIndex, id: int, query: str, answer: Answer, limit: int, allowed: Set[int] | None
-) -> Standing:
+def find_standing(
+    index: SearchIndex, id: int, query: str, answer: SearchResult, limit: int, allowed: Set[int] | None
+) -> ToolStanding:
     """Find where a tool stands, and which step decides that.
 
     Args:
@@ -75,7 +75,7 @@ def standing_of(
     hit = next((hit for hit in named if hit.id == id), ranked[rank - 1] if rank else Hit(id, 0.0))
     top = ranked[0] if ranked else Hit(id, 0.0)
     share = SIBLING_CUT if documents[top.id].server == documents[id].server else RELATIVE_CUT
-    found = Standing(
+    found = ToolStanding(
         verdict=hit.why.get("verdict", ""),
         reason=hit.why.get("left_out", ""),
         place=next((place for place, hit in enumerate(answer.hits, 1) if hit.id == id), None),
@@ -94,7 +94,7 @@ def standing_of(
     return msgspec.structs.replace(found, verdict=verdict, reason=reason, why=why)
 
 
-def _verdict(found: Standing, hits: int, limit: int, *, is_answered: bool) -> tuple[str, str]:
+def _verdict(found: ToolStanding, hits: int, limit: int, *, is_answered: bool) -> tuple[str, str]:
     """The step that decides, and a sentence about it; `found` has them as far as the search named them."""
     if found.place is not None:
         moved = " Tools that the query names come first, and no server fills the answer."

@@ -150,15 +150,15 @@ def _terms_of_run(run: str) -> tuple[str, ...]:
     parts = _PART.findall(run)
     if len(parts) > 1:
         parts.append(run)  # GitHub must meet github, S3 must meet s3
-    return tuple(_stemmed(word) for part in parts if (word := part.lower()) not in _STOP_WORDS)
+    return tuple(_stem_word(word) for part in parts if (word := part.lower()) not in _STOP_WORDS)
 
 
 def _terms_of_other(part: str) -> list[str]:
     if not _IS_CJK.match(part):
-        return [_stemmed(part.casefold())]
+        return [_stem_word(part.casefold())]
     return [a + b for a, b in pairwise(part)] or [part]
 
 
-def _stemmed(word: str) -> str:
+def _stem_word(word: str) -> str:
     with _stem_lock:
         return str(_stem(word))

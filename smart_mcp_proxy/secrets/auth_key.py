@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.secrets.keyring_edge import store_secret, stored_secret
+from smart_mcp_proxy.secrets.keyring_edge import read_keyring_secret, store_secret
 
-__all__ = ["KEY_BYTES", "SignInKey", "UnusableFileError", "decode_key", "flocked", "read_private", "write_private"]
+__all__ = ["KEY_BYTES", "SignInKey", "UnusableFileError", "decode_key", "lock_file", "read_private", "write_private"]
 
 KeyPlace = Literal["keyring", "file"]
 
@@ -41,7 +41,7 @@ class SignInKey:
     def __init__(
         self,
         folder: Path,
-        get: Callable[[str], str | None] = stored_secret,
+        get: Callable[[str], str | None] = read_keyring_secret,
         put: Callable[[str, str], None] = store_secret,
     ) -> None:
         self._folder = folder
@@ -78,7 +78,7 @@ class SignInKey:
             UnusableFileError: There is a key file that cannot be used.
             OSError: The folder cannot be written.
         """
-        with flocked(self._folder / "key.lock"):
+        with lock_file(self._folder / "key.lock"):
             if self._file.exists():
                 return self.load("file"), "file"
             if (key := self._from_keyring()) is not None:
@@ -161,7 +161,7 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def flocked(path: Path) -> Iterator[None]:
+def lock_file(path: Path) -> Iterator[None]:
     """Lets one at a time inside, among all processes; waits. The system lets go when its holder dies."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

@@ -2,12 +2,12 @@
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["KEYRING_SERVICE", "store_secret", "stored_secret"]
+__all__ = ["KEYRING_SERVICE", "read_keyring_secret", "store_secret"]
 
 KEYRING_SERVICE = "mcpproxy"
 
 
-def stored_secret(name: str) -> str | None:
+def read_keyring_secret(name: str) -> str | None:
     """Read the secret `name` of the service `mcpproxy`, None without one. May block.
 
     Raises:
@@ -32,7 +32,7 @@ def store_secret(name: str, value: str) -> None:
     Raises:
         ConfigError: There is no keyring here, or it does not take it.
     """
-    import keyring  # see stored_secret
+    import keyring  # see read_keyring_secret
     from keyring.errors import KeyringError
 
     try:

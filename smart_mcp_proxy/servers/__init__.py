@@ -1,19 +1,19 @@
 """Servers: `mcp_config.json` as frozen values, one per server, variables expanded at connect."""
 
 from smart_mcp_proxy.servers.config import (
-    Limits,
     Problem,
     Profile,
     ServerConfig,
     ServerFile,
+    ServerLimits,
     ServersDiff,
     ToolFilter,
     diff,
     next_servers,
     with_inherited,
 )
-from smart_mcp_proxy.servers.edit_masks import masked
-from smart_mcp_proxy.servers.edit_review import reviewed, warnings_about
+from smart_mcp_proxy.servers.edit_masks import mask_entry
+from smart_mcp_proxy.servers.edit_review import mask_unless_quarantined, warnings_about
 from smart_mcp_proxy.servers.edit_servers import (
     SERVER_NAME,
     Author,
@@ -22,15 +22,14 @@ from smart_mcp_proxy.servers.edit_servers import (
     ServerImport,
     require_named,
 )
-from smart_mcp_proxy.servers.expand import UnsetVariableError, expand, secrets_of
-from smart_mcp_proxy.servers.load import FILE_LIMIT_BYTES, configured_servers, find_config, load_servers
+from smart_mcp_proxy.servers.expand import UnsetVariableError, collect_secrets, expand
+from smart_mcp_proxy.servers.load import FILE_LIMIT_BYTES, find_config, load_configured_servers, load_servers
 from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
 
 __all__ = [
     "FILE_LIMIT_BYTES",
     "SERVER_NAME",
     "Author",
-    "Limits",
     "OAuthOptions",
     "Problem",
     "Profile",
@@ -39,20 +38,21 @@ __all__ = [
     "ServerEdits",
     "ServerFile",
     "ServerImport",
+    "ServerLimits",
     "ServersDiff",
     "ToolFilter",
     "UnsetVariableError",
-    "configured_servers",
+    "collect_secrets",
     "diff",
     "expand",
     "find_config",
+    "load_configured_servers",
     "load_servers",
-    "masked",
+    "mask_entry",
+    "mask_unless_quarantined",
     "next_servers",
     "read_oauth",
     "require_named",
-    "reviewed",
-    "secrets_of",
     "warnings_about",
     "with_inherited",
 ]

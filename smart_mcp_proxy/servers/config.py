@@ -11,11 +11,11 @@ from smart_mcp_proxy.models import Transport, Trust
 __all__ = [
     "STDIO_INIT_S",
     "ConnectionKind",
-    "Limits",
     "Problem",
     "Profile",
     "ServerConfig",
     "ServerFile",
+    "ServerLimits",
     "ServersDiff",
     "ToolFilter",
     "diff",
@@ -35,7 +35,7 @@ ConnectionKind = Literal["shared", "per_client"]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ServerLimits:
     """Limits of one server's calls and their durations. None is no limit.
 
     Attributes:
@@ -137,7 +137,7 @@ class ServerConfig:
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_ms: int | None = None
-    limits: Limits = Limits()
+    limits: ServerLimits = ServerLimits()
     tools: ToolFilter = ToolFilter()
     pin: tuple[str, ...] = ()
     oauth: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -165,7 +165,7 @@ class ServerConfig:
         return tuple(name for name in self.headers if _CREDENTIAL.search(name))
 
     @property
-    def can_sign_in(self) -> bool:
+    def can_use_oauth(self) -> bool:
         """Whether a stored sign-in is used: over HTTP, without an Authorization header or `"oauth": false`."""
         if self.transport == "stdio" or self.raw.get("oauth") is False or self.refusal is not None:
             return False

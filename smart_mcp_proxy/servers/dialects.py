@@ -16,13 +16,13 @@ __all__ = [
     "SECTIONS",
     "TRANSPORT_NAMES",
     "URL_KEYS",
-    "Client",
+    "ClientDialect",
     "is_switch",
     "off_keys",
 ]
 
 
-class Client(NamedTuple):
+class ClientDialect(NamedTuple):
     """Form in which one client writes its servers down. A file may mix several of them.
 
     Attributes:
@@ -47,26 +47,26 @@ class Client(NamedTuple):
 
 
 CLIENTS = (
-    Client(
+    ClientDialect(
         "Claude, Cursor",
         types=(("stdio", "stdio"), ("http", "http"), ("sse", "sse")),
         keys=("type", "command", "args", "env", "cwd", "headers", "disabled"),
     ),
-    Client("VS Code", section="servers"),
-    Client("Windsurf", url_key="serverUrl"),
-    Client(
+    ClientDialect("VS Code", section="servers"),
+    ClientDialect("Windsurf", url_key="serverUrl"),
+    ClientDialect(
         "Gemini CLI", url_key="httpUrl", is_http=True, include_keys=("includeTools",), exclude_keys=("excludeTools",)
     ),
-    Client("Cline", types=(("streamablehttp", "http"),)),
-    Client(
+    ClientDialect("Cline", types=(("streamablehttp", "http"),)),
+    ClientDialect(
         "mcpproxy-go, Codex",
         keys=("protocol", "working_dir", "created", "updated", "startup_timeout_sec", "startup_timeout_ms"),
         include_keys=("enabled_tools",),
         exclude_keys=("disabled_tools",),
     ),
-    Client("Kiro", exclude_keys=("disabledTools",)),
-    Client("FastMCP", keys=("transport",)),
-    Client("Anthropic API", types=(("url", None),), keys=("name", "authorization_token", "tool_configuration")),
+    ClientDialect("Kiro", exclude_keys=("disabledTools",)),
+    ClientDialect("FastMCP", keys=("transport",)),
+    ClientDialect("Anthropic API", types=(("url", None),), keys=("name", "authorization_token", "tool_configuration")),
 )
 """As the clients' own documentation has it.
 

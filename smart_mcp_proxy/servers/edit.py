@@ -68,7 +68,7 @@ def rewrite(text: str, value: Any) -> str:
         edits = _Rewriting(text).changes(root, old, value)
     except RecursionError:
         raise ConfigError("The file is nested too deeply to be edited.", hint="Edit it by hand.") from None
-    return _applied(text, edits)
+    return _apply_edits(text, edits)
 
 
 def is_same(one: Any, other: Any) -> bool:
@@ -79,7 +79,7 @@ def is_same(one: Any, other: Any) -> bool:
 _canonical = partial(json.dumps, sort_keys=True)
 
 
-def _applied(text: str, edits: "Sequence[_Edit]") -> str:
+def _apply_edits(text: str, edits: "Sequence[_Edit]") -> str:
     """The text with its edits; of two at the same place the first one's text comes first."""
     pieces, at = [], 0
     for edit in sorted(edits, key=attrgetter("start")):
@@ -146,7 +146,7 @@ class _Rewriting:
             return self._object_changes(node, old, new)
         if isinstance(old, list) and isinstance(new, list) and old:
             return self._array_changes(node, old, new)
-        return [_Edit(node.start, node.end, self._written(new, self._indent_at(node.start)))]
+        return [_Edit(node.start, node.end, self._render_value(new, self._indent_at(node.start)))]
 
     def _object_changes(self, node: _Node, old: Mapping[str, Any], new: Mapping[str, Any]) -> list[_Edit]:
         edits = []
@@ -168,7 +168,7 @@ class _Rewriting:
         for place in range(head, paired):
             edits += self.changes(node.members[place].node, old[place], new[place])
         if len(new) > len(old) and tail:  # in the middle: nothing of ours does it, and written anew it is right
-            return [_Edit(node.start, node.end, self._written(new, self._indent_at(node.start)))]
+            return [_Edit(node.start, node.end, self._render_value(new, self._indent_at(node.start)))]
         gone = node.members[paired : len(old) - tail]
         added = [(None, value) for value in new[paired : len(new) - tail]]
         return edits + self._layout_changes(node, gone, added)
@@ -237,10 +237,10 @@ class _Rewriting:
         return line[: len(line) - len(line.lstrip(_LINE_BLANKS))]
 
     def _member(self, key: str | None, value: Any, indent: str | None) -> str:
-        written = self._written(value, indent)
+        written = self._render_value(value, indent)
         return written if key is None else f"{_dumps(key)}: {written}"
 
-    def _written(self, value: Any, indent: str | None) -> str:
+    def _render_value(self, value: Any, indent: str | None) -> str:
         """A value as JSON, on one line where there is no indent to follow."""
         if indent is None:
             return _dumps(value)

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from smart_mcp_proxy.errors import ConfigError, ConflictError, RequestError
-from smart_mcp_proxy.file_changes import Stamp, locked, replace_file, stamp_of
+from smart_mcp_proxy.file_changes import Stamp, build_file_stamp, lock_folder, replace_file
 from smart_mcp_proxy.servers.edit import is_same, rewrite
 from smart_mcp_proxy.servers.jsonc import parse_jsonc
 from smart_mcp_proxy.servers.load import (
     CONFIG_NAME,
     FILE_LIMIT_BYTES,
+    extract_named_entries,
     find_config,
+    find_section_key,
     is_entry,
-    named_entries,
-    section_of,
 )
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Entries", "ServerList", "change_entries", "read_list"]
+__all__ = ["Entries", "ServerFileContents", "change_entries", "read_list"]
 
 Entries = Mapping[str, Any]
 """Entries of servers by name, as they are written."""
@@ -35,7 +35,7 @@ _ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class ServerList:
+class ServerFileContents:
     """Contents of the server file at one moment.
 
     Attributes:
@@ -53,7 +53,7 @@ class ServerList:
     stamp: Stamp | None
 
 
-def read_list(settings: Settings, cwd: Path) -> ServerList:
+def read_list(settings: Settings, cwd: Path) -> ServerFileContents:
     """The server file that these settings name, to be looked at or changed.
 
     Raises:
@@ -71,12 +71,12 @@ def read_list(settings: Settings, cwd: Path) -> ServerList:
     text, stamp = _read(path)
     document = parse_jsonc(text.removeprefix(_MARK).encode(), str(path))
     digest = hashlib.sha256(text.encode() if stamp else b"").hexdigest()
-    return ServerList(path, named_entries(document, str(path)), f"sha256:{digest[:16]}", text, stamp)
+    return ServerFileContents(path, extract_named_entries(document, str(path)), f"sha256:{digest[:16]}", text, stamp)
 
 
 def change_entries(
     settings: Settings, cwd: Path, change: Callable[[Entries], Entries], *, based_on: str | None = None
-) -> ServerList:
+) -> ServerFileContents:
     """Changes the servers of the file and nothing else in it; returns what it says then.
 
     Waits for other processes that are changing it, and begins anew where the file was saved meanwhile: run it in a
@@ -95,7 +95,7 @@ def change_entries(
     """
     for _ in range(_ATTEMPTS):
         folder = read_list(settings, cwd).path.parent
-        with locked(folder):
+        with lock_folder(folder):
             before = read_list(settings, cwd)
             if before.path.parent != folder:
                 continue
@@ -109,12 +109,12 @@ def change_entries(
             entries = change(before.entries)
             if is_same(before.entries, entries):
                 return before
-            if replace_file(before.path, _edited(before, entries).encode(), before.stamp):
+            if replace_file(before.path, _rewrite_file_text(before, entries).encode(), before.stamp):
                 return read_list(settings, cwd)
     raise ConfigError(f"{before.path} is being saved again and again by something else.", hint="Try again later.")
 
 
-def _edited(before: ServerList, entries: Entries) -> str:
+def _rewrite_file_text(before: ServerFileContents, entries: Entries) -> str:
     """The text with other entries."""
     mark = _MARK if before.text.startswith(_MARK) else ""
     text = before.text.removeprefix(_MARK)
@@ -132,33 +132,36 @@ def _with_entries(document: Any, entries: Entries) -> Any:
         RequestError: A server has the name of something else that stands beside it.
     """
     if isinstance(document, list):
-        return _listed(document, entries)
-    section = section_of(document)
+        return _arrange_as_list(document, entries)
+    section = find_section_key(document)
     if section is not None:
         inner = document[section]
-        return {**document, section: _listed(inner, entries) if isinstance(inner, list) else _keyed(inner, entries)}
+        return {
+            **document,
+            section: _arrange_as_list(inner, entries) if isinstance(inner, list) else _arrange_as_map(inner, entries),
+        }
     bare = {key for key, value in document.items() if is_entry(value)}
     if not bare:
         return {**document, "mcpServers": dict(entries)}
     others = {key: value for key, value in document.items() if key not in bare}
     if taken := sorted(others.keys() & entries.keys()):
         raise RequestError(f"{taken[0]!r} is a heading of the server file.", hint="Use another name.")
-    return others | _keyed(dict.fromkeys(bare), entries)
+    return others | _arrange_as_map(dict.fromkeys(bare), entries)
 
 
-def _keyed(present: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
+def _arrange_as_map(present: Mapping[str, Any], entries: Entries) -> dict[str, Any]:
     """In the order of the file, new ones last."""
     kept = {name: entries[name] for name in present if name in entries}
     return kept | {name: entry for name, entry in entries.items() if name not in kept}
 
 
-def _listed(present: list[Any], entries: Entries) -> list[Any]:
+def _arrange_as_list(present: list[Any], entries: Entries) -> list[Any]:
     """As a list of entries that carry their names; what has no name is left alone."""
     found: list[Any] = []
     names: set[str] = set()
-    last = {entry["name"]: place for place, entry in enumerate(present) if _name_of(entry) is not None}
+    last = {entry["name"]: place for place, entry in enumerate(present) if _get_entry_name(entry) is not None}
     for place, entry in enumerate(present):
-        name = _name_of(entry)
+        name = _get_entry_name(entry)
         if name is None or (name in entries and last[name] != place):
             found.append(entry)
         elif name in entries:
@@ -168,7 +171,7 @@ def _listed(present: list[Any], entries: Entries) -> list[Any]:
     return found + added
 
 
-def _name_of(entry: Any) -> str | None:
+def _get_entry_name(entry: Any) -> str | None:
     name = entry.get("name") if isinstance(entry, Mapping) else None
     return name if isinstance(name, str) else None
 
@@ -188,4 +191,4 @@ def _read(path: Path) -> tuple[str, Stamp | None]:
     if len(data) > FILE_LIMIT_BYTES:
         raise ConfigError(f"{path} is larger than {FILE_LIMIT_BYTES} bytes.", hint="Give the path of a server list.")
     parse_jsonc(data, str(path))  # names line and column of what is wrong
-    return data.decode("utf-8"), stamp_of(facts)
+    return data.decode("utf-8"), build_file_stamp(facts)

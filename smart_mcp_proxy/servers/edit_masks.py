@@ -8,7 +8,7 @@ from urllib.parse import urlsplit, urlunsplit
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.servers.edit import is_same
 
-__all__ = ["MASK", "hidden_in", "is_plain", "masked", "unmasked"]
+__all__ = ["MASK", "extract_masked_secrets", "is_plain", "mask_entry", "unmask_entry"]
 
 MASK = "***"
 
@@ -61,7 +61,7 @@ _OPAQUE_CHARS = 20
 addresses that are their own password."""
 
 
-def masked(entry: Mapping[str, Any]) -> dict[str, Any]:
+def mask_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The entry with `***` in the place of every secret.
 
     Secrets are values of env and headers, credentials in addresses and arguments, and whatever has the name of one.
@@ -70,25 +70,25 @@ def masked(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _mask_member(key, value) for key, value in entry.items()}
 
 
-def unmasked(new: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+def unmask_entry(new: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
     """The entry with the stored secrets where it carries their masks.
 
     Raises:
         RequestError: It carries a mask where nothing is stored that looks like it, or where the value would be shown.
     """
-    filled: dict[str, Any] = _fill(new, stored, masked(stored), "")
-    _require_hidden(new, masked(filled), "")
+    filled: dict[str, Any] = _fill(new, stored, mask_entry(stored), "")
+    _require_hidden(new, mask_entry(filled), "")
     return filled
 
 
-def hidden_in(value: Any, shown: Any) -> Iterator[str]:
-    """The secrets of an entry, or of a part of it: what stands where `masked` shows masks."""
+def extract_masked_secrets(value: Any, shown: Any) -> Iterator[str]:
+    """The secrets of an entry, or of a part of it: what stands where `mask_entry` shows masks."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from hidden_in(inner, shown[key])
+            yield from extract_masked_secrets(inner, shown[key])
     elif isinstance(value, list):
         for inner, seen in zip(value, shown, strict=True):
-            yield from hidden_in(inner, seen)
+            yield from extract_masked_secrets(inner, seen)
     elif isinstance(value, str) and MASK in shown:
         pattern = "(.*?)".join(map(re.escape, shown.split(MASK)))
         found = re.fullmatch(pattern, value, re.DOTALL)
@@ -141,7 +141,7 @@ def _mask_words(words: Sequence[Any]) -> list[Any]:
     option = ""
     for word in words:
         if isinstance(word, Mapping):
-            found.append(masked(word))
+            found.append(mask_entry(word))
         elif not isinstance(word, str):
             found.append(MASK if _SECRET_WORDS.search(option) else word)
         else:

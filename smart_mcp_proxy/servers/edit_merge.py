@@ -5,7 +5,7 @@ from typing import Any
 
 from smart_mcp_proxy.servers.edit import is_same
 
-__all__ = ["changed_fields", "merge"]
+__all__ = ["list_changed_fields", "merge"]
 
 
 def merge(entry: Any, patch: Any) -> Any:
@@ -26,7 +26,7 @@ def merge(entry: Any, patch: Any) -> Any:
     return merged
 
 
-def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+def list_changed_fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Names of the fields that differ, with their path (`env.TOKEN`), sorted; no values."""
     names: list[str] = []
     for key in old.keys() | new.keys():
@@ -34,7 +34,7 @@ def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str =
             present = new.get(key, old.get(key))
             names += _leaves(present, prefix + key)
         elif isinstance(old[key], Mapping) and isinstance(new[key], Mapping):
-            names += changed_fields(old[key], new[key], f"{prefix}{key}.")
+            names += list_changed_fields(old[key], new[key], f"{prefix}{key}.")
         elif not is_same(old[key], new[key]):
             names.append(prefix + key)
     return sorted(names)
@@ -42,4 +42,4 @@ def changed_fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str =
 
 def _leaves(value: Any, name: str) -> list[str]:
     """A field by its name, an object by the names of what it holds."""
-    return changed_fields({}, value, f"{name}.") if isinstance(value, Mapping) and value else [name]
+    return list_changed_fields({}, value, f"{name}.") if isinstance(value, Mapping) and value else [name]

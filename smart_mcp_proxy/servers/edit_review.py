@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS
-from smart_mcp_proxy.servers.edit_masks import masked
+from smart_mcp_proxy.servers.edit_masks import mask_entry
 from smart_mcp_proxy.servers.expand import references
 
-__all__ = ["reviewed", "warnings_about"]
+__all__ = ["mask_unless_quarantined", "warnings_about"]
 
 _STEERING = re.compile(
     r"NODE_OPTIONS|NODE_PATH|LD_.*|DYLD_.*|PYTHON.*|PERL5.*|RUBY.*|JAVA_TOOL_OPTIONS|PATH|BASH_ENV|ENV|"
@@ -17,13 +17,13 @@ _STEERING = re.compile(
 """Variables by which a trusted program is made to load or start something else, and package managers to fetch it."""
 
 
-def reviewed(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry for its user's own eyes: a quarantined one in full, any other as `masked`.
+def mask_unless_quarantined(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry for its user's own eyes: a quarantined one in full, any other as `mask_entry`.
 
     A mask would hide from whoever approves it what somebody else has put there: a file's content in a header as well
     as another account's token in the place of the user's own.
     """
-    return dict(entry) if _waits(entry) else masked(entry)
+    return dict(entry) if _waits(entry) else mask_entry(entry)
 
 
 def warnings_about(entry: Mapping[str, Any]) -> list[str]:
@@ -33,21 +33,21 @@ def warnings_about(entry: Mapping[str, Any]) -> list[str]:
     env = entry.get("env")
     steering = [
         f"The variable {name} can make the program load or start something else: look at its value."
-        for name in (*(env if isinstance(env, Mapping) else ()), *_inherited(entry))
+        for name in (*(env if isinstance(env, Mapping) else ()), *_list_inherit_names(entry))
         if _STEERING.fullmatch(name.upper())
     ]
-    return [*steering, *_handed_over(entry)]
+    return [*steering, *_describe_disclosures(entry)]
 
 
 def _waits(entry: Mapping[str, Any]) -> bool:
     return entry.get("quarantined") is True
 
 
-def _handed_over(entry: Mapping[str, Any]) -> Iterator[str]:
+def _describe_disclosures(entry: Mapping[str, Any]) -> Iterator[str]:
     """Files, variables and stored secrets of this machine that the server would get."""
     address = next((str(entry[key]) for key in ADDRESS_KEYS if entry.get(key)), "")
     where = f"is given to the program {address!r}" if entry.get("command") else f"is sent to {address!r}"
-    for name in _inherited(entry):
+    for name in _list_inherit_names(entry):
         yield f"inherit names the environment variable {name}: once you approve, what it holds {where}."
     for field, text in _texts(entry, ""):
         for source in references(text):
@@ -58,7 +58,7 @@ def _handed_over(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"oauth.assertion_file names the file {path}: once you approve, the token in it is sent to {to}."
 
 
-def _inherited(entry: Mapping[str, Any]) -> list[str]:
+def _list_inherit_names(entry: Mapping[str, Any]) -> list[str]:
     names = entry.get("inherit")
     return [str(name) for name in names] if isinstance(names, list) else []
 

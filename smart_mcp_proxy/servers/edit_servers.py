@@ -12,12 +12,12 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers.config import ServerFile
 from smart_mcp_proxy.servers.dialects import is_switch
 from smart_mcp_proxy.servers.edit import is_same
-from smart_mcp_proxy.servers.edit_file import Entries, ServerList, change_entries, read_list
-from smart_mcp_proxy.servers.edit_masks import masked, unmasked
-from smart_mcp_proxy.servers.edit_merge import changed_fields, merge
-from smart_mcp_proxy.servers.edit_switch import is_enabled_anew, mark_agents_switch, switching
+from smart_mcp_proxy.servers.edit_file import Entries, ServerFileContents, change_entries, read_list
+from smart_mcp_proxy.servers.edit_masks import mask_entry, unmask_entry
+from smart_mcp_proxy.servers.edit_merge import list_changed_fields, merge
+from smart_mcp_proxy.servers.edit_switch import extend_switch_patch, is_enabled_anew, mark_agents_switch
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
-from smart_mcp_proxy.servers.load import configured_servers, named_entries, parse_named
+from smart_mcp_proxy.servers.load import extract_named_entries, load_configured_servers, parse_named
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["SERVER_NAME", "Author", "ServerEdit", "ServerEdits", "ServerImport", "require_named"]
@@ -95,7 +95,7 @@ class ServerEdits:
         self._settings = settings
         self._cwd = cwd
 
-    def read(self) -> ServerList:
+    def read(self) -> ServerFileContents:
         """Read the file as it is now, secrets included."""
         return read_list(self._settings, self._cwd)
 
@@ -105,7 +105,7 @@ class ServerEdits:
         Raises:
             ConfigError: It cannot be read.
         """
-        return configured_servers(self._settings, self._cwd)
+        return load_configured_servers(self._settings, self._cwd)
 
     def add(self, name: str, entry: Mapping[str, Any], by: Author, *, based_on: str | None = None) -> ServerEdit:
         """Adds a server; one that the user does not add by hand starts in quarantine.
@@ -131,7 +131,7 @@ class ServerEdits:
             RequestError: The result cannot be used.
             RefusedError: Not allowed.
         """
-        return self._edit(name, lambda entry: merge(entry, switching(entry, patch)), by, based_on)
+        return self._edit(name, lambda entry: merge(entry, extend_switch_patch(entry, patch)), by, based_on)
 
     def replace(self, name: str, entry: Mapping[str, Any], by: Author, *, based_on: str | None = None) -> ServerEdit:
         """Makes this the whole entry of a server that there is; raises what `patch` does."""
@@ -182,7 +182,7 @@ class ServerEdits:
             RefusedError: Not allowed.
         """
         self._require("add", by)
-        found = _entries_in(text)
+        found = _parse_pasted_entries(text)
         skipped: dict[str, str] = {}
         added: list[str] = []
 
@@ -224,7 +224,7 @@ class ServerEdits:
         _check_name(name, entries)
         if not isinstance(entry, Mapping):
             raise RequestError(f"Server {name!r} is not described by an object.", hint="Write it as {...}.")
-        whole = unmasked({key: value for key, value in entry.items() if value is not None and key != "name"}, {})
+        whole = unmask_entry({key: value for key, value in entry.items() if value is not None and key != "name"}, {})
         _refuse_own_keys({}, whole, by)
         if by != "operator":
             whole["quarantined"] = True
@@ -236,33 +236,33 @@ class ServerEdits:
     ) -> ServerEdit:
         self._require("change", by)
 
-        def changed(entries: Entries) -> Entries:
+        def apply_change(entries: Entries) -> Entries:
             require_named(name, entries)
             old = entries[name] if isinstance(entries[name], Mapping) else {}
-            new = unmasked(change(old), old)
+            new = unmask_entry(change(old), old)
             if is_same(old, new):
                 return entries
             if not is_same(old.get("name"), new.get("name")):
                 raise RequestError(f"Server {name!r} cannot be renamed.", hint="Add it anew and remove the old one.")
-            return {**entries, name: _guarded(name, old, new, by)}
+            return {**entries, name: _guard_entry_change(name, old, new, by)}
 
-        return self._change(name, changed, based_on)
+        return self._change(name, apply_change, based_on)
 
     def _change(self, name: str, change: Callable[[Entries], Entries], based_on: str | None) -> ServerEdit:
         seen: list[Entries] = []
 
-        def noted(entries: Entries) -> Entries:
+        def record_and_change(entries: Entries) -> Entries:
             seen.append(entries)
             return change(entries)
 
-        after = change_entries(self._settings, self._cwd, noted, based_on=based_on)
+        after = change_entries(self._settings, self._cwd, record_and_change, based_on=based_on)
         old, new = seen[-1].get(name), after.entries.get(name)
         return ServerEdit(
             name=name,
-            changed=tuple(changed_fields(_mapping(old), _mapping(new))),
-            entry=None if new is None else masked(new),
+            changed=tuple(list_changed_fields(_coerce_entry(old), _coerce_entry(new))),
+            entry=None if new is None else mask_entry(new),
             revision=after.revision,
-            is_quarantined=_mapping(new).get("quarantined") is True,
+            is_quarantined=_coerce_entry(new).get("quarantined") is True,
             warnings=() if new is None else _check_entry(name, new),
         )
 
@@ -281,7 +281,7 @@ def require_named(name: str, entries: Mapping[str, Any]) -> None:
     raise ServerNotFoundError(f"Server {name[:_NAME_CHARS]!r} is not configured.", hint=hint)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _coerce_entry(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -291,7 +291,7 @@ def _whole(old: Mapping[str, Any], entry: Mapping[str, Any], by: Author) -> Mapp
     return {**kept, **{key: value for key, value in entry.items() if value is not None}}
 
 
-def _guarded(name: str, old: Mapping[str, Any], new: dict[str, Any], by: Author) -> dict[str, Any]:
+def _guard_entry_change(name: str, old: Mapping[str, Any], new: dict[str, Any], by: Author) -> dict[str, Any]:
     """The changed entry, in quarantine where its author may not decide what runs."""
     _refuse_own_keys(old, new, by)
     if by == "agent" and any(bool(old.get(key)) != bool(new.get(key)) for key in ("command", "url")):
@@ -370,7 +370,7 @@ def _check_entry(name: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(map(str, problems))
 
 
-def _entries_in(text: str) -> dict[str, Any]:
+def _parse_pasted_entries(text: str) -> dict[str, Any]:
     """The servers that a text names, also where it is the inner part of a client's file."""
     stripped = text.strip()
     whole = f"{{{stripped}}}" if stripped.startswith('"') else stripped
@@ -378,7 +378,7 @@ def _entries_in(text: str) -> dict[str, Any]:
         document = parse_jsonc(whole.encode("utf-8", "surrogatepass"), "the text")
         if isinstance(document, Mapping) and isinstance(document.get("mcp"), JsonObject):
             document = document["mcp"]  # VS Code's settings.json
-        found = named_entries(document, "the text")
+        found = extract_named_entries(document, "the text")
     except ConfigError as error:
         raise RequestError(error.message, hint=error.hint, code="invalid_entry") from error
     if not found:

@@ -9,7 +9,7 @@ from smart_mcp_proxy.servers.entry import BY_AGENT
 from smart_mcp_proxy.servers.jsonc import JsonObject
 from smart_mcp_proxy.servers.load import parse_named
 
-__all__ = ["is_enabled_anew", "is_off", "mark_agents_switch", "switching"]
+__all__ = ["extend_switch_patch", "is_enabled_anew", "is_off", "mark_agents_switch"]
 
 
 def is_off(name: str, entry: Mapping[str, Any]) -> bool:
@@ -20,7 +20,7 @@ def is_off(name: str, entry: Mapping[str, Any]) -> bool:
         return True
 
 
-def switching(entry: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
+def extend_switch_patch(entry: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
     """The patch, which takes out the keys of other programs as well where it switches a server on."""
     is_on = ("disabled" in patch and not patch["disabled"]) or patch.get("enabled") is True
     foreign = [key for key in off_keys(entry) if key not in ("disabled", "enabled")] if is_on else []

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import Transport, Trust
-from smart_mcp_proxy.servers.config import STDIO_INIT_S, ConnectionKind, Limits, Problem, ServerConfig, ToolFilter
+from smart_mcp_proxy.servers.config import STDIO_INIT_S, ConnectionKind, Problem, ServerConfig, ServerLimits, ToolFilter
 from smart_mcp_proxy.servers.dialects import (
     CLIENT_KEYS,
     EXCLUDE_KEYS,
@@ -31,7 +31,7 @@ _KNOWN_KEYS = CLIENT_KEYS | {
     *("timeout", "limits", "tools", "pin", "inherit", "oauth", "enabled"),
     *("quarantined", "trust", "connection", "input_requests", "shared", "proxy", "isolation"),
 }
-_LIMIT_KEYS = frozenset(Limits.__dataclass_fields__)
+_LIMIT_KEYS = frozenset(ServerLimits.__dataclass_fields__)
 _FILTER_KEYS = frozenset(ToolFilter.__dataclass_fields__)
 
 _SUSPICIOUS_TIMEOUT_MS = 1000
@@ -201,11 +201,11 @@ def _headers(entry: EntryReader) -> dict[str, str]:
     return headers
 
 
-def _limits(entry: EntryReader, timeout_ms: int | None, transport: Transport) -> Limits:
-    given = EntryReader(entry.server, entry.mapping("limits"), "limits.")
+def _limits(entry: EntryReader, timeout_ms: int | None, transport: Transport) -> ServerLimits:
+    given = EntryReader(entry.server, entry.read_object("limits"), "limits.")
     call_s = timeout_ms / 1000 if timeout_ms else given.number("call_s")
-    default = Limits()
-    return Limits(
+    default = ServerLimits()
+    return ServerLimits(
         calls_per_s=given.number("calls_per_s"),
         burst=given.integer("burst", at_least=1),
         in_flight=given.integer("in_flight", at_least=1),
@@ -240,10 +240,10 @@ def _tools(entry: EntryReader) -> ToolFilter:
     if isinstance(entry.values.get("tools"), list):
         return ToolFilter(include=entry.texts("tools"))
     if entry.values.get("tools") is not None:
-        given = EntryReader(entry.server, entry.mapping("tools"), "tools.")
+        given = EntryReader(entry.server, entry.read_object("tools"), "tools.")
         include = given.texts("include") if given.values.get("include") is not None else ("*",)
         return ToolFilter(include, given.texts("exclude"))
-    given = EntryReader(entry.server, entry.mapping("tool_configuration"), "tool_configuration.")
+    given = EntryReader(entry.server, entry.read_object("tool_configuration"), "tool_configuration.")
     if not given.flag("enabled", default=True):
         return ToolFilter(include=())
     if given.values.get("allowed_tools") is None:

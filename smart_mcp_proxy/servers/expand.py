@@ -7,13 +7,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, stored_secret
+from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, read_keyring_secret
 from smart_mcp_proxy.servers.config import ServerConfig
-from smart_mcp_proxy.servers.edit_masks import hidden_in, is_plain, masked
+from smart_mcp_proxy.servers.edit_masks import extract_masked_secrets, is_plain, mask_entry
 from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_SECRETS, read_oauth
 
-__all__ = ["UnsetVariableError", "expand", "references", "secrets_of"]
+__all__ = ["UnsetVariableError", "collect_secrets", "expand", "references"]
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
@@ -48,7 +48,7 @@ def expand(
     config: ServerConfig,
     environ: Mapping[str, str],
     *,
-    keyring_get: Callable[[str], str | None] = stored_secret,
+    keyring_get: Callable[[str], str | None] = read_keyring_secret,
     workspace: Path | None = None,
 ) -> ServerConfig:
     """The configuration with every `${...}` of command, args, env, cwd, url, headers and oauth filled in.
@@ -82,7 +82,9 @@ def expand(
         cwd=None if config.cwd is None else fill("cwd", config.cwd),
         url=fill("url", config.url),
         headers={name: fill(f"headers.{name}", value) for name, value in config.headers.items()},
-        oauth=None if config.oauth is None else {key: _filled(fill, key, value) for key, value in config.oauth.items()},
+        oauth=None
+        if config.oauth is None
+        else {key: _fill_oauth_value(fill, key, value) for key, value in config.oauth.items()},
     )
     if config.url:
         check_url(config.name, expanded.url)
@@ -106,14 +108,14 @@ def references(text: str) -> Iterator[str]:
             yield f"the environment variable {variable[1]}"
 
 
-def _filled(fill: Callable[[str, str], str], key: str, value: object) -> object:
+def _fill_oauth_value(fill: Callable[[str, str], str], key: str, value: object) -> object:
     """Fill in the placeholders of a value of `oauth`: text, or a list of texts."""
     if isinstance(value, list):
-        return [_filled(fill, key, item) for item in value]
+        return [_fill_oauth_value(fill, key, item) for item in value]
     return fill(f"oauth.{key}", value) if isinstance(value, str) else value
 
 
-def secrets_of(expanded: ServerConfig) -> list[str]:
+def collect_secrets(expanded: ServerConfig) -> list[str]:
     """Every value of an expanded configuration that no log may show, the longest first.
 
     These are the values that `expand()` put in, the values of env and headers however they came there, the bare
@@ -126,17 +128,17 @@ def secrets_of(expanded: ServerConfig) -> list[str]:
             values.add(value.partition(" ")[2])
     secrets = [(expanded.oauth or {}).get(key) for key in OAUTH_SECRETS]
     values.update(secret for secret in secrets if isinstance(secret, str))
-    values |= {*_hidden(args=[*expanded.args]), *_in_address(expanded.url)}
+    values |= {*_extract_part_secrets(args=[*expanded.args]), *_in_address(expanded.url)}
     return sorted(values - {""}, key=lambda value: (-len(value), value))
 
 
-def _hidden(**part: object) -> Iterator[str]:
-    return hidden_in(part, masked(part))
+def _extract_part_secrets(**part: object) -> Iterator[str]:
+    return extract_masked_secrets(part, mask_entry(part))
 
 
 def _in_address(url: str) -> set[str]:
     """Secrets of an address, as written and as meant; a plain word in its query is none."""
-    written = {text for text in _hidden(url=url) if any(map(str.isdigit, text))}
+    written = {text for text in _extract_part_secrets(url=url) if any(map(str.isdigit, text))}
     written.add(urlsplit(url).password or "")
     return written | set(map(unquote, written))
 

@@ -55,13 +55,13 @@ class EntryReader:
             return ()
         if not isinstance(value, list):
             raise self.wrong(key, value, "a list of texts")
-        return tuple(self._written(f"{key}[{position}]", item) for position, item in enumerate(value))
+        return tuple(self._render_scalar(f"{key}[{position}]", item) for position, item in enumerate(value))
 
     def text_map(self, key: str) -> dict[str, str]:
         """The object of texts under `key`; numbers and booleans in it are written out."""
-        return {name: self._written(f"{key}.{name}", value) for name, value in self.mapping(key).items()}
+        return {name: self._render_scalar(f"{key}.{name}", value) for name, value in self.read_object(key).items()}
 
-    def mapping(self, key: str) -> Mapping[str, Any]:
+    def read_object(self, key: str) -> Mapping[str, Any]:
         """The object under `key`, empty if there is none."""
         value = self.values.get(key)
         if value is None:
@@ -102,7 +102,7 @@ class EntryReader:
         shown = value if type(value) in (int, float) else _KINDS.get(type(value), "an object")
         return ConfigError(f"Server {self.server!r}: '{self.prefix}{key}' is {shown}.", hint=f"Expected {expected}.")
 
-    def _written(self, key: str, value: object) -> str:
+    def _render_scalar(self, key: str, value: object) -> str:
         if isinstance(value, bool):
             return str(value).lower()
         if isinstance(value, int | float):

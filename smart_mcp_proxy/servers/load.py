@@ -19,13 +19,13 @@ from smart_mcp_proxy.settings import Settings
 __all__ = [
     "CONFIG_NAME",
     "FILE_LIMIT_BYTES",
-    "configured_servers",
+    "extract_named_entries",
     "find_config",
+    "find_section_key",
     "is_entry",
+    "load_configured_servers",
     "load_servers",
-    "named_entries",
     "parse_named",
-    "section_of",
 ]
 
 CONFIG_NAME = "mcp_config.json"
@@ -79,16 +79,16 @@ def find_config(settings: Settings, cwd: Path) -> Path | None:
     return next((path for path in candidates if os.path.lexists(path)), None)
 
 
-def configured_servers(settings: Settings, cwd: Path) -> ServerFile:
+def load_configured_servers(settings: Settings, cwd: Path) -> ServerFile:
     """Read the servers of these settings: inline, else from the file found, else none and a hint.
 
     Raises:
         ConfigError: The configuration cannot be read as a whole.
     """
     if settings.config_json is not None:
-        return load_servers(settings.config_json, kept=_kept(settings))
+        return load_servers(settings.config_json, kept=_list_enforced_keys(settings))
     if path := find_config(settings, cwd):
-        return load_servers(path, kept=_kept(settings))
+        return load_servers(path, kept=_list_enforced_keys(settings))
     problem = Problem(
         None, f"No server file: neither {cwd / CONFIG_NAME} nor {settings.data_dir / CONFIG_NAME} exists.", _EXAMPLE
     )
@@ -121,7 +121,7 @@ def load_servers(source: Path | str, *, kept: Collection[str] = ()) -> ServerFil
         except ConfigError as exc:
             seen = visible_name(name)
             warnings = [Problem(seen, exc.message, exc.hint, "error")]
-            servers.setdefault(seen, _refused(seen, raw, exc))
+            servers.setdefault(seen, _build_refused_server(seen, raw, exc))
         problems += warnings
     problems += _look_alikes(servers)
     if not pairs:
@@ -130,7 +130,7 @@ def load_servers(source: Path | str, *, kept: Collection[str] = ()) -> ServerFil
     return ServerFile(servers, tuple(problems + more), label, parsed)
 
 
-def _refused(name: str, raw: Any, error: ConfigError) -> ServerConfig:
+def _build_refused_server(name: str, raw: Any, error: ConfigError) -> ServerConfig:
     """The server of an entry that cannot be used: it is listed with the cause, and never connected."""
     entry: Mapping[str, Any] = raw if isinstance(raw, JsonObject) else {}
     has_url = any(key in entry for key in URL_KEYS)
@@ -144,7 +144,7 @@ def _refused(name: str, raw: Any, error: ConfigError) -> ServerConfig:
     )
 
 
-def _kept(settings: Settings) -> set[str]:
+def _list_enforced_keys(settings: Settings) -> set[str]:
     """Restricting keys of mcpproxy-go whose settings of ours restrict as much."""
     held = {
         "read_only_mode": settings.read_only,
@@ -174,7 +174,7 @@ def _require_kept(document: Any, label: str, kept: Collection[str]) -> None:
             )
 
 
-def named_entries(document: Any, label: str) -> dict[str, Any]:
+def extract_named_entries(document: Any, label: str) -> dict[str, Any]:
     """The servers of a parsed file as they were written, by name, in any of its shapes.
 
     Raises:
@@ -184,7 +184,7 @@ def named_entries(document: Any, label: str) -> dict[str, Any]:
     return dict(pairs)
 
 
-def section_of(document: Mapping[str, Any]) -> str | None:
+def find_section_key(document: Mapping[str, Any]) -> str | None:
     """Key under which a file has its servers; None at the top level, or without any."""
     return next((key for key in SECTIONS if key in document and not is_entry(document[key])), None)
 
@@ -204,13 +204,13 @@ def _read(path: Path) -> bytes:
 def _sections(document: Any, label: str) -> tuple[_Pairs, Mapping[str, Any], list[Problem]]:
     """Names with their entries, profiles, and what is wrong with the file around them."""
     if isinstance(document, list):
-        pairs, problems = _named(document, label)
+        pairs, problems = _index_list_entries(document, label)
         return pairs, {}, problems
     if not isinstance(document, JsonObject):
         raise ConfigError(
             f"{label}, line 1, column 1: the file is not a JSON object.", hint='Write at least: {"mcpServers": {}}'
         )
-    problems = _repeated(document.duplicates, f"the top level of {label}")
+    problems = _report_repeated_keys(document.duplicates, f"the top level of {label}")
     profiles = document.get("profiles")
     if profiles is not None and not isinstance(profiles, dict):
         problems.append(Problem(None, "'profiles' is not an object and is left out.", "Write it as NAME: {...}."))
@@ -224,7 +224,7 @@ def _sections(document: Any, label: str) -> tuple[_Pairs, Mapping[str, Any], lis
     strangers = [key for key in document if key not in _TOP_LEVEL or key in sections[1:]]
     problems += _strangers(strangers)
     if isinstance(section, list):
-        pairs, more = _named(section, label)
+        pairs, more = _index_list_entries(section, label)
         return pairs, profiles or {}, problems + more
     if not isinstance(section, JsonObject):
         raise ConfigError(
@@ -238,7 +238,7 @@ def is_entry(value: Any) -> bool:
     return isinstance(value, dict) and any(isinstance(value.get(key), str) for key in ADDRESS_KEYS)
 
 
-def _named(entries: list[Any], label: str) -> tuple[_Pairs, list[Problem]]:
+def _index_list_entries(entries: list[Any], label: str) -> tuple[_Pairs, list[Problem]]:
     """A list's entries by the names they carry."""
     pairs: _Pairs = []
     problems = []
@@ -267,7 +267,7 @@ def parse_named(name: str, raw: Any) -> tuple[ServerConfig, list[Problem]]:
     if not isinstance(raw, JsonObject):
         raise ConfigError(f"Server {name!r} is not described by an object.", hint="Write it as {...}.")
     config, problems = parse_entry(name, raw)
-    return config, _repeated(raw.duplicates, f"server {name!r}", name) + problems
+    return config, _report_repeated_keys(raw.duplicates, f"server {name!r}", name) + problems
 
 
 def _wrong_name(condition: str, name: str) -> ConfigError:
@@ -282,7 +282,7 @@ def _twice(names: Iterable[str]) -> list[Problem]:
     ]
 
 
-def _repeated(keys: Iterable[str], where: str, server: str | None = None) -> list[Problem]:
+def _report_repeated_keys(keys: Iterable[str], where: str, server: str | None = None) -> list[Problem]:
     return [Problem(server, f"The key {key!r} is repeated in {where}; the last one counts.") for key in keys]
 
 

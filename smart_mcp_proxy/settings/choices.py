@@ -9,7 +9,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from smart_mcp_proxy.plugins import is_plugin
 
-__all__ = ["OneOf", "choices_of"]
+__all__ = ["OneOf", "list_choices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,15 @@ class OneOf:
     names: tuple[str, ...]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_after_validator_function(self._known, handler(source))
+        return core_schema.no_info_after_validator_function(self._check_part_name, handler(source))
 
-    def _known(self, name: str) -> str:
+    def _check_part_name(self, name: str) -> str:
         if name not in self.names and not is_plugin(self.group, name):
             raise ValueError("no such part")
         return name
 
 
-def choices_of(field: FieldInfo) -> tuple[str, ...]:
+def list_choices(field: FieldInfo) -> tuple[str, ...]:
     """The values of an enum field that are built in; empty for any other."""
     if get_origin(field.annotation) is Literal:
         return get_args(field.annotation)

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from pydantic.fields import FieldInfo
 
-from smart_mcp_proxy.settings.choices import choices_of
+from smart_mcp_proxy.settings.choices import list_choices
 from smart_mcp_proxy.settings.fields import PREFIX, Settings
 from smart_mcp_proxy.settings.pairs import EXCLUSIVE, SECRET_FILES
 
@@ -48,7 +48,7 @@ class Origin:
 
 def all_settings() -> tuple[Setting, ...]:
     """Every setting as data, in the order in which they are documented."""
-    return tuple(_setting(name, field) for name, field in Settings.model_fields.items())
+    return tuple(_describe_setting(name, field) for name, field in Settings.model_fields.items())
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
@@ -85,7 +85,7 @@ def origins(settings: Settings, environ: Mapping[str, str], flags: Set[str] = fr
         elif environ.get(_variable(name)) and not overruled:
             origin = "environment"
         value = getattr(settings, setting.name)
-        shown = "[set]" if setting.is_secret and value is not None else _shown(setting.name, value)
+        shown = "[set]" if setting.is_secret and value is not None else _format_value(setting.name, value)
         found.append(Origin(setting, shown, origin))
     return found
 
@@ -94,21 +94,21 @@ def _variable(name: str) -> str:
     return PREFIX + name.upper()
 
 
-def _setting(name: str, field: FieldInfo) -> Setting:
+def _describe_setting(name: str, field: FieldInfo) -> Setting:
     extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
     return Setting(
         name=name,
         variable=_variable(name),
-        default=_shown(name, field.default),
-        allowed=str(extra.get("allowed") or _allowed(field)),
+        default=_format_value(name, field.default),
+        allowed=str(extra.get("allowed") or _describe_allowed(field)),
         help=field.description or "",
         is_secret=bool(extra.get("is_secret")),
     )
 
 
-def _allowed(field: FieldInfo) -> str:
+def _describe_allowed(field: FieldInfo) -> str:
     """Accepted values of a field's type, in words."""
-    if choices := choices_of(field):
+    if choices := list_choices(field):
         return f"one of {', '.join(choices)}"
     if field.annotation is bool:
         return "true or false"
@@ -118,7 +118,7 @@ def _allowed(field: FieldInfo) -> str:
     return "a path" if Path in (field.annotation, *get_args(field.annotation)) else "text"
 
 
-def _shown(name: str, value: object) -> str:
+def _format_value(name: str, value: object) -> str:
     """A value as it would be written into its variable."""
     if value is None:
         return ""

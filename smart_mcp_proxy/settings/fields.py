@@ -9,7 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
 from smart_mcp_proxy.settings.addresses import BEARER
-from smart_mcp_proxy.settings.choices import OneOf, choices_of
+from smart_mcp_proxy.settings.choices import OneOf, list_choices
 from smart_mcp_proxy.settings.values import (
     TRUNCATE_MIN_CHARS,
     Argv,
@@ -45,7 +45,7 @@ def _from_text(value: object, info: ValidationInfo) -> object:
         return value
     field = Settings.model_fields[info.field_name]
     text = value.strip()
-    if choices := choices_of(field):
+    if choices := list_choices(field):
         return next((choice for choice in choices if choice.lower() == text.lower()), text)
     if int in (field.annotation, *get_args(field.annotation)) and not _INTEGER.fullmatch(text):
         raise ValueError("not an integer")

@@ -9,7 +9,7 @@ from smart_mcp_proxy.upstream.oauth.auth import SignedOut, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
 from smart_mcp_proxy.upstream.per_client import OwnConnection
-from smart_mcp_proxy.upstream.protocol.loop_detection import marked
+from smart_mcp_proxy.upstream.protocol.loop_detection import mark_environment
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, UpstreamSession
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
@@ -32,5 +32,5 @@ __all__ = [
     "UpstreamSession",
     "fetch_page",
     "is_listed",
-    "marked",
+    "mark_environment",
 ]

@@ -6,7 +6,7 @@ import socket
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["Reach", "addresses_of", "reach_of"]
+__all__ = ["AddressReach", "classify_address", "resolve_host"]
 
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 """Source: RFC 6052, section 2.1."""
@@ -14,7 +14,7 @@ _CLOUD_METADATA: Final = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2:
 """Where clouds hand credentials to whoever asks, besides the link-local addresses that all are refused anyway."""
 
 
-class Reach(IntEnum):
+class AddressReach(IntEnum):
     """Distance of an address from us. A server may lead as far away as itself or farther."""
 
     PUBLIC = 0
@@ -23,7 +23,7 @@ class Reach(IntEnum):
     FORBIDDEN = 3
 
 
-def reach_of(address: str) -> Reach:
+def classify_address(address: str) -> AddressReach:
     """Classify an IP address by its reach; an embedded IPv4 address counts as itself.
 
     Raises:
@@ -32,17 +32,17 @@ def reach_of(address: str) -> Reach:
     Source: RFC 6890;
     https://cheatsheetseries.owasp.org/cheatsheets/Server_Side_Request_Forgery_Prevention_Cheat_Sheet.html
     """
-    ip = _unwrapped(ipaddress.ip_address(address.partition("%")[0]))
+    ip = _unwrap_ipv4(ipaddress.ip_address(address.partition("%")[0]))
     if str(ip) in _CLOUD_METADATA or ip.is_link_local or ip.is_multicast or ip.is_unspecified:
-        return Reach.FORBIDDEN
+        return AddressReach.FORBIDDEN
     if ip.is_loopback:
-        return Reach.LOOPBACK
+        return AddressReach.LOOPBACK
     if ip.is_reserved:
-        return Reach.FORBIDDEN
-    return Reach.PUBLIC if ip.is_global else Reach.PRIVATE
+        return AddressReach.FORBIDDEN
+    return AddressReach.PUBLIC if ip.is_global else AddressReach.PRIVATE
 
 
-def _unwrapped(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _unwrap_ipv4(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     if isinstance(ip, ipaddress.IPv4Address):
         return ip
     inner = ip.ipv4_mapped or ip.sixtofour or (ip.teredo[1] if ip.teredo else None)
@@ -51,7 +51,7 @@ def _unwrapped(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> ipaddress.I
     return inner or ip
 
 
-async def addresses_of(host: str, port: int) -> list[str]:
+async def resolve_host(host: str, port: int) -> list[str]:
     """Resolve a name to IP addresses in the order to try; decimal, hex and octal are understood.
 
     Raises:

@@ -15,7 +15,7 @@ from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns, UnreadSignInError
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
-from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, Opening
+from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, SessionOptions
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
 from smart_mcp_proxy.upstream.relayed import open_relayed, runs_elsewhere
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
@@ -76,9 +76,9 @@ class Connector:
     ) -> UpstreamSession:
         """An open session; see `OpenSession`."""
         try:
-            return await self._opened(config, environ, era, on_event, peer)
+            return await self._open_transport(config, environ, era, on_event, peer)
         except UpstreamError as exc:
-            if config.transport != "http" or peer is not None or _status_of(exc) not in _OLDER_TRANSPORT:
+            if config.transport != "http" or peer is not None or _read_http_status(exc) not in _OLDER_TRANSPORT:
                 raise
             refused = exc
         # Such a server may be one of HTTP+SSE.
@@ -87,7 +87,7 @@ class Connector:
             config, transport="sse", limits=replace(config.limits, init_s=min(config.limits.init_s, _SSE_S))
         )
         try:
-            session = await self._opened(older, environ, None, on_event, None)
+            session = await self._open_transport(older, environ, None, on_event, None)
         except UpstreamError:
             raise refused from None
         _log.info(
@@ -97,7 +97,7 @@ class Connector:
         )
         return session
 
-    async def _opened(
+    async def _open_transport(
         self,
         config: ServerConfig,
         environ: Mapping[str, str],
@@ -110,7 +110,7 @@ class Connector:
             bearer = await self._bearer(config)
         except UnreadSignInError as exc:  # the server may well do without one, and says so if not
             bearer, unread = None, exc
-        opening = Opening(
+        opening = SessionOptions(
             config,
             on_event,
             era,
@@ -128,7 +128,7 @@ class Connector:
         except BaseException as exc:
             if opening.bearer is not None:
                 await opening.bearer.close()
-            elif isinstance(exc, UpstreamAuthError) and config.can_sign_in and self._sign_ins is not None:
+            elif isinstance(exc, UpstreamAuthError) and config.can_use_oauth and self._sign_ins is not None:
                 self._sign_ins.expect(config)
                 if unread is not None:  # somebody may have signed in: the store is at fault, not the person
                     raise unread from exc
@@ -137,7 +137,11 @@ class Connector:
     async def _bearer(self, config: ServerConfig) -> Bearer | None:
         """The sign-in to send: the configured one, or one that a person made although none is configured."""
         if config.oauth is None:
-            return await self._sign_ins.found(config) if self._sign_ins is not None and config.can_sign_in else None
+            return (
+                await self._sign_ins.find_bearer(config)
+                if self._sign_ins is not None and config.can_use_oauth
+                else None
+            )
         if self._sign_ins is None:
             raise UpstreamAuthError(
                 f"Server '{config.name}' needs a sign-in, and there is no data directory to keep one in.",
@@ -146,7 +150,7 @@ class Connector:
         return await self._sign_ins.bearer(config)
 
 
-def _status_of(error: UpstreamError) -> int:
+def _read_http_status(error: UpstreamError) -> int:
     """HTTP status that an error stands for, 0 without one."""
     status = (error.data or {}).get("http_status", 0)
     return status if isinstance(status, int) else 0

@@ -83,7 +83,7 @@ class Fleet:
 
     def gateways(self) -> list[str]:
         """Ids of this gateway and of those behind it, for one that is about to make this its server."""
-        return self._lineage.known(upstream.capabilities for upstream in self)
+        return self._lineage.list_gateway_ids(upstream.capabilities for upstream in self)
 
     def retry(self, name: str) -> None:
         """Brings the next try at a server forward to now; does nothing where there is none of that name."""
@@ -112,7 +112,7 @@ class Fleet:
             await upstream.restart()
 
     async def _ask(self, kind: bytes, name: str, words: str) -> bytes:
-        answer = await self._worker.ask(self._worker.keeper_of(name), kind, words.encode())
+        answer = await self._worker.ask(self._worker.find_keeper_worker(name), kind, words.encode())
         if answer is None:
             raise UpstreamError(
                 f"The worker that runs server '{name}' does not answer.",
@@ -180,7 +180,7 @@ class Fleet:
     async def _ask_to_retry(self, upstream: Upstream) -> None:
         name = upstream.name
         with suppress(OSError):  # no descriptors are left; the next call asks again
-            await self._worker.ask(self._worker.keeper_of(name), RETRY, name.encode())
+            await self._worker.ask(self._worker.find_keeper_worker(name), RETRY, name.encode())
         upstream.retry()
 
 

@@ -15,27 +15,27 @@ import msgspec
 from smart_mcp_proxy.errors import Delivery, UpstreamAuthError, UpstreamBusyError, UpstreamError
 from smart_mcp_proxy.names import login_hint, shell_word
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.proxies import Proxy, proxy_for
+from smart_mcp_proxy.upstream.proxies import HttpProxy, find_environ_proxy
 
 __all__ = [
     "IN_SESSION_HINT",
     "REFUSALS_S",
-    "Failure",
+    "HttpFailure",
     "LostSessionError",
     "MissingScopeError",
     "TlsContext",
+    "build_lost_session_error",
+    "extract_error_message",
+    "extract_rpc_error_message",
     "failure_error",
+    "has_sign_in_metadata",
     "is_about_session",
-    "lost_session_error",
-    "missing_scope",
-    "names_sign_in",
     "new_transport",
-    "refused_call_words",
+    "parse_missing_scope",
     "refuses_session",
     "retry_after_s",
     "status_words",
     "too_long",
-    "words_of",
 ]
 
 _log = get_logger("upstream")
@@ -82,7 +82,7 @@ _SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class HttpFailure:
     """Why an HTTP exchange gave no answer.
 
     Attributes:
@@ -131,8 +131,8 @@ def refuses_session(body: bytes) -> bool:
     try:
         members = _members.decode(body)
     except (msgspec.MsgspecError, RecursionError):
-        return words_of(body) != ""
-    return "jsonrpc" in members and _SESSION.search(words_of(body)) is not None
+        return extract_error_message(body) != ""
+    return "jsonrpc" in members and _SESSION.search(extract_error_message(body)) is not None
 
 
 def is_about_session(error: UpstreamError, *, has_id: bool, status: int = 0) -> bool:
@@ -145,10 +145,10 @@ def is_about_session(error: UpstreamError, *, has_id: bool, status: int = 0) -> 
     """
     if has_id and (status == 404 or (error.answer is None and (error.data or {}).get("http_status") in _GONE)):
         return True
-    return _SESSION.search(_said(error)) is not None
+    return _SESSION.search(_collect_error_text(error)) is not None
 
 
-def lost_session_error(
+def build_lost_session_error(
     server: str, cause: UpstreamError, *, method: str = "", was_refused: bool | None = None
 ) -> LostSessionError:
     """The error of a request that a lost session leaves without a result.
@@ -178,16 +178,16 @@ def _is_refused_in_words(cause: UpstreamError, method: str) -> bool:
     """
     if method == "tools/call" and cause.answer is not None and cause.answer.has_id:
         return False
-    return _UNKNOWN_SESSION.search(_said(cause)) is not None
+    return _UNKNOWN_SESSION.search(_collect_error_text(cause)) is not None
 
 
-def _said(error: UpstreamError) -> str:
+def _collect_error_text(error: UpstreamError) -> str:
     """All that the server said in an error; some servers put the cause into the data of a general one."""
     data = error.answer.data if error.answer is not None else None
     return error.said[:_SAID_CHARS] + (f" {data[:_SAID_CHARS]}" if isinstance(data, str) else "")
 
 
-def missing_scope(status: int, challenge: str) -> str:
+def parse_missing_scope(status: int, challenge: str) -> str:
     """Scopes that a refused request needed, separated by spaces; empty if that was not the cause.
 
     Args:
@@ -204,7 +204,7 @@ def missing_scope(status: int, challenge: str) -> str:
     return " ".join([scope for scope in named.get("scope", "").split() if _SCOPE.fullmatch(scope)][:_MOST_SCOPES])
 
 
-def names_sign_in(status: int, challenge: str) -> bool:
+def has_sign_in_metadata(status: int, challenge: str) -> bool:
     """Whether a refusal says where to sign in.
 
     Args:
@@ -214,14 +214,14 @@ def names_sign_in(status: int, challenge: str) -> bool:
     return status == 401 and _METADATA.search(challenge) is not None
 
 
-def too_long(limit_bytes: int) -> Failure:
+def too_long(limit_bytes: int) -> HttpFailure:
     """Why an answer of more bytes than this is none."""
     hint = "Ask it for less, or raise MCPPROXY_MAX_MESSAGE_BYTES."
-    return Failure(f"sent an answer of more than {limit_bytes:,} bytes", hint=hint)
+    return HttpFailure(f"sent an answer of more than {limit_bytes:,} bytes", hint=hint)
 
 
 def failure_error(
-    server: str, failure: Failure, *, was_refused: bool, is_signed_in: bool, sent: Sequence[str] = ()
+    server: str, failure: HttpFailure, *, was_refused: bool, is_signed_in: bool, sent: Sequence[str] = ()
 ) -> UpstreamError:
     """The error for an exchange that failed.
 
@@ -235,7 +235,7 @@ def failure_error(
     kind = _KINDS.get(failure.status, UpstreamError)
     reason, hint = failure.reason, failure.hint
     if not hint and failure.status == 401 and not is_signed_in:
-        hint = _refused_hint(server, sent, names_sign_in=failure.names_sign_in)
+        hint = _build_credentials_hint(server, sent, names_sign_in=failure.names_sign_in)
     hint = hint or _hint(server, failure.status, is_signed_in=is_signed_in)
     if failure.missing_scope:
         reason = f"needs the scope '{failure.missing_scope}', which has not been granted (HTTP {failure.status})"
@@ -270,7 +270,7 @@ def _hint(server: str, status: int, *, is_signed_in: bool) -> str:
     return "Check the headers configured for it." if status == 403 else "Check its url and that it is running."
 
 
-def _refused_hint(server: str, sent: Sequence[str], *, names_sign_in: bool) -> str:
+def _build_credentials_hint(server: str, sent: Sequence[str], *, names_sign_in: bool) -> str:
     """Hint for a server that refused (401) a request without a sign-in.
 
     Args:
@@ -315,18 +315,18 @@ class TlsContext:
         """The context; made in a thread the first time."""
         async with self._lock:
             if self._context is None:
-                self._context = await asyncio.to_thread(self._made)
+                self._context = await asyncio.to_thread(self._load_context)
             return self._context
 
-    def proxy_for(self, scheme: str, host: str, port: int) -> Proxy | None:
+    def find_proxy(self, scheme: str, host: str, port: int) -> HttpProxy | None:
         """The proxy for requests to this origin; None where they go there directly.
 
         Raises:
             UpstreamError: The variable that should name one names none.
         """
-        return proxy_for(self._environ, scheme, host, port)
+        return find_environ_proxy(self._environ, scheme, host, port)
 
-    def _made(self) -> ssl.SSLContext:
+    def _load_context(self) -> ssl.SSLContext:
         context = ssl.create_default_context()
         for name in _CA_FILES:
             if path := self._environ.get(name):
@@ -337,7 +337,7 @@ class TlsContext:
         return context
 
 
-def new_transport(tls: ssl.SSLContext, proxy: Proxy | None) -> httpx2.AsyncHTTPTransport:
+def new_transport(tls: ssl.SSLContext, proxy: HttpProxy | None) -> httpx2.AsyncHTTPTransport:
     """Create a transport, direct or through a proxy."""
     if proxy is None:
         return httpx2.AsyncHTTPTransport(verify=tls, trust_env=False)
@@ -371,7 +371,7 @@ def status_words(status: int) -> str:
         return f"answered with HTTP {status}"
 
 
-def words_of(body: bytes) -> str:
+def extract_error_message(body: bytes) -> str:
     """Message for people in an error body, as one short line; empty if there is none.
 
     Other text than JSON may be anything, pages among it: of it only a short line about the session is one.
@@ -388,9 +388,9 @@ def words_of(body: bytes) -> str:
     return next((" ".join(text.split())[:_WORDS_CHARS] for text in words if isinstance(text, str) and text.strip()), "")
 
 
-def refused_call_words(body: bytes) -> str:
+def extract_rpc_error_message(body: bytes) -> str:
     """Message of the error in a JSON body that comes with a good status; empty where it is none."""
-    return words_of(body) if b'"error"' in body else ""
+    return extract_error_message(body) if b'"error"' in body else ""
 
 
 def retry_after_s(header: str) -> float | None:

@@ -15,11 +15,11 @@ import msgspec
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.io.lines import LineSink, LineSplitter, OfferingReader, open_lines
 from smart_mcp_proxy.io.worker import Worker
-from smart_mcp_proxy.models import OnProgress, Progress, ServerState, ServerStatus
+from smart_mcp_proxy.models import OnProgress, ProgressReport, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
-from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, RETRY, SERVER, TIMED_OUT, Failure, Head
+from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, RETRY, SERVER, TIMED_OUT, Head, WorkerFailure
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = ["Keeper"]
@@ -67,7 +67,9 @@ class Keeper:
         """Ends what other workers have under way, after a while in which it may end by itself."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
-                while running := [task for users in self._users.values() for user in users for task in user.awaited()]:
+                while running := [
+                    task for users in self._users.values() for user in users for task in user.list_pending_tasks()
+                ]:
                     await asyncio.wait(running)
         for users in self._users.values():
             for user in tuple(users):
@@ -88,7 +90,7 @@ class Keeper:
 
     def _retry(self, words: bytes) -> bytes:
         if (upstream := self._upstreams.get(words.decode())) is not None:
-            upstream.wanted()
+            upstream.hasten_retry()
         return b""
 
     # --- what is heard of the servers
@@ -122,42 +124,42 @@ class Keeper:
     async def _serve(self, name: str, handed: socket.socket) -> None:
         reader, sink = await open_lines(handed, _CHUNK_BYTES)
         try:
-            await self._served(name, reader, sink)
+            await self._serve_worker(name, reader, sink)
         finally:
             sink.close()
 
-    async def _served(self, name: str, reader: OfferingReader, sink: LineSink) -> None:
+    async def _serve_worker(self, name: str, reader: OfferingReader, sink: LineSink) -> None:
         upstream = self._upstreams.get(name)
-        head = await _head_of(name, upstream)
+        head = await _build_head(name, upstream)
         sink.write(msgspec.json.encode(head) + b"\n")
         if head.refusal is not None or upstream is None:
             self._refused[name].add(sink)
-            await _end_of(reader)
+            await _wait_disconnect(reader)
             self._refused[name].discard(sink)
             return
         user = _User(upstream, head.failure_code, sink)
         self._users[name].add(user)
         reader.take = user.take
-        await _end_of(reader)
+        await _wait_disconnect(reader)
         self._users[name].discard(user)
         await user.leave()
 
 
-async def _end_of(reader: OfferingReader) -> None:
+async def _wait_disconnect(reader: OfferingReader) -> None:
     """Returns when either end of a connection is closed; what the other worker sends is taken meanwhile."""
     with suppress(ConnectionError):
         while chunk := await reader.read(_CHUNK_BYTES):
             reader.take(chunk)
 
 
-async def _head_of(name: str, upstream: Upstream | None) -> Head:
+async def _build_head(name: str, upstream: Upstream | None) -> Head:
     """The first line that a user gets, once the server is ready or is not going to be."""
     if upstream is None:
-        return Head(refusal=Failure(f"Server '{name}' is not configured in the worker that runs it."))
+        return Head(refusal=WorkerFailure(f"Server '{name}' is not configured in the worker that runs it."))
     # Other workers look in after every failure: that must not cut the pauses between tries short.
     if not await upstream.ready(upstream.config.limits.init_s, may_retry=False):
         status, error = upstream.status, upstream.not_ready(may_retry=False)
-        return Head(refusal=Failure(status.cause or error.message, error.hint, may_return=upstream.may_return))
+        return Head(refusal=WorkerFailure(status.cause or error.message, error.hint, may_return=upstream.may_return))
     status = upstream.status
     return Head(
         era=status.era or "handshake",
@@ -202,7 +204,7 @@ class _User:
         """Ends the connection."""
         self._sink.close()
 
-    def awaited(self) -> list[asyncio.Task[None]]:
+    def list_pending_tasks(self) -> list[asyncio.Task[None]]:
         """Tasks of requests under way; subscriptions, which end only with the connection, are left out."""
         return [task for method, task in self._running.values() if method != SUBSCRIBE]
 
@@ -221,7 +223,7 @@ class _User:
             self._running[asked.id] = asked.method, task
             task.add_done_callback(partial(self._forget, asked.id))
         elif asked.method == TIMED_OUT:
-            self._upstream.timed_out(msgspec.json.decode(asked.params)["began_s"])
+            self._upstream.note_timeout(msgspec.json.decode(asked.params)["began_s"])
         elif asked.method == "notifications/cancelled":
             running = self._running.get(msgspec.json.decode(asked.params)["requestId"])
             if running is not None:
@@ -238,7 +240,7 @@ class _User:
             if answer is not None:
                 error: dict[str, Any] = {"code": answer.code, "message": answer.message, "data": answer.data}
             else:
-                error = {"code": self._failure_code, "message": "", "data": Failure.of(exc)}
+                error = {"code": self._failure_code, "message": "", "data": WorkerFailure.of(exc)}
             self._put({"jsonrpc": "2.0", "id": request_id, "error": error})
             return
         pieces = (b'{"jsonrpc":"2.0","id":%d,"result":' % request_id, *result.pieces, b"}\n")
@@ -246,7 +248,7 @@ class _User:
             self._sink.write(b"".join(pieces))
         else:
             self._sink.write_pieces(pieces)
-        if self._sink.waiting_bytes:
+        if self._sink.backlog_bytes:
             with suppress(ConnectionError):  # the user has gone
                 await self._sink.drain()
 
@@ -265,8 +267,8 @@ class _User:
             meta = msgspec.json.decode(meta)
             if meta.pop(_TOKEN, None) is not None:
 
-                async def on_progress(report: Progress) -> None:
-                    self.tell("notifications/progress", {_TOKEN: request_id, **_told(report)})
+                async def on_progress(report: ProgressReport) -> None:
+                    self.tell("notifications/progress", {_TOKEN: request_id, **_build_progress_params(report)})
 
             if meta:
                 params["_meta"] = meta
@@ -310,7 +312,7 @@ class _User:
 
     async def _follow(self, task: str) -> None:
         """Passes on what the server tells of a task, until it is cancelled."""
-        with self._upstream.watch.tasks.heard(task) as states:
+        with self._upstream.watch.tasks.watch_task(task) as states:
             while True:
                 state = await states.get()
                 self._sink.write(b'{"jsonrpc":"2.0","method":"notifications/tasks","params":%b}\n' % state)
@@ -319,6 +321,6 @@ class _User:
         self._sink.write(msgspec.json.encode(message) + b"\n")
 
 
-def _told(report: Progress) -> dict[str, Any]:
+def _build_progress_params(report: ProgressReport) -> dict[str, Any]:
     facts = {"progress": report.progress, "total": report.total, "message": report.message}
     return {name: value for name, value in facts.items() if value is not None}

@@ -12,7 +12,7 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from smart_mcp_proxy.conditions import LeftOut
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.extensions import SHOWS_APPS, SKILLS, extension_of
+from smart_mcp_proxy.extensions import SHOWS_APPS, SKILLS, read_extension_settings
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.models import ContentKind, Era
 from smart_mcp_proxy.raw_result import RawResult
@@ -373,7 +373,7 @@ def _has_member(name: str, capabilities: Mapping[str, Any]) -> bool:
 
 
 def _has_skills(capabilities: Mapping[str, Any]) -> bool:
-    return extension_of(capabilities, SKILLS) is not None
+    return read_extension_settings(capabilities, SKILLS) is not None
 
 
 def _kind(

@@ -12,7 +12,7 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
 
-__all__ = ["MAX_MESSAGE_BYTES", "Opener", "Opening"]
+__all__ = ["MAX_MESSAGE_BYTES", "Opener", "SessionOptions"]
 
 MAX_MESSAGE_BYTES: Final = 16 << 20
 """Largest message accepted from a server: legitimate results reach megabytes, memory has to last for many of them."""
@@ -22,7 +22,7 @@ _TEMPORARY: Final = "/tmp"
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class SessionOptions:
     """Parameters of opening a session; a transport reads those that it needs.
 
     Attributes:
@@ -56,7 +56,7 @@ class Opening:
         return tuple(path for path in found if path != os.path.dirname(path))  # the root stands in every path
 
 
-Opener = Callable[[Opening], Coroutine[Any, Any, UpstreamSession]]
+Opener = Callable[[SessionOptions], Coroutine[Any, Any, UpstreamSession]]
 """Opens a session and agrees on an era with the server within `limits.init_s`.
 
 Raises:

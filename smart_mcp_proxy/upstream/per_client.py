@@ -11,14 +11,14 @@ from operator import itemgetter
 from typing import Any, Final, Literal
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
-from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnProgress, Progress
+from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnProgress, ProgressReport
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import ServerConfig, secrets_of
-from smart_mcp_proxy.telemetry import fields, get_logger, result_of, secrets_hidden, spawn
+from smart_mcp_proxy.servers import ServerConfig, collect_secrets
+from smart_mcp_proxy.telemetry import await_shielded, fields, get_logger, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.http_failures import LostSessionError
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
 from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
-from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide, Conversation, Exchange
+from smart_mcp_proxy.upstream.protocol.server_requests import ClientRequest, ClientSide, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
     LogLine,
@@ -27,7 +27,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
     SessionEvent,
     ToolsChanged,
     UpstreamSession,
-    lost_error,
+    build_lost_error,
 )
 
 __all__ = ["LISTINGS", "ListKind", "OwnConnection", "OwnConnections", "restless_error"]
@@ -81,12 +81,12 @@ class OwnConnection:
         self._changes += 1
         self._lists.clear()
 
-    def known(self, kind: ListKind) -> ToolListing | None:
+    def get_fresh_listing(self, kind: ListKind) -> ToolListing | None:
         """The server's list on this session, as far as it is known now."""
         at_s, listing = self._lists.get(kind, (0.0, None))
         return listing if self._clock() - at_s < _LIST_AGAIN_S else None
 
-    async def listing(self, kind: ListKind) -> ToolListing:
+    async def fetch_listing(self, kind: ListKind) -> ToolListing:
         """The server's list on this session: fetched once, and again after a list_changed.
 
         Raises:
@@ -94,7 +94,7 @@ class OwnConnection:
         """
         async with self._listing:
             for _ in range(LISTINGS):
-                if (listing := self.known(kind)) is not None:
+                if (listing := self.get_fresh_listing(kind)) is not None:
                     return listing
                 changes = self._changes
                 try:
@@ -135,7 +135,7 @@ class OwnConnection:
             line: The way back to the client while the request is under way.
         """
         name, limits, began_s = self._config.name, self._config.limits, asyncio.get_running_loop().time()
-        exchange: Exchange | None = None
+        exchange: ClientRequest | None = None
         try:
             async with asyncio.timeout(timeout_s) as deadline:
                 with self._conversation.under_way(line, deadline) as exchange:
@@ -190,7 +190,7 @@ class OwnConnection:
 
 
 async def _renew(
-    exchange: Exchange, end_s: Callable[[float], float], on_progress: OnProgress | None, report: Progress
+    exchange: ClientRequest, end_s: Callable[[float], float], on_progress: OnProgress | None, report: ProgressReport
 ) -> None:
     """Moves the deadline of a request because there is progress, and passes that on."""
     exchange.renew(end_s(asyncio.get_running_loop().time()))
@@ -252,7 +252,7 @@ class OwnConnections:
         self._is_closed = False
 
     @asynccontextmanager
-    async def used_by(self, client: object, side: ClientSide) -> AsyncIterator[OwnConnection | None]:
+    async def use_connection(self, client: object, side: ClientSide) -> AsyncIterator[OwnConnection | None]:
         """Open the client's session and keep it while in use; None if the server left its era.
 
         Raises:
@@ -260,7 +260,7 @@ class OwnConnections:
             UpstreamError: It cannot be opened, or the server was stopped. No request was sent.
         """
         if self._is_closed:
-            raise lost_error(self._config().name, "was stopped", was_sent=False)
+            raise build_lost_error(self._config().name, "was stopped", was_sent=False)
         if self._is_modern:
             yield None
             return
@@ -269,7 +269,7 @@ class OwnConnections:
             place = self._new_place(client, side)
         place.users += 1
         try:
-            yield await result_of(place.opened)
+            yield await await_shielded(place.opened)
         except LostSessionError:
             self._leave(client, place)  # at once: the next request opens a new one
             raise
@@ -299,7 +299,7 @@ class OwnConnections:
         if keepers:
             await asyncio.wait(keepers)
         for place in places:  # of one that had not even begun, nobody else says so
-            _fail(place, lost_error(self._config().name, "was stopped", was_sent=False))
+            _fail(place, build_lost_error(self._config().name, "was stopped", was_sent=False))
 
     def _new_place(self, client: object, side: ClientSide) -> _Place:
         config = self._config()
@@ -336,7 +336,7 @@ class OwnConnections:
             _fail(place, _unsent(exc))
         finally:
             self._leave(client, place)
-            _fail(place, lost_error(self._config().name, "was stopped", was_sent=False))
+            _fail(place, build_lost_error(self._config().name, "was stopped", was_sent=False))
             await conversation.close()
 
     async def _hold(self, client: object, place: _Place, conversation: Conversation) -> None:
@@ -354,7 +354,7 @@ class OwnConnections:
                 connection.forget_lists()
 
         config = await self._expanded()
-        with secrets_hidden(secrets_of(config)):
+        with secrets_hidden(collect_secrets(config)):
             session = await self._open_session(config, "handshake", hear, conversation)
             try:
                 self._is_modern = session.era == "modern"

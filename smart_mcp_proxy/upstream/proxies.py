@@ -9,15 +9,15 @@ from typing import Final, NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.upstream.addresses import Reach, reach_of
+from smart_mcp_proxy.upstream.addresses import AddressReach, classify_address
 
-__all__ = ["Proxy", "proxy_for", "tunnel"]
+__all__ = ["HttpProxy", "find_environ_proxy", "tunnel"]
 
 _PROXY_PORT: Final = 80
 _HEAD_BYTES: Final = 16 * 1024
 
 
-class Proxy(NamedTuple):
+class HttpProxy(NamedTuple):
     """A proxy.
 
     Attributes:
@@ -34,7 +34,7 @@ class Proxy(NamedTuple):
         return f"<Proxy {self.host}:{self.port}>"
 
 
-def proxy_for(environ: Mapping[str, str], scheme: str, host: str, port: int) -> Proxy | None:
+def find_environ_proxy(environ: Mapping[str, str], scheme: str, host: str, port: int) -> HttpProxy | None:
     """The proxy for requests to this origin; None where they go directly, always on this machine.
 
     Raises:
@@ -55,7 +55,7 @@ def proxy_for(environ: Mapping[str, str], scheme: str, host: str, port: int) -> 
     return proxy
 
 
-def _read(address: str) -> Proxy | None:
+def _read(address: str) -> HttpProxy | None:
     """Parse a proxy address; None if it is not http://.
 
     Errors may quote its password.
@@ -64,7 +64,7 @@ def _read(address: str) -> Proxy | None:
         parts = urlsplit(address)
         if parts.scheme != "http" or not parts.hostname:
             return None
-        return Proxy(parts.hostname, parts.port or _PROXY_PORT, _authorization(parts))
+        return HttpProxy(parts.hostname, parts.port or _PROXY_PORT, _authorization(parts))
     except ValueError:
         return None
 
@@ -76,7 +76,7 @@ def _is_this_machine(host: str) -> bool:
         return True
     try:
         address = host if ":" in host else socket.inet_ntoa(socket.inet_aton(host))
-        return reach_of(address) is Reach.LOOPBACK
+        return classify_address(address) is AddressReach.LOOPBACK
     except (OSError, ValueError):
         return False
 
@@ -111,14 +111,14 @@ def _is_in_network(host: str, entry: str) -> bool:
         return False
 
 
-async def tunnel(proxy: Proxy, host: str, port: int) -> socket.socket:
+async def tunnel(proxy: HttpProxy, host: str, port: int) -> socket.socket:
     """A connection through the proxy to this place, which speaks first only when it is spoken to.
 
     Raises:
         OSError: The proxy is not there, or refuses; never with what it was sent.
     """
     loop = asyncio.get_running_loop()
-    end = await _connected(loop, proxy)
+    end = await _connect_proxy(loop, proxy)
     try:
         place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         lines = [f"CONNECT {place} HTTP/1.1", f"Host: {place}"]
@@ -141,7 +141,7 @@ async def tunnel(proxy: Proxy, host: str, port: int) -> socket.socket:
     return end
 
 
-async def _connected(loop: asyncio.AbstractEventLoop, proxy: Proxy) -> socket.socket:
+async def _connect_proxy(loop: asyncio.AbstractEventLoop, proxy: HttpProxy) -> socket.socket:
     """A connection to the proxy, by whichever of its addresses."""
     found = await loop.getaddrinfo(proxy.host, proxy.port, type=socket.SOCK_STREAM)
     problem: OSError = ConnectionRefusedError(None, f"the proxy {proxy.host} has no address")

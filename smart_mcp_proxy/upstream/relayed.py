@@ -21,10 +21,10 @@ from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
-from smart_mcp_proxy.upstream.protocol.session import Retry, lost_error, start_error
+from smart_mcp_proxy.upstream.protocol.session import Retry, build_lost_error, start_error
 
 __all__ = [
     "LOGS",
@@ -32,9 +32,9 @@ __all__ = [
     "RETRY",
     "SERVER",
     "TIMED_OUT",
-    "Failure",
     "GoneError",
     "Head",
+    "WorkerFailure",
     "open_relayed",
     "runs_elsewhere",
 ]
@@ -65,7 +65,7 @@ class GoneError(UpstreamError):
     """The server was lost and not tried again since."""
 
 
-class Failure(msgspec.Struct):
+class WorkerFailure(msgspec.Struct):
     """A failure of the session with the server, in the worker's words.
 
     Attributes:
@@ -112,7 +112,7 @@ class Head(msgspec.Struct):
     server_info: str = ""
     failure_code: int = 0
     run: str = ""
-    refusal: Failure | None = None
+    refusal: WorkerFailure | None = None
 
 
 _heads = msgspec.json.Decoder(Head)
@@ -120,10 +120,10 @@ _heads = msgspec.json.Decoder(Head)
 
 def runs_elsewhere(config: ServerConfig, worker: Worker) -> bool:
     """Whether another worker than this one runs a server for all."""
-    return config.transport == "stdio" and config.shared and worker.keeper_of(config.name) != worker.number
+    return config.transport == "stdio" and config.shared and worker.find_keeper_worker(config.name) != worker.number
 
 
-async def open_relayed(opening: Opening, worker: Worker) -> "RelayedSession":
+async def open_relayed(opening: SessionOptions, worker: Worker) -> "RelayedSession":
     """Open a session with a server that another worker runs, once it is ready there.
 
     Raises:
@@ -133,7 +133,7 @@ async def open_relayed(opening: Opening, worker: Worker) -> "RelayedSession":
     config = opening.config
     try:
         async with asyncio.timeout(config.limits.init_s + _PATIENCE_S):
-            head, reader, sink = await _met(config, worker)
+            head, reader, sink = await _dial_keeper(config, worker)
     except TimeoutError:
         raise start_error(config) from None
     if (refusal := head.refusal) is not None:
@@ -142,12 +142,12 @@ async def open_relayed(opening: Opening, worker: Worker) -> "RelayedSession":
     return RelayedSession(opening, head, reader, sink)
 
 
-async def _met(config: ServerConfig, worker: Worker) -> tuple[Head, OfferingReader, LineSink]:
+async def _dial_keeper(config: ServerConfig, worker: Worker) -> tuple[Head, OfferingReader, LineSink]:
     """First line and socket of the worker that runs a server, or of the one that takes its place."""
     while True:
         ours, theirs = socket.socketpair()
         with theirs:
-            worker.send(worker.keeper_of(config.name), SERVER, config.name.encode(), theirs.fileno())
+            worker.send(worker.find_keeper_worker(config.name), SERVER, config.name.encode(), theirs.fileno())
         reader, sink = await open_lines(ours, _HEAD_LIMIT_BYTES)
         line = b""
         try:
@@ -157,7 +157,9 @@ async def _met(config: ServerConfig, worker: Worker) -> tuple[Head, OfferingRead
                 return _heads.decode(line), reader, sink
         except ValueError as exc:
             sink.close()
-            raise lost_error(config.name, "declares too much to be used by several workers", was_sent=False) from exc
+            raise build_lost_error(
+                config.name, "declares too much to be used by several workers", was_sent=False
+            ) from exc
         except BaseException:
             sink.close()
             raise
@@ -165,7 +167,7 @@ async def _met(config: ServerConfig, worker: Worker) -> tuple[Head, OfferingRead
         await asyncio.sleep(_REDIAL_S)
 
 
-async def _await_change(opening: Opening, reader: OfferingReader, sink: LineSink) -> None:
+async def _await_change(opening: SessionOptions, reader: OfferingReader, sink: LineSink) -> None:
     """Reports when a refusal no longer holds."""
     try:
         with suppress(TimeoutError, ConnectionError):
@@ -186,7 +188,7 @@ class RelayedSession(StreamSession):
         sink: Of the socket.
     """
 
-    def __init__(self, opening: Opening, head: Head, reader: OfferingReader, sink: LineSink) -> None:
+    def __init__(self, opening: SessionOptions, head: Head, reader: OfferingReader, sink: LineSink) -> None:
         super().__init__(opening.config, opening.on_event, opening.max_message_bytes, None, self._put_at_once)
         self.era = head.era
         self.protocol_version = head.protocol_version
@@ -209,7 +211,7 @@ class RelayedSession(StreamSession):
         on_message: OnMessage | None = None,
     ) -> Coroutine[Any, Any, RawResult]:
         """The `result` of one request; see `UpstreamSession.request`."""
-        return self._told(super().request(method, params, timeout_s=timeout_s, on_progress=on_progress))
+        return self._translate_failure(super().request(method, params, timeout_s=timeout_s, on_progress=on_progress))
 
     async def close(self) -> None:
         """Ends the session; the server goes on."""
@@ -217,22 +219,22 @@ class RelayedSession(StreamSession):
         self._reading.cancel()
         self._sink.close()
 
-    def timed_out(self, began_s: float) -> None:
+    def note_timeout(self, began_s: float) -> None:
         """Tells the worker, which can find out whether the server still works at all."""
         self._write_soon(encode_message({"method": TIMED_OUT, "params": {"began_s": began_s}}))
 
-    async def _told(self, exchange: Coroutine[Any, Any, RawResult]) -> RawResult:
+    async def _translate_failure(self, exchange: Coroutine[Any, Any, RawResult]) -> RawResult:
         """The same, with failures at the worker as if they had been here."""
         try:
             return await exchange
         except UpstreamError as exc:
             if exc.answer is None or exc.answer.code != self._failure_code:
                 raise
-            failure = msgspec.convert(exc.answer.data, Failure)
+            failure = msgspec.convert(exc.answer.data, WorkerFailure)
         raise failure.error()
 
     def _put_at_once(self, line: bytes) -> bool:
-        if self._sink.is_closing or self._sink.waiting_bytes > _UNSENT_BYTES:
+        if self._sink.is_closing or self._sink.backlog_bytes > _UNSENT_BYTES:
             return False
         self._sink.write(line)
         return True
@@ -244,7 +246,7 @@ class RelayedSession(StreamSession):
                 self._sink.write(line)
         except ConnectionError as exc:
             self._lose(_ENDED)
-            raise self._lost_error(was_sent=False) from exc
+            raise self._build_lost_error(was_sent=False) from exc
 
     def _write_soon(self, line: bytes) -> None:
         self._sink.write(line)  # small, and nobody else could do what it asks for

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.models import ServerStatus
 
-__all__ = ["Start", "StartTurn", "describe_start"]
+__all__ = ["ServerStart", "StartTurn", "describe_start"]
 
 _TURN_S: Final = 10.0
 """A start that takes longer, for a download say, holds up no other. Source: docs/design/processes.md#starting"""
@@ -38,7 +38,7 @@ class StartTurn:
             self._gate.release()
 
 
-class Start(NamedTuple):
+class ServerStart(NamedTuple):
     """A start that is under way.
 
     Attributes:
@@ -50,7 +50,7 @@ class Start(NamedTuple):
     limit_s: float
 
 
-def describe_start(status: ServerStatus, start: Start | None, now_s: float, last_said: str) -> ServerStatus:
+def describe_start(status: ServerStatus, start: ServerStart | None, now_s: float, last_said: str) -> ServerStatus:
     """Status of a server that has not answered yet, with how long that has taken.
 
     Args:

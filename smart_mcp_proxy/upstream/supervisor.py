@@ -13,7 +13,7 @@ from typing import Any, Final
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
+from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, collect_secrets, expand
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.ending import Ending
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, MissingScopeError
@@ -33,7 +33,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
     UpstreamSession,
 )
 from smart_mcp_proxy.upstream.relayed import GoneError
-from smart_mcp_proxy.upstream.starting import Start, StartTurn, describe_start
+from smart_mcp_proxy.upstream.starting import ServerStart, StartTurn, describe_start
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
 from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons, older_era_error
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
@@ -121,12 +121,12 @@ class Upstream:
         self._reasons = Reasons(self.name, self._written)
         self._ending: Ending | None = None
         self.may_return = False
-        self._start: Start | None = None
+        self._start: ServerStart | None = None
         """The start that is under way, once it is the server's turn."""
         self.on_wanted: Callable[[], object] = self.retry
         self.own: OwnConnections | None = None
         if config.connection == "per_client":
-            self.own = OwnConnections(lambda: self.config, self._expanded, self._opened, clock)
+            self.own = OwnConnections(lambda: self.config, self._expand_config, self._start_session, clock)
 
     def __repr__(self) -> str:
         return f"<Upstream {self.config.name}, {self._status.state}>"
@@ -152,10 +152,10 @@ class Upstream:
         """The last lines the server wrote for people, oldest first, secrets hidden."""
         return self._written.last(count)
 
-    def timed_out(self, began_s: float) -> None:
+    def note_timeout(self, began_s: float) -> None:
         """Notes that a request of another worker's had no answer in time; see `UpstreamSession`."""
         if self._session is not None:
-            self._session.timed_out(began_s)
+            self._session.note_timeout(began_s)
 
     # --- lifetime
 
@@ -216,7 +216,7 @@ class Upstream:
             async with asyncio.timeout(timeout_s):
                 await self._settled.wait()
                 if may_retry and self.may_return:
-                    self.wanted()
+                    self.hasten_retry()
                     await self._settled.wait()
         return self._session is not None
 
@@ -244,17 +244,18 @@ class Upstream:
         """
         limit_s = self.config.limits.call_s if timeout_s is None else timeout_s
         if self._session is None:
-            return self._asked_later(method, params, limit_s, on_progress, on_message)
-        return self._asked(self._session, method, params, limit_s, on_progress, on_message)
+            return self._request_later(method, params, limit_s, on_progress, on_message)
+        return self._send_request(self._session, method, params, limit_s, on_progress, on_message)
 
-    async def _asked_later(self, method: str, params: Mapping[str, Any], limit_s: float, *heard: Any) -> RawResult:
-        """The same as `_asked`, once there is a session."""
+    async def _request_later(self, method: str, params: Mapping[str, Any], limit_s: float, *heard: Any) -> RawResult:
+        """The same as `_send_request`, once there is a session."""
         began = self._clock()
         if not await self.ready(min(limit_s, self.config.limits.patience_s)) or self._session is None:
             raise self.not_ready()
-        return await self._asked(self._session, method, params, max(0.0, limit_s - (self._clock() - began)), *heard)
+        left_s = max(0.0, limit_s - (self._clock() - began))
+        return await self._send_request(self._session, method, params, left_s, *heard)
 
-    async def _asked(
+    async def _send_request(
         self,
         session: UpstreamSession,
         method: str,
@@ -290,7 +291,7 @@ class Upstream:
             raise
         finally:
             reasons.under_way -= 1
-        return await self._asked_again(method, params, ends_s, on_progress=on_progress, on_message=on_message)
+        return await self._resend_request(method, params, ends_s, on_progress=on_progress, on_message=on_message)
 
     def _begin_anew(self, session: UpstreamSession) -> None:
         """Ends a session in favour of one in another era; what comes meanwhile waits for that."""
@@ -298,7 +299,7 @@ class Upstream:
             self._leave(session)
             self._ending.end(older_era_error(self.name))
 
-    async def _asked_again(self, method: str, params: Mapping[str, Any], ends_s: float, **heard: Any) -> RawResult:
+    async def _resend_request(self, method: str, params: Mapping[str, Any], ends_s: float, **heard: Any) -> RawResult:
         """The `result` of a request that was refused for its session, on the next one; not sent a third time."""
         left_s = max(0.0, ends_s - self._clock())
         if not await self.ready(min(left_s, self.config.limits.patience_s)) or (session := self._session) is None:
@@ -332,7 +333,7 @@ class Upstream:
             raise self.not_ready()
         if not is_listed(kind, session.capabilities):
             return ToolListing()
-        ask = partial(self._asked, session, timeout_s=limit_s)
+        ask = partial(self._send_request, session, timeout_s=limit_s)
         return await fetch_contents(self.name, kind, ask, timeout_s=limit_s, era=session.era)
 
     async def list_tools(self) -> ToolListing:
@@ -348,19 +349,19 @@ class Upstream:
             raise self.not_ready()
         if session.capabilities.get("tools") is None:
             return ToolListing()
-        ask = partial(self._asked, session, timeout_s=limit_s)
+        ask = partial(self._send_request, session, timeout_s=limit_s)
         return await fetch_tools(self.name, ask, timeout_s=limit_s, era=session.era, folders=session.folders)
 
     def not_ready(self, *, may_retry: bool = True) -> UpstreamError:
         """Error for a request that cannot be sent now; with `may_retry` a new try begins where it may help."""
         status = self.status
         if may_retry:
-            self.wanted()
+            self.hasten_retry()
         kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
         message = f"Server '{self.name}' is not ready ({status.state})" + (":" if status.cause else ".")
         return kind(message, hint=status.hint, data={"state": str(status.state)}, said=status.cause)
 
-    def wanted(self) -> None:
+    def hasten_retry(self) -> None:
         """Bring the next try of a failed server forward for a call; not at once after one that failed."""
         is_due = self.may_return or self._clock() - self._last_try >= _NUDGE_S
         if self._status.state is ServerState.ERROR and is_due:
@@ -386,33 +387,33 @@ class Upstream:
         is_return, self.may_return = self.may_return, False
         self._written.begin()
         try:
-            config = await self._expanded()
+            config = await self._expand_config()
         except UnsetVariableError as exc:
             _log.warning("%s", exc.message)
             self._move(ServerState.NEEDS_ENV, exc.message, exc.hint)
             return None
         except ConfigError as exc:
-            return self._failed(exc.message, exc.hint)
-        with secrets_hidden(secrets_of(config)):
+            return self._record_failure(exc.message, exc.hint)
+        with secrets_hidden(collect_secrets(config)):
             try:
-                session = await self._opened(config, self._reasons.era or self._status.era, self._heard)
+                session = await self._start_session(config, self._reasons.era or self._status.era, self._handle_event)
             except UpstreamError as exc:
                 self.may_return = isinstance(exc, GoneError)  # as the worker says that runs it
                 self._failures -= is_return  # its loss is counted
-                return self._failed(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
+                return self._record_failure(exc.message, exc.hint, needs_auth=isinstance(exc, UpstreamAuthError))
             return await self._hold(session)
 
-    async def _expanded(self) -> ServerConfig:
+    async def _expand_config(self) -> ServerConfig:
         # In a thread: a value may come from a file or from the system's keyring.
         return await asyncio.to_thread(expand, self.config, self._environ)
 
-    async def _opened(
+    async def _start_session(
         self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer | None = None
     ) -> UpstreamSession:
         open_session = self._open_session if peer is None else partial(self._open_session, peer=peer)
         async with StartTurn(self._start_gate) if config.transport == "stdio" else contextlib.nullcontext():
             if peer is None:
-                self._start = Start(self._clock(), config.limits.init_s)
+                self._start = ServerStart(self._clock(), config.limits.init_s)
             return await open_session(config, environ=self._environ, era=era, on_event=on_event)
 
     async def _hold(self, session: UpstreamSession) -> float:
@@ -428,7 +429,7 @@ class Upstream:
             restarts=self._connections - 1,
         )
         self._session, self._told, self._reasons.may_lose_state = session, "", False
-        self.watch.attach(session, partial(self._asked, session))
+        self.watch.attach(session, partial(self._send_request, session))
         ending = self._ending = Ending(self.name, session)
         self._move(ServerState.READY)
         self._tell(self._on_tools_changed, self.name)
@@ -450,9 +451,9 @@ class Upstream:
             return 0.0
         # Over HTTP it is a try to reach a server that loses it: another try at once is no use.
         self.may_return = self.config.transport != "http" and not isinstance(end, LostSessionError)
-        return self._failed(end.message, end.hint, needs_auth=isinstance(end, UpstreamAuthError))
+        return self._record_failure(end.message, end.hint, needs_auth=isinstance(end, UpstreamAuthError))
 
-    def _failed(self, error: str, hint: str, *, needs_auth: bool = False) -> float:
+    def _record_failure(self, error: str, hint: str, *, needs_auth: bool = False) -> float:
         """Notes a failure and returns the pause it asks for."""
         self._failures += 1
         reason = self._written.reason()
@@ -477,7 +478,7 @@ class Upstream:
         (self._settled.clear if state is ServerState.CONNECTING else self._settled.set)()
         self._tell(self._on_change, self._status)
 
-    def _heard(self, event: SessionEvent) -> None:
+    def _handle_event(self, event: SessionEvent) -> None:
         if isinstance(event, LogLine):  # over other transports than stdio it is no word about the connection
             self._written.add(event.text, is_said=self.config.transport == "stdio")
         elif isinstance(event, ToolsChanged):

@@ -23,8 +23,8 @@ from smart_mcp_proxy.upstream.protocol.session import (
     TaskTold,
     UpdatesMissed,
     UpstreamSession,
+    build_lost_error,
     has_updates,
-    lost_error,
     timeout_error,
 )
 from smart_mcp_proxy.upstream.protocol.watch_stream import Ask, WatchStream
@@ -86,7 +86,7 @@ class ResourceWatch:
             self._present = _BySubscription(self._server, ask)
             return
         self._present = WatchStream(self._server, ask, self._on_updated)
-        self.tasks.attach(WatchStream(self._server, ask, lambda task: None, _wanted_tasks))
+        self.tasks.attach(WatchStream(self._server, ask, lambda task: None, _build_task_params))
 
     def detach(self) -> None:
         """The connection is over."""
@@ -100,7 +100,7 @@ class ResourceWatch:
         try:
             async with asyncio.timeout(timeout_s), self._turn:
                 if self._present is None:
-                    return dict.fromkeys(uris, lost_error(self._server, "is not connected", was_sent=False))
+                    return dict.fromkeys(uris, build_lost_error(self._server, "is not connected", was_sent=False))
                 return await self._present.add(frozenset(uris) - self.uris, timeout_s)
         except TimeoutError:
             late = timeout_error(self._server, "resources/subscribe", timeout_s, was_sent=True)
@@ -124,8 +124,8 @@ class ResourceWatch:
         elif isinstance(event, TaskTold):
             self.tasks.hear(event)
         elif isinstance(self._present, WatchStream) and isinstance(event, Acknowledged):
-            if event.tasks or not self._present.acknowledged(event.uris):
-                self.tasks.acknowledged(event.tasks)
+            if event.tasks or not self._present.confirm_stream(event.uris):
+                self.tasks.confirm_stream(event.tasks)
         elif isinstance(self._present, _BySubscription) and isinstance(event, UpdatesMissed):
             for uri in self.uris:
                 self._on_updated(uri)
@@ -141,7 +141,7 @@ class TaskWatch:
         self._heard: dict[str, set[asyncio.Queue[bytes]]] = {}
 
     @property
-    def told_of(self) -> frozenset[str]:
+    def active_tasks(self) -> frozenset[str]:
         """Tasks that the server has agreed to tell of."""
         return frozenset() if self._stream is None else self._stream.uris
 
@@ -153,7 +153,7 @@ class TaskWatch:
         self._settle_soon()
 
     @contextmanager
-    def heard(self, task: str) -> Iterator["asyncio.Queue[bytes]"]:
+    def watch_task(self, task: str) -> Iterator["asyncio.Queue[bytes]"]:
         """States of a task as the server tells them, for as long as it is open."""
         states: asyncio.Queue[bytes] = asyncio.Queue(_UNHEARD)
         self._heard.setdefault(task, set()).add(states)
@@ -173,10 +173,10 @@ class TaskWatch:
                 states.get_nowait()
             states.put_nowait(told.state)
 
-    def acknowledged(self, tasks: frozenset[str]) -> None:
+    def confirm_stream(self, tasks: frozenset[str]) -> None:
         """The server has confirmed a stream for these."""
         if self._stream is not None:
-            self._stream.acknowledged(tasks)
+            self._stream.confirm_stream(tasks)
 
     def _settle_soon(self) -> None:
         if self._stream is not None:
@@ -197,7 +197,7 @@ class TaskWatch:
                 stream.end()
 
 
-def _wanted_tasks(tasks: frozenset[str]) -> Mapping[str, Any]:
+def _build_task_params(tasks: frozenset[str]) -> Mapping[str, Any]:
     return {"notifications": {"taskIds": sorted(tasks)}, "_meta": _TASKS_DECLARED}
 
 
@@ -220,10 +220,10 @@ class _BySubscription:
     async def add(self, uris: frozenset[str], timeout_s: float) -> dict[str, UpstreamError]:
         """Subscribes to each."""
 
-        def subscribed(uri: str) -> None:
+        def record_subscription(uri: str) -> None:
             self.uris |= {uri}
 
-        return await self._each("resources/subscribe", uris, timeout_s, subscribed)
+        return await self._each("resources/subscribe", uris, timeout_s, record_subscription)
 
     async def remove(self, uris: frozenset[str], timeout_s: float) -> None:
         """Ends the subscription to each."""

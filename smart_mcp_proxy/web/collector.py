@@ -12,7 +12,7 @@ from typing import Any, Final
 from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["Collector", "collecting"]
+__all__ = ["Collector", "run_collector"]
 
 THRESHOLDS: Final = (5_000, 2, 1_000_000)
 """New objects before the young are collected, such collections before those that outlived one are, and never.
@@ -83,7 +83,7 @@ class Collector:
     def __repr__(self) -> str:
         return f"<Collector, a full collection would take {self._owed_s * 1000:.1f} ms>"
 
-    def heard(self, phase: str, info: dict[str, Any]) -> None:
+    def track_gc_phase(self, phase: str, info: dict[str, Any]) -> None:
         """A collection begins or ends; for `gc.callbacks`."""
         if info["generation"] != _MIDDLE:
             return
@@ -134,7 +134,7 @@ class Collector:
 
 
 @asynccontextmanager
-async def collecting() -> AsyncIterator[Collector]:
+async def run_collector() -> AsyncIterator[Collector]:
     """While open, collect as `Collector` says, leaving out what the start left behind.
 
     Modules, schemas and the catalog live as long as the process; going through them again and again took 39 % of the
@@ -146,11 +146,11 @@ async def collecting() -> AsyncIterator[Collector]:
     gc.enable()  # the command line starts without it
     collector = Collector()
     looking = spawn(_look_now_and_then(collector), "garbage collector")
-    gc.callbacks.append(collector.heard)
+    gc.callbacks.append(collector.track_gc_phase)
     try:
         yield collector
     finally:
-        gc.callbacks.remove(collector.heard)
+        gc.callbacks.remove(collector.track_gc_phase)
         looking.cancel()
 
 

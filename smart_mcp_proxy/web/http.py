@@ -16,15 +16,15 @@ from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.auth.auth import Admission, Keys
+from smart_mcp_proxy.web.auth.auth import Keys, TokenMiddleware
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
-from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, resource_url, signed_tokens
+from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, create_jwt_verifier, resource_url
 from smart_mcp_proxy.web.broker.app import BrokerBeside
-from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.paths import ServedPaths, not_found
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.common.streams import EndingStreams, StopSteps
@@ -53,16 +53,16 @@ def build_app(
         sign_in: Lets people sign in; None where they are not asked to.
     """
     settings = gateway.settings
-    signed = signed_tokens(settings, gateway.catalog.now_s) if sign_in is None else sign_in.tokens
+    signed = create_jwt_verifier(settings, gateway.catalog.now_s) if sign_in is None else sign_in.tokens
     keys = Keys(token, gateway.agent_tokens, signed)
     metadata_url, well_known = _metadata(settings) if signed is not None else (None, [])
     open_app = partial(
         HttpApp,
         gateway.mcp_server(),
-        allowed_hosts=allowed_hosts(settings),
+        allowed_hosts=list_allowed_hosts(settings),
         max_sessions=settings.max_sessions,
         name_session=SessionNames(gateway.worker, settings),
-        middleware=(Middleware(Admission, keys=keys), Middleware(AuthContextMiddleware)),
+        middleware=(Middleware(TokenMiddleware, keys=keys), Middleware(AuthContextMiddleware)),
     )
     streamable = open_app(MCP_PATH, refuse_place=partial(_refuse_place, gateway))
     legacy = open_app(SSE_PATH, is_sse=True)
@@ -70,7 +70,7 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with gateway.agent_tokens.following(), streamable.running(), legacy.running():
+        async with gateway.agent_tokens.follow_tokens(), streamable.run_lifespan(), legacy.run_lifespan():
             yield
 
     health = _Health(gateway, stop.is_leaving)
@@ -96,7 +96,7 @@ def build_app(
 
 def _refuse_place(gateway: Gateway) -> Response | None:
     """The answer to a request for a place that is another principal's: the same as if it did not exist."""
-    return None if gateway.agent.find_offer(served_path(), principal()) else not_found(served_path())
+    return None if gateway.agent.find_offer(get_request_path(), principal()) else not_found(get_request_path())
 
 
 def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:

@@ -14,7 +14,7 @@ def bind(host: str, port: int) -> socket.socket:
     Raises:
         ConfigError: The address is taken or not ours.
     """
-    family, address = _resolved(host, port)
+    family, address = _resolve_address(host, port)
     # asyncio turns Nagle's algorithm off only where the protocol is named; with it every answer waits 40 ms.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -31,7 +31,7 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+def _resolve_address(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     """The family and address to listen at; `localhost` has no IPv4 address everywhere.
 
     Raises:

@@ -18,12 +18,12 @@ from starlette.types import ASGIApp
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.io.memory import keep_freed
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.web.collector import collecting
+from smart_mcp_proxy.web.collector import run_collector
 from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.rest import build_rest_app
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
-__all__ = ["StopEvent", "open_socket", "serving", "settled_process", "socket_path", "stop_signals"]
+__all__ = ["StopEvent", "open_socket", "serve_app", "socket_path", "stop_signals", "tune_process"]
 
 GRACE_S = 1
 """Time that open streams get to end after the calls have."""
@@ -67,7 +67,7 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serving(
+async def serve_app(
     app: ASGIApp,
     listener: socket.socket,
     protocol: Callable[..., BoundedProtocol] = BoundedProtocol,
@@ -120,7 +120,7 @@ async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
         return
     is_over = asyncio.Event()
     try:
-        async with serving(EndingStreams(build_rest_app(gateway), is_over), listener):
+        async with serve_app(EndingStreams(build_rest_app(gateway), is_over), listener):
             yield path
             await gateway.agent.drain()
             is_over.set()
@@ -166,7 +166,7 @@ def stop_signals() -> Iterator[StopEvent]:
     loop = asyncio.get_running_loop()
     stop = StopEvent()
 
-    def heard(number: int) -> None:
+    def handle_stop_signal(number: int) -> None:
         if stop.is_set():
             os._exit(128 + number)
         stop.number = number
@@ -174,7 +174,7 @@ def stop_signals() -> Iterator[StopEvent]:
 
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        loop.add_signal_handler(number, heard, number)
+        loop.add_signal_handler(number, handle_stop_signal, number)
     try:
         yield stop
     finally:
@@ -184,9 +184,9 @@ def stop_signals() -> Iterator[StopEvent]:
 
 
 @asynccontextmanager
-async def settled_process() -> AsyncIterator[None]:
+async def tune_process() -> AsyncIterator[None]:
     """Arranges memory and threads for serving while open, once everything is loaded."""
     keep_freed()
     sys.setswitchinterval(SWITCH_S)
-    async with collecting():
+    async with run_collector():
         yield

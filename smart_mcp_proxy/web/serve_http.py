@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from smart_mcp_proxy.catalog import TokenKind
-from smart_mcp_proxy.fastmcp_compat.auth.clock import going_by
+from smart_mcp_proxy.fastmcp_compat.auth.clock import override_clock
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import TIMED
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
@@ -24,7 +24,7 @@ from smart_mcp_proxy.web.metrics.endpoint import MetricsBeside
 from smart_mcp_proxy.web.page.beside import PageBeside
 from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer
 from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
-from smart_mcp_proxy.web.serve import serving
+from smart_mcp_proxy.web.serve import serve_app
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 from smart_mcp_proxy.web.workers.relay import Relays
 from smart_mcp_proxy.web.workers.routing import RoutedProtocol, adopt_connections
@@ -70,10 +70,10 @@ async def serve_http(
     async with AsyncExitStack() as stack:
         if gateway.catalog.is_shared:
             timed = TIMED if sign_in is None else sign_in.timed
-            stack.enter_context(going_by(gateway.catalog.now_s, timed))
+            stack.enter_context(override_clock(gateway.catalog.now_s, timed))
         if sign_in is not None and (gateway.catalog.is_shared or not worker.is_alone):
             stack.callback(spawn(sign_in.follow(), "ended sign-ins").cancel)
-        await stack.enter_async_context(serving(whole, listener, protocol, adopt))
+        await stack.enter_async_context(serve_app(whole, listener, protocol, adopt))
         yield
         stop.is_leaving.set()
         await asyncio.sleep(gateway.settings.stop_delay_s)

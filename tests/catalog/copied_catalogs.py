@@ -17,7 +17,7 @@ from smart_mcp_proxy.catalog import (
     store_sealed,
     store_toolset,
 )
-from smart_mcp_proxy.catalog.copying import Place
+from smart_mcp_proxy.catalog.copying import StoreLocation
 from smart_mcp_proxy.catalog.transfer import TABLES
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
@@ -26,8 +26,8 @@ A, B = ToolKey("s", "a"), ToolKey("s", "b")
 NOW_S = 1_700_000_000.125
 
 
-def at(place: StorePlace) -> Place:
-    return Place(place.url, place.data_dir)
+def at(place: StorePlace) -> StoreLocation:
+    return StoreLocation(place.url, place.data_dir)
 
 
 def rows(place: StorePlace) -> dict[str, list[str]]:

@@ -75,7 +75,7 @@ async def test_a_backup_that_cannot_be_written_leaves_no_file(
     source, file = places("sqlite"), tmp_path / "catalog.backup"
     await fill(source, tool)
     if step == "fold":
-        monkeypatch.setattr("smart_mcp_proxy.catalog.backups.engine_of", no_pages)
+        monkeypatch.setattr("smart_mcp_proxy.catalog.backups.create_store_engine", no_pages)
     reason = "database or disk is full" if step == "fold" else "Is a directory"
 
     def told(*_: object) -> None:

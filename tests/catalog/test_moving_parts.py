@@ -80,7 +80,7 @@ async def test_what_was_approved_stays_as_it_was_read(store: Any, clock: Callabl
         await catalog.sync("s", [old], None, ())
         before = catalog.snapshot
         await catalog.sync("s", [now], None, FOLDERS)
-        assert catalog.snapshot is before and catalog.listed_hash(A) == change_hash("s", old)
+        assert catalog.snapshot is before and catalog.get_listed_hash(A) == change_hash("s", old)
         await catalog.sync("s", [changed], None, FOLDERS)
         assert A in catalog.snapshot.withheld
         await catalog.sync("s", [now], None, FOLDERS)

@@ -18,7 +18,7 @@ from smart_mcp_proxy.catalog import (
     drop_sealed,
     find_sealed,
     gateway_key,
-    sealed_stamps,
+    read_sealed_stamps,
     store_sealed,
     take_lease,
 )
@@ -60,7 +60,7 @@ async def test_a_value_is_kept_until_it_ends(store: StorePlace, clock: HandClock
             await write(catalog, store_sealed, value=SealedValue("k", "a", box, stamp, clock.now_s + 10))
         await write(catalog, store_sealed, value=SealedValue("other", "a", b"another", "3", None))
         assert await find(catalog, "a") == b"second"
-        assert await catalog.read(partial(sealed_stamps, kind="k")) == {"a": "2"}
+        assert await catalog.read(partial(read_sealed_stamps, kind="k")) == {"a": "2"}
         clock.now_s += 10
         assert await find(catalog, "a") is None
         assert await write(catalog, drop_sealed, kind="k", key="a")
@@ -79,7 +79,7 @@ async def test_who_waits_no_longer_leaves_the_work_as_it_is(store: StorePlace) -
             with pytest.raises(CatalogError, match=r"has not answered for 0\.01 s"):
                 await catalog.write(partial(store_sealed, value=value), is_ordered=False, limit_s=0.01)
             with pytest.raises(CatalogError, match=r"has not answered for 0\.01 s"):
-                await catalog.read(partial(sealed_stamps, kind="k"), limit_s=0.01)
+                await catalog.read(partial(read_sealed_stamps, kind="k"), limit_s=0.01)
             assert not standing.done()
         finally:
             may_go_on.set()

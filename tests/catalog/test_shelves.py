@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.models import ToolKey
-from smart_mcp_proxy.names import IDENTITIES, parse_canonical, parse_content, server_of, shelf
+from smart_mcp_proxy.names import IDENTITIES, extract_server_name, parse_canonical, parse_content, shelf
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +53,7 @@ def test_the_name_of_an_item_leads_back_to_it(kind: str) -> None:
     """Also where it holds colons; a tool's name never reads as one of a known kind by accident."""
     key = ToolKey(shelf("fx", kind), "test://a:b")  # type: ignore[arg-type]  # the keys are the kinds
     assert parse_content(str(key)) == key
-    assert server_of(key.server) == "fx"
+    assert extract_server_name(key.server) == "fx"
     assert parse_content("fx:other:x") is None
     assert parse_content(f"fx:{kind}:") is None
     assert parse_canonical(str(key)) == ToolKey("fx", f"{kind}:test://a:b")

@@ -22,7 +22,7 @@ def play(steps: Sequence[tuple[set[int], set[int]]]) -> list[Snapshot]:
     snapshots = [Snapshot()]
     for number, (written, removed) in enumerate(steps, 1):
         records = [record(id_, "odd" if id_ % 2 else "even", number) for id_ in written]
-        snapshots.append(snapshots[-1].replaced(number, records, removed - written))
+        snapshots.append(snapshots[-1].replace_records(number, records, removed - written))
     return snapshots
 
 
@@ -67,18 +67,18 @@ def test_a_diff_leads_from_any_snapshot_to_any_later_one(
 def test_two_tools_may_swap_their_listed_names() -> None:
     """A name that moves from one record to another is not lost on the way."""
     one, two = record(1), record(2)
-    before = Snapshot().replaced(1, [one, two], [])
+    before = Snapshot().replace_records(1, [one, two], [])
     swapped = [
         ToolRecord(1, one.key, two.listed_name, b"{}", "h", "d"),
         ToolRecord(2, two.key, one.listed_name, b"{}", "h", "d"),
     ]
-    after = before.replaced(2, swapped, [])
+    after = before.replace_records(2, swapped, [])
     assert {name: found.id for name, found in after.by_listed.items()} == {"s__t1": 2, "s__t2": 1}
 
 
 def test_a_diff_is_false_when_nothing_changed() -> None:
     """`if diff:` asks whether there is anything to do."""
-    snapshot = Snapshot().replaced(1, [record(1)], [])
+    snapshot = Snapshot().replace_records(1, [record(1)], [])
     assert not snapshot.since(snapshot)
     assert not Diff((), (), (), 7)
     assert snapshot.since(Snapshot())
@@ -86,5 +86,5 @@ def test_a_diff_is_false_when_nothing_changed() -> None:
 
 def test_the_repr_says_how_much_it_holds() -> None:
     """A status line for logs."""
-    snapshot = Snapshot().replaced(3, [record(1), record(2, "other")], [])
+    snapshot = Snapshot().replace_records(3, [record(1), record(2, "other")], [])
     assert repr(snapshot) == "<Snapshot generation=3 tools=2 servers=2>"

@@ -19,7 +19,7 @@ from smart_mcp_proxy.catalog import (
     LINK_LIFE_S,
     LINKS_PER_PRINCIPAL,
     Catalog,
-    linking_servers,
+    find_linking_servers,
     store_links,
 )
 from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
@@ -45,7 +45,7 @@ async def linked(catalog: Catalog, uris: Sequence[str], principal: str = "ann", 
 
 
 async def found(catalog: Catalog, uri: str, principal: str = "ann", now_s: float = NOW_S) -> tuple[str, ...]:
-    return await catalog.read(partial(linking_servers, principal=principal, uri=uri, now_s=now_s))
+    return await catalog.read(partial(find_linking_servers, principal=principal, uri=uri, now_s=now_s))
 
 
 async def test_a_link_is_known_for_an_hour_in_every_process(store: Any) -> None:
@@ -141,4 +141,4 @@ def _compare(connection: Connection, model: dict[tuple[str, str], dict[str, floa
         for uri in URIS:
             known = reversed(model.get((principal, uri), {}).items())
             alive = tuple(server for server, at_s in known if now_s < at_s + LINK_LIFE_S)
-            assert linking_servers(connection, principal, uri, now_s) == alive
+            assert find_linking_servers(connection, principal, uri, now_s) == alive

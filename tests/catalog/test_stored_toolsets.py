@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.catalog import KEPT_PER_PRINCIPAL, Catalog, Toolset, find_toolset, kept_toolsets, store_toolset
+from smart_mcp_proxy.catalog import (
+    KEPT_PER_PRINCIPAL,
+    Catalog,
+    Toolset,
+    filter_stored_toolsets,
+    find_toolset,
+    store_toolset,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -42,8 +49,8 @@ async def test_of_many_handles_those_that_are_kept_are_found_at_once(store: Any)
         for handle in ("aB", "cd"):
             await stored(catalog, made(handle))
         asked = ["aB", "ab", "cd", *map(str, range(1_021))]
-        assert await catalog.read(partial(kept_toolsets, handles=asked)) == {"aB", "cd"}
-        assert await catalog.read(partial(kept_toolsets, handles=[])) == frozenset()
+        assert await catalog.read(partial(filter_stored_toolsets, handles=asked)) == {"aB", "cd"}
+        assert await catalog.read(partial(filter_stored_toolsets, handles=[])) == frozenset()
 
 
 @pytest.mark.long  # half a second of work and more

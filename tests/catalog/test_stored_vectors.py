@@ -28,12 +28,12 @@ async def test_vectors_are_kept_by_hash_and_embedder(open_catalog: OpenCatalog) 
         await catalog.store_vectors("one", {"a": b"1a", "b": b"1b"})
         await catalog.store_vectors("two", {"a": b"2a"})
     async with open_catalog() as catalog:
-        assert await catalog.stored_vectors("one", ["a", "b", "c"]) == {"a": b"1a", "b": b"1b"}
-        assert await catalog.stored_vectors("two", ["a", "b"]) == {"a": b"2a"}
-        assert await catalog.stored_vectors("one", []) == {}
+        assert await catalog.read_vectors("one", ["a", "b", "c"]) == {"a": b"1a", "b": b"1b"}
+        assert await catalog.read_vectors("two", ["a", "b"]) == {"a": b"2a"}
+        assert await catalog.read_vectors("one", []) == {}
         await catalog.store_vectors("one", {"a": b"new"})
         await catalog.store_vectors("one", {})
-        assert await catalog.stored_vectors("one", ["a"]) == {"a": b"new"}
+        assert await catalog.read_vectors("one", ["a"]) == {"a": b"new"}
 
 
 async def test_embedders_are_counted_by_the_vectors_that_are_stored(open_catalog: OpenCatalog) -> None:
@@ -53,7 +53,7 @@ async def test_more_vectors_than_one_statement_takes(open_catalog: OpenCatalog) 
     many = {f"{number:064x}": number.to_bytes(4, "big") for number in range(2_345)}
     async with open_catalog() as catalog:
         await catalog.store_vectors("one", many)
-        assert await catalog.stored_vectors("one", many.keys()) == many
+        assert await catalog.read_vectors("one", many.keys()) == many
         await catalog.tidy_vectors("one", many.keys())
 
 
@@ -108,10 +108,10 @@ async def test_vectors_that_cannot_be_stored_are_an_error(open_catalog: OpenCata
             await catalog.store_vectors("one", {"a": b"1"})
         assert catalog.problem is not None
         with pytest.raises(CatalogError):
-            await catalog.stored_vectors("one", ["a"])
+            await catalog.read_vectors("one", ["a"])
         store.bring_back()
         await catalog.refresh()
         assert catalog.problem is None
-        assert await catalog.stored_vectors("one", ["a"]) == {}
+        assert await catalog.read_vectors("one", ["a"]) == {}
         await catalog.store_vectors("one", {"a": b"1"})
-        assert await catalog.stored_vectors("one", ["a"]) == {"a": b"1"}
+        assert await catalog.read_vectors("one", ["a"]) == {"a": b"1"}

@@ -41,7 +41,7 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The keyring, in memory."""
     stored: dict[str, str] = {}
     monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.store_secret", stored.__setitem__)
-    monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.stored_secret", stored.get)
+    monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.read_keyring_secret", stored.get)
     return stored
 
 
@@ -141,7 +141,7 @@ def test_without_a_keyring_the_servers_come_all_the_same(
     def missing(*_: str) -> None:
         raise ConfigError("The keyring cannot be asked: NoKeyringError.", hint="Unlock it.")
 
-    monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.stored_secret", missing)
+    monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.read_keyring_secret", missing)
     done = run("init", "--yes")
     assert done.status == 0 and "svc-key is not stored" in done.err
     assert "svc" in server_file(clients)

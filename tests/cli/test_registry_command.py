@@ -251,7 +251,7 @@ async def test_a_registry_that_never_ends_its_answer_is_given_up(monkeypatch: py
     transport = httpx2.MockTransport(lambda request: httpx2.Response(200, content=trickle()))
     async with httpx2.AsyncClient(transport=transport, base_url="http://registry.example") as client:
         with pytest.raises(UpstreamError, match="did not answer within"):
-            await registry_api.Registry(client, "http://registry.example").listing(WEATHER_NAME)
+            await registry_api.RegistryClient(client, "http://registry.example").fetch_listing(WEATHER_NAME)
 
 
 def test_words_that_do_not_go_together_are_refused(run: Run) -> None:

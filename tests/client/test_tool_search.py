@@ -19,7 +19,7 @@ from openai.types.responses.tool_search_output_namespace_tool_param import ToolS
 from pydantic import TypeAdapter, ValidationError
 
 from smart_mcp_proxy.client.tool_search import AnthropicToolSearch, OpenAIToolSearch
-from smart_mcp_proxy.client.tool_search.parts import fitting
+from smart_mcp_proxy.client.tool_search.parts import shorten_name
 from smart_mcp_proxy.demo import demo_servers
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway import open_gateway
@@ -236,7 +236,7 @@ async def test_filters_hold_for_every_search(gateway: Client[Any]) -> None:
 def test_names_that_are_too_long_for_an_api_are_shortened_and_stay_different(limit: int) -> None:
     """Others stay as they are."""
     names = ["x" * length for length in (1, limit, limit + 1, limit + 2, 500)]
-    shown = [fitting(name, limit) for name in names]
+    shown = [shorten_name(name, limit) for name in names]
     assert shown[:2] == names[:2]
     assert len(set(shown)) == len(names) and max(map(len, shown)) == limit
 

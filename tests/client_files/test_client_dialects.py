@@ -13,11 +13,11 @@ from smart_mcp_proxy.client_files import (
     Door,
     KnownClient,
     Places,
+    build_masked_diff,
     find_servers,
-    masked_diff,
     our_entry,
 )
-from smart_mcp_proxy.client_files.texts import edit, parse, section_in
+from smart_mcp_proxy.client_files.texts import edit, parse, read_section
 from smart_mcp_proxy.errors import RequestError
 
 every_client = pytest.mark.parametrize("client", KNOWN_CLIENTS, ids=lambda client: client.name)
@@ -48,10 +48,10 @@ def test_a_diff_shows_our_entry_and_no_value_of_others(client: KnownClient) -> N
     """Also where an entry with a secret stands on a line that changes, or is taken out."""
     text = before(client).read_text("utf-8")
     document = parse(text, client.text_format, "x")
-    names = dict.fromkeys(section_in(document, client.section, "x"))
+    names = dict.fromkeys(read_section(document, client.section, "x"))
     entry = our_entry(client, STDIO)
     after = edit(text, client.text_format, client.section, {**names, OUR_NAME: entry}, "x")
-    shown = masked_diff(text, after, (document, parse(after, client.text_format, "x")), {OUR_NAME: entry}, "f")
+    shown = build_masked_diff(text, after, (document, parse(after, client.text_format, "x")), {OUR_NAME: entry}, "f")
     assert "/opt/bin/mcpproxy" in shown
     for hidden in (SECRET, "s3cret", "example", "Bearer", "a comment", "npx"):
         assert hidden not in shown

@@ -29,7 +29,7 @@ from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import Connector, SignIns
-from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
+from smart_mcp_proxy.web.auth.sign_in_pages import open_oidc_login
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http
 
@@ -89,7 +89,7 @@ async def test_a_sign_in_is_had_renewed_and_given_back(tmp_path: Path) -> None:
             config = ServerConfig("web", "http", url=url, oauth={})
             person = Person(consent, timeout_s=60)
             async with person.browser() as browser:
-                first = await sign_ins.sign_in(config, browser)
+                first = await sign_ins.authorize_server(config, browser)
             assert (first.issuer.rstrip("/"), person.replies[0].status_code, bool(first.refresh_token)) == (
                 issuer,
                 200,
@@ -137,11 +137,11 @@ async def test_people_sign_in_to_the_gateway_at_a_provider_of_another_stack(tmp_
             sign_ins = SignIns(tmp_path / "agent")
             async with (
                 open_gateway(settings, {}, environ={}) as gateway,
-                serve_http(gateway, listener, token=None, sign_in=await open_sign_in(settings)),
+                serve_http(gateway, listener, token=None, sign_in=await open_oidc_login(settings)),
             ):
                 person = Person(consent, timeout_s=60)
                 async with person.browser() as browser:
-                    held = [await sign_ins.sign_in(config, browser)]
+                    held = [await sign_ins.authorize_server(config, browser)]
                 for _ in range(2):
                     assert await status(base, held[-1].access_token) != 401
                     held.append(await sign_ins._flow(config).renew(held[-1]))

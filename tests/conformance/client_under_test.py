@@ -96,7 +96,7 @@ class Visit:
                 server = CallbackServer(NAME, None, lambda url: group.create_task(_open(url)))
                 browser = await stack.enter_async_context(server)
             try:
-                await sign_ins.sign_in(config, browser)
+                await sign_ins.authorize_server(config, browser)
             except UpstreamError as exc:
                 self._problems.append(str(exc))
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.evaluation.metrics import (
+    bootstrap_difference,
     is_full_set,
     macro_mean,
     ndcg,
-    paired_difference,
     recall,
     reciprocal_rank,
 )
@@ -112,21 +112,21 @@ def test_no_stratum_counts_more_for_having_more_rows() -> None:
 
 def test_a_difference_that_every_query_shares_is_certain() -> None:
     """The interval has no width, because no draw of queries changes anything."""
-    interval = paired_difference([0.2] * 6, [0.5] * 6, ["a", "a", "a", "b", "b", "b"])
+    interval = bootstrap_difference([0.2] * 6, [0.5] * 6, ["a", "a", "a", "b", "b", "b"])
     assert interval == pytest.approx((0.3, 0.3, 0.3))
     assert interval.is_certain
 
 
 def test_a_difference_of_equal_systems_is_nothing() -> None:
     """Equal measures, however they are spread, differ by 0 in every draw."""
-    interval = paired_difference([0.0, 1.0, 0.5], [0.0, 1.0, 0.5], ["a", "a", "b"])
+    interval = bootstrap_difference([0.0, 1.0, 0.5], [0.0, 1.0, 0.5], ["a", "a", "b"])
     assert interval == (0, 0, 0)
     assert not interval.is_certain
 
 
 def test_an_interval_is_as_wide_as_theory_says() -> None:
     """400 differences of 0 or 1 with mean 0.5: the standard error is 0.025, so 95 % is about 0.049 to each side."""
-    interval = paired_difference([0.0] * 400, [0.0, 1.0] * 200, ["a"] * 400)
+    interval = bootstrap_difference([0.0] * 400, [0.0, 1.0] * 200, ["a"] * 400)
     assert interval.mean == 0.5
     assert interval.low == pytest.approx(0.451, abs=0.006)
     assert interval.high == pytest.approx(0.549, abs=0.006)
@@ -136,8 +136,8 @@ def test_an_interval_is_as_wide_as_theory_says() -> None:
 def test_intervals_are_repeatable_and_mirror(rows: list[tuple[float, float, str]]) -> None:
     """The same input gives the same interval, and changing sides changes signs."""
     before, after, strata = zip(*rows, strict=True)
-    there = paired_difference(before, after, strata, resamples=50)
-    back = paired_difference(after, before, strata, resamples=50)
-    assert there == paired_difference(before, after, strata, resamples=50)
+    there = bootstrap_difference(before, after, strata, resamples=50)
+    back = bootstrap_difference(after, before, strata, resamples=50)
+    assert there == bootstrap_difference(before, after, strata, resamples=50)
     assert there.low <= there.high
     assert (there.mean, there.low, there.high) == pytest.approx((-back.mean, -back.high, -back.low), abs=1e-9)

@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.evaluation import LabelledQuery, Outcome, Run, labelled, logged_queries, replayed
+from smart_mcp_proxy.evaluation import (
+    EvaluationRun,
+    LabelledQuery,
+    Outcome,
+    compare_runs,
+    extract_queries,
+    label_queries,
+)
 from smart_mcp_proxy.telemetry import Activity
 
 
@@ -24,12 +31,12 @@ def call(name: str, at_s: float, **fields: Any) -> Activity:
 
 def gold(*records: Activity) -> dict[str, set[str]]:
     """The right tools of each logged query."""
-    return {query.text: {name for right in query.gold for name in right} for query in logged_queries(records)}
+    return {query.text: {name for right in query.gold for name in right} for query in extract_queries(records)}
 
 
 def test_each_logged_query_is_asked_once_the_latest_first() -> None:
     """Records of other kinds, and lists that the proxy tool made, are no queries; nor is a text of blanks."""
-    found = logged_queries(
+    found = extract_queries(
         [
             search("add a task", 1, "todo:add"),
             search("bake bread", 2, outcome="empty"),
@@ -64,19 +71,21 @@ def test_a_tool_that_was_found_and_then_called_is_right() -> None:
 
 def test_a_file_says_better_which_tools_are_right() -> None:
     """By the text as the log keeps it: masked, and cut to 500 characters."""
-    logged = logged_queries([search("x" * 500, 1), search("add a task", 2, "todo:add"), call("todo:add", 3)])
+    logged = extract_queries([search("x" * 500, 1), search("add a task", 2, "todo:add"), call("todo:add", 3)])
     label = LabelledQuery("q", "x" * 600, (frozenset({"a:b"}),))
-    by_text = {query.text: query for query in labelled(logged, [label, LabelledQuery("n", "add a task", ())])}
+    by_text = {query.text: query for query in label_queries(logged, [label, LabelledQuery("n", "add a task", ())])}
     assert (by_text["x" * 500].gold, by_text["x" * 500].style) == (label.gold, "file")
     assert (by_text["add a task"].gold, by_text["add a task"].style) == ((frozenset({"todo:add"}),), "calls")
 
 
-def run(system: str, answers: dict[str, tuple[str, ...]], right: dict[str, str]) -> Run:
+def run(system: str, answers: dict[str, tuple[str, ...]], right: dict[str, str]) -> EvaluationRun:
     queries = {
         text: LabelledQuery(text, text, (frozenset({right[text]}),) if text in right else (), style="calls")
         for text in answers
     }
-    return Run(system, tuple(Outcome(queries[text], shown, shown, (), 0, 0.0) for text, shown in answers.items()))
+    return EvaluationRun(
+        system, tuple(Outcome(queries[text], shown, shown, (), 0, 0.0) for text, shown in answers.items())
+    )
 
 
 def test_two_runs_differ_by_what_came_went_and_moved() -> None:
@@ -84,15 +93,20 @@ def test_two_runs_differ_by_what_came_went_and_moved() -> None:
     right = {"one": "a:x", "two": "a:z"}
     before = run("A", {"one": ("a:x", "a:y"), "two": ("a:x",), "three": (), "four": ("a:x",)}, right)
     after = run("B", {"one": ("a:y", "a:x", "a:z"), "two": ("a:z",), "three": (), "four": ()}, right)
-    found = replayed(before, after)
+    found = compare_runs(before, after)
     assert (found.baseline, found.system, found.queries) == ("A", "B", 4)
     one, two, four = found.changes
-    assert (one.query, one.came, one.went, dict(one.moved)) == ("one", ["a:z"], [], {"a:x": (1, 2), "a:y": (2, 1)})
-    assert (two.came, two.went, dict(two.moved)) == (["a:z"], ["a:x"], {})
+    assert (one.query, one.came, one.went, dict(one.rank_changes)) == (
+        "one",
+        ["a:z"],
+        [],
+        {"a:x": (1, 2), "a:y": (2, 1)},
+    )
+    assert (two.came, two.went, dict(two.rank_changes)) == (["a:z"], ["a:x"], {})
     assert (four.came, four.went) == ([], ["a:x"])
-    assert found.unchanged == 0.25
+    assert found.share_unchanged == 0.25
     assert found.overlap == pytest.approx((2 / 3 + 0 + 1 + 0) / 4)
     assert found.empty == (1, 2)
     assert found.recall == (0.5, 1.0)
     assert dict(found.known) == {"calls": 2, "file": 0}
-    assert replayed(run("A", {"one": ()}, {}), run("B", {"one": ()}, {})).recall is None
+    assert compare_runs(run("A", {"one": ()}, {}), run("B", {"one": ()}, {})).recall is None

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from smart_mcp_proxy.evaluation import (
+    EvaluationRun,
     LabelledQuery,
     LabelledTool,
     OnStep,
-    Pool,
-    Run,
     System,
+    ToolCorpus,
     compare,
     pool_of_tools,
     run_queries,
@@ -38,7 +38,7 @@ def query(text: str, *gold: str, **members: str) -> LabelledQuery:
     return LabelledQuery(text, text, tuple(frozenset({name}) for name in gold), **members)
 
 
-def pool(*tools: LabelledTool) -> Pool:
+def pool(*tools: LabelledTool) -> ToolCorpus:
     """A catalog of these tools."""
     return pool_of_tools(tools, 60)
 
@@ -157,7 +157,7 @@ async def test_a_difference_is_what_the_second_system_gains() -> None:
     assert (recall.measure, recall.system, recall.baseline, recall.interval.mean) == ("recall@5", "less", "BM25", -0.5)
     assert (recall.interval.low, recall.interval.high) == (-1.0, 0.0)
     assert ndcg.interval.mean == -0.5
-    assert compare(Run("a", ()), Run("b", ())) == ()
+    assert compare(EvaluationRun("a", ()), EvaluationRun("b", ())) == ()
 
 
 def test_a_pool_holds_tools_as_a_catalog_does() -> None:

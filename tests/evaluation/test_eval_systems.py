@@ -14,8 +14,8 @@ from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.evaluation import (
     LabelledQuery,
     LabelledTool,
-    Pool,
     System,
+    ToolCorpus,
     pool_of_tools,
     prepare_vectors,
     run_queries,
@@ -59,7 +59,7 @@ class WordHashes:
         return unit
 
 
-def some_tools(count: int) -> Pool:
+def some_tools(count: int) -> ToolCorpus:
     """Tools that differ in one word."""
     tools = [
         LabelledTool(ToolKey("server", f"tool_{number}"), {"name": f"tool_{number}", "description": f"does {number}"})

@@ -9,7 +9,7 @@ from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.fastmcp_compat.asking import Asking, declared_inputs
+from smart_mcp_proxy.fastmcp_compat.asking import Asking, read_input_capabilities
 
 pytestmark = pytest.mark.anyio
 
@@ -71,5 +71,5 @@ async def test_a_question_without_a_good_answer_says_why(answer: Any, code: str,
 def test_only_what_a_client_can_be_asked_for_is_taken_from_its_capabilities() -> None:
     """Other capabilities are between it and the gateway, and null is none."""
     declared = {"elicitation": {"form": {}}, "roots": None, "experimental": {"x": {}}, "tasks": {}}
-    assert declared_inputs(declared) == {"elicitation": {"form": {}}}
-    assert declared_inputs(None) == {}
+    assert read_input_capabilities(declared) == {"elicitation": {"form": {}}}
+    assert read_input_capabilities(None) == {}

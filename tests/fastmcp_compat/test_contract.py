@@ -49,27 +49,27 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.auth.clock import going_by
+from smart_mcp_proxy.fastmcp_compat.auth.clock import override_clock
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
 from smart_mcp_proxy.fastmcp_compat.http.endings import free_ended_connections
-from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, HttpSession, owned_by, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, HttpSession, add_session_owner, set_json_replies
 from smart_mcp_proxy.fastmcp_compat.http.session_room import IDLE_S
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
-from smart_mcp_proxy.fastmcp_compat.paths import acting_for, principal, served_path, serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import bind_principal, bind_request_path, get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import (
     CheckedClient,
-    Client,
+    HandshakeClient,
     Inbound,
     RawMethods,
     build_server,
-    checked_clients,
     dump_message,
+    get_checked_clients,
     message_streams,
     parse_message,
 )
-from smart_mcp_proxy.models import LOCAL, Principal, Progress
+from smart_mcp_proxy.models import LOCAL, Principal, ProgressReport
 from smart_mcp_proxy.telemetry import spawn
 
 pytestmark = pytest.mark.anyio
@@ -227,7 +227,7 @@ def test_everything_that_judges_tokens_by_the_clock_can_be_given_another() -> No
 
 
 def test_modules_go_by_another_clock_for_as_long_as_they_are_told_to() -> None:
-    with going_by(lambda: 7.0, TIMED):
+    with override_clock(lambda: 7.0, TIMED):
         assert [module.time.time() for module in TIMED] == [7.0] * len(TIMED)  # type: ignore[attr-defined]
     assert {module.time for module in TIMED} == {time}  # type: ignore[attr-defined]
 
@@ -369,7 +369,7 @@ def test_the_reply_form_is_read_where_it_can_be_chosen() -> None:
     assert source.count("self.is_json_response_enabled") >= 3
     session: Any = HttpSession(mcp_session_id=None, is_json_response_enabled=True)
     seen = [session.is_json_response_enabled]
-    with replying_with_json(True):
+    with set_json_replies(True):
         seen.append(session.is_json_response_enabled)
     seen.append(session.is_json_response_enabled)
     assert seen == [False, True, False]
@@ -404,7 +404,7 @@ def test_a_request_can_be_checked_by_method_and_version(params: Any, is_good: bo
 class Visit:
     """A client's session, as long as it lasts."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: HandshakeClient) -> None:
         self.client = client
         self.is_closed = False
 
@@ -426,7 +426,7 @@ class Handlers:
     def instructions(self) -> str:
         return "Do it."
 
-    def open_session(self, client: Client) -> "Visit":
+    def open_session(self, client: HandshakeClient) -> "Visit":
         self.sessions.append(Visit(client))
         return self.sessions[-1]
 
@@ -437,7 +437,7 @@ class Handlers:
     async def call_tool(self, inbound: Inbound) -> dict[str, Any]:
         self.inbound.append(inbound)
         if inbound.on_progress is not None:
-            await inbound.on_progress(Progress(1, 2, "half"))
+            await inbound.on_progress(ProgressReport(1, 2, "half"))
         return {"content": [{"type": "hologram", "n": 2**70}], "seen": dict(inbound.meta)}
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
@@ -611,9 +611,9 @@ async def test_a_client_is_known_once_the_sdk_has_let_it_in(piped: Piped, handle
     await piped.greet()
     (visit,) = handlers.sessions
     assert (visit.client.name, visit.client.version, visit.client.path) == ("c", "1", "")
-    assert dict(checked_clients(piped.server)) == {}
+    assert dict(get_checked_clients(piped.server)) == {}
     await piped.ask("tools/list")
-    assert dict(checked_clients(piped.server)) == {None: CheckedClient(OLD, visit)}
+    assert dict(get_checked_clients(piped.server)) == {None: CheckedClient(OLD, visit)}
     assert handlers.inbound[0].session is visit
 
 
@@ -632,7 +632,7 @@ async def test_one_client_is_told_that_its_list_changed(piped: Piped, handlers: 
 async def http_client(app: HttpApp, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of an app in this process."""
     async with (
-        app.running(),
+        app.run_lifespan(),
         httpx2.AsyncClient(
             transport=httpx2.ASGITransport(app=app),
             base_url="http://127.0.0.1",
@@ -645,7 +645,7 @@ async def http_client(app: HttpApp, **headers: str) -> AsyncIterator[httpx2.Asyn
 async def opened_session(client: httpx2.AsyncClient) -> str:
     """The id of a new handshake-era session."""
     hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
-    with replying_with_json(True):
+    with set_json_replies(True):
         reply = await client.post("/mcp", json=hello)
         assert reply.headers["content-type"] == "application/json"
         session_id: str = reply.headers["mcp-session-id"]
@@ -661,7 +661,7 @@ async def test_a_session_stays_at_the_path_it_was_opened_on(handlers: Handlers) 
     listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
     with anyio.fail_after(20):
         async with http_client(app) as client:
-            with serving_path("p/work"):
+            with bind_request_path("p/work"):
                 session_id = await opened_session(client)
                 reply = await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
                 assert reply.status_code == 200
@@ -671,7 +671,7 @@ async def test_a_session_stays_at_the_path_it_was_opened_on(handlers: Handlers) 
             assert app.session(session_id, LOCAL, "") is None
             assert (handlers.sessions[0].client.path, handlers.inbound[0].path) == ("p/work", "p/work")
             for path, status in (("", 404), ("p/work", 200)):
-                with serving_path(path):
+                with bind_request_path(path):
                     reply = await client.delete("/mcp", headers={"mcp-session-id": session_id})
                 assert reply.status_code == status
             while not handlers.sessions[0].is_closed:
@@ -686,7 +686,7 @@ async def test_the_reply_form_is_chosen_per_request(handlers: Handlers) -> None:
         async with http_client(app) as client:
             session_id = await opened_session(client)
             for is_json in (True, False, True):
-                with replying_with_json(is_json):
+                with set_json_replies(is_json):
                     reply = await client.post("/mcp", json=call, headers={"mcp-session-id": session_id})
                 assert reply.status_code == 200
                 kind = "application/json" if is_json else "text/event-stream"
@@ -718,14 +718,14 @@ async def test_a_session_is_found_after_its_first_call_and_until_its_end(handler
             session_id = await opened_session(client)
             assert app.session(session_id, LOCAL, "") is None
             listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-            with replying_with_json(True):
+            with set_json_replies(True):
                 await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
             assert isinstance(app.session(session_id, LOCAL, ""), HttpSession)
-            assert checked_clients(server)[session_id].protocol_version == OLD
+            assert get_checked_clients(server)[session_id].protocol_version == OLD
             assert app.session("0" * 32, LOCAL, "") is None
             await client.delete("/mcp", headers={"mcp-session-id": session_id})
             assert app.session(session_id, LOCAL, "") is None
-            while session_id in checked_clients(server):
+            while session_id in get_checked_clients(server):
                 await anyio.lowlevel.checkpoint()
 
 
@@ -736,7 +736,7 @@ class Notified(ServerMiddleware):
         self.seen: list[tuple[str | None, str, str]] = []
 
     async def on_notification(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
-        self.seen.append((context.method, served_path(), principal().id))
+        self.seen.append((context.method, get_request_path(), principal().id))
         return await call_next(context)
 
 
@@ -747,21 +747,21 @@ async def test_a_session_hears_past_the_app_that_its_client_is_initialized(handl
     app = HttpApp(server, "/mcp")
     with anyio.fail_after(20):
         async with http_client(app) as client:
-            with serving_path("p/work"):
+            with bind_request_path("p/work"):
                 hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
                 session_id = (await client.post("/mcp", json=hello)).headers["mcp-session-id"]
                 await anyio.wait_all_tasks_blocked()
             assert not app.tell_initialized(session_id, LOCAL, "")
             assert not app.tell_initialized(session_id, Principal("agent"), "p/work")
             assert not app.tell_initialized("0" * 32, LOCAL, "p/work")
-            with serving_path("p/home"), acting_for(Principal("agent")):
+            with bind_request_path("p/home"), bind_principal(Principal("agent")):
                 assert app.tell_initialized(session_id, LOCAL, "p/work")
                 # The one before was not read yet, and no second one fits beside it.
                 assert not app.tell_initialized(session_id, LOCAL, "p/work")
             while not noted.seen:
                 await anyio.lowlevel.checkpoint()
             assert noted.seen == [("notifications/initialized", "p/work", "local")]
-            with serving_path("p/work"):
+            with bind_request_path("p/work"):
                 await client.delete("/mcp", headers={"mcp-session-id": session_id})
             assert not app.tell_initialized(session_id, LOCAL, "p/work")
 
@@ -769,7 +769,7 @@ async def test_a_session_hears_past_the_app_that_its_client_is_initialized(handl
 async def pinged(client: httpx2.AsyncClient, session_id: str) -> int:
     """The status of a ping on a session."""
     ping = {"jsonrpc": "2.0", "id": 3, "method": "ping"}
-    with replying_with_json(True):
+    with set_json_replies(True):
         return (await client.post("/mcp", json=ping, headers={"mcp-session-id": session_id})).status_code
 
 
@@ -906,7 +906,7 @@ async def test_streams_of_the_older_transport_have_as_many_places(handlers: Hand
 
 async def called_session(app: HttpApp, client: httpx2.AsyncClient, session_id: str) -> HttpSession:
     """The session, after its first call."""
-    with replying_with_json(True):
+    with set_json_replies(True):
         listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
         await client.post("/mcp", json=listing, headers={"mcp-session-id": session_id})
     session = app.session(session_id, LOCAL, "")
@@ -922,8 +922,8 @@ class Named:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         who = Principal(Headers(scope=scope).get("x-who", "local"))
-        with acting_for(who):
-            await self._app(owned_by(scope, who), receive, send)
+        with bind_principal(who):
+            await self._app(add_session_owner(scope, who), receive, send)
 
 
 async def test_a_principal_travels_with_its_request(handlers: Handlers) -> None:

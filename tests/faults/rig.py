@@ -19,10 +19,10 @@ from run_wire import look_at
 from smart_mcp_proxy.fastmcp_compat.server import Inbound
 from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.tools import Caller
-from smart_mcp_proxy.models import LOCAL, Progress
+from smart_mcp_proxy.models import LOCAL, ProgressReport
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.serve import settled_process
+from smart_mcp_proxy.web.serve import tune_process
 
 PROGRAMS = Path(__file__).parent / "upstream"
 LIMITS = {"init_s": 2, "list_s": 2, "call_s": 2, "call_max_s": 2}
@@ -157,7 +157,7 @@ class Rig:
     def __init__(self, gateway: Gateway, faulty: Faulty, era: str) -> None:
         self.gateway = gateway
         self.faulty = faulty
-        self.reports: list[Progress] = []
+        self.reports: list[ProgressReport] = []
         self._era: Any = era
         self._calls = 0
 
@@ -182,7 +182,7 @@ class Rig:
             return Answer(error["code"], error["delivery"], error["message"], seconds)
         return Answer("tool_error" if result.get("isError") is True else "ok", "", json.dumps(result), seconds)
 
-    async def _note(self, report: Progress) -> None:
+    async def _note(self, report: ProgressReport) -> None:
         self.reports.append(report)
 
     async def neighbour(self, count: int, busy: "asyncio.Task[Any] | None" = None) -> list[float]:
@@ -221,7 +221,7 @@ async def settled() -> AsyncIterator[None]:
     """While open, memory and threads are arranged as in the gateway's own process."""
     thresholds, switch_s = gc.get_threshold(), sys.getswitchinterval()
     try:
-        async with settled_process():
+        async with tune_process():
             yield
     finally:
         gc.set_threshold(*thresholds)

@@ -13,7 +13,7 @@ from trusting import TrustingCatalog
 
 from smart_mcp_proxy.catalog import Catalog, approval_digest, change_hash
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.gateway.indexing.documents import document_of
+from smart_mcp_proxy.gateway.indexing.documents import build_tool_document
 from smart_mcp_proxy.gateway.indexing.index_sync import FOLLOW_S, IndexSync, Sight
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import TOOLS, AskPolicy, ListSync, Pace
@@ -198,7 +198,7 @@ class Parts:
         """Makes a server's tools these, in catalog and index."""
         diff = await self.catalog.sync(server, list(definitions))
         seen = [record for record in (*diff.added, *diff.changed) if self.visible.sees(record)]
-        self.index.update(map(document_of, seen), diff.removed)
+        self.index.update(map(build_tool_document, seen), diff.removed)
 
 
 @asynccontextmanager

@@ -132,13 +132,13 @@ class EmbeddingSetup:
         """The server has these tools now, and the index too; `more` by name with their description."""
         self.alpha.tools = [*map(definition, names), *(definition(name, text) for name, text in more.items())]
         listings = self.alpha.listings
-        self.work.sync.changed("alpha")
+        self.work.sync.list_soon("alpha")
         await self.until(lambda: self.alpha.listings > listings)
         await self.until(lambda: {tool.name for tool in self.index.documents.values()} == {*names, *more})
 
     async def ranking(self) -> None:
         """Every tool has its vector, and vectors rank."""
-        await self.until(lambda: self.embedding.is_complete and not self.embedding.degraded)
+        await self.until(lambda: self.embedding.is_complete and not self.embedding.degradations)
 
     def linked(self) -> dict[str, NDArray[np.float32]]:
         """The vectors that searches use, by name of the tool."""

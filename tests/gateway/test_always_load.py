@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.fastmcp_compat.server import Client
+from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.servers import Profile
@@ -29,7 +29,7 @@ async def lists_of(tmp_path: Path, **settings: Any) -> list[dict[str, Any]]:
     asked = Settings(data_dir=tmp_path, **EVERY_TOOL, **settings)
     async with open_gateway(asked, {}, environ={}, profiles=profiles) as gateway:
         for path in ("", "p/work"):
-            session = gateway.agent.open_session(Client("some-client", "1", path, LOCAL, _tell))
+            session = gateway.agent.open_session(HandshakeClient("some-client", "1", path, LOCAL, _tell))
             for offer in (gateway.agent.offer_at(path, LOCAL), session.offer):
                 for era in ERAS:
                     found += map(dict, offer.definitions(era))

@@ -12,7 +12,7 @@ from gateway_fakes import Parts, config, definition, opened_parts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.fastmcp_compat.server import Client
+from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
 from smart_mcp_proxy.gateway.shared.agent_tools import OwnTools
@@ -40,7 +40,7 @@ class Viewer:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.told = 0
-        client = Client("c", "1", "", LOCAL, self._hear)
+        client = HandshakeClient("c", "1", "", LOCAL, self._hear)
         self.session = Session(
             client,
             Routed("DYNAMIC", ""),

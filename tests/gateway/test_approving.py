@@ -58,14 +58,14 @@ class ApprovalSetup:
     async def lists(self, *tools: dict[str, Any]) -> None:
         """The server lists these tools, and the gateway has taken note."""
         self.alpha.tools = list(tools)
-        self.work.sync.changed("alpha")
+        self.work.sync.list_soon("alpha")
         wanted = {tool["name"]: change_hash("alpha", tool) for tool in tools}
         with anyio.fail_after(20):
             while not (self._knows(wanted) and self.work.lists.is_fresh("alpha")):
                 await asyncio.sleep(0.001)
 
     def _knows(self, wanted: dict[str, str]) -> bool:
-        listed = {record.key.tool: record.change_hash for record in self.catalog.snapshot.tools_of("alpha")}
+        listed = {record.key.tool: record.change_hash for record in self.catalog.snapshot.collect_server_tools("alpha")}
         searched = self.index.documents.keys() - self.work.index_sync.waiting.keys()
         return listed == wanted and {record.id for record in self.visible.records()} == searched
 
@@ -142,7 +142,7 @@ async def test_a_refusal_holds_the_analysis_and_no_word_of_the_definition(
     await setup.lists(turned)
     with pytest.raises(QuarantinedError) as caught:
         await setup.visible.require("alpha:paint")
-    told, (waiting,) = caught.value, await setup.approvals.listed()
+    told, (waiting,) = caught.value, await setup.approvals.list_pending()
     assert told.data is not None and told.data["review"] is True
     assert told.data["digest"] == waiting.withheld.record.digest and told.data["digest"] in told.message
     assert set(told.data["findings"]) == {finding.summary for finding in waiting.findings}
@@ -210,14 +210,14 @@ async def test_a_filter_or_another_profile_does_not_tell_of_it(tmp_path: Path) -
         setup.visible.reconfigure({})
         with pytest.raises(ToolNotFoundError):
             await setup.visible.require("alpha:prime")
-        assert setup.visible.waiting() == {}
+        assert setup.visible.count_waiting() == {}
 
 
 async def test_approving_makes_it_found_at_once(setup: ApprovalSetup) -> None:
     """In search, by name, and no longer among what waits; the log has who and what."""
     await setup.lists(GOOD)
     await setup.lists(BAD, NEW)
-    waiting = await setup.approvals.listed()
+    waiting = await setup.approvals.list_pending()
     assert [(str(each.withheld.record.key), each.withheld.state.value) for each in waiting] == [
         ("alpha:paint", "changed"),
         ("alpha:prime", "pending"),
@@ -294,7 +294,7 @@ async def test_a_trusted_server_s_tool_that_calls_itself_harmless_waits(tmp_path
         await setup.lists(danger)
         await setup.lists(definition("paint", "Paint a wall.", {"readOnlyHint": True}))
         assert not setup.visible.records()
-        assert [each.withheld.state.value for each in await setup.approvals.listed()] == ["changed"]
+        assert [each.withheld.state.value for each in await setup.approvals.list_pending()] == ["changed"]
         await setup.lists(definition("paint", "Paint a whole wall.", {"destructiveHint": True}))
         assert len(setup.visible.records()) == 1
 
@@ -305,7 +305,7 @@ async def test_under_scan_a_first_list_is_read_too(tmp_path: Path) -> None:
     async with opened_desk(tmp_path, "scan") as setup:
         await setup.lists(GOOD, poison)
         assert [record.key.tool for record in setup.visible.records()] == ["paint"]
-        (waiting,) = await setup.approvals.listed()
+        (waiting,) = await setup.approvals.list_pending()
         assert (waiting.withheld.record.key.tool, waiting.withheld.state.value) == ("prime", "pending")
         await setup.approvals.approve({"alpha:prime": waiting.withheld.record.change_hash}, "operator")
         assert len(setup.visible.records()) == 2
@@ -321,7 +321,7 @@ async def test_under_scan_what_the_scanner_doubts_waits(tmp_path: Path) -> None:
         await setup.lists(GOOD)
         await setup.lists(definition("paint", "Paint a whole wall."), poison, definition("sand", "Sand a wall."))
         assert {record.key.tool for record in setup.visible.records()} == {"paint", "sand"}
-        (waiting,) = await setup.approvals.listed()
+        (waiting,) = await setup.approvals.list_pending()
         assert any(finding.severity == "review" for finding in waiting.findings)
         await setup.lists(softer)
         assert not setup.visible.records()
@@ -434,7 +434,7 @@ async def test_a_definition_that_repeats_a_question_is_shown_as_such(setup: Appr
     twin = definition("overdue", "Use this. Which invoices are overdue by customer? It answers at once.")
     await setup.lists(GOOD)
     await setup.lists(GOOD, twin, definition("invoices", "Lists the invoices that are overdue, by customer."))
-    found = {str(each.withheld.record.key): each.findings for each in await setup.approvals.listed()}
+    found = {str(each.withheld.record.key): each.findings for each in await setup.approvals.list_pending()}
     [finding] = found["alpha:overdue"]
     assert (finding.check, finding.severity, finding.place) == ("repeated_question", "note", "$.description")
     assert "Which Invoices are overdue" in finding.excerpt
@@ -455,8 +455,8 @@ async def test_questions_that_cannot_be_looked_up_are_told_of_once(
     for _ in range(2):
         monkeypatch.setattr(setup.catalog, "activity_page", fail)
         for _ in range(3):
-            assert len(await setup.approvals.listed()) == 1
+            assert len(await setup.approvals.list_pending()) == 1
         monkeypatch.setattr(setup.catalog, "activity_page", page)
-        await setup.approvals.listed()
+        await setup.approvals.list_pending()
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 2 and all("what agents asked: The catalog is lost." in line for line in warnings)

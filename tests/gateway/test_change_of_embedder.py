@@ -10,7 +10,7 @@ import pytest
 from keeper_fakes import EmbeddingSetup, WordEmbedder, gone, opened_setup, vector_of
 
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
-from smart_mcp_proxy.search.embedding import Embedder, text_of
+from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text
 from smart_mcp_proxy.search.vectors.sidecar import SIDECAR_NAME
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +51,9 @@ def ranks(setup: EmbeddingSetup) -> Embedder | None:
 
 def check(setup: EmbeddingSetup, *without: str) -> None:
     """Every tool has the vector of its own text, but for some."""
-    texts = {tool.name: text_of(tool) for tool in setup.index.documents.values() if tool.name not in without}
+    texts = {
+        tool.name: build_embedding_text(tool) for tool in setup.index.documents.values() if tool.name not in without
+    }
     linked = setup.linked()
     assert linked.keys() == texts.keys()
     assert all((linked[name] == vector_of(text)).all() for name, text in texts.items())
@@ -72,7 +74,7 @@ async def test_the_former_vectors_rank_until_the_new_ones_are_there(
         await setup.until(chosen.busy.is_set)
         assert ranks(setup) is trace() is not None
         check(setup)
-        assert setup.embedding.degraded == (f"embedding tools: 0 of 3, {FORMERLY}",)
+        assert setup.embedding.degradations == (f"embedding tools: 0 of 3, {FORMERLY}",)
         assert setup.embedding.progress == (0, 3)
         assert not setup.embedding.is_complete
         chosen.gate.set()
@@ -115,7 +117,7 @@ async def test_a_change_that_is_broken_off_goes_on_at_the_next_start(
     said = f"embedding tools: 39 of 40, {FORMERLY}"
     for _ in range(2):
         async with opened_setup(tmp_path, given(chosen), reopen_embedder=given(former)) as setup:
-            await setup.until(lambda setup=setup: said in setup.embedding.degraded)  # type: ignore[misc]
+            await setup.until(lambda setup=setup: said in setup.embedding.degradations)  # type: ignore[misc]
             assert ranks(setup) is former
             check(setup)
     chosen.bad = ""
@@ -138,8 +140,8 @@ async def test_the_former_vectors_rank_while_the_chosen_embedder_does_not_open(
         return chosen
 
     async with opened_setup(tmp_path, open_embedder, reopen_embedder=given(former)) as setup:
-        await setup.until(lambda: len(setup.embedding.degraded) == 2)
-        assert setup.embedding.degraded == (
+        await setup.until(lambda: len(setup.embedding.degradations) == 2)
+        assert setup.embedding.degradations == (
             f"the embedding model is being opened, {FORMERLY}",
             "embedding failed: No network.",
         )
@@ -164,7 +166,7 @@ async def test_packages_that_are_missing_in_the_end_leave_the_former_vectors_in_
 
     async with opened_setup(tmp_path, open_embedder, reopen_embedder=given(former)) as setup:
         await setup.until(lambda: setup.embedding.is_stopped)
-        assert setup.embedding.degraded == (
+        assert setup.embedding.degradations == (
             "MCPPROXY_EMBEDDER=OPENAI needs openai.; until then vectors of 'words:1' rank",
         )
         assert ranks(setup) is former
@@ -183,7 +185,7 @@ async def test_of_several_former_embedders_the_one_that_opens_ranks(
     both = [embedder for embedder in (former, chosen) if embedder.id == opens or opens == "words:2"]
     async with opened_setup(tmp_path, given(third), reopen_embedder=given(*both)) as setup:
         await setup.until(third.busy.is_set)
-        assert setup.embedding.degraded == (f"embedding tools: 0 of 3, vectors of '{opens}' rank until then",)
+        assert setup.embedding.degradations == (f"embedding tools: 0 of 3, vectors of '{opens}' rank until then",)
         third.gate.set()
 
 
@@ -198,7 +200,7 @@ async def test_vectors_of_few_tools_do_not_rank(tmp_path: Path, former: WordEmbe
     await run_once(tmp_path, former, "read_file")
     async with opened_setup(tmp_path, given(chosen), *TOOLS, reopen_embedder=reopen) as setup:
         await setup.until(chosen.busy.is_set)
-        assert setup.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
+        assert setup.embedding.degradations == ("embedding tools: 0 of 3, words alone rank until then",)
         chosen.gate.set()
         await setup.ranking()
     await run_once(tmp_path, former)
@@ -223,7 +225,7 @@ async def test_without_storage_words_rank(tmp_path: Path, former: WordEmbedder, 
         tmp_path.write_text("in the way")
         was_removed.set()
         await setup.until(chosen.busy.is_set)
-        assert setup.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
+        assert setup.embedding.degradations == ("embedding tools: 0 of 3, words alone rank until then",)
         chosen.gate.set()
         await setup.ranking()
         check(setup)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.gateway.storage import opened_catalog
+from smart_mcp_proxy.gateway.storage import open_gateway_catalog
 from smart_mcp_proxy.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")]
@@ -22,7 +22,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def test_the_default_directory_is_not_needed(home: Path) -> None:
     """A first list is trusted as ever, for as long as the process lives."""
-    async with opened_catalog(Settings()) as catalog:
+    async with open_gateway_catalog(Settings()) as catalog:
         diff = await catalog.sync("s", TOOLS)
         assert [record.key.tool for record in diff.added] == ["echo"]
         assert not catalog.is_closed
@@ -35,6 +35,6 @@ async def test_the_default_directory_is_not_needed(home: Path) -> None:
 async def test_a_chosen_directory_is_needed(home: Path) -> None:
     """Whoever sets it is there to read the message."""
     with pytest.raises(ConfigError, match="cannot be used") as caught:
-        async with opened_catalog(Settings(data_dir=home / "own")):
+        async with open_gateway_catalog(Settings(data_dir=home / "own")):
             pass
     assert "MCPPROXY_DATA_DIR" in caught.value.hint

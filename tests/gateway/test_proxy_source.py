@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.tools.proxy import Proxy
+from smart_mcp_proxy.gateway.tools.proxy import ProxyTool
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.raw_result import RawResult
 
@@ -40,7 +40,7 @@ class FakeContents:
         assert name in ("alpha__greet", "alpha:greet")
         return SimpleNamespace(server="alpha", name="greet", record=None)
 
-    def naming(self, target: Any) -> Callable[[str, str], str]:
+    def select_uri_builder(self, target: Any) -> Callable[[str, str], str]:
         return lambda server, uri: uri.replace("own://", f"gate://{server}/")
 
 
@@ -80,17 +80,17 @@ async def parts(tmp_path: Path) -> AsyncIterator[Parts]:
         yield opened
 
 
-def made(parts: Parts, upstream: FakeUpstream | None = None, asks: FakeAsks | None = None, **options: Any) -> Proxy:
+def made(parts: Parts, upstream: FakeUpstream | None = None, asks: FakeAsks | None = None, **options: Any) -> ProxyTool:
     fleet: Any = FakeFleet(upstream or FakeUpstream())
     recorder: Any = parts.notebook
     calls = Calls(RequestPath(fleet, recorder, CallLimits(), parts.clock), parts.visible, parts.outputs)
     contents: Any = FakeContents()
     asked: Any = asks or FakeAsks({"contents": []})
     reader = ContentReader(contents, asked, **options)
-    return Proxy("everything", parts.visible, calls, reader, recorder, parts.clock)
+    return ProxyTool("everything", parts.visible, calls, reader, recorder, parts.clock)
 
 
-async def ask(proxy: Proxy, registry: FakeRegistry | None = None, **arguments: Any) -> dict[str, Any]:
+async def ask(proxy: ProxyTool, registry: FakeRegistry | None = None, **arguments: Any) -> dict[str, Any]:
     found: Any = registry
     result: dict[str, Any] = json.loads((await proxy.call(arguments, Caller("ann", {}, None, "s1", found))).text)
     return result

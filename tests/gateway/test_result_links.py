@@ -22,9 +22,9 @@ from smart_mcp_proxy.gateway.visibility.links import (
     URI_CHARS,
     Links,
     opens_by_link,
-    relinked,
-    relinked_prompt,
-    relinked_tool,
+    relink_prompt,
+    relink_result,
+    relink_tool,
 )
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri, split_gateway_uri
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -87,7 +87,7 @@ def test_only_the_uris_of_links_are_rewritten(result: dict[str, Any], is_ascii: 
     raw = json.dumps(result, ensure_ascii=is_ascii).encode()
     found: list[str] = []
     wanted_found: list[str] = []
-    got = relinked(raw, partial(gateway_uri, "s"), found.append)
+    got = relink_result(raw, partial(gateway_uri, "s"), found.append)
     wanted = expected(result, wanted_found)
     assert json.loads(got) == wanted
     assert found == wanted_found
@@ -106,7 +106,7 @@ def test_every_uri_of_the_gateway_leads_back(server: str, uri: str) -> None:
 def test_a_number_keeps_its_digits() -> None:
     """Of what stands beside a rewritten URI."""
     raw = b'{"content":[{"uri":"a:1","type":"resource_link","size":1.50,"big":123456789012345678901234567890}]}'
-    assert relinked(raw, partial(gateway_uri, "s")) == raw.replace(b'"a:1"', b'"mcpproxy://s/a%3A1"')
+    assert relink_result(raw, partial(gateway_uri, "s")) == raw.replace(b'"a:1"', b'"mcpproxy://s/a%3A1"')
 
 
 @pytest.mark.parametrize("word", ['"resource_link"', '"\\u0072esource_link"', '"re\\u0073ource\\u005flink"'])
@@ -114,7 +114,7 @@ def test_a_link_is_found_however_it_is_spelled(word: str) -> None:
     """JSON lets every letter be an escape."""
     raw = b'{"content":[{"type":%b,"uri":"a:1"}]}' % word.encode()
     assert may_link(RawResult(raw))
-    assert b"mcpproxy://s/a%3A1" in relinked(raw, partial(gateway_uri, "s"))
+    assert b"mcpproxy://s/a%3A1" in relink_result(raw, partial(gateway_uri, "s"))
 
 
 @pytest.mark.parametrize("text", ["plain", "x" * 50_000, '"' * 50_000], ids=["short", "long", "quotes"])
@@ -143,15 +143,15 @@ def test_a_result_without_links_is_not_read(text: str, is_ascii: bool) -> None:
 )
 def test_what_cannot_be_read_is_passed_on(raw: bytes) -> None:
     """It is for others to say what is wrong with it."""
-    assert relinked(raw, partial(gateway_uri, "s")) == raw
-    assert relinked_prompt(raw, partial(gateway_uri, "s")) == raw
+    assert relink_result(raw, partial(gateway_uri, "s")) == raw
+    assert relink_prompt(raw, partial(gateway_uri, "s")) == raw
 
 
 def test_a_prompt_may_hold_one_block_or_many() -> None:
     """All links in it are rewritten."""
     one, text = {"type": "resource_link", "uri": "a:1"}, {"type": "text", "text": "a:1"}
     prompt = {"messages": [{"content": one}, {"content": [text, one]}, {"content": text}, "odd"], "x": 1}
-    got = json.loads(relinked_prompt(json.dumps(prompt).encode(), partial(gateway_uri, "s")))
+    got = json.loads(relink_prompt(json.dumps(prompt).encode(), partial(gateway_uri, "s")))
     new = one | {"uri": "mcpproxy://s/a%3A1"}
     assert got == {"messages": [{"content": new}, {"content": [text, new]}, {"content": text}, "odd"], "x": 1}
 
@@ -159,7 +159,7 @@ def test_a_prompt_may_hold_one_block_or_many() -> None:
 @pytest.mark.parametrize("meta", [None, 1, {"ui": None}, {"ui": {"resourceUri": None}}, {"ui": {}}])
 def test_a_tool_without_an_interface_stays_as_it_is(meta: Any) -> None:
     """Whatever stands in its place."""
-    assert relinked_tool({"name": "x", "_meta": meta}, str.upper) == {"name": "x", "_meta": meta}
+    assert relink_tool({"name": "x", "_meta": meta}, str.upper) == {"name": "x", "_meta": meta}
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ class ResultLinkSetup:
         """What the principal's result then says."""
         blocks = [{"type": "resource_link", "uri": uri} for uri in uris]
         raw = RawResult(json.dumps({"content": blocks}).encode())
-        got = json.loads((await self.links.passed_on(raw, server, principal)).text)
+        got = json.loads((await self.links.relink_and_remember(raw, server, principal)).text)
         return [block["uri"] for block in got["content"]]
 
     async def leads(self, uri: str, principal: str = "ann") -> str:
@@ -232,7 +232,7 @@ async def test_a_link_opens_a_new_resource_for_an_hour(setup: ResultLinkSetup) -
 
 async def test_an_opened_page_counts_for_a_month(setup: ResultLinkSetup) -> None:
     """For its session, or its principal where there is none, and for nobody else; opened again, for another month."""
-    opened = setup.links.opened
+    opened = setup.links.find_opened_servers
     await setup.links.note_opened("alpha", "ann", "s1")
     await setup.links.note_opened("beta", "ann", None)
     assert await opened("ann", "s1") == ("alpha",) and await opened("ann", None) == ("beta",)
@@ -289,7 +289,7 @@ async def test_a_link_to_what_changes_meanwhile_is_refused_before_it_is_sent(set
     await setup.catalog.block(ToolKey("alpha:resources", "n:1"), "tester")
     await setup.catalog.refresh()
     with pytest.raises(QuarantinedError):
-        setup.contents.linked("alpha", "n:1")
+        setup.contents.resolve_link("alpha", "n:1")
 
 
 async def test_of_a_result_so_many_links_are_remembered(setup: ResultLinkSetup) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from smart_mcp_proxy.demo import demo_servers
 from smart_mcp_proxy.gateway import open_gateway
-from smart_mcp_proxy.gateway.shared.search_hints import HINT_CHARS, SEARCH_HINT, hinted
+from smart_mcp_proxy.gateway.shared.search_hints import HINT_CHARS, SEARCH_HINT, add_search_hint
 from smart_mcp_proxy.models import LOCAL
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
@@ -46,20 +46,20 @@ def test_a_hint_holds_the_words_that_matter_once_and_shortly() -> None:
         "description": "Send a message. Then send ten more.",
         "inputSchema": {"type": "object", "properties": {"recipientAddress": {}, "to": {}}},
     }
-    hint = hinted(tool, "mail")["_meta"][SEARCH_HINT]
+    hint = add_search_hint(tool, "mail")["_meta"][SEARCH_HINT]
     assert hint == "mail send message now a recipient address to"
-    long = hinted(tool | {"description": " ".join(f"word{number}" for number in range(500))}, "mail")
+    long = add_search_hint(tool | {"description": " ".join(f"word{number}" for number in range(500))}, "mail")
     assert len(long["_meta"][SEARCH_HINT]) <= HINT_CHARS
-    assert len(hinted(tool | {"description": "x" * 5_000}, "y" * 5_000)["_meta"][SEARCH_HINT]) <= HINT_CHARS
+    assert len(add_search_hint(tool | {"description": "x" * 5_000}, "y" * 5_000)["_meta"][SEARCH_HINT]) <= HINT_CHARS
 
 
 @pytest.mark.parametrize("meta", [{SEARCH_HINT: "its own"}, [], "x", 7])
 def test_a_server_s_own_hint_and_odd_meta_stay(meta: Any) -> None:
     """What it is is not ours to say."""
-    assert hinted({"name": "x", "_meta": meta}, "s") == {"name": "x", "_meta": meta}
+    assert add_search_hint({"name": "x", "_meta": meta}, "s") == {"name": "x", "_meta": meta}
 
 
 @pytest.mark.parametrize("odd", [{"inputSchema": 7}, {"description": None}, {"inputSchema": {"properties": []}}, {}])
 def test_odd_definitions_get_the_hint_that_they_allow(odd: dict[str, Any]) -> None:
     """Servers send anything."""
-    assert hinted({"name": "x", **odd}, "s")["_meta"][SEARCH_HINT] == "s x"
+    assert add_search_hint({"name": "x", **odd}, "s")["_meta"][SEARCH_HINT] == "s x"

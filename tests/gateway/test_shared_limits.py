@@ -12,7 +12,7 @@ from gateway_fakes import config
 from pydantic import SecretStr
 
 from smart_mcp_proxy.gateway import Gateway, app, open_gateway
-from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.servers import ServerLimits
 from smart_mcp_proxy.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +31,7 @@ class Place:
         self._number += 1
         data_dir = self._data_dir if self._url is None else self._data_dir / str(self._number)
         settings = Settings(data_dir=data_dir, database_url=self._url, in_flight=30)
-        made = {name: config(name, limits=Limits(in_flight=6), disabled=True) for name in servers}
+        made = {name: config(name, limits=ServerLimits(in_flight=6), disabled=True) for name in servers}
         return open_gateway(settings, made, environ={}, serves=serves)
 
 
@@ -63,7 +63,7 @@ async def next_shares(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> Asyn
 
 def shares(gateway: Gateway, server: str) -> tuple[float, float]:
     """Calls that may be in flight: over all servers, and of one."""
-    return gateway.admission.places.most, gateway.admission.places.limits_of(server)[0]
+    return gateway.admission.places.most, gateway.admission.places.get_server_limits(server)[0]
 
 
 async def test_gateways_share_limits_as_they_come_and_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from smart_mcp_proxy.catalog.tables import feedback
 from smart_mcp_proxy.errors import ConfigError, RequestError, UpstreamAuthError
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates, Subject
-from smart_mcp_proxy.gateway.indexing.learning import opened_learning
+from smart_mcp_proxy.gateway.indexing.learning import open_learning
 from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
 from smart_mcp_proxy.gateway.shared.key_mark import mark_secret_key
@@ -108,7 +108,7 @@ async def test_a_sign_in_counts_at_both_and_a_refresh_token_is_used_once(two: Tw
     clock = WallClock()
     first, second = two.sign_ins(clock)
     async with Person().browser() as browser:
-        signed_in = await first.sign_in(server.config(), browser)
+        signed_in = await first.authorize_server(server.config(), browser)
     bearers = [await sign_ins.bearer(server.config()) for sign_ins in (first, second)]
     assert [await bearer.token() for bearer in bearers] == [signed_in.access_token] * 2
     clock.ahead_s = 8 * 3600
@@ -127,7 +127,7 @@ async def test_a_sign_in_counts_at_both_and_a_refresh_token_is_used_once(two: Tw
 async def test_a_sign_in_under_another_key_says_so(two: Two, server: Guarded) -> None:
     """And what to do; nothing of it is told."""
     async with Person().browser() as browser:
-        await two.sign_ins(WallClock())[0].sign_in(server.config(), browser)
+        await two.sign_ins(WallClock())[0].authorize_server(server.config(), browser)
     for secret, told in ((SecretKey("l" * 32), "under another key"), (None, "no key to encrypt them with")):
         stranger = SignIns(two.settings[1].data_dir, store=SharedSignIns(two.catalogs[1], secret))
         with pytest.raises(UpstreamAuthError, match=told) as caught:
@@ -180,10 +180,10 @@ async def test_what_was_learned_last_stays_whatever_its_gateway_s_clock_says(
     for number, catalog in enumerate((right, wrong, right)):
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", catalog._clock)
-            async with opened_learning(catalog, follower, time.monotonic) as learning:
-                learning.searched("ann", None, f"question {number}", [key])
-                learning.called("ann", None, key)
-        assert [example.question for example in await right.examples_of(key)] == [f"question {number}"]
+            async with open_learning(catalog, follower, time.monotonic) as learning:
+                learning.record_search("ann", None, f"question {number}", [key])
+                learning.learn_from_call("ann", None, key)
+        assert [example.question for example in await right.read_examples(key)] == [f"question {number}"]
 
 
 @pytest.mark.parametrize("who", ["server", "people"])

@@ -41,7 +41,7 @@ async def server() -> AsyncIterator[Guarded]:
 async def sign_in(data_dir: Path, server: Guarded) -> None:
     """What `mcpproxy server login web` does, in a process of its own."""
     async with Person().browser() as browser:
-        await SignIns(data_dir).sign_in(server.config(), browser)
+        await SignIns(data_dir).authorize_server(server.config(), browser)
 
 
 async def reached(gateway: Gateway, *states: ServerState) -> None:

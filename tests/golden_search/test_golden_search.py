@@ -14,9 +14,9 @@ import pytest
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.evaluation import (
     LabelledQuery,
-    Pool,
     Summary,
     System,
+    ToolCorpus,
     pool_of_tools,
     prepare_vectors,
     read_queries,
@@ -44,7 +44,7 @@ P50_MS = 10.0
 
 
 @cache
-def golden_pool() -> Pool:
+def golden_pool() -> ToolCorpus:
     """The tools."""
     return pool_of_tools(read_tools(HERE / "tools.jsonl"), NAME_LIMIT)
 

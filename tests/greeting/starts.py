@@ -14,7 +14,7 @@ import anyio
 
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
-from smart_mcp_proxy.greeting import EVERY_ERA, Record, default_answers
+from smart_mcp_proxy.greeting import EVERY_ERA, GreetingRecord, default_answers
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -162,15 +162,15 @@ def environment(folder: Path, **settings: str) -> dict[str, str]:
 def prepared(folder: Path) -> Path:
     """As if a gateway with default settings had been there once; returns the file of what it would say."""
     (folder / "servers.json").write_text("{}")
-    record = Record([], environment(folder))
+    record = GreetingRecord([], environment(folder))
     record.save(*default_answers(), EVERY_ERA)
     return Path(record.path)
 
 
-async def rehearsed(folder: Path, words: Sequence[str], config: str, **settings: str) -> Record:
+async def rehearsed(folder: Path, words: Sequence[str], config: str, **settings: str) -> GreetingRecord:
     """As if a gateway with these words and settings had been there once, and had kept what it would say."""
     (folder / "servers.json").write_text(config)
-    record, loaded = Record([*words], environment(folder, **settings)), load_servers(config)
+    record, loaded = GreetingRecord([*words], environment(folder, **settings)), load_servers(config)
     passthrough = words[2] if "--passthrough" in words else None
     given: dict[str, Any] = {name.lower(): text for name, text in settings.items()}
     own = Settings(data_dir=folder / "data", **given)

@@ -91,7 +91,7 @@ def test_what_needs_the_gateway_is_kept_in_order(answers: Answers) -> None:
     lines = hello(), CALL, line("ping", "7"), line("ping", 8), line("prompts/list", 9), line("tools/list", 10)
     assert said(answers, *lines) == [1, 8, 10]
     assert left(answers) == ["initialize said", "tools/call", "ping", "prompts/list", "tools/list said"]
-    assert [each.key for each in answers.waiting()] == ["7", "7", "9"]
+    assert [each.key for each in answers.list_unanswered()] == ["7", "7", "9"]
 
 
 def test_one_session_is_opened_once(answers: Answers) -> None:

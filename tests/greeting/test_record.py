@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from smart_mcp_proxy import greeting
-from smart_mcp_proxy.greeting import Record, StdioEras, words_for_stdio
+from smart_mcp_proxy.greeting import GreetingRecord, StdioEras, words_for_stdio
 from smart_mcp_proxy.greeting.record import KEPT
 
 ERAS = StdioEras("heeding", "MCPPROXY_ROUTING_TYPE=AUTO")
@@ -24,10 +24,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def record(project: Path, *words: str, **settings: str) -> Record:
+def record(project: Path, *words: str, **settings: str) -> GreetingRecord:
     """Of a start with these words and settings."""
     environ = {"HOME": "/h", "PATH": "/p", "MCPPROXY_DATA_DIR": str(project.parent / "data")}
-    return Record(list(words), environ | {f"MCPPROXY_{name}": text for name, text in settings.items()})
+    return GreetingRecord(list(words), environ | {f"MCPPROXY_{name}": text for name, text in settings.items()})
 
 
 def test_the_answers_of_a_start_are_there_at_the_next(project: Path) -> None:

@@ -63,8 +63,8 @@ class World:
         part.replace(self.directory / "tools")
 
     def listed(self) -> dict[str, str]:
-        records = self.gateway.catalog.snapshot.tools_of("up")
-        own = {record.key.tool: self.gateway.catalog.listed_hash(record.key) for record in records}
+        records = self.gateway.catalog.snapshot.collect_server_tools("up")
+        own = {record.key.tool: self.gateway.catalog.get_listed_hash(record.key) for record in records}
         stored = {record.key.tool: record.change_hash for record in records if record.key.tool != "poke"}
         return stored if all(own[name] == hash_ for name, hash_ in stored.items()) else {}
 

@@ -158,7 +158,7 @@ async def test_a_changed_page_waits_for_the_user(change: str, tmp_path: Path) ->
         await withheld(gateway, "left", "resources", "ui://board")
         assert await opened(agent, "right")
         (waiting,) = [
-            each for each in await gateway.approvals.listed() if each.withheld.record.key.tool == "ui://board"
+            each for each in await gateway.approvals.list_pending() if each.withheld.record.key.tool == "ui://board"
         ]
         assert [each.path for each in waiting.changes] == ['_meta["dev.smartmcpproxy/pageDigest"]']
         assert code_of(await agent.request("resources/read", uri="ui://left/board")) == "quarantined"

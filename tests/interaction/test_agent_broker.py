@@ -757,9 +757,9 @@ async def test_a_tool_that_waits_for_its_user_is_neither_listed_nor_called(tmp_p
     async with opened_broker(data_dir) as found:
         new = {"name": "late", "description": "Came later.", "inputSchema": {"type": "object"}}
         found.upstream.tools = [*found.upstream.tools, new]
-        found.gateway.tool_sync.changed("b")
+        found.gateway.tool_sync.list_soon("b")
         with anyio.fail_after(10):
-            while len(found.upstream.heard("tools/list")) < 3 or not found.gateway.visible.waiting():
+            while len(found.upstream.heard("tools/list")) < 3 or not found.gateway.visible.count_waiting():
                 await asyncio.sleep(0.01)
         listed = (await found.post({"method": "tools/list"})).json()["result"]["tools"]
         assert "late" not in [tool["name"] for tool in listed] and "echo" in [tool["name"] for tool in listed]
@@ -773,7 +773,7 @@ async def test_a_resource_that_changed_waits_for_its_user(tmp_path: Path) -> Non
         listing, reading = {"method": "resources/list"}, {"method": "resources/read", "params": {"uri": "memo://1"}}
         assert (await found.post(listing)).json()["result"]["resources"]
         found.upstream.resources = [{"uri": "memo://1", "name": "another"}]
-        found.gateway.content_sync.changed("b")
+        found.gateway.content_sync.list_soon("b")
         with anyio.fail_after(10):
             while (await found.post(listing)).json()["result"]["resources"]:
                 await asyncio.sleep(0.01)

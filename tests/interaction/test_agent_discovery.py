@@ -16,7 +16,7 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.commands.servers.registry_api import open_registry
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
-from smart_mcp_proxy.registry import plan_of
+from smart_mcp_proxy.registry import plan_entry
 from smart_mcp_proxy.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -190,8 +190,8 @@ async def test_another_gateway_adds_a_profile_from_it(gateway: Any, tmp_path: Pa
     """As `server add --registry` does: its token goes into a variable, never into the answer."""
     settings = Settings(data_dir=tmp_path, registry_url=f"{gateway[1]}/v0.1", registry_token=OWN)
     async with open_registry(settings, {}) as registry:
-        listing = await registry.listing("127.0.0.1/smart-mcp-proxy.work")
-    entry = plan_of(listing.server, {}).entry
+        listing = await registry.fetch_listing("127.0.0.1/smart-mcp-proxy.work")
+    entry = plan_entry(listing.server, {}).entry
     assert entry["url"] == f"{gateway[1]}/mcp/p/work"
     assert entry["headers"] == {"Authorization": "Bearer ${SMART_MCP_PROXY_WORK_TOKEN}"}
 

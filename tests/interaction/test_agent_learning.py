@@ -37,10 +37,10 @@ async def ask_and_call(asking: Agent, calling: Agent) -> None:
 async def learned_after(gateway: Gateway) -> AsyncIterator[list[Example]]:
     """Fills the list with what is known of the paint tool once something new is; the body makes it happen."""
     known: list[Example] = []
-    before = await gateway.catalog.examples_of(PAINT)
+    before = await gateway.catalog.read_examples(PAINT)
     yield known
     with anyio.fail_after(20):
-        while (now := await gateway.catalog.examples_of(PAINT)) == before:
+        while (now := await gateway.catalog.read_examples(PAINT)) == before:
             await anyio.lowlevel.checkpoint()
     known.extend(now)
 
@@ -104,4 +104,4 @@ async def test_nothing_is_learned_unless_it_is_asked_for(tmp_path: Path) -> None
         assert await gateway.wait_settled(20)
         await ask_and_call(agent, agent)
         assert gateway.learning is None
-        assert await gateway.catalog.examples_of(PAINT) == ()
+        assert await gateway.catalog.read_examples(PAINT) == ()

@@ -41,7 +41,7 @@ async def test_an_upstream_gets_its_own_token_and_nothing_of_the_agents(
     """Every header that reaches it is on a short list, and the Authorization is that of its own sign-in."""
     async with guarded(transport) as server:
         async with Person().browser() as browser:
-            got = await SignIns(tmp_path).sign_in(server.config(transport=transport), browser)
+            got = await SignIns(tmp_path).authorize_server(server.config(transport=transport), browser)
         server.wire.clear()
         entry = {"url": server.url, "type": transport, "oauth": True}
         async with (
@@ -66,7 +66,7 @@ async def test_an_agent_is_told_that_its_user_has_to_sign_in(tmp_path: Path, era
     """Searching names the server, calling fails with the command to type, and the agent's asking opens nothing."""
     async with guarded() as server:
         async with Person().browser() as browser:
-            await SignIns(tmp_path).sign_in(server.config(), browser)
+            await SignIns(tmp_path).authorize_server(server.config(), browser)
         config = {"web": {"url": server.url, "oauth": True}}
         async with opened_gateway(tmp_path, config) as gateway:
             assert await gateway.wait_settled(20)

@@ -652,7 +652,7 @@ async def test_what_a_server_tells_of_a_task_is_passed_on_to_its_client_alone(ta
             await told_until(each, "working")
         await told_by(tasked, server)
         with anyio.fail_after(LIMIT_S):
-            while not {"own-a", "own-b"} <= gateway.fleet.upstreams[server].watch.tasks.told_of:
+            while not {"own-a", "own-b"} <= gateway.fleet.upstreams[server].watch.tasks.active_tasks:
                 await asyncio.sleep(0.01)
         half = {**SLOW, "statusMessage": "h\x07alf"}
         for args in ({"task": "own-a", "states": [half, done]}, {"task": "nobodys", "states": [SLOW]}):
@@ -684,16 +684,16 @@ async def test_what_is_told_of_a_task_stops_with_its_followers(tasked: Tasked) -
         task = await begin(agent, "pipe", SLOW, id="own")
         stream = await agent.begin("subscriptions/listen", notifications={"taskIds": [task["taskId"]]})
         with anyio.fail_after(LIMIT_S):
-            while watch.told_of != {"own"}:
+            while watch.active_tasks != {"own"}:
                 await asyncio.sleep(0.01)
             await agent.notify("notifications/cancelled", requestId=stream.id)
-            while watch.told_of:
+            while watch.active_tasks:
                 await asyncio.sleep(0.01)
         tasked.servers["pipe"].store(speaks=False)
         quiet = await begin(agent, "pipe", WORKING, DONE)
         await agent.begin("subscriptions/listen", notifications={"taskIds": [quiet["taskId"]]})
         await told_until(agent, "completed")
-        assert watch.told_of == frozenset()
+        assert watch.active_tasks == frozenset()
 
 
 @pytest.mark.requirement("tasks-followed")

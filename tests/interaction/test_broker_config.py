@@ -100,7 +100,7 @@ async def test_a_server_that_was_signed_in_to_gets_its_token_and_a_new_one_when_
     async with guarded() as server:
         server.provider.lifetime_s = 4
         async with Person().browser() as browser:
-            first = await SignIns(tmp_path).sign_in(server.config(), browser)
+            first = await SignIns(tmp_path).authorize_server(server.config(), browser)
         server.provider.lifetime_s = 3600
         entry = {"web": {"url": server.url, "oauth": True, "proxy": True}}
         async with (

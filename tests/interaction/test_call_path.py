@@ -22,7 +22,7 @@ from smart_mcp_proxy.gateway.observability.tracing import Sampler
 from smart_mcp_proxy.io.busy_poll import BusyPoll, Side
 from smart_mcp_proxy.web.stdio.stdio import _Client
 from smart_mcp_proxy.web.stdio.stdio_greeted import Greeted
-from smart_mcp_proxy.web.stdio.stdio_pipes import reader_of, writer_of
+from smart_mcp_proxy.web.stdio.stdio_pipes import open_stdio_reader, open_stdio_writer
 
 pytestmark = pytest.mark.anyio
 
@@ -123,8 +123,8 @@ async def counted(client: Client, *, has_token: bool, part: str = PACKAGE) -> Pa
 async def on_pipes(gateway: Gateway, era: Era, part: str = PACKAGE) -> tuple[Passed, Passed]:
     """What a call without and one with a progress token pass, in a part of the package."""
     (source, to_gateway), (from_gateway, sink) = os.pipe(), os.pipe()
-    reader, answers = await reader_of(source), await reader_of(from_gateway)
-    writer = await writer_of(sink, gateway.admission)
+    reader, answers = await open_stdio_reader(source), await open_stdio_reader(from_gateway)
+    writer = await open_stdio_writer(sink, gateway.admission)
     client = PipeClient(era, to_gateway, answers)
     serving = asyncio.create_task(_Client(gateway, reader, writer, asyncio.Event(), Greeted(None)).serve())
     try:

@@ -16,11 +16,11 @@ from syntax_trees import package_trees
 from transports import in_memory, listening, odd_servers, over_http, served, settled
 from wires import call_text, http_wire
 
-from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.cli.support.local_gateway import open_local_api
 from smart_mcp_proxy.errors import RefusedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.calls import gates, request_path
-from smart_mcp_proxy.gateway.calls.exchange import Exchange
+from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 
 pytestmark = pytest.mark.anyio
 
@@ -69,7 +69,7 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def noting(gate: gates.Gate) -> gates.Gate:
-        def note(exchange: Exchange, rules: gates.GateRules) -> None:
+        def note(exchange: RequestExchange, rules: gates.GateRules) -> None:
             names.append(gate.__name__)
             gate(exchange, rules)
 
@@ -120,7 +120,7 @@ async def by_own_list(world: World) -> None:
 
 
 async def by_rest(world: World) -> None:
-    async with api_of(world.gateway) as api:  # the command line's way, too
+    async with open_local_api(world.gateway) as api:  # the command line's way, too
         assert not (await api.call("old:echo", {"text": "x"})).get("isError")
 
 
@@ -183,10 +183,10 @@ async def test_a_gate_that_closes_stops_a_request_before_the_next_one(
 ) -> None:
     """Nothing is sent; a new gate is one function and one row."""
 
-    def closed(exchange: Exchange, rules: gates.GateRules) -> None:
+    def closed(exchange: RequestExchange, rules: gates.GateRules) -> None:
         raise RefusedError(f"No {exchange.method} today.", hint="Come back tomorrow.")
 
-    def never(exchange: Exchange, rules: gates.GateRules) -> None:
+    def never(exchange: RequestExchange, rules: gates.GateRules) -> None:
         raise AssertionError("passed")
 
     monkeypatch.setattr(request_path, "GATES", (closed, never))

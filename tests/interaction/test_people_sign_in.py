@@ -33,14 +33,14 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
-from smart_mcp_proxy.web.auth.sign_in import Users, asks_for_sign_in
+from smart_mcp_proxy.web.auth.sign_in import Users, is_sign_in_enabled
 from smart_mcp_proxy.web.auth.sign_in_bounds import (
     PAGE_LIMIT_BYTES,
     REGISTRATION_LIMIT_BYTES,
     REGISTRATIONS_AT_ONCE,
     SIGN_IN_PAGES_AT_ONCE,
 )
-from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
+from smart_mcp_proxy.web.auth.sign_in_pages import open_oidc_login
 from smart_mcp_proxy.web.auth.sign_in_store import FOLDER
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http
@@ -68,7 +68,7 @@ class World:
     async def sign_in(self, person: Person | None = None) -> SignIn:
         """Signs in as MCP clients do."""
         async with (person or Person(consent)).browser() as browser:
-            return await self._sign_ins.sign_in(self.config, browser)
+            return await self._sign_ins.authorize_server(self.config, browser)
 
     async def sign_out(self) -> None:
         done = await self._sign_ins.sign_out(self.config)
@@ -110,7 +110,7 @@ async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[W
             "public_url": base,
         }
         async with opened_gateway(tmp_path / "data", odd_servers(ledger), **(given | settings)) as gateway:
-            sign_in = await open_sign_in(gateway.settings)
+            sign_in = await open_oidc_login(gateway.settings)
             proxy = sign_in.tokens._verifier
             assert isinstance(proxy, SignInProxy)
             async with serve_http(gateway, listener, token=None, sign_in=sign_in):
@@ -462,7 +462,7 @@ def test_the_entry_that_names_somebody_most_exactly_counts(
     """Subject, then address, then domain, then anybody; an address that nobody verified is none."""
     given = {"email_verified": True} | claims if "email" in claims else claims
     token = AccessToken(token="t", client_id="c", scopes=[], claims=given)
-    found = Users(entries, "mcp_servers").reach_of(token)
+    found = Users(entries, "mcp_servers").resolve_reach(token)
     assert (None if found is None else found.access) == reach
 
 
@@ -470,14 +470,14 @@ def test_the_entry_that_names_somebody_most_exactly_counts(
 def test_nobody_is_taken_for_who_has_an_address_that_is_not_verified_to_be_theirs(user: dict[str, Any]) -> None:
     """Neither for one person nor for one of a domain; a subject that looks like an address is none."""
     token = AccessToken(token="t", client_id="c", scopes=[], claims=user)
-    assert Users(["@example.com=write", "ann@example.com=destructive"], "mcp_servers").reach_of(token) is None
+    assert Users(["@example.com=write", "ann@example.com=destructive"], "mcp_servers").resolve_reach(token) is None
 
 
 def test_a_claim_narrows_the_servers_somebody_reaches() -> None:
     """As it does for tokens that the provider has signed for programs."""
     claims = {"sub": "1", "mcp_servers": ["docs"]}
     token = AccessToken(token="t", client_id="c", scopes=[], claims=claims)
-    assert Users(["*"], "mcp_servers").reach_of(token) == Reach(frozenset({"docs"}), "read")
+    assert Users(["*"], "mcp_servers").resolve_reach(token) == Reach(frozenset({"docs"}), "read")
 
 
 @pytest.mark.parametrize(
@@ -497,7 +497,7 @@ def test_a_claim_narrows_the_servers_somebody_reaches() -> None:
 def test_half_a_configuration_is_refused(settings: dict[str, Any], words: str) -> None:
     """An endpoint that lets nobody sign in, or everybody, is nothing that anyone meant."""
     with pytest.raises(ConfigError, match=words):
-        asks_for_sign_in(Settings(**settings))
+        is_sign_in_enabled(Settings(**settings))
 
 
 @pytest.mark.parametrize("public_url", ["http://127.0.0.1:1", "http://gateway.example"])
@@ -509,7 +509,7 @@ async def test_a_provider_or_an_address_that_cannot_be_used_stops_the_start(tmp_
             data_dir=tmp_path, oidc_url=address, oidc_client_id="a", oidc_users=("*",), public_url=public_url
         )
         with pytest.raises(ConfigError, match="MCPPROXY_OIDC_URL or MCPPROXY_PUBLIC_URL cannot be used"):
-            await open_sign_in(settings)
+            await open_oidc_login(settings)
 
 
 async def test_a_data_directory_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None:
@@ -519,7 +519,7 @@ async def test_a_data_directory_that_cannot_be_used_stops_the_start(tmp_path: Pa
     address = "http://127.0.0.1:1"
     settings = Settings(data_dir=tmp_path, oidc_url=address, oidc_client_id="a", oidc_users=("*",), public_url=address)
     with pytest.raises(ConfigError, match=f"Sign-ins cannot be kept under .*{FOLDER}"):
-        await open_sign_in(settings)
+        await open_oidc_login(settings)
 
 
 VERIFIER = "v" * 43

@@ -22,7 +22,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.web.listening import bind
-from smart_mcp_proxy.web.metrics.endpoint import serving_metrics
+from smart_mcp_proxy.web.metrics.endpoint import serve_metrics
 
 # Marked long: a gateway of their own.
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
@@ -154,7 +154,7 @@ async def test_a_port_of_its_own_serves_figures_and_nothing_else(tmp_path: Path,
     with bind("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     async with settled(tmp_path, odd_servers(ledger), metrics_port=port) as gateway:
-        async with serving_metrics(gateway), serving_metrics(gateway):
+        async with serve_metrics(gateway), serve_metrics(gateway):
             base = f"http://127.0.0.1:{port}"
             assert by(figures(await scraped(base)), "mcpproxy_server_ready", "server") == {("old",): 1, ("new",): 1}
             async with plain_client(timeout=30) as client:

@@ -25,7 +25,7 @@ from transports import ENVIRON, odd_server, over_http, served, settled
 from smart_mcp_proxy.fastmcp_compat.http import session_room
 from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession
-from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, Client
+from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, HandshakeClient
 from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 
@@ -36,7 +36,7 @@ ENDED = 20
 KEPT = (
     HttpSession,
     Session,
-    Client,
+    HandshakeClient,
     CheckedClient,
     Connection,
     ServerRunner,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from smart_mcp_proxy.io import busy_poll
-from smart_mcp_proxy.io.busy_poll import FIRST_PAUSE, LONGEST_PAUSE, TRIES, BusyPoll, Side, busy_poll_of
+from smart_mcp_proxy.io.busy_poll import FIRST_PAUSE, LONGEST_PAUSE, TRIES, BusyPoll, Side, get_busy_poll
 
 
 class Loop:
@@ -41,7 +41,7 @@ def turns_for_answer(poll: BusyPoll, loop: Loop, side: Side, *, after: int) -> i
     begin(poll, loop, side)
     loop.run_until_it_sleeps(most=before + after)
     loop.now_s += max(0, after - (loop.turns - before))
-    poll.heard()
+    poll.note_arrival()
     loop.run_until_it_sleeps()
     return loop.turns - before
 
@@ -74,7 +74,7 @@ def test_with_one_processor_nobody_waits_for_it_awake(monkeypatch: pytest.Monkey
         monkeypatch.setattr(busy_poll, "_processors", lambda processors=processors: processors)
         loop, other = asyncio.new_event_loop(), Loop(turn_s=0)
         try:
-            begin(busy_poll_of(loop), other)
+            begin(get_busy_poll(loop), other)
             other.run_until_it_sleeps(most=1)
         finally:
             loop.close()
@@ -84,8 +84,8 @@ def test_with_one_processor_nobody_waits_for_it_awake(monkeypatch: pytest.Monkey
 def test_whoever_sends_on_a_loop_shares_one() -> None:
     loop, other = asyncio.new_event_loop(), asyncio.new_event_loop()
     try:
-        assert busy_poll_of(loop) is busy_poll_of(loop)
-        assert busy_poll_of(loop) is not busy_poll_of(other)
+        assert get_busy_poll(loop) is get_busy_poll(loop)
+        assert get_busy_poll(loop) is not get_busy_poll(other)
     finally:
         loop.close()
         other.close()

@@ -66,7 +66,7 @@ async def test_what_the_pipe_does_not_take_is_known_within_the_turn() -> None:
     line = b"x" * (LIMIT_BYTES // 2) + b"\n"
     async with piped() as (sink, _, _source):
         accepted = 0
-        while not sink.waiting_bytes:
+        while not sink.backlog_bytes:
             sink.write(line)
             accepted += 1
         assert accepted <= 8

@@ -19,7 +19,7 @@ async def test_a_child_that_nobody_could_tell_of_any_more_is_ended() -> None:
     """The gateway may be killed between the start of a server and the line that names its group."""
     async with Watchdog() as watchdog:
         await watchdog.start()
-        announcement = watchdog.announced()
+        announcement = watchdog.announce_child()
         mark = await announcement.__aenter__()
         child = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", "-c", STUBBORN),

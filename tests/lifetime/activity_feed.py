@@ -16,7 +16,7 @@ from typing import Final
 from pydantic import SecretStr
 
 from smart_mcp_proxy.catalog import open_catalog
-from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
+from smart_mcp_proxy.gateway.activity.activity_log import open_activity_log
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 
@@ -46,7 +46,7 @@ def call(number: int) -> Activity:
 async def feed(settings: Settings, records_per_s: float, seconds: float) -> None:
     count, latest_s, began_s = 0, 0.0, time.monotonic()
     async with open_catalog(settings) as catalog:
-        async with opened_activity_log(catalog, settings) as recorder:
+        async with open_activity_log(catalog, settings) as recorder:
             began_s = time.monotonic()
             while (passed_s := time.monotonic() - began_s) < seconds:
                 due = int(passed_s * records_per_s)

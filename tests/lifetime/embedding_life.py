@@ -23,7 +23,7 @@ sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "ga
 from keeper_fakes import SOON_S, EmbeddingSetup, opened_setup, vector_of
 
 from smart_mcp_proxy.gateway.indexing.embedding import EmbeddingPace
-from smart_mcp_proxy.search.embedding import text_hash, text_of
+from smart_mcp_proxy.search.embedding import build_embedding_text, text_hash
 from smart_mcp_proxy.search.vectors import sidecar
 from smart_mcp_proxy.search.vectors.faiss_edge import write_index
 
@@ -111,7 +111,7 @@ async def live(data_dir: Path, ledger: Ledger) -> None:
             await setup.ranking()
             linked = setup.linked()
             for tool in setup.index.documents.values():
-                if not np.array_equal(linked[tool.name], vector_of(text_of(tool), DIMENSION)):
+                if not np.array_equal(linked[tool.name], vector_of(build_embedding_text(tool), DIMENSION)):
                     ledger.write(wrong=tool.name)
             ledger.write(version=version)
 

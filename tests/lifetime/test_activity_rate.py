@@ -14,7 +14,7 @@ from postgres_server import PostgresServer
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.gateway.activity.activity_log import recover
-from smart_mcp_proxy.gateway.activity.write_ahead_log import left_behind
+from smart_mcp_proxy.gateway.activity.write_ahead_log import find_abandoned_journals
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -66,13 +66,13 @@ async def test_a_gateway_that_is_killed_loses_no_record(postgres: PostgresServer
             process.kill()
             recorded = max([recorded, *numbers(process.stdout)])
         before, _ = stored(url)
-        assert left_behind(data_dir)
+        assert find_abandoned_journals(data_dir)
         async with Catalog.open(data_dir, url=url, name_limit=60) as catalog:
             recovered += await recover(catalog, data_dir)
         whole, different = stored(url)
         assert missing(url, recorded) == []
         assert whole == different > before
-        assert left_behind(data_dir) == []
+        assert find_abandoned_journals(data_dir) == []
         print(f"recorded {recorded:,}, stored at the kill {before:,}, afterwards {whole:,}, each once")
     assert recovered
 

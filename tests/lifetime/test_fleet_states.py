@@ -268,7 +268,7 @@ async def front_doors(
 async def signed_in(sign_ins: SignIns, config: ServerConfig) -> SignIn:
     """What a person holds who has just signed in."""
     async with Person(consent).browser() as browser:
-        return await sign_ins.sign_in(config, browser)
+        return await sign_ins.authorize_server(config, browser)
 
 
 @pytest.mark.parametrize("ahead_s", [0, -HOUR_S, HOUR_S], ids=["right clocks", "one behind", "one ahead"])

@@ -17,7 +17,7 @@ import pytest
 from worlds import ENVIRON, SmallServer, end, is_alive, until
 
 from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION
-from smart_mcp_proxy.gateway.activity.write_ahead_log import FOLDER, left_behind, read_journal
+from smart_mcp_proxy.gateway.activity.write_ahead_log import FOLDER, find_abandoned_journals, read_journal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -62,7 +62,7 @@ class Lives:
         await until(lambda: not any(map(is_alive, [pid, *self._world.pids()])), ORPHAN_S)
         # A thread that is in a system call ends a moment after its process, and with it the lock.
         journals = list((self._data_dir / FOLDER).glob("*.[01]"))
-        await until(lambda: len(left_behind(self._data_dir)) == len(journals), ORPHAN_S)
+        await until(lambda: len(find_abandoned_journals(self._data_dir)) == len(journals), ORPHAN_S)
 
     def facts(self) -> list[dict[str, Any]]:
         """What was acknowledged so far."""
@@ -90,7 +90,7 @@ class Lives:
 
     def is_recovered(self) -> bool:
         """Whether nothing is left behind in a journal of a dead process."""
-        return not left_behind(self._data_dir)
+        return not find_abandoned_journals(self._data_dir)
 
     def check_records(self, facts: list[dict[str, Any]]) -> None:
         """Each of these answered searches and calls has exactly one record in the file."""
@@ -106,7 +106,7 @@ class Lives:
         return [(kind, subject if kind == "search" else json.loads(detail)["reason"]) for kind, subject, detail in rows]
 
     def _in_journals(self) -> list[tuple[str, str]]:
-        records = [record for file in left_behind(self._data_dir) for record in read_journal(file)]
+        records = [record for file in find_abandoned_journals(self._data_dir) for record in read_journal(file)]
         return [(one.kind, one.subject if one.kind == "search" else one.detail["reason"]) for one in records]
 
 

@@ -153,7 +153,7 @@ async def test_a_stop_waits_for_relayed_answers(tmp_path: Path) -> None:
     """Of a server that the other worker runs, longer than connections are waited for."""
     async with served(tmp_path) as gateway, shared_line(gateway) as (line, _, other):
         two: Any = [None, None]
-        name = next(name for name in NAMES if Worker(0, two, None).keeper_of(name) == other.worker)
+        name = next(name for name in NAMES if Worker(0, two, None).find_keeper_worker(name) == other.worker)
         waiting = call("wait", "kept", 26)
         waiting["params"]["arguments"]["name"] = f"{name}:wait"
         line.writer.write(wire(other, waiting))

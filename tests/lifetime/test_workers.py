@@ -157,7 +157,7 @@ async def sessions_of_both(url: str) -> list[Session]:
 def test_the_servers_here_are_run_by_different_workers() -> None:
     """As the tests below take for granted."""
     ends = [*(None for _ in NAMES)]
-    assert {Worker(0, ends, None).keeper_of(name) for name in NAMES} == {0, 1}  # type: ignore[arg-type]
+    assert {Worker(0, ends, None).find_keeper_worker(name) for name in NAMES} == {0, 1}  # type: ignore[arg-type]
 
 
 async def test_a_session_is_found_wherever_its_request_comes_in(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.models import Submission, ToolKey
-from smart_mcp_proxy.policy.approval import is_softer, review_of
+from smart_mcp_proxy.policy.approval import choose_review, is_softer
 
 KEY = ToolKey("s", "t")
 
@@ -20,12 +20,12 @@ def submission(approved: dict[str, Any] | None = None, hints: dict[str, Any] | N
 
 def test_manual_approves_nothing() -> None:
     """Only the user does."""
-    assert review_of("manual", {"hash"}) is None
+    assert choose_review("manual", {"hash"}) is None
 
 
 def test_trusted_approves_what_is_new_and_what_says_no_milder_things_of_itself() -> None:
     """Also where it is not known what was approved before."""
-    review = review_of("trusted")
+    review = choose_review("trusted")
     assert review is not None
     assert review(submission())
     assert review(submission(is_on_file=False))
@@ -34,7 +34,7 @@ def test_trusted_approves_what_is_new_and_what_says_no_milder_things_of_itself()
 
 def test_scan_approves_only_what_the_scanner_has_read_and_found_clean() -> None:
     """A definition that it was not shown is not clean."""
-    clean, unread = review_of("scan", {"hash"}), review_of("scan")
+    clean, unread = choose_review("scan", {"hash"}), choose_review("scan")
     assert clean is not None and unread is not None
     assert clean(submission())
     assert clean(submission(defined()))
@@ -43,7 +43,7 @@ def test_scan_approves_only_what_the_scanner_has_read_and_found_clean() -> None:
 
 def test_scan_waits_where_it_is_not_known_what_was_approved() -> None:
     """A tool could otherwise leave and come back less dangerous by its own word."""
-    review = review_of("scan", {"hash"})
+    review = choose_review("scan", {"hash"})
     assert review is not None
     assert not review(submission(is_on_file=False))
 
@@ -66,7 +66,7 @@ def test_scan_waits_where_it_is_not_known_what_was_approved() -> None:
 def test_a_tool_that_calls_itself_less_dangerous_waits_under_every_policy(before: Any, after: Any) -> None:
     """Its own word would otherwise open the way past the questions of the agent's client."""
     assert is_softer(defined(before), defined(after))
-    for review in (review_of("scan", {"hash"}), review_of("trusted")):
+    for review in (choose_review("scan", {"hash"}), choose_review("trusted")):
         assert review is not None
         assert not review(submission(defined(before), after))
         assert not review(submission(defined(before), after, is_on_file=False))

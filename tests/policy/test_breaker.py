@@ -27,7 +27,7 @@ from smart_mcp_proxy.policy.breaker import (
     Breakers,
     BreakerState,
     CallEnd,
-    end_of,
+    classify_end,
 )
 
 CALL_S = 60.0
@@ -40,14 +40,14 @@ def breaker(seed: int = 0) -> Breaker:
 def fail(made: Breaker, count: int, now_s: float = 0.0) -> None:
     for _ in range(count):
         assert made.ask(now_s, CALL_S) == 0
-        made.failed(made.epoch, now_s)
+        made.record_failure(made.epoch, now_s)
 
 
 def test_five_failures_in_a_row_hold_calls_back() -> None:
     """Four do not, and an answer in between begins the count anew."""
     made = breaker()
     fail(made, FAILURES_IN_A_ROW - 1)
-    made.succeeded(made.epoch, 0)
+    made.record_success(made.epoch, 0)
     fail(made, FAILURES_IN_A_ROW - 1)
     assert made.state is BreakerState.CLOSED
     fail(made, 1)
@@ -61,18 +61,18 @@ def test_half_of_ten_calls_within_the_window_hold_calls_back() -> None:
     made = breaker()
     for now_s in range(WINDOW_CALLS):
         if now_s % 2:
-            made.failed(made.epoch, now_s)
+            made.record_failure(made.epoch, now_s)
         else:
-            made.succeeded(made.epoch, now_s)
+            made.record_success(made.epoch, now_s)
     assert made.state is BreakerState.OPEN
     assert made.reason == "failed 5 of 10 calls"
     made = breaker()
     for number in range(10 * WINDOW_CALLS):
         now_s = number * WINDOW_S / 5
         if number % 2:
-            made.failed(made.epoch, now_s)
+            made.record_failure(made.epoch, now_s)
         else:
-            made.succeeded(made.epoch, now_s)
+            made.record_success(made.epoch, now_s)
     assert made.state is BreakerState.CLOSED
 
 
@@ -85,7 +85,7 @@ def test_after_the_pause_exactly_one_call_is_let_through() -> None:
     probe = made.epoch
     assert made.state is BreakerState.HALF_OPEN
     assert [made.ask(later_s, CALL_S) for _ in range(3)] == [PROBE_RETRY_S] * 3
-    made.succeeded(probe, later_s)
+    made.record_success(probe, later_s)
     assert made.state is BreakerState.CLOSED
     assert made.ask(later_s, CALL_S) == 0
 
@@ -97,13 +97,13 @@ def test_a_try_that_fails_doubles_the_pause_up_to_a_minute() -> None:
     now_s, pause_s = made.wait_s(0), FIRST_PAUSE_S
     for _ in range(6):
         assert made.ask(now_s, CALL_S) == 0
-        made.failed(made.epoch, now_s)
+        made.record_failure(made.epoch, now_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         assert pause_s * JITTER <= made.wait_s(now_s) <= pause_s
         now_s += made.wait_s(now_s)
     assert pause_s == LONGEST_PAUSE_S
     made.ask(now_s, CALL_S)
-    made.succeeded(made.epoch, now_s)
+    made.record_success(made.epoch, now_s)
     fail(made, FAILURES_IN_A_ROW, now_s)
     assert made.wait_s(now_s) <= FIRST_PAUSE_S
 
@@ -127,10 +127,10 @@ def test_a_try_that_never_ends_is_given_up_and_its_late_end_counts_for_nothing()
     lost = made.epoch
     assert made.ask(now_s + CALL_S - 1, CALL_S) == PROBE_RETRY_S
     assert made.ask(now_s + CALL_S, CALL_S) == 0
-    made.failed(lost, now_s + CALL_S)
-    made.succeeded(lost, now_s + CALL_S)
+    made.record_failure(lost, now_s + CALL_S)
+    made.record_success(lost, now_s + CALL_S)
     assert made.state is BreakerState.HALF_OPEN
-    made.succeeded(made.epoch, now_s + CALL_S)
+    made.record_success(made.epoch, now_s + CALL_S)
     assert made.state is BreakerState.CLOSED
 
 
@@ -140,7 +140,7 @@ def test_a_try_that_its_caller_gave_up_is_followed_by_another_at_once() -> None:
     fail(made, FAILURES_IN_A_ROW)
     now_s = made.wait_s(0)
     made.ask(now_s, CALL_S)
-    made.abandoned(made.epoch)
+    made.record_inconclusive(made.epoch)
     assert made.ask(now_s, CALL_S) == 0
 
 
@@ -150,8 +150,8 @@ def test_calls_from_before_do_not_decide_about_the_server_as_it_is_now() -> None
     old = made.epoch
     fail(made, FAILURES_IN_A_ROW)
     wait_s = made.wait_s(0)
-    made.succeeded(old, 0)
-    made.failed(old, 0)
+    made.record_success(old, 0)
+    made.record_failure(old, 0)
     assert (made.state, made.wait_s(0)) == (BreakerState.OPEN, wait_s)
 
 
@@ -204,12 +204,12 @@ def lost(message: str, delivery: Delivery) -> UpstreamError:
 )
 def test_only_lost_connections_and_missed_deadlines_are_failures(error: BaseException | None, end: CallEnd) -> None:
     """An answer shows that the server is alive, whatever it says; what was sent and not answered is the tool's own."""
-    assert end_of(error) is end
+    assert classify_end(error) is end
 
 
 def end_calls(made: Breakers, item: str, *ends: CallEnd) -> None:
     for end in ends:
-        made.ended(item, made.ask(item, 0, CALL_S), end, 0)
+        made.record_end(item, made.ask(item, 0, CALL_S), end, 0)
 
 
 def held(made: Breakers, item: str) -> list[str]:
@@ -223,11 +223,11 @@ def test_a_tool_that_gives_no_answer_is_held_back_alone() -> None:
     assert (held(made, "slow"), held(made, "fast")) == (["slow"], [])
     end_calls(made, "fast", CallEnd.ANSWERED)
     assert held(made, "slow") == ["slow"]
-    found = made.holding()
+    found = made.find_tripped()
     assert found is not None and found[0] == "slow"
     later_s = found[1].wait_s(0)
-    made.ended("slow", made.ask("slow", later_s, CALL_S), CallEnd.ANSWERED, later_s)
-    assert made.holding() is None
+    made.record_end("slow", made.ask("slow", later_s, CALL_S), CallEnd.ANSWERED, later_s)
+    assert made.find_tripped() is None
 
 
 def test_a_server_that_is_not_reached_is_held_back_as_a_whole() -> None:
@@ -239,8 +239,8 @@ def test_a_server_that_is_not_reached_is_held_back_as_a_whole() -> None:
     assert (held(made, "a"), held(made, "f")) == ([""], [""])
     made.reset()
     for _ in range(FAILURES_IN_A_ROW):
-        made.ended("save", before, CallEnd.UNANSWERED, 0)
-    assert made.holding() is None
+        made.record_end("save", before, CallEnd.UNANSWERED, 0)
+    assert made.find_tripped() is None
 
 
 class BreakerMachine(RuleBasedStateMachine):
@@ -274,11 +274,11 @@ class BreakerMachine(RuleBasedStateMachine):
         epoch = self.flying.pop(which % len(self.flying))
         self.probes.pop(epoch, None)
         if end == "good":
-            self.made.succeeded(epoch, self.now_s)
+            self.made.record_success(epoch, self.now_s)
         elif end == "bad":
-            self.made.failed(epoch, self.now_s)
+            self.made.record_failure(epoch, self.now_s)
         else:
-            self.made.abandoned(epoch)
+            self.made.record_inconclusive(epoch)
 
     @rule()
     def reconnect(self) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.policy.inputs import SERVER_META_KEY, input_fault, shown_inputs, without_secrets
+from smart_mcp_proxy.policy.inputs import SERVER_META_KEY, input_fault, label_inputs, without_secrets
 from smart_mcp_proxy.telemetry import has_secret, redact, secrets_hidden
 
 
@@ -141,7 +141,7 @@ def test_a_question_begins_with_the_name_of_the_server_and_is_otherwise_unchange
     """The name in the user's own configuration; every kind carries it where programs look."""
     meta = {"example.org/kept": 1}
     asked = {"a": form(), "b": URL, "c": SAMPLE | {"params": SAMPLE["params"] | {"_meta": meta}}, "d": ROOTS}
-    shown = shown_inputs("git", asked)
+    shown = label_inputs("git", asked)
     assert shown["a"]["params"]["message"] == "Server 'git' asks: Who are you?"
     assert shown["a"]["params"]["requestedSchema"] == asked["a"]["params"]["requestedSchema"]
     assert shown["b"]["params"] == URL["params"] | {

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.policy.limits import QUEUE, QUEUE_PER_PLACE, PlaceState, Slot, SlotPool, TokenBucket
-from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.servers import ServerLimits
 
 rates = st.floats(0.01, 1000, allow_nan=False)
 bursts = st.integers(1, 50)
@@ -101,7 +101,7 @@ def states(places: list[Slot]) -> str:
 def test_a_server_gets_as_many_calls_as_its_entry_allows_and_so_many_wait() -> None:
     """The next ones are refused; a place that is left goes to the one that has waited longest."""
     places = SlotPool()
-    places.configure({"a": Limits(in_flight=2, queue=1)})
+    places.configure({"a": ServerLimits(in_flight=2, queue=1)})
     calls = entered(places, "a/x", "a/x", "a/x", "a/x", "b/x")
     assert states(calls) == "hhwsh"
     assert places.leave(calls[0]) == [calls[2]]
@@ -113,7 +113,7 @@ def test_one_server_cannot_take_all_places_of_the_gateway() -> None:
     places = SlotPool(4)
     assert states(entered(places, *["a/x"] * 3, *["b/x"] * 3)) == "hhwhhw"
     places = SlotPool(4)
-    places.configure({"a": Limits(in_flight=9), "b": Limits()})
+    places.configure({"a": ServerLimits(in_flight=9), "b": ServerLimits()})
     assert states(entered(places, *["a/x"] * 5, "b/x")) == "hhhhww"
     assert SlotPool(1).enter("a", "x").state is PlaceState.HELD
 
@@ -121,7 +121,7 @@ def test_one_server_cannot_take_all_places_of_the_gateway() -> None:
 def test_a_queue_without_a_size_holds_four_calls_for_each_place() -> None:
     """Waiting is bounded wherever flying is, and unbounded where nothing is limited."""
     places = SlotPool()
-    places.configure({"a": Limits(in_flight=2), "b": Limits(in_flight=1, queue=0)})
+    places.configure({"a": ServerLimits(in_flight=2), "b": ServerLimits(in_flight=1, queue=0)})
     assert states(entered(places, *["a/x"] * 11)) == "hh" + "w" * 2 * QUEUE_PER_PLACE + "s"
     assert states(entered(places, "b/x", "b/x")) == "hs"
     assert states(entered(places, *["c/x"] * 1000)) == "h" * 1000
@@ -130,7 +130,7 @@ def test_a_queue_without_a_size_holds_four_calls_for_each_place() -> None:
 def test_while_places_are_held_back_everybody_waits() -> None:
     """As many as otherwise; nobody loses a place, and one that becomes free goes to nobody before they resume."""
     places = SlotPool(2)
-    places.configure({"a": Limits(in_flight=2, queue=2)})
+    places.configure({"a": ServerLimits(in_flight=2, queue=2)})
     first = places.enter("a", "x")
     places.hold()
     assert places.is_held
@@ -151,14 +151,14 @@ def test_a_server_without_limits_of_its_own_has_a_long_queue_that_ends() -> None
         assert found.count(PlaceState.WAITING) == QUEUE
         assert found[-1] is PlaceState.SERVER_FULL
     places = SlotPool(8)
-    places.configure({"a": Limits(queue=1)})
+    places.configure({"a": ServerLimits(queue=1)})
     assert states(entered(places, *["a/x"] * 6)) == "hhhhws"
 
 
 def test_callers_take_turns_in_the_queue() -> None:
     """Who has many calls waiting does not keep another one waiting for all of them; one's own keep their order."""
     places = SlotPool()
-    places.configure({"a": Limits(in_flight=1, queue=10)})
+    places.configure({"a": ServerLimits(in_flight=1, queue=10)})
     first = places.enter("a", "greedy")
     waiting = entered(places, "a/greedy", "a/greedy", "a/greedy", "a/modest", "a/third")
     order = []
@@ -184,11 +184,11 @@ def test_servers_take_turns_at_the_places_of_the_gateway() -> None:
 def test_new_limits_take_no_place_away_and_give_waiting_calls_the_new_ones() -> None:
     """A lower limit holds for those that come; a higher one is felt at once."""
     places = SlotPool()
-    places.configure({"a": Limits(in_flight=3, queue=5)})
+    places.configure({"a": ServerLimits(in_flight=3, queue=5)})
     calls = entered(places, *["a/x"] * 6)
-    assert places.configure({"a": Limits(in_flight=1, queue=5)}) == []
+    assert places.configure({"a": ServerLimits(in_flight=1, queue=5)}) == []
     assert [places.leave(call) for call in calls[:3]] == [[], [], [calls[3]]]
-    assert places.configure({"a": Limits()}) == calls[4:]
+    assert places.configure({"a": ServerLimits()}) == calls[4:]
     assert places.configure({}) == []
     for call in calls[3:]:
         places.leave(call)
@@ -220,7 +220,7 @@ def test_no_sequence_of_events_oversells_forgets_or_loses_a_place(
 ) -> None:
     """Caps hold where limits were not lowered meanwhile; nobody waits while there is room; at the end all is free."""
     places = SlotPool(most)
-    limits: dict[str, Limits] = {}
+    limits: dict[str, ServerLimits] = {}
     mine: list[Slot] = []
     highest: Counter[str] = Counter()
     for kind, which, value in steps:
@@ -231,12 +231,12 @@ def test_no_sequence_of_events_oversells_forgets_or_loses_a_place(
         elif kind == "leave" and mine:
             places.leave(mine.pop(int(which) % len(mine)))
         elif kind == "limit":
-            limits[str(which)] = Limits(in_flight=int(value) if value else None, queue=queue)
+            limits[str(which)] = ServerLimits(in_flight=int(value) if value else None, queue=queue)
             places.configure(limits)
         held = [place for place in mine if place.state is PlaceState.HELD]
         assert len(held) == places.in_flight <= (most or math.inf)
         for server in "abc":
-            own, _ = places.limits_of(server)
+            own, _ = places.get_server_limits(server)
             count = sum(place.server == server for place in held)
             highest[server] = max(own, min(highest[server] or own, count))
             assert count <= highest[server]

@@ -12,8 +12,8 @@ from smart_mcp_proxy.policy.redaction import (
     NODES_LIMIT,
     TEXT_LIMIT_CHARS,
     ArgumentsKept,
-    kept_arguments,
-    masked,
+    mask_text,
+    redact_arguments,
     short_digest,
 )
 from smart_mcp_proxy.telemetry import secrets_hidden
@@ -31,16 +31,16 @@ json_values = st.recursive(
 def test_each_policy_keeps_what_its_name_says() -> None:
     """Nothing, names with types and sizes, values without what looks secret, everything."""
     arguments = {"title": "Buy milk", "password": "hunter2!", "tags": ["a", "b"], "n": 3, "deep": {"x": 2.5, "y": None}}
-    assert kept_arguments(arguments, "none") is None
-    assert kept_arguments(arguments, "shape") == {
+    assert redact_arguments(arguments, "none") is None
+    assert redact_arguments(arguments, "shape") == {
         "title": "string(8)",
         "password": "string(8)",
         "tags": "array(2)",
         "n": "integer",
         "deep": {"x": "number", "y": "null"},
     }
-    assert kept_arguments(arguments, "redacted") == arguments | {"password": HIDDEN}
-    assert kept_arguments(arguments, "full") == arguments
+    assert redact_arguments(arguments, "redacted") == arguments | {"password": HIDDEN}
+    assert redact_arguments(arguments, "full") == arguments
 
 
 @pytest.mark.parametrize("kept", POLICIES)
@@ -56,7 +56,7 @@ def test_a_secret_that_the_gateway_knows_is_kept_by_no_policy(kept: ArgumentsKep
         "number": 123456789,
     }
     with secrets_hidden([CANARY, "123456789"]):
-        text = json.dumps(kept_arguments(arguments, kept))
+        text = json.dumps(redact_arguments(arguments, kept))
     assert CANARY not in text
     assert "123456789" not in text
 
@@ -66,7 +66,7 @@ def test_a_secret_that_the_gateway_knows_is_kept_by_no_policy(kept: ArgumentsKep
 def test_the_default_keeps_no_value_at_all(kept: ArgumentsKept, value: Any) -> None:
     """Two calls that differ only in values of the same type and size look the same."""
     secret = "q" * 17
-    found = json.dumps(kept_arguments({"a": [value, secret], "b": secret, "c": {"d": secret}}, kept))
+    found = json.dumps(redact_arguments({"a": [value, secret], "b": secret, "c": {"d": secret}}, kept))
     assert secret not in found
 
 
@@ -88,8 +88,8 @@ def test_the_default_keeps_no_value_at_all(kept: ArgumentsKept, value: Any) -> N
 )
 def test_what_looks_like_a_secret_is_hidden_in_text(secret: str) -> None:
     """By its issuer's prefix, or because it looks random; the words around it stay."""
-    assert masked(f"use {secret} for it", 200) == f"use {HIDDEN} for it"
-    assert kept_arguments({"note": f"use {secret} for it"}, "redacted") == {"note": f"use {HIDDEN} for it"}
+    assert mask_text(f"use {secret} for it", 200) == f"use {HIDDEN} for it"
+    assert redact_arguments({"note": f"use {secret} for it"}, "redacted") == {"note": f"use {HIDDEN} for it"}
 
 
 HARMLESS = "internationalizations"
@@ -125,7 +125,7 @@ FRAGMENTS = (
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=12).map("".join) | st.text(max_size=60))
 def test_a_short_text_is_masked_as_it_is_in_a_longer_one(text: str) -> None:
     """What is looked at less closely, because it cannot hold a secret, hides no less than what is read in full."""
-    assert masked(f"{HARMLESS} {text}", 1_000) == f"{HARMLESS} {masked(text, 1_000)}"
+    assert mask_text(f"{HARMLESS} {text}", 1_000) == f"{HARMLESS} {mask_text(text, 1_000)}"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_short_text_is_masked_as_it_is_in_a_longer_one(text: str) -> None:
 )
 def test_secrets_in_the_company_of_their_names_are_hidden_and_prose_stays(text: str, shown: str) -> None:
     """A log that hides everything helps nobody."""
-    assert masked(text, 200) == shown
+    assert mask_text(text, 200) == shown
 
 
 @pytest.mark.parametrize(
@@ -149,15 +149,15 @@ def test_secrets_in_the_company_of_their_names_are_hidden_and_prose_stays(text: 
 )
 def test_a_parameter_whose_name_promises_a_secret_is_hidden(name: str) -> None:
     """Whatever its value looks like, also a whole object."""
-    assert kept_arguments({name: "x"}, "redacted") == {name: HIDDEN}
-    assert kept_arguments({name: {"a": 1}}, "redacted") == {name: HIDDEN}
+    assert redact_arguments({name: "x"}, "redacted") == {name: HIDDEN}
+    assert redact_arguments({name: {"a": 1}}, "redacted") == {name: HIDDEN}
 
 
 def test_a_secret_that_a_cut_would_halve_is_not_shown_by_half() -> None:
     """Text is searched further than it is kept."""
     secret = "A1" * 60
     for start in range(700, 830, 7):
-        text = masked("y " * (start // 2) + secret, 200)
+        text = mask_text("y " * (start // 2) + secret, 200)
         assert "A1" not in text
 
 
@@ -168,13 +168,13 @@ def test_huge_and_deep_arguments_cost_the_log_little(kept: ArgumentsKept) -> Non
     for _ in range(300):
         deep = {"next": [deep]}
     arguments = {"deep": deep, "wide": {str(n): n for n in range(20_000)}, "list": list(range(20_000))}
-    found = kept_arguments(arguments, kept)
+    found = redact_arguments(arguments, kept)
     assert len(json.dumps(found)) < 40 * (NODES_LIMIT.get(kept, 1) + 10)
 
 
 def test_what_json_readers_choke_on_is_written_as_text() -> None:
     """Half a character, and integers beyond 64 bits."""
-    found = kept_arguments({"half \ud800": "\ud800", "big": 10**30}, "full")
+    found = redact_arguments({"half \ud800": "\ud800", "big": 10**30}, "full")
     assert found == {"half ?": "?", "big": str(10**30)}
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.policy.shares import LEAST_RATE_PER_S, share_of_count, share_of_limits, share_of_rate
-from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.servers import ServerLimits
 
 counts = st.integers(1, 100_000)
 gateways = st.integers(1, 200)
@@ -35,11 +35,11 @@ def test_shares_of_a_rate_add_up_to_it(rate: float, number: int) -> None:
 def test_no_limit_stays_none() -> None:
     """However many gateways there are."""
     assert (share_of_count(0, 3), share_of_rate(0.0, 3)) == (0, 0.0)
-    assert share_of_limits(Limits(), 3) == Limits()
+    assert share_of_limits(ServerLimits(), 3) == ServerLimits()
 
 
 def test_of_a_servers_limits_those_on_the_server_are_divided() -> None:
     """Its queue and its times stay; one gateway alone has all."""
-    whole = Limits(calls_per_s=6.0, burst=10, in_flight=8, queue=5, call_s=7.0)
+    whole = ServerLimits(calls_per_s=6.0, burst=10, in_flight=8, queue=5, call_s=7.0)
     assert share_of_limits(whole, 1) is whole
-    assert share_of_limits(whole, 3) == Limits(calls_per_s=2.0, burst=3, in_flight=2, queue=5, call_s=7.0)
+    assert share_of_limits(whole, 3) == ServerLimits(calls_per_s=2.0, burst=3, in_flight=2, queue=5, call_s=7.0)

@@ -35,11 +35,11 @@ class FakeSource:
     answer: bytes = b'{"content":[]}'
     asked: list[tuple[str, Any]] = field(default_factory=list)
 
-    async def listed(self, type: ProxyType) -> Sequence[Listed]:
+    async def list_definitions(self, type: ProxyType) -> Sequence[Listed]:
         return {"tool": self.tools, "prompt": self.prompts, "resource": self.resources}[type]
 
     async def find(self, type: ProxyType, path: str) -> Listed:
-        return find_listed(type, path, await self.listed(type))
+        return find_listed(type, path, await self.list_definitions(type))
 
     async def call_tool(self, path: str, args: Mapping[str, Any]) -> bytes:
         self.asked.append((path, args))

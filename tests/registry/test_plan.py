@@ -8,7 +8,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError, UpstreamError
-from smart_mcp_proxy.registry import Plan, plan_of, read_listing, read_page
+from smart_mcp_proxy.registry import Plan, plan_entry, read_listing, read_page
 from smart_mcp_proxy.servers.expand import references
 
 STDIO = {"type": "stdio"}
@@ -25,7 +25,7 @@ def package(kind: str = "npm", identifier: str = "thing", **members: Any) -> dic
 
 def planned(*packages: dict[str, Any], pick: int | None = None, **options: dict[str, list[str]]) -> Plan:
     given = {f"--{name}": values for name, values in options.items()}
-    return plan_of(server(packages=list(packages)), given, pick)
+    return plan_entry(server(packages=list(packages)), given, pick)
 
 
 def line(plan: Plan) -> str:
@@ -85,7 +85,7 @@ def test_needed_values_are_read_from_variables_at_the_start() -> None:
     assert plan.entry["env"] == {"API_KEY": "${API_KEY}", "MODE": "fast"}
     assert plan.entry["args"][-1] == "${THING_FILE_PATH}"
     remote = {"type": "sse", "url": "https://{host}/sse", "variables": {"host": {"isRequired": True}}}
-    assert plan_of(server(remotes=[remote]), {}).entry["url"] == "https://${THING_HOST}/sse"
+    assert plan_entry(server(remotes=[remote]), {}).entry["url"] == "https://${THING_HOST}/sse"
 
 
 def test_a_container_gets_its_variables_by_name() -> None:
@@ -129,13 +129,13 @@ def test_the_first_that_can_be_used_is_chosen_and_others_by_number() -> None:
         packages=[package("mcpb", "https://example.com/x.mcpb"), package("pypi")],
         remotes=[{"type": "streamable-http", "url": "https://example.com/mcp"}, {"type": "websocket", "url": "ws://x"}],
     )
-    plan = plan_of(document, {})
+    plan = plan_entry(document, {})
     assert plan.chosen == 2
     assert [bool(offer.problem) for offer in plan.offers] == [True, False, False, True]
-    assert plan_of(document, {}, 3).entry == {"url": "https://example.com/mcp", "type": "http", "quarantined": True}
+    assert plan_entry(document, {}, 3).entry == {"url": "https://example.com/mcp", "type": "http", "quarantined": True}
     for pick in (0, 5):
         with pytest.raises(RequestError, match="There is no choice"):
-            plan_of(document, {}, pick)
+            plan_entry(document, {}, pick)
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "javascript:x", "https://a b/mcp", "{x}", "", "-x"])
@@ -143,7 +143,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
     """Whatever it is made of."""
     remote = {"type": "sse", "url": url, "variables": {"x": {"value": "ftp://x"}}}
     with pytest.raises(RequestError, match="is no http or https address"):
-        plan_of(server(remotes=[remote]), {})
+        plan_entry(server(remotes=[remote]), {})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from growth import assert_growth
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.answer import Answer
+from smart_mcp_proxy.search.answer import SearchResult
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.index import SearchIndex
 
@@ -36,7 +36,7 @@ def index() -> SearchIndex:
     return index
 
 
-def ids(answer: Answer) -> list[int]:
+def ids(answer: SearchResult) -> list[int]:
     return [hit.id for hit in answer.hits]
 
 
@@ -127,13 +127,13 @@ def test_the_servers_filter_narrows_the_search(index: SearchIndex) -> None:
 @pytest.mark.parametrize("query", ["", "  \n", "what is the", "🎉🎉", "\x00\x1b", "\ud800", "?!."])
 def test_a_query_without_a_word_finds_nothing(index: SearchIndex, query: str) -> None:
     """An empty answer with the count of what could be found, never an exception."""
-    assert index.search(query, limit=5) == Answer(total=8)
+    assert index.search(query, limit=5) == SearchResult(total=8)
 
 
 def test_an_empty_index_answers_too() -> None:
     """Before the first server is connected."""
     index = SearchIndex(Bm25fEngine())
-    assert index.search("create issue", limit=5) == Answer()
+    assert index.search("create issue", limit=5) == SearchResult()
     assert index.nearest_names("create_issue") == []
 
 

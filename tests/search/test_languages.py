@@ -5,7 +5,7 @@ import pytest
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
-from smart_mcp_proxy.search.languages import language_of
+from smart_mcp_proxy.search.languages import detect_language
 
 IN = {
     "English": "List all the files in my project without showing their contents",
@@ -21,13 +21,13 @@ IN = {
 @pytest.mark.parametrize("language", IN)
 def test_a_text_is_told_by_script_or_function_words(language: str) -> None:
     """By what names nothing, so that technical terms do not count."""
-    assert language_of([IN[language]]) == language
+    assert detect_language([IN[language]]) == language
 
 
 @pytest.mark.parametrize("text", ["", "create_issue", "kubernetes pods", "12 34", "die()", "\ud800", "le chat"])
 def test_what_has_no_function_words_has_no_language(text: str) -> None:
     """One function word may be a name, a unit or a slip."""
-    assert language_of([text]) is None
+    assert detect_language([text]) is None
 
 
 def index_of(*descriptions: str) -> SearchIndex:

@@ -23,7 +23,7 @@ def many(count: int) -> dict[int, Document]:
 
 
 def table_of(documents: dict[int, Document]) -> NameTable:
-    return NameTable.empty().changed((), documents.values())
+    return NameTable.empty().replace_documents((), documents.values())
 
 
 @pytest.mark.parametrize("looked_at_each", [1_000, 30])
@@ -35,10 +35,12 @@ def test_a_changed_table_equals_one_made_anew(looked_at_each: int) -> None:
         old = documents.pop(id)
         new = [Document(1_000 + id, "fresh", f"brew_{id}")] if id % 3 else []
         documents |= {document.id: document for document in new}
-        changed = changed.changed([old], new)
+        changed = changed.replace_documents([old], new)
         if id % looked_at_each == 0:
             servers = ["fresh", "server-0", "server-3"]
-            assert changed.ids_of(servers, documents) == table_of(documents).ids_of(servers, documents)
+            assert changed.find_server_ids(servers, documents) == table_of(documents).find_server_ids(
+                servers, documents
+            )
             assert changed.nearest(old.name, 3, documents, None) == table_of(documents).nearest(
                 old.name, 3, documents, None
             )
@@ -53,7 +55,7 @@ def test_a_changed_table_equals_one_made_anew(looked_at_each: int) -> None:
     assert (changed.counts, changed.by_words) == (fresh.counts, fresh.by_words)
     for servers in (["fresh"], ["server-2", "fresh", "nobody's"], fresh.counts.keys(), ["nobody's"]):
         ids = {id for id, document in documents.items() if document.server in servers}
-        assert changed.ids_of(servers, documents) == fresh.ids_of(servers, documents) == ids
+        assert changed.find_server_ids(servers, documents) == fresh.find_server_ids(servers, documents) == ids
     for name in ("brew_7", "server-2:create_isue_2", "delete_invoice_1", "zzz"):
         assert changed.nearest(name, 3, documents, None) == fresh.nearest(name, 3, documents, None)
 
@@ -62,12 +64,12 @@ def test_a_server_is_forgotten_with_its_last_tool() -> None:
     """Then its name in a query means nothing any more; that of one spelled alike still does."""
     documents = {1: Document(1, "acme-crm", "a"), 2: Document(2, "Acme_CRM", "b"), 3: Document(3, "acme-crm", "c")}
     table = table_of(documents)
-    assert table.servers_in("in ACME crm") == {"acme-crm", "Acme_CRM"}
-    table = table.changed([documents[1]], ())
-    assert table.servers_in("in ACME crm") == {"acme-crm", "Acme_CRM"}
-    table = table.changed([documents[3]], ())
-    assert table.servers_in("in ACME crm") == {"Acme_CRM"}
-    assert table.changed([documents[2]], ()).servers_in("in ACME crm") == set()
+    assert table.find_named_servers("in ACME crm") == {"acme-crm", "Acme_CRM"}
+    table = table.replace_documents([documents[1]], ())
+    assert table.find_named_servers("in ACME crm") == {"acme-crm", "Acme_CRM"}
+    table = table.replace_documents([documents[3]], ())
+    assert table.find_named_servers("in ACME crm") == {"Acme_CRM"}
+    assert table.replace_documents([documents[2]], ()).find_named_servers("in ACME crm") == set()
 
 
 def test_a_name_means_one_tool_of_a_server_however_many_spellings_it_has() -> None:
@@ -128,7 +130,7 @@ def test_a_name_one_slip_away_is_found_among_any_number_of_names_that_are_longer
     """Also where these have more letter pairs in common with what was written."""
     names = ("sbutract", *(f"sbutract_{n}{n}" for n in "abcdefghijklmnopqrstuvwxyz"))
     documents = {id: Document(id, "s", name) for id, name in enumerate(names, 10_001)}
-    for table in (table_of(documents), table_of(documents | many(5_000)).changed(many(5_000).values(), ())):
+    for table in (table_of(documents), table_of(documents | many(5_000)).replace_documents(many(5_000).values(), ())):
         assert table.nearly_named("sbutrcat", documents, None) == [10_001]
 
 

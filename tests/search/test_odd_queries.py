@@ -6,7 +6,7 @@ import pytest
 from growth import calls_of
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.answer import Answer
+from smart_mcp_proxy.search.answer import SearchResult
 from smart_mcp_proxy.search.engine import Engine
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
@@ -69,7 +69,7 @@ def index_of(make: Callable[[], Engine], *documents: Document) -> SearchIndex:
 @pytest.mark.parametrize("query", WORDLESS.values(), ids=WORDLESS)
 def test_a_query_without_a_word_has_an_empty_answer(engine: Callable[[], Engine], query: str) -> None:
     """With the count of what could have been found, and no near misses, for nothing was asked."""
-    assert index_of(engine, *TOOLS).search(query, limit=5, explain=True) == Answer(total=4)
+    assert index_of(engine, *TOOLS).search(query, limit=5, explain=True) == SearchResult(total=4)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -77,7 +77,7 @@ def test_a_query_without_a_word_has_an_empty_answer(engine: Callable[[], Engine]
 def test_an_empty_index_answers_every_query(engine: Callable[[], Engine], query: str) -> None:
     """Before the first server is connected."""
     index = index_of(engine)
-    assert index.search(query, limit=5, more_queries=[query], servers=["none"], explain=True) == Answer()
+    assert index.search(query, limit=5, more_queries=[query], servers=["none"], explain=True) == SearchResult()
     assert index.nearest_names(query) == []
 
 

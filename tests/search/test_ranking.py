@@ -8,7 +8,7 @@ import pytest
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.index import SearchIndex
-from smart_mcp_proxy.search.likeness import likeness_of
+from smart_mcp_proxy.search.likeness import compute_likeness
 from smart_mcp_proxy.search.ranking import Tools, interleave, near_top, select
 
 NUMERALS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu")
@@ -22,7 +22,7 @@ def of_server(server: str, first_id: int, count: int) -> dict[int, Document]:
 
 
 def tools(documents: Mapping[int, Document], exempt: Set[str] = frozenset()) -> Tools:
-    return Tools(documents, {id: likeness_of(document) for id, document in documents.items()}, exempt)
+    return Tools(documents, {id: compute_likeness(document) for id, document in documents.items()}, exempt)
 
 
 def falling(ids: list[int]) -> list[Hit]:

@@ -69,7 +69,7 @@ def filled(documents: Mapping[int, Document]) -> SearchIndex:
 
 
 def stored(index: SearchIndex) -> Arrays:
-    arrays = index.stored()
+    arrays = index.dump_arrays()
     assert arrays is not None
     return arrays
 
@@ -152,10 +152,10 @@ def test_tools_without_a_word_are_stored_as_well(text: str) -> None:
 
 def test_an_empty_index_and_a_foreign_engine_are_not_stored() -> None:
     """There is nothing to gain, or nobody who knows how."""
-    assert SearchIndex(Bm25fEngine()).stored() is None
+    assert SearchIndex(Bm25fEngine()).dump_arrays() is None
     index = SearchIndex(RankBm25Engine())
     index.update([Document(1, "a", "brew", "", "Brews coffee.")])
-    assert index.stored() is None
+    assert index.dump_arrays() is None
 
 
 def test_arrays_are_small_and_plain() -> None:

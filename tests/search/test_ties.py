@@ -77,7 +77,7 @@ def test_the_stored_index_answers_as_the_one_that_was_stored() -> None:
     """What decides between equal scores is there again after a start."""
     index = next(listed_in_orders(catalog(), 1, ENGINES["words"]))
     again = SearchIndex(Bm25fEngine())
-    arrays = index.stored()
+    arrays = index.dump_arrays()
     assert arrays is not None
     again.restore(arrays, index.documents)
     for query in QUERIES:

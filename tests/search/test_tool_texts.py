@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.embedding import TEXT_LIMIT_CHARS, ViewEmbedder, pace_of, text_hash, text_of
+from smart_mcp_proxy.search.embedding import (
+    TEXT_LIMIT_CHARS,
+    ViewEmbedder,
+    build_embedding_text,
+    format_pace,
+    text_hash,
+)
 
 
 class LetterEmbedder:
@@ -36,7 +42,7 @@ class LetterEmbedder:
 
 
 def views(document: Document) -> list[str]:
-    return text_of(document).split("\f")
+    return build_embedding_text(document).split("\f")
 
 
 def test_a_tool_is_embedded_as_heading_first_sentence_and_whole() -> None:
@@ -68,7 +74,7 @@ def test_any_definition_makes_bounded_views_and_a_hash(server: str, name: str, t
     parts = views(document)
     assert len(parts) == (4 if examples else 3)
     assert all(len(part) <= TEXT_LIMIT_CHARS for part in parts)
-    assert len(text_hash(text_of(document))) == 64
+    assert len(text_hash(build_embedding_text(document))) == 64
 
 
 def test_a_vector_is_the_mean_of_the_views() -> None:
@@ -145,4 +151,4 @@ def test_the_pace_of_embedding_is_a_rate_and_the_time_that_is_left(
     done: int, took_s: float, left: int, pace: str
 ) -> None:
     """Nothing is said before anything is done."""
-    assert pace_of(done, took_s, left) == pace
+    assert format_pace(done, took_s, left) == pace

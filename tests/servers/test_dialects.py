@@ -5,13 +5,13 @@ import json
 import pytest
 
 from smart_mcp_proxy.servers import load_servers
-from smart_mcp_proxy.servers.dialects import CLIENTS, Client
+from smart_mcp_proxy.servers.dialects import CLIENTS, ClientDialect
 
 ROWS = pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
 
 
 @ROWS
-def test_a_clients_file_is_read(client: Client) -> None:
+def test_a_clients_file_is_read(client: ClientDialect) -> None:
     """Its section and its key of the address; where the address decides, it still does."""
     for ending, transport in (("/mcp", "http"), ("/sse", "http" if client.is_http else "sse")):
         document = {client.section: {"web": {client.url_key: f"https://h.example{ending}"}}}
@@ -21,7 +21,7 @@ def test_a_clients_file_is_read(client: Client) -> None:
 
 
 @ROWS
-def test_a_clients_keys_are_no_unknown_ones(client: Client) -> None:
+def test_a_clients_keys_are_no_unknown_ones(client: ClientDialect) -> None:
     """Nobody is warned of a key that their client writes."""
     loaded = load_servers(
         json.dumps({"mcpServers": {"web": {"url": "https://h.example", **dict.fromkeys(client.keys)}}})
@@ -30,7 +30,7 @@ def test_a_clients_keys_are_no_unknown_ones(client: Client) -> None:
 
 
 @ROWS
-def test_a_clients_names_of_transports_are_known(client: Client) -> None:
+def test_a_clients_names_of_transports_are_known(client: ClientDialect) -> None:
     """In any case, with hyphens or underscores."""
     for name, transport in client.types:
         address = {"command": "x"} if transport == "stdio" else {"url": "https://h.example/mcp"}

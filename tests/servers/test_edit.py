@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.edit import is_same, rewrite
-from smart_mcp_proxy.servers.edit_merge import changed_fields, merge
+from smart_mcp_proxy.servers.edit_merge import list_changed_fields, merge
 from smart_mcp_proxy.servers.jsonc import parse_jsonc
 
 FILE = """\
@@ -191,12 +191,12 @@ def test_the_merge_law(entry: dict[str, Any], patch: dict[str, Any]) -> None:
         else:
             assert merged[key] == patch[key]
     assert merge(entry, {}) == entry
-    assert changed_fields(entry, entry) == []
-    assert bool(changed_fields(entry, merged)) == (not is_same(entry, merged))
+    assert list_changed_fields(entry, entry) == []
+    assert bool(list_changed_fields(entry, merged)) == (not is_same(entry, merged))
 
 
 def test_changed_fields_are_named_by_path_and_without_values() -> None:
     """A field that is new or gone is named like one that is different."""
     old = {"command": "a", "env": {"TOKEN": "x", "B": "y"}, "args": ["1"]}
     new = {"command": "a", "env": {"TOKEN": "z"}, "args": ["2"], "limits": {"burst": 1}, "oauth": {}}
-    assert changed_fields(old, new) == ["args", "env.B", "env.TOKEN", "limits.burst", "oauth"]
+    assert list_changed_fields(old, new) == ["args", "env.B", "env.TOKEN", "limits.burst", "oauth"]

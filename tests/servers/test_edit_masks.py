@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.servers import ServerConfig, secrets_of
-from smart_mcp_proxy.servers.edit_masks import MASK, masked, unmasked
+from smart_mcp_proxy.servers import ServerConfig, collect_secrets
+from smart_mcp_proxy.servers.edit_masks import MASK, mask_entry, unmask_entry
 
 CANARY = "canary-5f1d7c0e9b"
 ENTRY: dict[str, Any] = {
@@ -38,13 +38,13 @@ ENTRY: dict[str, Any] = {
 
 def test_no_secret_is_shown_wherever_it_stands() -> None:
     """Values of env and headers, arguments, addresses, defaults of references, keys that sound like secrets."""
-    shown = json.dumps(masked(ENTRY))
+    shown = json.dumps(mask_entry(ENTRY))
     assert CANARY not in shown and CANARY.replace("-", "") not in shown and "12345678" not in shown
 
 
 def test_what_is_no_secret_stays_readable() -> None:
     """Names, references, ordinary arguments and addresses are what a reviewer needs to see."""
-    shown = masked(ENTRY)
+    shown = mask_entry(ENTRY)
     assert shown["command"] == "npx"
     assert shown["args"][:5] == ["-y", "server", f"--token={MASK}", "--api-key", MASK]
     assert shown["args"][5] == f"https://{MASK}@example.com/x?key={MASK}"
@@ -57,7 +57,7 @@ def test_what_is_no_secret_stays_readable() -> None:
 
 def test_an_entry_that_is_sent_back_as_shown_is_the_stored_one() -> None:
     """Nothing is overwritten by its mask."""
-    assert unmasked(masked(ENTRY), ENTRY) == ENTRY
+    assert unmask_entry(mask_entry(ENTRY), ENTRY) == ENTRY
 
 
 def test_a_mask_stands_for_what_is_stored_in_its_own_place_only() -> None:
@@ -71,14 +71,14 @@ def test_a_mask_stands_for_what_is_stored_in_its_own_place_only() -> None:
     ]
     for entry in moved:
         with pytest.raises(RequestError, match="mask") as caught:
-            unmasked(entry, ENTRY)
+            unmask_entry(entry, ENTRY)
         assert CANARY not in str(caught.value)
 
 
 def test_arguments_keep_their_secrets_when_others_come_and_go() -> None:
     """An array is sent whole; each mask in it finds what it stands for."""
     sent = ["--verbose", "--api-key", MASK, f"--token={MASK}"]
-    assert unmasked({"args": sent}, ENTRY)["args"] == ["--verbose", "--api-key", CANARY, f"--token={CANARY}"]
+    assert unmask_entry({"args": sent}, ENTRY)["args"] == ["--verbose", "--api-key", CANARY, f"--token={CANARY}"]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_arguments_keep_their_secrets_when_others_come_and_go() -> None:
 )
 def test_secrets_are_known_by_the_words_around_them(args: list[str], shown: list[str]) -> None:
     """Headers, users with passwords, connection strings; what only refers to a secret stays readable."""
-    assert masked({"args": args}) == {"args": shown}
-    assert unmasked({"args": shown}, {"args": args}) == {"args": args}
+    assert mask_entry({"args": args}) == {"args": shown}
+    assert unmask_entry({"args": shown}, {"args": args}) == {"args": args}
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_secrets_are_known_by_the_words_around_them(args: list[str], shown: list
 def test_a_mask_is_not_moved_to_where_its_value_would_be_read(sent: list[str]) -> None:
     """The reply would show it."""
     with pytest.raises(RequestError, match="mask") as caught:
-        unmasked({"args": sent}, {"args": ["--token", CANARY, "--pin", 5]})
+        unmask_entry({"args": sent}, {"args": ["--token", CANARY, "--pin", 5]})
     assert CANARY not in str(caught.value)
 
 
@@ -159,7 +159,7 @@ def test_each_mask_in_a_list_keeps_the_secret_of_its_own_option(
     stored: list[Any], sent: list[Any], filled: list[Any]
 ) -> None:
     """Wherever it stands now, and whatever stands around it."""
-    assert unmasked({"args": sent}, {"args": stored}) == {"args": filled}
+    assert unmask_entry({"args": sent}, {"args": stored}) == {"args": filled}
 
 
 @pytest.mark.parametrize(
@@ -182,14 +182,14 @@ def test_a_mask_that_could_stand_for_two_secrets_is_refused(stored: list[Any], s
     """A guess would start the server with the wrong one."""
     field = "args" if str(stored[0])[0] in "-{" else "tokens"
     with pytest.raises(RequestError, match="mask") as caught:
-        unmasked({field: sent}, {field: stored})
+        unmask_entry({field: sent}, {field: stored})
     assert FIRST not in str(caught.value) and SECOND not in str(caught.value)
 
 
 def test_the_refusal_of_a_mask_says_what_to_send_instead() -> None:
     """Which element, and what is stored alike."""
     with pytest.raises(RequestError) as caught:
-        unmasked({"args": ["-v", "--key", MASK]}, {"args": ["--key", FIRST, "--key", SECOND]})
+        unmask_entry({"args": ["-v", "--key", MASK]}, {"args": ["--key", FIRST, "--key", SECOND]})
     assert caught.value.message == "args[2] holds the mask ***, and 2 stored values are shown like that."
     assert "whole value" in caught.value.hint
 
@@ -199,7 +199,7 @@ def test_no_list_of_arguments_gets_a_secret_shown(sent: list[str]) -> None:
     """Whatever is sent is refused, or shown as it was sent."""
     stored = {"args": ["--token", CANARY, f"--token={CANARY}", "-H", f"A: {CANARY}", "--password", 1234567890]}
     try:
-        shown = masked(unmasked({"args": sent}, stored))
+        shown = mask_entry(unmask_entry({"args": sent}, stored))
     except RequestError:
         return
     assert CANARY not in str(shown) and "1234567890" not in str(shown)
@@ -213,7 +213,7 @@ def test_the_cost_of_masking_a_text_grows_with_its_length(before: str, piece: st
     """Ten times the length, 25 times the cost at most: also where the text is made to be slow."""
 
     def mask(chars: int) -> None:
-        masked({"args": [before + piece * (chars // len(piece)) + after]})
+        mask_entry({"args": [before + piece * (chars // len(piece)) + after]})
 
     assert_growth(mask, 5_000, 50_000, at_most=25)
 
@@ -237,7 +237,7 @@ ENTRIES = st.dictionaries(
 @pytest.mark.long  # many generated examples
 def test_masking_and_filling_in_is_the_identity_for_any_entry(entry: dict[str, Any]) -> None:
     """Also where entries are odd, or hold what looks like a mask already."""
-    assert unmasked(masked(entry), entry) == entry
+    assert unmask_entry(mask_entry(entry), entry) == entry
 
 
 @pytest.mark.parametrize(
@@ -260,9 +260,9 @@ def test_masking_and_filling_in_is_the_identity_for_any_entry(entry: dict[str, A
 )
 def test_plain_variables_are_shown_and_secrets_are_not(name: str, value: str, is_shown: bool) -> None:
     """A time zone or a folder behind `***` hides what is wrong; what may be a secret stays hidden, in headers too."""
-    assert masked({"env": {name: value}}) == {"env": {name: value if is_shown else MASK}}
-    assert masked({"headers": {name: value}}) == {"headers": {name: MASK}}
+    assert mask_entry({"env": {name: value}}) == {"env": {name: value if is_shown else MASK}}
+    assert mask_entry({"headers": {name: value}}) == {"headers": {name: MASK}}
     config = ServerConfig("s", "stdio", command="x", env={name: value})
-    assert (value in secrets_of(config)) is not is_shown
+    assert (value in collect_secrets(config)) is not is_shown
     entry = {"env": {name: value}}
-    assert unmasked(masked(entry), entry) == entry
+    assert unmask_entry(mask_entry(entry), entry) == entry

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.servers import Limits, Problem, ServerConfig, ServersDiff, diff, load_servers
+from smart_mcp_proxy.servers import Problem, ServerConfig, ServerLimits, ServersDiff, diff, load_servers
 
 
 def parsed(entry: dict[str, Any]) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
@@ -156,13 +156,13 @@ def test_unknown_keys_are_kept_and_named_with_the_likely_one() -> None:
 
 def test_limits_have_defaults_and_timeout_is_the_call_limit() -> None:
     """`timeout` is in milliseconds, as clients write it."""
-    assert config_of({"command": "x"}).limits == Limits(init_s=300, list_s=30, call_s=300)
-    assert config_of({"url": "http://a.example/mcp"}).limits == Limits(init_s=20, list_s=30, call_s=300)
-    assert config_of({"url": "http://a.example/sse"}).limits == Limits(init_s=20, list_s=30, call_s=300)
+    assert config_of({"command": "x"}).limits == ServerLimits(init_s=300, list_s=30, call_s=300)
+    assert config_of({"url": "http://a.example/mcp"}).limits == ServerLimits(init_s=20, list_s=30, call_s=300)
+    assert config_of({"url": "http://a.example/sse"}).limits == ServerLimits(init_s=20, list_s=30, call_s=300)
     assert config_of({"command": "x"}).limits.longest_call_s == 3_600
     config = config_of({"command": "x", "timeout": 1500, "limits": {"call_s": 9, "init_s": 5, "queue": 0, "burst": 2}})
     assert config.timeout_ms == 1500
-    assert config.limits == Limits(burst=2, queue=0, init_s=5, call_s=1.5)
+    assert config.limits == ServerLimits(burst=2, queue=0, init_s=5, call_s=1.5)
 
 
 @pytest.mark.parametrize(

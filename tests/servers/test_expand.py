@@ -9,7 +9,7 @@ from keyring.backends import fail
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.secrets import keyring_edge
-from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, expand, secrets_of
+from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, collect_secrets, expand
 
 ENVIRON = {"A": "alpha", "B": "${A}", "EMPTY": "", "HOME": "/home/user", "TOKEN": "hunter2"}
 
@@ -130,7 +130,7 @@ class TestKeyring:
         keyring.set_keyring(fail.Keyring())  # type: ignore[no-untyped-call]  # the library's own
         try:
             with pytest.raises(ConfigError, match="The keyring cannot be asked: NoKeyringError"):
-                keyring_edge.stored_secret("x")
+                keyring_edge.read_keyring_secret("x")
             with pytest.raises(UnsetVariableError, match="needs the keyring entry 'x'"):
                 expand(ServerConfig("s", "stdio", command="${keyring:x}"), {})
         finally:
@@ -171,15 +171,15 @@ def test_secrets_are_what_was_put_in_and_all_of_env_and_headers() -> None:
         env={"Z": "fixed-value"},
     )
     expanded = expand(config, ENVIRON)
-    assert secrets_of(expanded) == ["Bearer hunter2", "fixed-value", "hunter2", "alpha", "plain"]
+    assert collect_secrets(expanded) == ["Bearer hunter2", "fixed-value", "hunter2", "alpha", "plain"]
     assert "hunter2" not in repr(expanded)
-    assert secrets_of(dataclasses.replace(config, headers={}, env={})) == []
+    assert collect_secrets(dataclasses.replace(config, headers={}, env={})) == []
 
 
 def test_places_are_no_secrets() -> None:
     """Home and workspace would blank out half of every log line."""
     config = ServerConfig("s", "stdio", command="${userHome}/${workspaceFolder}/${NONE:-default}")
-    assert secrets_of(expand(config, ENVIRON)) == []
+    assert collect_secrets(expand(config, ENVIRON)) == []
 
 
 def test_what_is_masked_in_arguments_and_address_is_a_secret_too() -> None:
@@ -187,7 +187,7 @@ def test_what_is_masked_in_arguments_and_address_is_a_secret_too() -> None:
     program = ServerConfig(
         "s", "stdio", command="run", args=("--api-key", "option-1", "--token=word-22", "-v", "plain-33")
     )
-    assert secrets_of(program) == ["option-1", "word-22"]
+    assert collect_secrets(program) == ["option-1", "word-22"]
     remote = ServerConfig("s", "http", url="https://user:pass%2Fword@example.com/mcp?key=query%2D1&page=second")
-    assert {"pass/word", "pass%2Fword", "query-1", "query%2D1"} <= set(secrets_of(remote))
-    assert "second" not in secrets_of(remote)
+    assert {"pass/word", "pass%2Fword", "query-1", "query%2D1"} <= set(collect_secrets(remote))
+    assert "second" not in collect_secrets(remote)

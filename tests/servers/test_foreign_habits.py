@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import ServerConfig, configured_servers, load_servers
+from smart_mcp_proxy.servers import ServerConfig, load_configured_servers, load_servers
 from smart_mcp_proxy.settings import load_settings
 
 ALL = ("read", "write", "drop")
@@ -122,9 +122,9 @@ def test_a_file_that_restricts_is_refused_until_the_settings_restrict_as_much(
     (tmp_path / "mcp_config.json").write_text(json.dumps({"mcpServers": {"s": {"command": "x"}}, key: value}))
     opened = {"MCPPROXY_DATA_DIR": str(tmp_path), "MCPPROXY_MANAGE": "true"}
     with pytest.raises(ConfigError, match=f"'{key}': {str(value).lower()}, a setting of mcpproxy-go") as caught:
-        configured_servers(load_settings(opened), tmp_path)
+        load_configured_servers(load_settings(opened), tmp_path)
     assert f"{variable}={wanted}" in caught.value.hint
-    file = configured_servers(load_settings(opened | {variable: wanted}), tmp_path)
+    file = load_configured_servers(load_settings(opened | {variable: wanted}), tmp_path)
     assert list(file.servers) == ["s"]
     (tmp_path / "mcp_config.json").write_text(json.dumps({"mcpServers": {"s": {"command": "x"}}, key: not value}))
-    assert list(configured_servers(load_settings(opened), tmp_path).servers) == ["s"]
+    assert list(load_configured_servers(load_settings(opened), tmp_path).servers) == ["s"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import Profile, ServerFile, configured_servers, find_config, load, load_servers
+from smart_mcp_proxy.servers import Profile, ServerFile, find_config, load, load_configured_servers, load_servers
 from smart_mcp_proxy.settings import load_settings
 
 GOOD = {"command": "serve"}
@@ -284,13 +284,13 @@ class TestFinding:
 
     def test_servers_come_inline_or_from_the_file_or_not_at_all(self, tmp_path: Path) -> None:
         """The three ways to start."""
-        nothing = configured_servers(load_settings({}, data_dir=tmp_path / "none"), tmp_path)
+        nothing = load_configured_servers(load_settings({}, data_dir=tmp_path / "none"), tmp_path)
         assert (dict(nothing.servers), nothing.source) == ({}, "")
         assert str(tmp_path / "mcp_config.json") in nothing.problems[0].message
         (tmp_path / "mcp_config.json").write_text(json.dumps({"mcpServers": {"file": GOOD}}))
-        assert list(configured_servers(load_settings({}), tmp_path).servers) == ["file"]
+        assert list(load_configured_servers(load_settings({}), tmp_path).servers) == ["file"]
         inline = load_settings({"MCPPROXY_CONFIG_JSON": json.dumps({"mcpServers": {"inline": GOOD}})})
-        assert list(configured_servers(inline, tmp_path).servers) == ["inline"]
+        assert list(load_configured_servers(inline, tmp_path).servers) == ["inline"]
 
 
 def test_the_example_file_is_free_of_problems() -> None:

@@ -9,10 +9,10 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import (
     OAuthOptions,
     ServerConfig,
+    collect_secrets,
     expand,
     load_servers,
     read_oauth,
-    secrets_of,
     warnings_about,
 )
 
@@ -128,14 +128,14 @@ def test_a_secret_comes_from_the_environment_and_is_hidden() -> None:
         "scopes": ["read"],
         "redirect_port": 99,
     }
-    assert "the-secret" in secrets_of(expanded)
+    assert "the-secret" in collect_secrets(expanded)
     assert "the-secret" not in repr(expanded)
     assert config.oauth == oauth
-    assert "literal-secret" in secrets_of(entry({"client_id": "c", "client_secret": "literal-secret"}))
+    assert "literal-secret" in collect_secrets(entry({"client_id": "c", "client_secret": "literal-secret"}))
     program = {"grant": "client_credentials", "client_id": "c", "private_key": "${env:KEY}", "kid": "1"}
     signing = expand(entry(program), {"KEY": "-----BEGIN\nkey"})
     assert signing.oauth == program | {"private_key": "-----BEGIN\nkey"}
-    assert "-----BEGIN\nkey" in secrets_of(signing)
+    assert "-----BEGIN\nkey" in collect_secrets(signing)
     assert "-----BEGIN" not in repr(read_oauth("web", signing.oauth or {}))
     with pytest.raises(ConfigError, match=r"oauth\.client_secret"):
         expand(config, {"ID": "the-client"})

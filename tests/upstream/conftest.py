@@ -8,7 +8,7 @@ import pytest
 from upstream_fakes import fake_config
 
 from smart_mcp_proxy.upstream import Connector
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.session import SessionEvent
 from smart_mcp_proxy.upstream.stdio.stdio import StdioSession, open_stdio
 
@@ -37,7 +37,7 @@ async def open_fake(events: list[SessionEvent]) -> AsyncIterator[OpenFake]:
         mode: str = "handshake", *, limit: int = 16 << 20, era: Any = None, **changes: Any
     ) -> StdioSession:
         config, environ = fake_config(mode, **changes), dict(os.environ)
-        session = await open_stdio(Opening(config, events.append, era, environ=environ, max_message_bytes=limit))
+        session = await open_stdio(SessionOptions(config, events.append, era, environ=environ, max_message_bytes=limit))
         links.append(session)
         return session
 

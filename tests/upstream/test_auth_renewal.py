@@ -64,7 +64,7 @@ def sign_ins(tmp_path: Path, clock: WallClock) -> SignIns:
 
 async def sign_in(sign_ins: SignIns, server: Guarded) -> SignIn:
     async with Person().browser() as browser:
-        return await sign_ins.sign_in(server.config(), browser)
+        return await sign_ins.authorize_server(server.config(), browser)
 
 
 def held(obtained_at_s: float, expires_at_s: float) -> SignIn:
@@ -271,7 +271,7 @@ async def test_a_process_that_stood_still_takes_nothing_from_the_one_that_took_i
 
     async def refused(_: SignIn | None) -> SignIn:
         await other.write("web", server.url, newer)
-        raise bearer._flow.ended("The sign-in was not renewed (invalid_grant)")
+        raise bearer._flow.build_ended_error("The sign-in was not renewed (invalid_grant)")
 
     monkeypatch.setattr(bearer._flow, "renew", refused)
     clock.ahead_s = 8 * 3600
@@ -295,7 +295,7 @@ async def test_what_has_run_out_while_a_process_stood_still_is_renewed_in_its_tu
         if given == newer:
             return await renew(given)
         await other.write("web", server.url, newer)
-        raise bearer._flow.ended("The sign-in was not renewed (invalid_grant)")
+        raise bearer._flow.build_ended_error("The sign-in was not renewed (invalid_grant)")
 
     monkeypatch.setattr(bearer._flow, "renew", refused_once)
     clock.ahead_s = 8 * 3600

@@ -19,7 +19,7 @@ from sign_in_fakes import METADATA, RESOURCE, SCOPES, Guarded, Nobody, Person, f
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, SignIns
-from smart_mcp_proxy.upstream.http_failures import Failure, TlsContext, failure_error
+from smart_mcp_proxy.upstream.http_failures import HttpFailure, TlsContext, failure_error
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 
 pytestmark = pytest.mark.anyio
@@ -45,7 +45,7 @@ def sign_ins(tmp_path: Path) -> SignIns:
 async def sign_in(sign_ins: SignIns, server: Guarded, person: Person | None = None, **oauth: Any) -> Any:
     """Signs in as a person does."""
     async with (person or Person()).browser() as browser:
-        return await sign_ins.sign_in(server.config(oauth), browser)
+        return await sign_ins.authorize_server(server.config(oauth), browser)
 
 
 async def call(sign_ins: SignIns, server: Guarded, **changes: Any) -> bytes:
@@ -98,7 +98,7 @@ async def test_configured_scopes_and_client_are_used_instead_of_asking_for_other
     registered = dict(first.client)
     async with person.browser(port=urlsplit(registered["redirect_uris"][0]).port) as browser:
         oauth = {"client_id": registered["client_id"], "scopes": scopes}
-        got = await sign_ins.sign_in(server.config(oauth), browser)
+        got = await sign_ins.authorize_server(server.config(oauth), browser)
     assert len(server.asked("/register")) == 1
     assert (person.query["client_id"], person.query["scope"]) == (registered["client_id"], "tools:write tools:read")
     assert set(got.scope.split()) == set(SCOPES)
@@ -112,7 +112,7 @@ async def test_a_configured_resource_is_named_and_has_to_be_the_servers(sign_ins
     (exchange,) = server.asked("/token", grant_type="authorization_code")
     assert person.query["resource"] == exchange.form["resource"] == "https://api.example/mcp"
     with pytest.raises(UpstreamAuthError, match="does not match the configured one"):
-        await sign_ins.sign_in(server.config({"resource": "https://other.example/"}), Nobody())
+        await sign_ins.authorize_server(server.config({"resource": "https://other.example/"}), Nobody())
 
 
 async def test_a_client_metadata_document_takes_the_place_of_registration(sign_ins: SignIns, server: Guarded) -> None:
@@ -143,7 +143,7 @@ async def test_a_program_signs_in_without_a_person(sign_ins: SignIns, server: Gu
     assert len(server.asked("/token")) == 1  # the stored token serves until it ends
     wrong = oauth | {"client_secret": "another"}
     with pytest.raises(UpstreamAuthError, match=r"does not accept the configured client_id 'robot' \(invalid_client\)"):
-        await sign_ins.sign_in(server.config(wrong), None)
+        await sign_ins.authorize_server(server.config(wrong), None)
 
 
 async def test_a_secret_goes_to_the_configured_issuer_only(sign_ins: SignIns, server: Guarded) -> None:
@@ -151,9 +151,9 @@ async def test_a_secret_goes_to_the_configured_issuer_only(sign_ins: SignIns, se
     server.give_to_programs("robot", "robot-secret")
     oauth = {"grant": "client_credentials", "client_id": "robot", "client_secret": "robot-secret"}
     with pytest.raises(UpstreamAuthError, match="issuer"):
-        await sign_ins.sign_in(server.config(oauth | {"issuer": "https://auth.example"}), None)
+        await sign_ins.authorize_server(server.config(oauth | {"issuer": "https://auth.example"}), None)
     with pytest.raises(UpstreamAuthError, match="not to the configured issuer"):
-        await sign_ins.sign_in(server.config({"issuer": "https://auth.example"}), Nobody())
+        await sign_ins.authorize_server(server.config({"issuer": "https://auth.example"}), Nobody())
     assert server.asked("/token") == server.asked("/register") == []
 
 
@@ -194,7 +194,7 @@ async def test_metadata_of_another_issuer_is_refused(sign_ins: SignIns, server: 
     """RFC 8414, 3.3: metadata that names another issuer than the one it was asked for is not used."""
     server.metadata_says(issuer="https://evil.example/")
     with pytest.raises(UpstreamAuthError, match="issuer mismatch"):
-        await sign_ins.sign_in(server.config(), Nobody())
+        await sign_ins.authorize_server(server.config(), Nobody())
     assert server.asked("/register") == []
 
 
@@ -202,7 +202,7 @@ async def test_a_resource_that_is_not_the_server_is_refused(sign_ins: SignIns, s
     """RFC 9728: metadata for another resource would bring a token for somebody else."""
     server.resource_says(resource="https://bank.example/mcp")
     with pytest.raises(UpstreamAuthError, match="does not match"):
-        await sign_ins.sign_in(server.config(), Nobody())
+        await sign_ins.authorize_server(server.config(), Nobody())
 
 
 async def test_metadata_without_a_resource_leads_nowhere_else(sign_ins: SignIns, server: Guarded) -> None:
@@ -219,7 +219,7 @@ async def test_a_sign_in_without_a_proof_key_is_refused(sign_ins: SignIns, serve
     for methods in (None, ["plain"]):
         server.metadata_says(code_challenge_methods_supported=methods)
         with pytest.raises(UpstreamAuthError, match="PKCE"):
-            await sign_ins.sign_in(server.config(), Nobody())
+            await sign_ins.authorize_server(server.config(), Nobody())
 
 
 @pytest.mark.parametrize("status", [404, 405, 401])
@@ -242,12 +242,12 @@ async def test_the_places_of_old_are_not_guessed_where_another_server_is_named(
     """Nor where the metadata cannot be had at present, or is none."""
     server.answers[METADATA] = lambda _: (404, {})
     with pytest.raises(UpstreamAuthError, match="does not say where to sign in"):
-        await sign_ins.sign_in(server.config(), Nobody())
+        await sign_ins.authorize_server(server.config(), Nobody())
     server.answers[RESOURCE] = lambda _: (404, {})
     for answer in ((503, {}), (200, {"title": "a page"})):
         server.answers[METADATA] = lambda _, answer=answer: answer
         with pytest.raises(UpstreamAuthError, match="does not say where to sign in"):
-            await sign_ins.sign_in(server.config(), Nobody())
+            await sign_ins.authorize_server(server.config(), Nobody())
     assert server.asked("/register") == []
 
 
@@ -257,7 +257,7 @@ async def test_a_server_with_neither_metadata_nor_the_places_of_old_is_said_to_h
     """One that takes a token which somebody made by hand, say."""
     server.answers[METADATA] = server.answers[RESOURCE] = server.answers["/register"] = lambda _: (404, {})
     with pytest.raises(UpstreamAuthError, match=r"does not say where to sign in .*/register"):
-        await sign_ins.sign_in(server.config(), Nobody())
+        await sign_ins.authorize_server(server.config(), Nobody())
 
 
 PLACES = [
@@ -290,7 +290,7 @@ async def test_metadata_that_points_into_the_network_is_not_followed(
     monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", watched)
     server.resource_says(authorization_servers=[place])
     with pytest.raises(UpstreamAuthError, match="which is refused"):
-        await sign_ins.sign_in(server.config(), Nobody())
+        await sign_ins.authorize_server(server.config(), Nobody())
     assert set(hosts) == {"127.0.0.1"}
 
 
@@ -314,7 +314,7 @@ async def test_a_sign_in_page_of_another_scheme_is_never_shown(sign_ins: SignIns
     """A browser is only led to web pages."""
     server.metadata_says(authorization_endpoint=scheme)
     with pytest.raises(UpstreamAuthError):
-        await sign_ins.sign_in(server.config(), Nobody())
+        await sign_ins.authorize_server(server.config(), Nobody())
 
 
 async def test_a_connection_that_a_browser_opened_in_advance_keeps_nobody_waiting(
@@ -382,7 +382,7 @@ async def test_an_authorization_server_that_is_down_is_told_from_one_that_refuse
     """Nobody is there: the words say who, and it is no matter of signing in."""
     server.resource_says(authorization_servers=["http://127.0.0.1:9/"])
     with pytest.raises(UpstreamError, match=r"127\.0\.0\.1, needed for its sign-in, cannot be asked") as caught:
-        await sign_ins.sign_in(server.config(), Nobody())
+        await sign_ins.authorize_server(server.config(), Nobody())
     assert not isinstance(caught.value, UpstreamAuthError)
 
 
@@ -468,7 +468,7 @@ async def test_a_server_that_names_its_sign_in_needs_no_oauth_in_its_entry(sign_
         await call(sign_ins, server, oauth=None)
     assert caught.value.hint == "Sign in with: mcpproxy server login web"
     async with Person().browser() as browser:
-        await sign_ins.sign_in(server.config(oauth=None), browser)
+        await sign_ins.authorize_server(server.config(oauth=None), browser)
     assert b"somebody" in await call(sign_ins, server, oauth=None)
     await sign_ins.sign_out(server.config())
     with pytest.raises(UpstreamAuthError):
@@ -515,7 +515,7 @@ def test_a_refused_key_in_a_header_of_another_name_is_named() -> None:
     """Some servers take a key of their own; one that also names a sign-in has both ways in its hint."""
     config = ServerConfig("web", "http", url="https://h.example/mcp", headers={"X-Api-Key": "k", "X-Team": "t"})
     assert config.credential_headers == ("X-Api-Key",)
-    failure = Failure("answered with HTTP 401 Unauthorized", 401, names_sign_in=True)
+    failure = HttpFailure("answered with HTTP 401 Unauthorized", 401, names_sign_in=True)
     error = failure_error("web", failure, was_refused=True, is_signed_in=False, sent=config.credential_headers)
     assert error.hint.endswith("mcpproxy server patch web headers.X-Api-Key='${env:TOKEN}'")
     assert "(mcpproxy server patch web headers.X-Api-Key=null), then: mcpproxy server login web." in error.hint

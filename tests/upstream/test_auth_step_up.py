@@ -10,7 +10,7 @@ from sign_in_fakes import Guarded, Person, call, guarded, linked
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.upstream import SignIns
-from smart_mcp_proxy.upstream.http_failures import missing_scope
+from smart_mcp_proxy.upstream.http_failures import parse_missing_scope
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def asked_scope(sign_ins: SignIns, server: Guarded, **changes: Any) -> str
     """The scope that a person who signs in is asked to grant."""
     person = Person()
     async with person.browser() as browser:
-        await sign_ins.sign_in(server.config(**changes), browser)
+        await sign_ins.authorize_server(server.config(**changes), browser)
     return person.query["scope"]
 
 
@@ -145,8 +145,8 @@ async def test_a_program_asks_for_what_was_lacking_by_itself_the_next_time(sign_
 )
 def test_only_scopes_as_oauth_writes_them_are_taken_from_a_refusal(challenge: str, scope: str) -> None:
     """What a server says there is shown to people and sent to others."""
-    assert missing_scope(403, challenge) == scope
-    assert missing_scope(401, challenge) == ""
+    assert parse_missing_scope(403, challenge) == scope
+    assert parse_missing_scope(401, challenge) == ""
 
 
 async def test_a_server_that_wants_ever_more_does_not_stand_in_the_way_of_a_sign_in(

@@ -16,9 +16,9 @@ from turned_clock import TurnedClock
 from upstream_fakes import fake_config
 
 from smart_mcp_proxy.errors import UpstreamTimeoutError
-from smart_mcp_proxy.models import Era, Progress
+from smart_mcp_proxy.models import Era, ProgressReport
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream import Connector
 from smart_mcp_proxy.upstream.per_client import OwnConnection
 from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
@@ -43,7 +43,11 @@ class Call:
     """
 
     def __init__(
-        self, session: UpstreamSession, answered: asyncio.Future[Any], do: Callable[[str], Any], reports: list[Progress]
+        self,
+        session: UpstreamSession,
+        answered: asyncio.Future[Any],
+        do: Callable[[str], Any],
+        reports: list[ProgressReport],
     ) -> None:
         self.session = session
         self.answered = answered
@@ -91,10 +95,10 @@ async def begin(tmp_path: Path, dialer: Connector, clock: TurnedClock) -> AsyncI
             stack.push_async_callback(session.close)
             return session
 
-        async def start(way: str, era: Era, limits: Limits, *, is_asked: bool = True, **heard: Any) -> Call:
-            reports: list[Progress] = []
+        async def start(way: str, era: Era, limits: ServerLimits, *, is_asked: bool = True, **heard: Any) -> Call:
+            reports: list[ProgressReport] = []
 
-            async def note(report: Progress) -> None:
+            async def note(report: ProgressReport) -> None:
                 reports.append(report)
 
             if way == "http":
@@ -141,7 +145,7 @@ def text_of(result: Any) -> str:
 @ERAS
 async def test_a_call_is_waited_for_as_long_as_it_reports_progress(begin, clock, way, era):
     """Even where the value does not grow."""
-    call = await begin(way, era, Limits(init_s=30, call_s=60))
+    call = await begin(way, era, ServerLimits(init_s=30, call_s=60))
     for _ in range(4):
         await clock.turn(50)
         await heard(call)
@@ -154,7 +158,7 @@ async def test_a_call_is_waited_for_as_long_as_it_reports_progress(begin, clock,
 @ERAS
 async def test_without_progress_the_first_limit_holds(begin, clock, way, era):
     """The hint names the settings that help."""
-    call = await begin(way, era, Limits(init_s=30, call_s=60))
+    call = await begin(way, era, ServerLimits(init_s=30, call_s=60))
     await clock.turn(59)
     assert not call.answered.done()
     await clock.turn(2)
@@ -170,7 +174,7 @@ async def test_without_progress_the_first_limit_holds(begin, clock, way, era):
 @ERAS
 async def test_progress_that_comes_too_late_helps_no_more(begin, clock, way, era):
     """The limit counts from the last report, and the error says so."""
-    call = await begin(way, era, Limits(init_s=30, call_s=60))
+    call = await begin(way, era, ServerLimits(init_s=30, call_s=60))
     await clock.turn(50)
     await heard(call)
     await clock.turn(61)
@@ -182,7 +186,7 @@ async def test_progress_that_comes_too_late_helps_no_more(begin, clock, way, era
 @ERAS
 async def test_the_longest_limit_ends_a_call_that_reports_for_ever(begin, clock, way, era):
     """And names itself."""
-    call = await begin(way, era, Limits(init_s=30, call_s=60, call_max_s=100))
+    call = await begin(way, era, ServerLimits(init_s=30, call_s=60, call_max_s=100))
     for pause_s in (50, 40):
         await clock.turn(pause_s)
         await heard(call)
@@ -196,7 +200,7 @@ async def test_the_longest_limit_ends_a_call_that_reports_for_ever(begin, clock,
 @WAYS
 @ERAS
 async def test_progress_is_asked_for_where_nobody_did_and_the_entry_sets_the_longest_limit(begin, clock, way, era):
-    call = await begin(way, era, Limits(init_s=30, call_s=60, call_max_s=600), is_asked=False)
+    call = await begin(way, era, ServerLimits(init_s=30, call_s=60, call_max_s=600), is_asked=False)
     for _ in range(3):
         await clock.turn(50)
         await heard(call)
@@ -208,7 +212,7 @@ async def test_progress_is_asked_for_where_nobody_did_and_the_entry_sets_the_lon
 @WAYS
 async def test_else_a_call_that_nobody_wants_progress_of_is_sent_as_it_came(begin, way):
     """A token would be more work for every call, and words that the caller did not say."""
-    call = await begin(way, "handshake", Limits(init_s=30, call_s=60), is_asked=False)
+    call = await begin(way, "handshake", ServerLimits(init_s=30, call_s=60), is_asked=False)
     await call.do("finish")
     assert text_of(await call.answered) == "not asked"
 
@@ -220,7 +224,7 @@ async def test_progress_that_is_passed_on_as_it_came_renews_the_limit_too(begin,
     async def take(notification: bytes) -> None:
         passed_on.append(notification)
 
-    call = await begin("http", "handshake", Limits(init_s=30, call_s=60), on_message=take)
+    call = await begin("http", "handshake", ServerLimits(init_s=30, call_s=60), on_message=take)
     for _ in range(3):
         await clock.turn(50)
         await heard(call)
@@ -231,10 +235,10 @@ async def test_progress_that_is_passed_on_as_it_came_renews_the_limit_too(begin,
 
 async def test_other_limits_hold_for_a_call_under_way(begin, clock):
     """A user who sees that a call takes long need not lose it."""
-    call = await begin("stdio", "handshake", Limits(init_s=30, call_s=60, call_max_s=100))
+    call = await begin("stdio", "handshake", ServerLimits(init_s=30, call_s=60, call_max_s=100))
     await clock.turn(50)
     await heard(call)
-    call.session.limits = Limits(init_s=30, call_s=60, call_max_s=1_000)
+    call.session.limits = ServerLimits(init_s=30, call_s=60, call_max_s=1_000)
     for _ in range(3):
         await clock.turn(50)
         await heard(call)
@@ -247,18 +251,18 @@ async def test_other_limits_hold_for_a_call_under_way(begin, clock):
     [(0.0, 60.0), (1.0, 61.0), (59.0, 119.0), (3_550.0, 3_600.0)],
 )
 def test_a_request_ends_its_limit_after_its_last_report(heard_s, end_s):
-    assert ends_at_s(Limits(call_s=60), 0.0, 60.0, heard_s) == end_s
+    assert ends_at_s(ServerLimits(call_s=60), 0.0, 60.0, heard_s) == end_s
 
 
 def test_progress_never_brings_the_end_forward():
     """A request with a longer limit of its own keeps it."""
-    assert ends_at_s(Limits(call_s=60, call_max_s=100), 0.0, 500.0, 10.0) == 500
-    error = late_error("s", "tools/call", Limits(call_s=60, call_max_s=100), began_s=0, timeout_s=500, heard_s=10)
+    assert ends_at_s(ServerLimits(call_s=60, call_max_s=100), 0.0, 500.0, 10.0) == 500
+    error = late_error("s", "tools/call", ServerLimits(call_s=60, call_max_s=100), began_s=0, timeout_s=500, heard_s=10)
     assert error.message == "Server 's' did not answer 'tools/call' within 500 s."
 
 
 def test_a_list_that_takes_long_names_the_limit_of_lists():
-    error = late_error("s", "resources/templates/list", Limits(), began_s=0, timeout_s=30)
+    error = late_error("s", "resources/templates/list", ServerLimits(), began_s=0, timeout_s=30)
     assert "'limits.list_s' (seconds)" in error.hint
 
 
@@ -288,19 +292,19 @@ async def test_progress_renews_the_limit_on_a_connection_of_one_client(clock, is
     """There the limit is another timer, which stands still while the client is asked."""
     session: Any = AskedSession()
     client: Any = Client()
-    limits = Limits(call_s=60, call_max_s=None if is_asked else 150)
+    limits = ServerLimits(call_s=60, call_max_s=None if is_asked else 150)
     config = fake_config(name="s", limits=limits)
     connection = OwnConnection(config, session, Conversation("s", client), time.monotonic)
-    reports: list[Progress] = []
+    reports: list[ProgressReport] = []
 
-    async def note(report: Progress) -> None:
+    async def note(report: ProgressReport) -> None:
         reports.append(report)
 
     asked = connection.request("tools/call", {}, client, timeout_s=60, on_progress=note if is_asked else None)
     call = asyncio.ensure_future(asked)
     for _ in range(2):
         await clock.turn(50)
-        await session.on_progress(Progress(1))
+        await session.on_progress(ProgressReport(1))
     assert not call.done()
     assert len(reports) == (2 if is_asked else 0)
     await clock.turn(61)

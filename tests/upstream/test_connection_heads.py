@@ -80,7 +80,7 @@ class Line:
 
 def _facts(response: Response) -> tuple[Any, ...]:
     headers = {name: value for name, value in response.headers.items() if name != "content-length"}
-    whole = (response.arrived, response.is_complete, type(response._error))
+    whole = (response.available_body, response.is_complete, type(response._error))
     return response.status, response.reason, headers, response.cookies, *whole
 
 

@@ -9,7 +9,7 @@ from smart_mcp_proxy.models import Transport
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.upstream.dial import TRANSPORTS, Connector
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 
 pytestmark = pytest.mark.anyio
 
@@ -30,9 +30,9 @@ def test_an_entry_may_name_each_transport(transport: str) -> None:
 
 async def test_a_row_is_all_that_a_transport_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The row of the server's transport gets the limit, the environment and the server."""
-    seen: list[Opening] = []
+    seen: list[SessionOptions] = []
 
-    async def refuse(opening: Opening) -> Any:
+    async def refuse(opening: SessionOptions) -> Any:
         seen.append(opening)
         raise UpstreamError("no")
 
@@ -52,11 +52,11 @@ async def test_an_address_that_refuses_the_newer_transport_is_tried_as_the_older
     tried: list[str] = []
     config = ServerConfig("s", "http", url="http://127.0.0.1:1/x")
 
-    async def refuse(opening: Opening) -> Any:
+    async def refuse(opening: SessionOptions) -> Any:
         tried.append(opening.config.transport)
         raise UpstreamError("refused", data={"http_status": status})
 
-    async def answer(opening: Opening) -> Any:
+    async def answer(opening: SessionOptions) -> Any:
         tried.append(opening.config.transport)
         return "a session"
 
@@ -74,7 +74,7 @@ async def test_an_address_that_refuses_the_newer_transport_is_tried_as_the_older
 async def test_other_refusals_are_not_taken_for_an_older_server(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     """A sign-in, a failure, or nobody there."""
 
-    async def refuse(opening: Opening) -> Any:
+    async def refuse(opening: SessionOptions) -> Any:
         assert opening.config.transport == "http"
         raise UpstreamError("refused", data={"http_status": status} if status else None)
 

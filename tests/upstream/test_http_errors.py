@@ -9,12 +9,12 @@ import pytest
 from http_fakes import RawAnswer, RawRequest, RawServer, raw_served
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamBusyError, UpstreamError
-from smart_mcp_proxy.policy.breaker import CallEnd, end_of
+from smart_mcp_proxy.policy.breaker import CallEnd, classify_end
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
-from smart_mcp_proxy.upstream.http_failures import words_of
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.http_failures import extract_error_message
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +76,7 @@ async def linked(status: int, body: Body, **headers: str) -> AsyncIterator[Upstr
 
     async with raw_served(RawServer("modern", refuse)) as server:
         config = ServerConfig(name="web", transport="http", url=server.url)
-        session = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
+        session = await open_raw_http(SessionOptions(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
             yield session
         finally:
@@ -100,7 +100,7 @@ async def test_a_status_outlives_every_body_that_is_no_whole_answer(body: Body, 
     assert error.delivery == "unknown"
     assert f"answered with HTTP {status}" in error.message
     assert isinstance(error, UpstreamBusyError) == (status == 429)
-    assert end_of(error) is (CallEnd.UNANSWERED if status == 503 else CallEnd.ANSWERED)
+    assert classify_end(error) is (CallEnd.UNANSWERED if status == 503 else CallEnd.ANSWERED)
 
 
 @pytest.mark.parametrize("status", [400, 403, 429, 500])
@@ -141,8 +141,8 @@ async def test_what_a_body_says_to_people_is_told(name: str) -> None:
             assert (await failure(session)).said == "[hidden]"
         error = await failure(session)
     assert error.message == "Server 'web' answered with HTTP 403 Forbidden: the words"
-    assert words_of(json.dumps({"message": "a\n" * 1_000}).encode()) == ("a " * 150)
-    assert words_of(json.dumps({"message": ["a"], "detail": " "}).encode()) == ""
+    assert extract_error_message(json.dumps({"message": "a\n" * 1_000}).encode()) == ("a " * 150)
+    assert extract_error_message(json.dumps({"message": ["a"], "detail": " "}).encode()) == ""
 
 
 async def test_a_body_that_does_not_come_does_not_hide_the_status() -> None:
@@ -154,7 +154,7 @@ async def test_a_body_that_does_not_come_does_not_hide_the_status() -> None:
 
     async with raw_served(RawServer("modern", stall)) as server:
         config = ServerConfig(name="web", transport="http", url=server.url)
-        session = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
+        session = await open_raw_http(SessionOptions(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
             error = await failure(session)
         finally:

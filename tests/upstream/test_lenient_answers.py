@@ -14,7 +14,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.http.raw_http import RawHttpSession, open_raw_http
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 
 pytestmark = pytest.mark.anyio
 
@@ -55,7 +55,7 @@ async def linked(server: RawServer, era: Era) -> AsyncIterator[RawHttpSession]:
     async with raw_served(server):
         config = ServerConfig(name="web", transport="http", url=server.url)
         with anyio.fail_after(20):
-            session = await open_raw_http(Opening(config, lambda _: None, era, max_message_bytes=LIMIT_BYTES))
+            session = await open_raw_http(SessionOptions(config, lambda _: None, era, max_message_bytes=LIMIT_BYTES))
         try:
             yield session
         finally:

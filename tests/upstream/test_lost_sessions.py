@@ -15,7 +15,7 @@ from http_fakes import RawAnswer, RawRequest, RawServer, raw_served
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ServerState, ServerStatus
-from smart_mcp_proxy.policy.breaker import CallEnd, end_of
+from smart_mcp_proxy.policy.breaker import CallEnd, classify_end
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, LostSessionError, Upstream
 from smart_mcp_proxy.upstream.http import raw_http
@@ -224,7 +224,7 @@ async def test_a_request_that_may_have_been_carried_out_is_not_sent_again(refuse
     async with forgetful(refuse) as server, kept(server.url) as web:
         server.sessions.clear()
         error = await web.failed("work")
-        assert (error.delivery, end_of(error)) == ("unknown", CallEnd.UNCLEAR)
+        assert (error.delivery, classify_end(error)) == ("unknown", CallEnd.UNCLEAR)
         assert "has forgotten the session" in error.message
         assert error.hint.startswith("A new session is opened.")
         assert await web.call("next") == "next"
@@ -293,7 +293,7 @@ async def test_a_call_that_ends_its_own_session_is_carried_out_once(refuse: Refu
 
     async with forgetful(text(404), tool=tool) as server, kept(server.url) as web:
         error = await web.failed("log out")
-        assert (error.delivery, end_of(error)) == ("unknown", CallEnd.UNCLEAR)
+        assert (error.delivery, classify_end(error)) == ("unknown", CallEnd.UNCLEAR)
         assert await web.call("next") == "next"
         assert (server.greeted, executed) == (2, ["log out", "next"])
 
@@ -393,7 +393,7 @@ async def test_a_server_that_never_knows_its_sessions_is_not_stormed(refuse: Ref
     async with forgetful(refuse) as server, kept(server.url) as web:
         remember, server.sessions = server.sessions, Nothing()
         error = await web.failed("work")
-        assert (error.delivery, end_of(error)) == ("not_sent", CallEnd.UNCLEAR)
+        assert (error.delivery, classify_end(error)) == ("not_sent", CallEnd.UNCLEAR)
         assert "has forgotten the session" in error.message
         assert "path" not in error.hint
         assert server.greeted == 2
@@ -427,7 +427,7 @@ async def test_a_call_under_way_when_the_session_is_lost_may_have_been_carried_o
         server.sessions.clear()
         assert await web.call("short") == "short"
         error = await long_call
-        assert (error.delivery, end_of(error)) == ("unknown", CallEnd.UNCLEAR)
+        assert (error.delivery, classify_end(error)) == ("unknown", CallEnd.UNCLEAR)
         assert isinstance(error, LostSessionError)
         assert executed == ["short"]
 

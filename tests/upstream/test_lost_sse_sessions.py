@@ -17,7 +17,7 @@ from starlette.routing import Route
 from upstream_fakes import served
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.policy.breaker import CallEnd, end_of
+from smart_mcp_proxy.policy.breaker import CallEnd, classify_end
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, LostSessionError, Upstream
 
@@ -144,7 +144,7 @@ async def test_a_request_that_may_have_been_carried_out_is_not_sent_again(refusa
         server.forget()
         with pytest.raises(LostSessionError) as caught:
             await call(upstream, "second")
-        assert (caught.value.delivery, end_of(caught.value)) == ("unknown", CallEnd.UNCLEAR)
+        assert (caught.value.delivery, classify_end(caught.value)) == ("unknown", CallEnd.UNCLEAR)
         assert await call(upstream, "third") == "third"
         assert (server.opened, server.executed) == (2, ["first", "third"])
 

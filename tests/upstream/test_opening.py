@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.servers import load_servers
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 
 
 @pytest.mark.parametrize(
@@ -22,5 +22,5 @@ from smart_mcp_proxy.upstream.opening import Opening
 def test_a_server_s_own_folders_are_those_it_is_started_with(entry: dict[str, Any], folders: list[str]) -> None:
     """Never the root, which stands in every path."""
     config = load_servers(json.dumps({"mcpServers": {"s": {"command": "x", **entry}}})).usable["s"]
-    opening = Opening(config, on_event=lambda _: None, environ={"HOME": "/home/u"})
+    opening = SessionOptions(config, on_event=lambda _: None, environ={"HOME": "/home/u"})
     assert [*opening.folders()] == folders

@@ -25,10 +25,10 @@ from smart_mcp_proxy.errors import (
 )
 from smart_mcp_proxy.models import ClientLine, Era
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Connector, Upstream
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.per_client import LISTINGS, OwnConnection, OwnConnections
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 from smart_mcp_proxy.upstream.protocol.server_requests import _GONE, Conversation
@@ -37,7 +37,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
     Peer,
     ToolsChanged,
     UpstreamSession,
-    lost_error,
+    build_lost_error,
     rpc_error,
     timeout_error,
 )
@@ -122,7 +122,7 @@ class FakeSession:
 
     async def wait_closed(self) -> UpstreamError:
         await self._end.wait()
-        return lost_error("fake", "ended", was_sent=True)
+        return build_lost_error("fake", "ended", was_sent=True)
 
 
 class Opener:
@@ -148,7 +148,7 @@ class Opener:
 @asynccontextmanager
 async def pool(opener: Opener, **limits: Any) -> AsyncIterator[OwnConnections]:
     """The sessions with one server."""
-    config = fake_config(limits=replace(Limits(), **limits))
+    config = fake_config(limits=replace(ServerLimits(), **limits))
 
     async def expanded() -> ServerConfig:
         return config
@@ -166,7 +166,7 @@ async def test_a_client_has_one_session_however_many_of_its_requests_ask_for_it_
     async with pool(opener) as own:
 
         async def use(client: str) -> OwnConnection | None:
-            async with own.used_by(client, FakeSide()) as connection:
+            async with own.use_connection(client, FakeSide()) as connection:
                 return connection
 
         first, second, third = await asyncio.gather(use("a"), use("a"), use("b"))
@@ -180,27 +180,27 @@ async def test_a_session_that_ends_makes_room_for_the_next_one() -> None:
     """The dead one is never handed out again."""
     opener = Opener()
     async with pool(opener) as own:
-        async with own.used_by("a", FakeSide()) as first:
+        async with own.use_connection("a", FakeSide()) as first:
             opener.links[0].end()
             with anyio.fail_after(20):
                 while own.find("a") is not None:
                     await anyio.lowlevel.checkpoint()
-        async with own.used_by("a", FakeSide()) as second:
+        async with own.use_connection("a", FakeSide()) as second:
             assert second is not first
 
 
 async def test_an_opening_that_fails_says_so_to_all_that_wait_and_is_tried_again() -> None:
     """Nothing of the failure stays."""
     opener = Opener()
-    opener.error = lost_error("fake", "ended with exit code 1", was_sent=False)
+    opener.error = build_lost_error("fake", "ended with exit code 1", was_sent=False)
     async with pool(opener) as own:
         for _ in range(2):
             with pytest.raises(UpstreamError, match="exit code 1"):
-                async with own.used_by("a", FakeSide()):
+                async with own.use_connection("a", FakeSide()):
                     pass
         assert len(own) == 0
         opener.error = None
-        async with own.used_by("a", FakeSide()) as connection:
+        async with own.use_connection("a", FakeSide()) as connection:
             assert connection is not None
 
 
@@ -210,7 +210,7 @@ async def test_a_server_that_has_left_the_handshake_era_is_not_asked_for_session
     opener.era = "modern"
     async with pool(opener) as own:
         for _ in range(3):
-            async with own.used_by("a", FakeSide()) as connection:
+            async with own.use_connection("a", FakeSide()) as connection:
                 assert connection is None
         assert len(opener.links) == 1
         with anyio.fail_after(20):
@@ -221,13 +221,13 @@ async def test_a_server_that_has_left_the_handshake_era_is_not_asked_for_session
 async def test_one_client_too_many_is_refused_while_the_others_are_busy_and_let_in_when_one_is_done() -> None:
     """The refusal names the limit and who can raise it."""
     async with pool(Opener(), client_connections=1) as own:
-        async with own.used_by("a", FakeSide()):
+        async with own.use_connection("a", FakeSide()):
             with pytest.raises(RateLimitedError, match="connections of 1 clients in use, its limit") as refused:
-                async with own.used_by("b", FakeSide()):
+                async with own.use_connection("b", FakeSide()):
                     pass
             assert "'client_connections' under 'limits'" in refused.value.hint
             assert refused.value.delivery == "not_sent"
-        async with own.used_by("b", FakeSide()) as connection:
+        async with own.use_connection("b", FakeSide()) as connection:
             assert connection is not None
 
 
@@ -235,13 +235,13 @@ async def test_where_all_places_are_taken_the_session_that_was_idle_longest_make
     """Not one in use, however old; and nobody waits for the end of the one that goes."""
     opener = Opener()
     with anyio.fail_after(10):
-        async with pool(opener, client_connections=3) as own, own.used_by("busy", FakeSide()):
+        async with pool(opener, client_connections=3) as own, own.use_connection("busy", FakeSide()):
             for client in ("b", "c", "b"):
-                async with own.used_by(client, FakeSide()):
+                async with own.use_connection(client, FakeSide()):
                     pass
             _, kept, ending = opener.links
             ending.may_close.clear()
-            async with own.used_by("d", FakeSide()) as connection:
+            async with own.use_connection("d", FakeSide()) as connection:
                 assert connection is not None
             assert own.find("busy") is not None and own.find("b") is not None and own.find("c") is None
             assert not ending.is_closed and not kept.is_closed
@@ -276,20 +276,20 @@ async def test_after_a_stop_no_session_is_opened_until_the_server_starts_again()
     with anyio.fail_after(10):
         await upstream.start()
         assert await upstream.ready(5)
-        async with own.used_by("a", FakeSide()):
+        async with own.use_connection("a", FakeSide()):
             pass
         links[0].may_close.clear()
         stopping = asyncio.create_task(upstream.stop())
         while not opener.links[0].is_closed:
             await anyio.lowlevel.checkpoint()
         with pytest.raises(UpstreamError, match="was stopped") as refused:
-            async with own.used_by("a", FakeSide()):
+            async with own.use_connection("a", FakeSide()):
                 pass
         assert refused.value.delivery == "not_sent" and len(opener.links) == 1
         links[0].may_close.set()
         await stopping
         await upstream.start()
-        async with own.used_by("a", FakeSide()) as connection:
+        async with own.use_connection("a", FakeSide()) as connection:
             assert connection is not None
         await upstream.stop()
 
@@ -309,14 +309,14 @@ async def test_a_failure_before_the_request_is_no_answer_to_the_request(error: U
     async with pool(opener) as own:
         opener.error = error
         with pytest.raises(type(error)) as opening:
-            async with own.used_by("a", FakeSide()):
+            async with own.use_connection("a", FakeSide()):
                 pass
         opener.error = None
-        async with own.used_by("a", FakeSide()) as connection:
+        async with own.use_connection("a", FakeSide()) as connection:
             assert connection is not None
             opener.links[0].on_listed = raising(error)
             with pytest.raises(type(error)) as listing:
-                await connection.listing("tools")
+                await connection.fetch_listing("tools")
     for raised in (opening.value, listing.value):
         assert (raised.message, raised.hint, raised.delivery) == (error.message, error.hint, "not_sent")
         assert raised.data == ({"http_status": 401} if isinstance(error, UpstreamAuthError) else None)
@@ -332,21 +332,21 @@ def raising(error: Exception) -> Callable[[], None]:
 async def test_a_list_that_changes_whenever_it_is_read_is_given_up() -> None:
     """After a few looks; when it holds still again it is read as ever."""
     opener = Opener()
-    async with pool(opener) as own, own.used_by("a", FakeSide()) as connection:
+    async with pool(opener) as own, own.use_connection("a", FakeSide()) as connection:
         assert connection is not None
         session = opener.links[0]
         session.on_listed = lambda: opener.events[0](ToolsChanged())
         with anyio.fail_after(20), pytest.raises(UpstreamError, match="does not hold still") as given_up:
-            await connection.listing("tools")
+            await connection.fetch_listing("tools")
         assert given_up.value.delivery == "not_sent" and session.sent.count("tools/list") == LISTINGS
         session.on_listed = lambda: None
-        assert await connection.listing("tools") is connection.known("tools")
+        assert await connection.fetch_listing("tools") is connection.get_fresh_listing("tools")
 
 
 async def test_of_many_changes_of_its_roots_a_server_that_does_not_read_is_told_once() -> None:
     """And again of the next one after it has read that."""
     opener = Opener()
-    async with pool(opener) as own, own.used_by("a", FakeSide()) as connection:
+    async with pool(opener) as own, own.use_connection("a", FakeSide()) as connection:
         assert connection is not None
         session = opener.links[0]
         session.may_notify.clear()
@@ -366,7 +366,7 @@ async def test_whoever_waits_for_a_session_of_a_client_that_leaves_is_told() -> 
     async with pool(Opener()) as own:
 
         async def use() -> None:
-            async with own.used_by("a", FakeSide()):
+            async with own.use_connection("a", FakeSide()):
                 raise AssertionError("the client is gone")
 
         waiting = asyncio.create_task(use())
@@ -380,17 +380,17 @@ async def test_whoever_waits_for_a_session_of_a_client_that_leaves_is_told() -> 
 async def test_a_list_is_fetched_once_and_again_when_the_server_says_that_it_changed() -> None:
     """Also where it says so while the list is on its way."""
     opener = Opener()
-    async with pool(opener) as own, own.used_by("a", FakeSide()) as connection:
+    async with pool(opener) as own, own.use_connection("a", FakeSide()) as connection:
         assert connection is not None
         session = opener.links[0]
-        first = await connection.listing("tools")
-        assert await connection.listing("tools") is first is connection.known("tools")
+        first = await connection.fetch_listing("tools")
+        assert await connection.fetch_listing("tools") is first is connection.get_fresh_listing("tools")
         opener.events[0](ToolsChanged())
-        assert connection.known("tools") is None
+        assert connection.get_fresh_listing("tools") is None
         session.tools = []
-        assert (await connection.listing("tools")).definitions == ()
+        assert (await connection.fetch_listing("tools")).definitions == ()
         assert session.sent.count("tools/list") == 2
-        assert (await connection.listing("prompts")).definitions == ()  # it declares none
+        assert (await connection.fetch_listing("prompts")).definitions == ()  # it declares none
 
 
 def conversing(
@@ -550,7 +550,7 @@ async def test_an_answer_reaches_a_process_whose_input_was_full_when_the_user_ga
     os.mkfifo(gate)
     conversation = Conversation("fake", side)
     session = await open_stdio(
-        Opening(
+        SessionOptions(
             fake_config(args=("-S", "-E", "-c", SLOW_READER, str(gate))),
             lambda event: None,
             "handshake",
@@ -664,7 +664,7 @@ async def test_more_questions_than_anybody_answers_are_refused() -> None:
 async def test_the_deadline_of_a_request_stands_still_while_its_client_is_asked() -> None:
     """A person takes longer than a server may; when the answer is there, the clock goes on."""
     opener, side = Opener(), FakeSide()
-    async with pool(opener) as own, own.used_by("a", side) as connection:
+    async with pool(opener) as own, own.use_connection("a", side) as connection:
         assert connection is not None
         session, peer = opener.links[0], opener.peers[0]
         is_replied = asyncio.Event()
@@ -723,7 +723,7 @@ async def test_over_http_a_question_goes_to_the_very_request_that_it_came_with()
             return await dialer(config, environ=dict(os.environ), era=era, on_event=on_event, peer=peer)
 
         own = OwnConnections(lambda: config, expanded, opened)
-        async with own.used_by("a", Side()) as connection:
+        async with own.use_connection("a", Side()) as connection:
             assert connection is not None
 
             async def call(name: str) -> bytes:

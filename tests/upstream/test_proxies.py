@@ -16,7 +16,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.upstream.http.http_client import HttpClient
 from smart_mcp_proxy.upstream.http_failures import TlsContext, new_transport
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
-from smart_mcp_proxy.upstream.proxies import Proxy, proxy_for, tunnel
+from smart_mcp_proxy.upstream.proxies import HttpProxy, find_environ_proxy, tunnel
 
 pytestmark = pytest.mark.anyio
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.anyio
     ("environ", "origin", "proxy"),
     [
         ({}, ("http", "a", 80), None),
-        ({"HTTP_PROXY": "http://p:3128"}, ("http", "a", 80), Proxy("p", 3128)),
-        ({"HTTP_PROXY": "p:3128"}, ("http", "a", 80), Proxy("p", 3128)),
+        ({"HTTP_PROXY": "http://p:3128"}, ("http", "a", 80), HttpProxy("p", 3128)),
+        ({"HTTP_PROXY": "p:3128"}, ("http", "a", 80), HttpProxy("p", 3128)),
         ({"HTTP_PROXY": "http://p:3128"}, ("https", "a", 443), None),
-        ({"HTTPS_PROXY": "http://A%3a:b@p"}, ("https", "a", 443), Proxy("p", 80, "Basic QTo6Yg==")),
-        ({"HTTPS_PROXY": "http://p:1", "https_proxy": "http://q:2"}, ("https", "a", 443), Proxy("q", 2)),
+        ({"HTTPS_PROXY": "http://A%3a:b@p"}, ("https", "a", 443), HttpProxy("p", 80, "Basic QTo6Yg==")),
+        ({"HTTPS_PROXY": "http://p:1", "https_proxy": "http://q:2"}, ("https", "a", 443), HttpProxy("q", 2)),
         *(
-            ({"HTTP_PROXY": "http://p:1", name: listed}, ("http", host, 80), None if is_excepted else Proxy("p", 1))
+            ({"HTTP_PROXY": "http://p:1", name: listed}, ("http", host, 80), None if is_excepted else HttpProxy("p", 1))
             for name in ("NO_PROXY", "no_proxy")
             for listed, host, is_excepted in (
                 ("*", "a", True),
@@ -50,9 +50,11 @@ pytestmark = pytest.mark.anyio
         ),
     ],
 )
-def test_the_environment_says_which_requests_go_through_a_proxy(environ: Any, origin: Any, proxy: Proxy | None) -> None:
+def test_the_environment_says_which_requests_go_through_a_proxy(
+    environ: Any, origin: Any, proxy: HttpProxy | None
+) -> None:
     """As curl reads it; lower case goes first."""
-    assert proxy_for(environ, *origin) == proxy
+    assert find_environ_proxy(environ, *origin) == proxy
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_the_environment_says_which_requests_go_through_a_proxy(environ: Any, or
 def test_this_machine_is_never_reached_through_a_proxy(host: str, scheme: str) -> None:
     """Not even where the variable names none: what may be sent in clear text must not leave this machine."""
     for address in ("http://p:1", "socks5://p"):
-        assert proxy_for({"HTTP_PROXY": address, "HTTPS_PROXY": address}, scheme, host, 80) is None
+        assert find_environ_proxy({"HTTP_PROXY": address, "HTTPS_PROXY": address}, scheme, host, 80) is None
 
 
 @pytest.mark.parametrize(
@@ -72,16 +74,16 @@ def test_this_machine_is_never_reached_through_a_proxy(host: str, scheme: str) -
 )
 def test_an_address_that_cannot_be_read_is_refused_without_its_password(address: str) -> None:
     with pytest.raises(UpstreamError, match="HTTP_PROXY is no http://") as caught:
-        proxy_for({"HTTP_PROXY": address}, "http", "a", 80)
+        find_environ_proxy({"HTTP_PROXY": address}, "http", "a", 80)
     assert "secret" not in str(caught.value)
     assert caught.value.__context__ is None
 
 
 def test_a_proxy_of_another_kind_is_refused_without_its_password() -> None:
     with pytest.raises(UpstreamError, match="HTTPS_PROXY is no http://") as caught:
-        proxy_for({"HTTPS_PROXY": "socks5://ann:secret@p"}, "https", "a", 443)
+        find_environ_proxy({"HTTPS_PROXY": "socks5://ann:secret@p"}, "https", "a", 443)
     assert "secret" not in str(caught.value)
-    assert "secret" not in repr(Proxy("p", 1, "Basic secret"))
+    assert "secret" not in repr(HttpProxy("p", 1, "Basic secret"))
 
 
 @asynccontextmanager
@@ -156,7 +158,7 @@ async def test_nothing_changes_without_a_proxy_or_where_none_is_to_be_used() -> 
 async def test_a_tunnel_is_asked_for_before_tls(answer: bytes) -> None:
     """And what follows belongs to the server alone."""
     async with proxying(answer) as (address, heads), served(hello) as base:
-        proxy = proxy_for({"HTTPS_PROXY": address}, "https", "a", 443)
+        proxy = find_environ_proxy({"HTTPS_PROXY": address}, "https", "a", 443)
         assert proxy is not None
         with anyio.fail_after(10):
             end = await tunnel(proxy, "127.0.0.1", int(base.rpartition(":")[2]))
@@ -218,7 +220,7 @@ async def test_sign_in_secrets_for_this_machine_are_sent_to_no_proxy(name: str) 
 async def test_the_general_client_goes_through_the_proxy_too() -> None:
     """For servers over SSE."""
     async with proxying() as (address, heads), served(hello) as base:
-        proxy = proxy_for({"HTTP_PROXY": address}, "http", "a", 1)
+        proxy = find_environ_proxy({"HTTP_PROXY": address}, "http", "a", 1)
         tls = await TlsContext().get()
         async with httpx2.AsyncClient(transport=new_transport(tls, proxy)) as client:
             with anyio.fail_after(10):

@@ -16,10 +16,10 @@ from starlette.responses import Response
 from upstream_fakes import served
 
 from smart_mcp_proxy.errors import RequestError, UpstreamAuthError, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.models import Progress
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.models import ProgressReport
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream.http.raw_http import RawHttpSession, open_raw_http
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.session import LogLine, SessionEvent, ToolsChanged
 
 pytestmark = pytest.mark.anyio
@@ -50,7 +50,7 @@ async def url(target: Target) -> AsyncIterator[str]:
 def config(url: str, **changes: Any) -> ServerConfig:
     """A configured server named `web`."""
     configured_with(changes.get("headers", {}))
-    values: dict[str, Any] = {"name": "web", "transport": "http", "url": url, "limits": Limits(init_s=30)}
+    values: dict[str, Any] = {"name": "web", "transport": "http", "url": url, "limits": ServerLimits(init_s=30)}
     return ServerConfig(**(values | changes))
 
 
@@ -60,7 +60,9 @@ async def open_web(events: list[SessionEvent], serve: Any) -> AsyncIterator[Any]
     links: list[RawHttpSession] = []
 
     async def open_one(url: str, *, era: Any = None, limit: int = 16 << 20, **changes: Any) -> RawHttpSession:
-        session = await open_raw_http(Opening(config(url, **changes), events.append, era, max_message_bytes=limit))
+        session = await open_raw_http(
+            SessionOptions(config(url, **changes), events.append, era, max_message_bytes=limit)
+        )
         links.append(session)
         return session
 
@@ -138,13 +140,13 @@ async def test_a_configured_header_is_not_sent_beside_one_of_ours(open_web, serv
 async def test_progress_is_passed_on(open_web, url, era):
     """Forwards only, the last one included."""
     session = await open_web(url, era=era)
-    reports: list[Progress] = []
+    reports: list[ProgressReport] = []
 
-    async def note(report: Progress) -> None:
+    async def note(report: ProgressReport) -> None:
         reports.append(report)
 
     await session.request("tools/call", {"name": "count", "arguments": {}}, timeout_s=30, on_progress=note)
-    assert reports[-1] == Progress(2.0, 2.0, "step 2")
+    assert reports[-1] == ProgressReport(2.0, 2.0, "step 2")
 
 
 @ERAS
@@ -317,7 +319,7 @@ async def test_a_server_that_stays_silent_is_given_up_in_time(open_web, serve):
 
     server = await serve("none", echo, other=nothing)
     with anyio.fail_after(20), pytest.raises(UpstreamTimeoutError, match=r"'initialize' within 0.2 s"):
-        await open_web(server.url, limits=Limits(init_s=0.2))
+        await open_web(server.url, limits=ServerLimits(init_s=0.2))
 
 
 @pytest.mark.parametrize("status", [200, 400, 401, 404, 405, 500])

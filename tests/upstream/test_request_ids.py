@@ -18,10 +18,10 @@ from starlette.routing import Route
 from upstream_fakes import served
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_session import open_sse
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
 from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
 
@@ -101,8 +101,8 @@ async def test_every_request_over_sse_has_an_id_of_its_own():
 
     app = Starlette(routes=[Route("/sse", stream), Route("/messages", take, methods=["POST"])])
     async with served(app) as address:
-        config = ServerConfig(name="web", transport="sse", url=f"{address}/sse", limits=Limits(init_s=30))
-        session = await open_sse(Opening(config, lambda _: None, max_message_bytes=1 << 20))
+        config = ServerConfig(name="web", transport="sse", url=f"{address}/sse", limits=ServerLimits(init_s=30))
+        session = await open_sse(SessionOptions(config, lambda _: None, max_message_bytes=1 << 20))
         try:
             await session.request("tools/call", {"name": "x"}, timeout_s=30)
             await session.request("tools/call", {"name": "x"}, timeout_s=30)
@@ -149,7 +149,7 @@ async def opened(server: RawServer) -> AsyncIterator[UpstreamSession]:
     """A session to a raw server."""
     async with raw_served(server):
         config = ServerConfig(name="web", transport="http", url=server.url)
-        session = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
+        session = await open_raw_http(SessionOptions(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
             yield session
         finally:

@@ -17,10 +17,10 @@ from starlette.routing import Route
 from upstream_fakes import served
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamBusyError, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.models import Progress
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.models import ProgressReport
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream.http.sse_session import SseSession, open_sse
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.session import SessionEvent, ToolsChanged
 
 # A server that is cut off in the middle of its stream leaves its own memory streams open.
@@ -65,9 +65,9 @@ async def open_web(events: list[SessionEvent]) -> AsyncIterator[OpenWeb]:
 
     async def open_one(url: str, *, limit: int = 16 << 20, **changes: Any) -> SseSession:
         configured_with(changes.get("headers", {}))
-        values: dict[str, Any] = {"name": "web", "transport": "sse", "url": url, "limits": Limits(init_s=30)}
+        values: dict[str, Any] = {"name": "web", "transport": "sse", "url": url, "limits": ServerLimits(init_s=30)}
         config = ServerConfig(**(values | changes))
-        session = await open_sse(Opening(config, events.append, max_message_bytes=limit))
+        session = await open_sse(SessionOptions(config, events.append, max_message_bytes=limit))
         links.append(session)
         return session
 
@@ -146,13 +146,13 @@ async def test_configured_headers_are_sent_with_every_request(open_web, target, 
 async def test_progress_is_passed_on(open_web, url):
     """Forwards only, the last one included."""
     session = await open_web(url)
-    reports: list[Progress] = []
+    reports: list[ProgressReport] = []
 
-    async def note(report: Progress) -> None:
+    async def note(report: ProgressReport) -> None:
         reports.append(report)
 
     await session.request("tools/call", {"name": "count", "arguments": {}}, timeout_s=30, on_progress=note)
-    assert reports[-1] == Progress(2.0, 2.0, "step 2")
+    assert reports[-1] == ProgressReport(2.0, 2.0, "step 2")
 
 
 async def test_leaving_a_call_reaches_the_server(open_web, target, url):
@@ -308,7 +308,7 @@ async def test_a_stream_without_an_address_is_given_up_in_time(open_web):
 
     async with served(Starlette(routes=[Route("/sse", stream)])) as address:
         with pytest.raises(UpstreamTimeoutError, match=r"did not answer 'initialize' within 0.3 s"):
-            await open_web(f"{address}/sse", limits=Limits(init_s=0.3))
+            await open_web(f"{address}/sse", limits=ServerLimits(init_s=0.3))
 
 
 @pytest.mark.parametrize(

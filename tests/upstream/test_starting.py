@@ -16,9 +16,9 @@ from upstream_fakes import fake_config
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import ServerState, ServerStatus
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream import Connector, Upstream
-from smart_mcp_proxy.upstream.starting import Start, StartTurn, describe_start
+from smart_mcp_proxy.upstream.starting import ServerStart, StartTurn, describe_start
 
 pytestmark = pytest.mark.anyio
 
@@ -40,7 +40,7 @@ class World:
 
     async def start(self, *words: str, config: ServerConfig | None = None, **changes: Any) -> Upstream:
         args = ("-S", "-E", str(SLOW_SERVER), str(self.folder), "handshake", *words)
-        values: dict[str, Any] = {"name": "slow", "args": args, "limits": Limits(init_s=300)}
+        values: dict[str, Any] = {"name": "slow", "args": args, "limits": ServerLimits(init_s=300)}
         upstream = Upstream(
             config or fake_config(**(values | changes)),
             environ=dict(os.environ),
@@ -144,7 +144,7 @@ async def test_a_call_meanwhile_is_not_sent_and_ends_after_20_s(world: World) ->
 
 async def test_the_end_of_the_limit_names_the_setting_that_helps(world: World) -> None:
     """Raising it starts the program again at once, and it holds for that start."""
-    slow = await world.start("boot", limits=Limits(init_s=50))
+    slow = await world.start("boot", limits=ServerLimits(init_s=50))
     await world.until(lambda: slow.logs(1) == ["boot"])
     await world.clock.turn(51)
     await world.until(lambda: State.ERROR in world.states["slow"])
@@ -153,7 +153,7 @@ async def test_the_end_of_the_limit_names_the_setting_that_helps(world: World) -
         "Its program ran all that time and was ended. If it needs longer to start: "
         "mcpproxy server patch slow limits.init_s=100"
     )
-    slow.limit(replace(slow.config, limits=Limits(init_s=100)))
+    slow.limit(replace(slow.config, limits=ServerLimits(init_s=100)))
     await world.began(2)
     await world.clock.turn(90)
     await world.let_go()
@@ -163,7 +163,7 @@ async def test_the_end_of_the_limit_names_the_setting_that_helps(world: World) -
 
 async def test_a_program_that_dies_while_it_starts_is_not_waited_for(world: World) -> None:
     """The limit is for those that live."""
-    dead = await world.start(config=fake_config("dead", name="dead", limits=Limits(init_s=300)))
+    dead = await world.start(config=fake_config("dead", name="dead", limits=ServerLimits(init_s=300)))
     await world.until(lambda: State.ERROR in world.states["dead"])
     assert "ended with exit code 3" in dead.status.error
 
@@ -194,7 +194,7 @@ async def test_a_quick_start_gives_its_place_back_at_its_end(world: World) -> No
 def test_over_http_nothing_is_said_of_a_program() -> None:
     """There is none."""
     status = ServerStatus("s", "http", State.CONNECTING)
-    told = describe_start(status, Start(100.0, 20.0), 104.4, "")
+    told = describe_start(status, ServerStart(100.0, 20.0), 104.4, "")
     error, hint = told.error, told.hint
     assert (error, hint) == ("It has not answered yet, 4 s after its start (at most 20 s).", "")
     assert describe_start(status, None, 0.0, "") == status

@@ -12,8 +12,8 @@ import pytest
 from growth import NOISE_S
 
 from smart_mcp_proxy.errors import RequestError, RpcAnswer, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.models import Progress
-from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.models import ProgressReport
+from smart_mcp_proxy.servers import ServerLimits
 from smart_mcp_proxy.upstream.protocol.session import LogLine, SessionEvent, ToolsChanged
 from smart_mcp_proxy.upstream.stdio.stdio import StdioSession
 
@@ -100,9 +100,9 @@ async def test_a_handshake_request_carries_no_meta_of_ours(open_fake):
 async def test_progress_reaches_the_caller_forwards_only_and_coalesced(open_fake):
     """The first ten pass as they come, the other hundreds become a few; the last one is among them."""
     session = await open_fake()
-    reports: list[Progress] = []
+    reports: list[ProgressReport] = []
 
-    async def note(report: Progress) -> None:
+    async def note(report: ProgressReport) -> None:
         reports.append(report)
 
     await session.request("tools/call", {"name": "progress"}, timeout_s=30, on_progress=note)
@@ -116,7 +116,7 @@ async def test_a_listener_of_progress_that_fails_does_not_fail_the_call(open_fak
     """Progress is a courtesy."""
     session = await open_fake()
 
-    async def note(report: Progress) -> None:
+    async def note(report: ProgressReport) -> None:
         raise ValueError("listener is broken")
 
     assert b"done" in (await session.request("tools/call", {"name": "progress"}, timeout_s=30, on_progress=note)).text
@@ -315,7 +315,7 @@ async def test_closing_fails_the_calls_under_way(open_fake):
 async def test_a_server_that_does_not_answer_runs_into_the_start_limit(open_fake):
     """And its process is gone afterwards."""
     with pytest.raises(UpstreamTimeoutError, match="did not answer 'initialize' within 1 s"):
-        await open_fake("mute", limits=Limits(init_s=1))
+        await open_fake("mute", limits=ServerLimits(init_s=1))
 
 
 async def test_arguments_that_are_no_json_are_the_callers_fault(open_fake):

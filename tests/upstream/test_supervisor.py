@@ -18,7 +18,7 @@ from upstream_fakes import fake_config
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream import Connector, Fleet, Upstream
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Revived
 
@@ -427,7 +427,7 @@ async def test_a_stopped_child_that_goes_on_is_in_use_again_at_once(keep, watch)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="stopping is seen in /proc only")
 async def test_a_child_that_stays_stopped_is_replaced(keep, watch):
     """Not after the time that a busy one gets: a stopped one does not work on anything."""
-    upstream = keep(fake_config(limits=Limits(init_s=1000, list_s=4, call_s=4)))
+    upstream = keep(fake_config(limits=ServerLimits(init_s=1000, list_s=4, call_s=4)))
     await upstream.start()
     assert await upstream.ready(10)
     pid = int(await call(upstream, "pid"))
@@ -597,7 +597,7 @@ async def test_only_so_many_servers_start_up_at_a_time(watch, dialer, new_fleet)
 async def test_closing_ends_all_servers_at_once(fleet):
     """Stubborn ones side by side, within the time of one."""
     code = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-    limits = Limits(init_s=30)
+    limits = ServerLimits(init_s=30)
     await fleet.apply(configs("good") | configs("x", "y", "z", args=("-S", "-E", "-c", code), limits=limits))
     await fleet.start()
     await call(fleet.upstreams.get("good"), "echo")
@@ -613,7 +613,7 @@ async def test_three_stubborn_servers_are_ended_in_the_time_of_one(watch, new_fl
     spent = []
     for names in ("x", "xyz"):
         fleet = new_fleet()
-        await fleet.apply(configs(*names, args=("-S", "-E", "-c", code), limits=Limits(init_s=30)))
+        await fleet.apply(configs(*names, args=("-S", "-E", "-c", code), limits=ServerLimits(init_s=30)))
         await fleet.start()
         await watch.until(lambda names=names: all(State.CONNECTING in watch.states.get(name, []) for name in names))
         began = time.monotonic()
@@ -624,7 +624,7 @@ async def test_three_stubborn_servers_are_ended_in_the_time_of_one(watch, new_fl
 
 async def test_a_slow_server_delays_no_other(fleet):
     """It runs into its own limit, with a clear error."""
-    limits = Limits(init_s=1, call_s=1)
+    limits = ServerLimits(init_s=1, call_s=1)
     await fleet.apply(configs("mute", mode="mute", limits=limits) | configs("good"))
     await fleet.start()
     assert await call(fleet.upstreams.get("good"), "echo") == "{}"

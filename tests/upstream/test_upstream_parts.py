@@ -17,7 +17,7 @@ from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_tools
-from smart_mcp_proxy.upstream.protocol.codec import cleaned, recovered_id
+from smart_mcp_proxy.upstream.protocol.codec import clean_line, recover_request_id
 from smart_mcp_proxy.upstream.protocol.handshake import server_label
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 from smart_mcp_proxy.upstream.states import TRANSITIONS, backoff_s, check_transition
@@ -65,14 +65,14 @@ def test_what_is_a_line_by_itself_is_known_without_being_cut(chunks, limit):
 )
 def test_an_id_is_recovered_only_where_it_is_certain(head, tail, found):
     """An `id` inside a result is not the message's own."""
-    assert recovered_id(head, tail) == found
+    assert recover_request_id(head, tail) == found
 
 
 @given(st.text())
 def test_good_text_is_cleaned_to_itself(text):
     """Repair touches nothing that needs none, surrogate pairs and escaped backslashes included."""
     line = json.dumps({"t": text.encode("utf-8", "ignore").decode()}).encode()
-    assert cleaned(line) == line
+    assert clean_line(line) == line
 
 
 def test_only_the_listed_transitions_are_possible():

@@ -14,7 +14,7 @@ from mcp.server.subscriptions import ResourceUpdated as ResourceUpdatedEvent
 from upstream_fakes import served
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream import Connector, Fleet, Upstream
 from smart_mcp_proxy.upstream.protocol import watch_stream
 from smart_mcp_proxy.upstream.protocol.session import (
@@ -22,8 +22,8 @@ from smart_mcp_proxy.upstream.protocol.session import (
     ResourceUpdated,
     TaskTold,
     UpdatesMissed,
-    announced_event,
-    lost_error,
+    build_lost_error,
+    parse_change_event,
 )
 from smart_mcp_proxy.upstream.watching import ResourceWatch
 
@@ -62,7 +62,7 @@ class WatchedTarget(Target):
 @asynccontextmanager
 async def connected(url: str, transport: str, heard: "asyncio.Queue[tuple[str, str]]") -> AsyncIterator[Upstream]:
     """The server at this address, ready."""
-    config = ServerConfig(name="web", transport=transport, url=url, limits=Limits(init_s=10))  # type: ignore[arg-type]
+    config = ServerConfig(name="web", transport=transport, url=url, limits=ServerLimits(init_s=10))  # type: ignore[arg-type]
     async with Connector() as dialer:
         fleet = Fleet(
             environ=dict(os.environ),
@@ -244,7 +244,7 @@ async def test_a_stream_that_ends_is_opened_again(is_lost: bool) -> None:
     watched = Watched()
     first = await watched.add(ONE, TWO)
     if is_lost:
-        first.reply.set_exception(lost_error("fx", "was cut", was_sent=True))
+        first.reply.set_exception(build_lost_error("fx", "was cut", was_sent=True))
     else:
         first.reply.set_result(b"{}")
     again = await watched.session.asked.get()
@@ -282,7 +282,7 @@ async def test_the_end_of_a_connection_ends_what_was_under_way() -> None:
     adding = asyncio.ensure_future(watched.watch.add([ONE], LIMIT_S))
     asked = await watched.session.asked.get()
     watched.watch.detach()
-    asked.reply.set_exception(lost_error("fx", "ended", was_sent=True))
+    asked.reply.set_exception(build_lost_error("fx", "ended", was_sent=True))
     assert set(await adding) == {ONE}
     assert watched.watch.uris == frozenset()
     assert watched.session.asked.empty()
@@ -343,7 +343,7 @@ async def test_after_a_gap_in_its_stream_all_of_a_session_may_have_changed() -> 
 )
 async def test_a_notification_is_read_or_skipped(method: str, params: bytes, event: Any) -> None:
     """Whatever a server makes of it."""
-    assert announced_event(f"notifications/{method}", params) == event
+    assert parse_change_event(f"notifications/{method}", params) == event
 
 
 async def test_tasks_are_told_of_on_a_stream_of_their_own_to_those_who_follow_them() -> None:
@@ -351,11 +351,11 @@ async def test_tasks_are_told_of_on_a_stream_of_their_own_to_those_who_follow_th
     watched = Watched()
     watch, asked = watched.watch, watched.session.asked
     resources = await watched.add(ONE)
-    with watch.tasks.heard("a") as first:
+    with watch.tasks.watch_task("a") as first:
         stream = await asked.get()
         assert (stream.tasks, stream.uris) == (["a"], None)
         watch.hear(Acknowledged(frozenset(), frozenset("a")))
-        with watch.tasks.heard("a") as second, watch.tasks.heard("b") as other:
+        with watch.tasks.watch_task("a") as second, watch.tasks.watch_task("b") as other:
             both = await asked.get()
             assert both.tasks == ["a", "b"] and not stream.is_given_up.is_set()
             watch.hear(Acknowledged(frozenset(), frozenset("ab")))
@@ -371,17 +371,17 @@ async def test_tasks_are_told_of_on_a_stream_of_their_own_to_those_who_follow_th
         watch.hear(Acknowledged(frozenset(), frozenset("a")))
         await both.is_given_up.wait()
     await alone.is_given_up.wait()
-    assert watch.tasks.told_of == frozenset() and not resources.is_given_up.is_set()
+    assert watch.tasks.active_tasks == frozenset() and not resources.is_given_up.is_set()
     watch.detach()
 
 
 async def test_a_new_connection_is_asked_for_the_tasks_that_are_followed() -> None:
     """And one that tells of no tasks, or of none of these, is not asked again."""
     watched = Watched()
-    with watched.watch.tasks.heard("a"):
+    with watched.watch.tasks.watch_task("a"):
         refused = await watched.session.asked.get()
         refused.reply.set_exception(UpstreamError("Method not found", delivery="executed"))
-        with watched.watch.tasks.heard("b"):
+        with watched.watch.tasks.watch_task("b"):
             silent = await watched.session.asked.get()
             assert silent.tasks == ["b"]
             watched.watch.hear(Acknowledged(frozenset()))
@@ -391,5 +391,5 @@ async def test_a_new_connection_is_asked_for_the_tasks_that_are_followed() -> No
         assert (await watched.session.asked.get()).tasks == ["a"]
         watched.watch.hear(Acknowledged(frozenset(), frozenset("a")))
         await anyio.wait_all_tasks_blocked()
-        assert watched.watch.tasks.told_of == {"a"}
+        assert watched.watch.tasks.active_tasks == {"a"}
     watched.watch.detach()

@@ -12,7 +12,7 @@ import anyio
 import uvicorn
 from run_wire import Watched
 
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 
 FAKE_SERVER = Path(__file__).with_name("fake_server.py")
 
@@ -24,7 +24,7 @@ def fake_config(mode: str = "handshake", **changes: Any) -> ServerConfig:
         "transport": "stdio",
         "command": sys.executable,
         "args": ("-S", "-E", str(FAKE_SERVER), mode),
-        "limits": Limits(init_s=30, list_s=30, call_s=30),
+        "limits": ServerLimits(init_s=30, list_s=30, call_s=30),
     }
     return ServerConfig(**(values | changes))
 

@@ -17,11 +17,11 @@ from plain_http import plain_client
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway, open_gateway
-from smart_mcp_proxy.servers import configured_servers
+from smart_mcp_proxy.servers import load_configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import ActivityKind
-from smart_mcp_proxy.web.auth.sign_in import asks_for_sign_in
-from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
+from smart_mcp_proxy.web.auth.sign_in import is_sign_in_enabled
+from smart_mcp_proxy.web.auth.sign_in_pages import open_oidc_login
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http
 
@@ -95,7 +95,7 @@ class Opened:
         """The server lists these, and the gateway has noticed."""
         self.turning.lists(tools)
         known = self.gateway.catalog.snapshot
-        self.gateway.tool_sync.changed("s")
+        self.gateway.tool_sync.list_soon("s")
         async with asyncio.timeout(LIMIT_S):
             while self.gateway.catalog.snapshot is known:
                 await self.gateway.changes.wait()
@@ -125,12 +125,12 @@ async def opened(
     config = folder / "mcp_config.json"
     config.write_text(json.dumps({"mcpServers": {"s": turning.entry, **(others or {})}}))
     own = Settings(data_dir=folder / "data", config_path=config, **settings)
-    file = configured_servers(own, folder)
+    file = load_configured_servers(own, folder)
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(open_gateway(own, file.servers, environ=ENVIRON))
         listener = listener or bind("127.0.0.1", 0)
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        sign_in = await open_sign_in(own) if asks_for_sign_in(own) else None
+        sign_in = await open_oidc_login(own) if is_sign_in_enabled(own) else None
         await stack.enter_async_context(serve_http(gateway, listener, token=None, sign_in=sign_in))
         gateway.start_upstreams()
         assert await gateway.wait_settled(LIMIT_S)

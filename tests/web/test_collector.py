@@ -39,9 +39,9 @@ class Machine:
 
     def collect(self, generation: int = OLDEST) -> None:
         self.done.append(f"collect {generation}")
-        self.collector.heard("start", {"generation": generation})
+        self.collector.track_gc_phase("start", {"generation": generation})
         self.used_s += self.takes_s
-        self.collector.heard("stop", {"generation": generation})
+        self.collector.track_gc_phase("stop", {"generation": generation})
 
     def freeze(self) -> None:
         self.done.append("freeze")
@@ -138,7 +138,7 @@ async def test_it_collects_while_it_is_open_and_no_longer() -> None:
     """What the start left behind is frozen."""
     thresholds, callbacks = gc.get_threshold(), list(gc.callbacks)
     try:
-        async with collector.collecting():
+        async with collector.run_collector():
             assert gc.get_threshold() == collector.THRESHOLDS
             assert gc.get_freeze_count()
             assert len(gc.callbacks) == len(callbacks) + 1

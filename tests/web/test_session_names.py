@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.workers.session_names import SessionNames, worker_of
+from smart_mcp_proxy.web.workers.session_names import SessionNames, find_head_worker
 
 RANDOM = "0123456789abcdef" * 2
 DATABASE = SecretStr("postgresql://db/x")
@@ -36,14 +36,14 @@ def test_a_session_is_called_after_where_it_is_kept(is_alone: bool, settings: Se
         end.close()
     assert session_id == expected
     head = f"POST /mcp HTTP/1.1\r\nMCP-Session-Id: \t{session_id} \r\nHost: x\r\n\r\n".encode()
-    assert worker_of(head, len(head) - 2) == (None if is_alone else 1)
+    assert find_head_worker(head, len(head) - 2) == (None if is_alone else 1)
 
 
 def test_a_body_names_no_worker() -> None:
     """Whatever it looks like."""
     head = b"POST /mcp HTTP/1.1\r\n"
     request = b"%b\r\n{\r\nmcp-session-id: %b-1\r\n}" % (head, RANDOM.encode())
-    assert worker_of(request, len(head)) is None
+    assert find_head_worker(request, len(head)) is None
 
 
 def test_a_host_that_is_no_name_of_ours_becomes_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,4 +67,4 @@ def test_a_host_that_is_no_name_of_ours_becomes_one(monkeypatch: pytest.MonkeyPa
 def test_an_id_of_nobodys_names_no_worker(field: str) -> None:
     """The request is answered where it came in."""
     head = f"POST /mcp HTTP/1.1\r\n{field}\r\n".encode()
-    assert worker_of(head + b"\r\n", len(head)) is None
+    assert find_head_worker(head + b"\r\n", len(head)) is None

@@ -43,9 +43,9 @@ async def test_what_was_found_of_a_token_before_one_was_given_back_is_not_rememb
             await verifier.asked.wait()
             tokens.forget()
             verifier.goes_on.set()
-        assert tokens.principal_of(digest) is None
+        assert tokens.find_principal(digest) is None
         await tokens.verify(TOKEN)
-        assert tokens.principal_of(digest) is not None
+        assert tokens.find_principal(digest) is not None
 
 
 class Lookup(AuthProvider):
@@ -89,16 +89,16 @@ async def test_a_token_in_use_is_verified_anew_beside_its_calls() -> None:
     lookup.answers = [True, True, False]
     assert await tokens.verify(TOKEN)
     lookup.now_s = 30.0
-    assert tokens.principal_of(DIGEST, TOKEN)
+    assert tokens.find_principal(DIGEST, TOKEN)
     await settled()
     assert lookup.asked == 1, "not yet"
     for passed_s in (31.0, 62.0):
         lookup.now_s = passed_s
-        assert tokens.principal_of(DIGEST, TOKEN)
-        assert tokens.principal_of(DIGEST, TOKEN)
+        assert tokens.find_principal(DIGEST, TOKEN)
+        assert tokens.find_principal(DIGEST, TOKEN)
         await settled()
     assert lookup.asked == 3
-    assert tokens.principal_of(DIGEST, TOKEN) is None
+    assert tokens.find_principal(DIGEST, TOKEN) is None
 
 
 async def test_a_known_token_is_good_to_its_own_end_while_the_store_is_lost() -> None:
@@ -108,19 +108,19 @@ async def test_a_known_token_is_good_to_its_own_end_while_the_store_is_lost() ->
     lookup.answers = [True, None, None, None, False]
     assert await tokens.verify(TOKEN)
     lookup.now_s = 600.0
-    assert tokens.principal_of(DIGEST, TOKEN) is None, "it was not in use: this call looks"
+    assert tokens.find_principal(DIGEST, TOKEN) is None, "it was not in use: this call looks"
     who = await tokens.verify(TOKEN)
     assert who is not None
     assert who.id == "https://id.example#ann"
     for passed_s in (604.0, 606.0, 610.0, 612.0):  # asked at every second of them
         lookup.now_s = passed_s
-        assert tokens.principal_of(DIGEST, TOKEN) == who
+        assert tokens.find_principal(DIGEST, TOKEN) == who
         await settled()
     assert lookup.asked == 4
     lookup.now_s = 618.0
-    assert tokens.principal_of(DIGEST, TOKEN) == who
+    assert tokens.find_principal(DIGEST, TOKEN) == who
     await settled()
-    assert tokens.principal_of(DIGEST, TOKEN) is None, "it is back, and the token was given back"
+    assert tokens.find_principal(DIGEST, TOKEN) is None, "it is back, and the token was given back"
 
 
 async def test_what_is_not_known_waits_for_the_store() -> None:

@@ -42,7 +42,7 @@ __all__ = [
     "NO_CHECKPOINT",
     "Checkpoint",
     "CheckpointFile",
-    "checkpoint_in",
+    "build_checkpoint",
     "read_checkpoint",
     "read_meta",
 ]
@@ -177,7 +177,7 @@ def read_checkpoint(connection: Connection) -> Checkpoint:
     """Read the progress of a database; one without a count has none."""
     if connection.dialect.name == "sqlite" and not _has_table(connection, "meta"):
         return NO_CHECKPOINT
-    return checkpoint_in(connection, read_meta(connection))
+    return build_checkpoint(connection, read_meta(connection))
 
 
 def read_meta(connection: Connection) -> dict[str, int]:
@@ -185,7 +185,7 @@ def read_meta(connection: Connection) -> dict[str, int]:
     return dict(connection.exec_driver_sql(_READ_META).all())
 
 
-def checkpoint_in(connection: Connection, counters: Mapping[str, int]) -> Checkpoint:
+def build_checkpoint(connection: Connection, counters: Mapping[str, int]) -> Checkpoint:
     """The progress that these counters of a database tell of; without a count there is none."""
     if not {CATALOG_ID_KEY, COUNT_KEY} <= counters.keys():
         return NO_CHECKPOINT

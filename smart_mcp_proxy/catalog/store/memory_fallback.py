@@ -9,22 +9,22 @@ from sqlalchemy import Connection, update
 from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables import approvals
-from smart_mcp_proxy.catalog.tables.following import Standing, hints_in
+from smart_mcp_proxy.catalog.tables.following import ApprovalStanding, parse_hints
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool, prepare
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta
 from smart_mcp_proxy.catalog.tables.tools import store
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey, ToolRecord, Withheld, WithheldState
-from smart_mcp_proxy.names import listed_name
+from smart_mcp_proxy.names import build_listed_name
 
-__all__ = ["FIRST_REMEMBERED_ID", "ServerList", "remember", "restore"]
+__all__ = ["FIRST_REMEMBERED_ID", "UnstoredServerList", "remember", "restore"]
 
 FIRST_REMEMBERED_ID = 1 << 40
 """Ids from here on belong to tools that no file holds yet; no file gets so far."""
 
 
 @dataclass(frozen=True, slots=True)
-class ServerList:
+class UnstoredServerList:
     """A server's list that no file holds yet.
 
     Attributes:
@@ -37,7 +37,12 @@ class ServerList:
 
 
 def remember(
-    snapshot: Snapshot, server: str, heard: ServerList, standing: Standing, name_limit: int, ids: Iterator[int]
+    snapshot: Snapshot,
+    server: str,
+    heard: UnstoredServerList,
+    standing: ApprovalStanding,
+    name_limit: int,
+    ids: Iterator[int],
 ) -> Snapshot:
     """Apply a server's list to `snapshot` as `store` and `advance` do, without a file.
 
@@ -49,7 +54,7 @@ def remember(
         name_limit: Longest listed name, in characters.
         ids: For the tools that are new.
     """
-    before = {record.key.tool: record for record in snapshot.tools_of(server)}
+    before = {record.key.tool: record for record in snapshot.collect_server_tools(server)}
     removed = [record.id for name, record in before.items() if name not in heard.wanted]
     taken = {*snapshot.by_listed, *(each.record.listed_name for each in snapshot.withheld.values())}
     records: list[ToolRecord] = []
@@ -60,14 +65,14 @@ def remember(
             record = known
         else:
             record = _record(tool, known, name_limit, taken, ids)
-        judged = _judged(record, snapshot, heard, standing)
+        judged = _judge_record(record, snapshot, heard, standing)
         if isinstance(judged, ToolRecord) and judged is not snapshot.by_key.get(tool.key):
             records.append(judged)
         elif isinstance(judged, Withheld) and judged != snapshot.withheld.get(tool.key):
             withheld.append(judged)
     if not (records or removed or withheld):
         return snapshot
-    return snapshot.replaced(snapshot.generation + 1, records, removed, withheld)
+    return snapshot.replace_records(snapshot.generation + 1, records, removed, withheld)
 
 
 def _record(
@@ -75,7 +80,7 @@ def _record(
 ) -> ToolRecord:
     """A listed tool under the id and name that it had, or new ones."""
     if known is None:
-        name = listed_name(tool.key, name_limit, taken)
+        name = build_listed_name(tool.key, name_limit, taken)
         taken.add(name)
     return ToolRecord(
         id=next(ids) if known is None else known.id,
@@ -84,12 +89,14 @@ def _record(
         raw=tool.raw,
         change_hash=tool.hash,
         digest=approval_digest(tool.hash),
-        annotations=hints_in(tool.annotations),
+        annotations=parse_hints(tool.annotations),
         examples=() if known is None else known.examples,
     )
 
 
-def _judged(record: ToolRecord, snapshot: Snapshot, heard: ServerList, standing: Standing) -> ToolRecord | Withheld:
+def _judge_record(
+    record: ToolRecord, snapshot: Snapshot, heard: UnstoredServerList, standing: ApprovalStanding
+) -> ToolRecord | Withheld:
     """Judge a tool by the approvals in memory, which may be fewer than there were."""
     key = record.key
     approved: bytes | None
@@ -115,8 +122,8 @@ def _judged(record: ToolRecord, snapshot: Snapshot, heard: ServerList, standing:
 def restore(
     connection: Connection,
     snapshot: Snapshot,
-    lists: Mapping[str, ServerList],
-    standing: Standing,
+    lists: Mapping[str, UnstoredServerList],
+    standing: ApprovalStanding,
     name_limit: int,
     *,
     is_new_file: bool,
@@ -135,15 +142,15 @@ def restore(
         last_id = max((id_ for id_ in snapshot.ids() if id_ < FIRST_REMEMBERED_ID), default=0)
         _skip_ids(connection, last_id)
         for server in {key.server for key in (*snapshot.by_key, *snapshot.withheld)}:
-            definitions = [json.loads(record.raw) for record in snapshot.tools_of(server)]
-            heard.setdefault(server, ServerList(prepare(server, definitions)))
-        approvals.recall(connection, standing, _approved(snapshot) if is_whole else (), now_s)
+            definitions = [json.loads(record.raw) for record in snapshot.collect_server_tools(server)]
+            heard.setdefault(server, UnstoredServerList(prepare(server, definitions)))
+        approvals.recall(connection, standing, _iterate_approvals(snapshot) if is_whole else (), now_s)
     behind = update(meta).where(meta.c.key == "generation", meta.c.value < snapshot.generation)
     connection.execute(behind.values(value=snapshot.generation))
     for server, each in heard.items():
         names = [
             {"server_name": server, "name": record.key.tool, "listed_name": record.listed_name}
-            for record in snapshot.tools_of(server)
+            for record in snapshot.collect_server_tools(server)
         ]
         if names:
             connection.execute(upsert(connection, listed_names).on_conflict_do_nothing(), names)
@@ -151,7 +158,7 @@ def restore(
         approvals.settle(connection, server, each.wanted, each.review, written=written, now_s=now_s)
 
 
-def _approved(snapshot: Snapshot) -> Iterator[tuple[ToolKey, str, str]]:
+def _iterate_approvals(snapshot: Snapshot) -> Iterator[tuple[ToolKey, str, str]]:
     """Tool, change hash and definition of everything that the snapshot knows to be approved."""
     for record in snapshot.by_id.values():
         yield record.key, record.change_hash, record.raw.decode()

@@ -211,7 +211,7 @@ _GONE_TABLE = (
 )
 
 
-def _sealed_tables(blob: str, real: str) -> tuple[str, ...]:
+def _define_sealed_tables(blob: str, real: str) -> tuple[str, ...]:
     """Tables of sealed values and leases, by the dialect's names of two types."""
     return (
         # Encrypted with keys that are not in the store. The size stands apart: boxes are long, and not read to count.
@@ -295,7 +295,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_APPROVALS_COUNT),
     Migration(_LINKS_TABLE),
     Migration(_GONE_TABLE, POSTGRES_TABLES),
-    Migration(_sealed_tables("BLOB", "REAL"), _sealed_tables("BYTEA", "DOUBLE PRECISION")),
+    Migration(_define_sealed_tables("BLOB", "REAL"), _define_sealed_tables("BYTEA", "DOUBLE PRECISION")),
     Migration((_SERVES_COLUMN,), (_SERVES_COLUMN, *ACTIVITY_DAYS)),
     Migration((_gateway_tokens_table("REAL"),), (_gateway_tokens_table("DOUBLE PRECISION"), *_GATEWAY_TOKENS_TOLD)),
     Migration((_gateway_keys_table("BLOB"),), (_gateway_keys_table("BYTEA"),)),

@@ -15,7 +15,7 @@ from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, LACKS_KE
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
 from smart_mcp_proxy.catalog.store.engines import postgres_engine
-from smart_mcp_proxy.catalog.store.postgres_edge import NOT_WHOLE_HINT, Address, hang_up, refuse_unusable
+from smart_mcp_proxy.catalog.store.postgres_edge import NOT_WHOLE_HINT, DatabaseAddress, hang_up, refuse_unusable
 from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK, LONGEST_KEY_BYTES
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import StorageError, Topic
@@ -83,7 +83,7 @@ class PostgresStore(StoreThread):
 
     def __init__(self, url: str, data_dir: Path) -> None:
         super().__init__()
-        self._address = Address(url)
+        self._address = DatabaseAddress(url)
         self.label = self._address.label
         self._file = data_dir / DATABASE_NAME
         self._engine = postgres_engine(self._dial)
@@ -234,12 +234,12 @@ class PostgresStore(StoreThread):
         if self._down is not None:  # tried again by `mend` alone: a caller must not wait for each attempt
             raise StorageError(self._down.message, hint=self._down.hint)
         try:
-            return self._retried(begin, work)
+            return self._run_with_retries(begin, work)
         except StorageError as exc:
             self._down = exc
             raise
 
-    def _retried(self, begin: str, work: Callable[[Connection], T]) -> T:
+    def _run_with_retries(self, begin: str, work: Callable[[Connection], T]) -> T:
         number, is_fresh = 1, False
         while True:
             try:

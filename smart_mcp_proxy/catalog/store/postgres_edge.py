@@ -17,7 +17,7 @@ from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION, tables_at
 from smart_mcp_proxy.catalog.tables.activity_days import PLACES
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["NOT_WHOLE_HINT", "Address", "hang_up", "refuse_unusable"]
+__all__ = ["NOT_WHOLE_HINT", "DatabaseAddress", "hang_up", "refuse_unusable"]
 
 CONNECT_S: Final = 5
 """Longest that one attempt to connect to one host takes."""
@@ -61,7 +61,7 @@ class _StorableText(StrDumper):
         return super().dump(obj.replace("\0", "\ufffd"))
 
 
-class Address:
+class DatabaseAddress:
     """Address of a database.
 
     Args:
@@ -88,7 +88,7 @@ class Address:
         self.label = f"postgresql://{user}{host}/{parts.get('dbname', '')}"
 
     def __repr__(self) -> str:
-        return f"<Address {self.label}>"
+        return f"<DatabaseAddress {self.label}>"
 
     def dial(self) -> psycopg.Connection:
         """Open a connection.
@@ -142,13 +142,15 @@ def refuse_unusable(connection: Connection, label: str) -> None:
       current_setting('server_encoding'), current_schema()"""
     number, version, is_read_only, encoding, schema = connection.exec_driver_sql(query).one()
     if number < OLDEST:
-        raise _refused(label, f"is PostgreSQL {version}; 15 or newer is needed.", "Upgrade the server.")
+        raise _build_refusal(label, f"is PostgreSQL {version}; 15 or newer is needed.", "Upgrade the server.")
     if is_read_only:
-        raise _refused(label, "can only be read.", "Name the primary server: target_session_attrs=read-write finds it.")
+        raise _build_refusal(
+            label, "can only be read.", "Name the primary server: target_session_attrs=read-write finds it."
+        )
     if encoding != "UTF8":
-        raise _refused(label, f"has the encoding {encoding}.", "Create the database with ENCODING 'UTF8'.")
+        raise _build_refusal(label, f"has the encoding {encoding}.", "Create the database with ENCODING 'UTF8'.")
     if schema is None:
-        raise _refused(label, "has no schema that its user may use.", "Create one, or set its search_path.")
+        raise _build_refusal(label, "has no schema that its user may use.", "Create one, or set its search_path.")
     # What an extension has brought belongs to no program.
     tables = set(
         connection.exec_driver_sql(
@@ -162,18 +164,18 @@ def refuse_unusable(connection: Connection, label: str) -> None:
         if tables:
             named = ", ".join(sorted(tables)[:_NAMED_TABLES])
             reason = f"belongs to another program: schema '{schema}' holds {named}."
-            raise _refused(label, reason, "Give the gateway a database of its own.")
+            raise _build_refusal(label, reason, "Give the gateway a database of its own.")
         return
     found = connection.exec_driver_sql(f"SELECT version FROM {VERSION_TABLE}").scalars().all()
     missing = sorted(tables_at(found[0]) - tables) if len(found) == 1 and found[0] <= LATEST_VERSION else []
     if missing or len(found) != 1:
         named = ", ".join(missing[:_NAMED_TABLES]) or f"the row of {VERSION_TABLE}"
-        raise _refused(label, f"is not whole: it lacks {named}.", NOT_WHOLE_HINT)
+        raise _build_refusal(label, f"is not whole: it lacks {named}.", NOT_WHOLE_HINT)
     used = [*sorted(tables_at(found[0]) & tables - {VERSION_TABLE}), PLACES]
     if closed := connection.exec_driver_sql(_CLOSED_TABLES, (used,)).scalars().all():
         reason = f"does not let its user read and write {', '.join(closed[:_NAMED_TABLES])}."
-        raise _refused(label, reason, _GRANT_HINT)
+        raise _build_refusal(label, reason, _GRANT_HINT)
 
 
-def _refused(label: str, reason: str, hint: str) -> ConfigError:
+def _build_refusal(label: str, reason: str, hint: str) -> ConfigError:
     return ConfigError(f"The database '{label}' {reason}", hint=hint)

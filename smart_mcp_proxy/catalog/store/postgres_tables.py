@@ -141,7 +141,7 @@ _TABLES = (
 )
 
 
-def _triggered(name: str, body: str, *events: tuple[str, str, str]) -> tuple[str, ...]:
+def _define_triggers(name: str, body: str, *events: tuple[str, str, str]) -> tuple[str, ...]:
     """A function and the triggers that run it: after which event, on which table, under which condition."""
     function = f"""CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$
       BEGIN
@@ -157,13 +157,13 @@ def _triggered(name: str, body: str, *events: tuple[str, str, str]) -> tuple[str
 
 POSTGRES_TABLES: Final = (
     *_TABLES,
-    *_triggered(
+    *_define_triggers(
         "mcpproxy_tool_leaves",
         """INSERT INTO gone (id, generation) SELECT OLD.id, value + 1 FROM meta WHERE key = 'generation';
         DELETE FROM examples WHERE server_name = OLD.server_name AND name = OLD.name;""",
         ("DELETE", "tools", ""),
     ),
-    *_triggered(
+    *_define_triggers(
         "mcpproxy_decision",
         f"UPDATE meta SET value = value + 1 WHERE key = '{COUNT_KEY}';",
         ("INSERT OR UPDATE OR DELETE", "approvals", ""),
@@ -171,10 +171,10 @@ POSTGRES_TABLES: Final = (
         ("DELETE", "meta", f"WHEN (OLD.key = '{CLOSED_KEY}')"),
     ),
     # Told to every gateway at the commit, and of equal ones in a transaction only one.
-    *_triggered(
+    *_define_triggers(
         "mcpproxy_catalog_changes", f"PERFORM pg_notify('{CHANNEL}', 'catalog');", ("INSERT OR UPDATE", "meta", "")
     ),
-    *_triggered(
+    *_define_triggers(
         "mcpproxy_tokens_change",
         f"PERFORM pg_notify('{CHANNEL}', 'tokens');",
         ("INSERT OR UPDATE OF revoked_s", "agent_tokens", ""),

@@ -191,7 +191,7 @@ class Archive:
 
         await self._database.run(partial(self._write, work))
 
-    async def examples_of(self, key: ToolKey) -> tuple[Example, ...]:
+    async def read_examples(self, key: ToolKey) -> tuple[Example, ...]:
         """Everything learned about a tool, most used first, candidates included; nothing while the file fails."""
         try:
             return await self._database.run(partial(self._database.read, partial(examples.of_tool, key=key)))
@@ -211,9 +211,9 @@ class Archive:
 
         return await self._database.run(partial(self._write, work))
 
-    async def stored_vectors(self, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
+    async def read_vectors(self, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
         """The vectors that an embedder made, by definition hash; those that nobody stored are absent."""
-        find = partial(vectors.stored, embedder=embedder, hashes=hashes)
+        find = partial(vectors.read_vectors, embedder=embedder, hashes=hashes)
         return await self._database.run(partial(self._database.read, find))
 
     async def vector_counts(self, hashes: Collection[str]) -> dict[str, int]:

@@ -185,7 +185,7 @@ class SqliteStore(StoreThread):
         def examine(connection: Connection) -> T:
             versions.refuse_newer(connection, self.label)
             if damage := find_damage(connection) or self._checkpoints.find_loss(connection):
-                raise self._damaged(damage)
+                raise self._build_damage_error(damage)
             return work(connection)
 
         def attempt() -> T:
@@ -209,7 +209,7 @@ class SqliteStore(StoreThread):
                     connection.close()
 
         # Once: whoever else holds the file was able to open it.
-        return self._retried(attempt, attempts=1)
+        return self._run_with_retries(attempt, attempts=1)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` with all its queries in one state of the file."""
@@ -253,10 +253,10 @@ class SqliteStore(StoreThread):
             raise StorageError(f"The catalog '{self.path}' was moved or removed.")
 
         try:
-            return self._retried(partial(self._attempt, mode, work, connection))
+            return self._run_with_retries(partial(self._attempt, mode, work, connection))
         except _CutOffError:
             connection = self._rejoin()
-        return self._retried(partial(self._attempt, mode, work, connection))
+        return self._run_with_retries(partial(self._attempt, mode, work, connection))
 
     def _attempt(self, mode: str, work: Callable[[Connection], T], connection: Connection) -> T:
         try:
@@ -287,10 +287,10 @@ class SqliteStore(StoreThread):
             raise StorageError(exc.message, hint=exc.hint) from exc
         if damage is not None or self._connection is None:
             self._is_suspect = True
-            raise self._damaged(damage)
+            raise self._build_damage_error(damage)
         return self._connection
 
-    def _damaged(self, damage: str | None) -> StorageError:
+    def _build_damage_error(self, damage: str | None) -> StorageError:
         return StorageError(f"The catalog '{self.path}' is damaged: {damage}.", hint="Check the disk.")
 
     def _save_journal(self) -> None:
@@ -309,7 +309,7 @@ class SqliteStore(StoreThread):
             message = f"The journal of the catalog '{self.path}' was removed while other processes use it."
             raise StorageError(message, hint="End those processes.") from exc
 
-    def _retried(self, attempt: Callable[[], T], attempts: int = _ATTEMPTS) -> T:
+    def _run_with_retries(self, attempt: Callable[[], T], attempts: int = _ATTEMPTS) -> T:
         number = 1
         while True:
             try:
@@ -345,7 +345,7 @@ class SqliteStore(StoreThread):
         # Before it is opened: what takes its place in between is then noticed as another file.
         self._file = file_id(self.path)
         try:
-            damage = self._retried(self._connect_once)
+            damage = self._run_with_retries(self._connect_once)
         except CatalogError as exc:
             cause = exc.__cause__
             if not isinstance(cause, SQLAlchemyError):

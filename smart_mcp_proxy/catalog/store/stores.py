@@ -13,7 +13,7 @@ from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME, SqliteStore
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.errors import MissingExtraError
 
-__all__ = ["STORES", "OpenStore", "end_of", "engine_of", "open_store", "reach_store"]
+__all__ = ["STORES", "OpenStore", "build_hang_up", "create_store_engine", "open_store", "reach_store"]
 
 OpenStore = Callable[[str, Path], AbstractAsyncContextManager[Store]]
 """Opens the store at an address for a data directory; `connect` has to follow."""
@@ -46,17 +46,17 @@ async def reach_store(url: str, data_dir: Path) -> str:
         return store.label
 
 
-def engine_of(url: str | None, data_dir: Path) -> Engine:
+def create_store_engine(url: str | None, data_dir: Path) -> Engine:
     """Engine of the store at `url`, or of the file in the data directory, beside the store's own."""
     if url is None:
         return sqlite_engine(data_dir / DATABASE_NAME)
-    from smart_mcp_proxy.catalog.store.postgres_edge import Address  # see _postgres
+    from smart_mcp_proxy.catalog.store.postgres_edge import DatabaseAddress  # see _postgres
 
-    return postgres_engine(Address(url).dial)
+    return postgres_engine(DatabaseAddress(url).dial)
 
 
-def end_of(connection: Connection) -> Callable[[], None]:
-    """Return what ends a connection of `engine_of` from another thread: its own may wait for ever."""
+def build_hang_up(connection: Connection) -> Callable[[], None]:
+    """Return what ends a connection from another thread: its own may wait for ever."""
     if connection.dialect.name == "sqlite":
         return lambda: None
     from smart_mcp_proxy.catalog.store.postgres_edge import hang_up  # see _postgres

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from smart_mcp_proxy.telemetry import result_of
+from smart_mcp_proxy.telemetry import await_shielded
 
 __all__ = ["StoreThread"]
 
@@ -20,7 +20,7 @@ class StoreThread:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run `work` in the store's thread, to its end even if the caller is cancelled."""
-        return await result_of(self.submit(work))
+        return await await_shielded(self.submit(work))
 
     def submit(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Let `work` begin when its turn comes."""
@@ -32,7 +32,7 @@ class StoreThread:
         """Runs `last` after all other work and ends the thread."""
         closed = self._thread.submit(last)
         self._thread.shutdown(wait=False)
-        await result_of(asyncio.wrap_future(closed))
+        await await_shielded(asyncio.wrap_future(closed))
 
 
 def _take_note(done: asyncio.Future[T]) -> None:

@@ -22,10 +22,10 @@ __all__ = [
     "ActivityFilter",
     "StoredActivity",
     "append",
+    "build_since_condition",
     "find",
     "in_time",
     "last_place",
-    "made_since",
     "page",
     "prepare",
     "trim",
@@ -114,7 +114,7 @@ def append(connection: Connection, batch: Sequence[Activity], limit_rows: int = 
         connection.exec_driver_sql(_BEGIN)
         for start in range(0, len(batch), _ROWS_IN_JSON):
             rows = [_row(line) for line in batch[start : start + _ROWS_IN_JSON]]
-            connection.exec_driver_sql(_FROM_JSON, (_json_of(rows),))
+            connection.exec_driver_sql(_FROM_JSON, (_encode_rows(rows),))
     if limit_rows:
         newest = select(func.max(activity.c.id)).scalar_subquery()
         connection.execute(delete(activity).where(activity.c.id <= newest - limit_rows))
@@ -130,7 +130,7 @@ def _insertion(rows: int) -> str:
     return f"INSERT INTO activity ({_COLUMNS}) VALUES {', '.join([row] * rows)} ON CONFLICT DO NOTHING"
 
 
-def _json_of(rows: Sequence[tuple[object, ...]]) -> str:
+def _encode_rows(rows: Sequence[tuple[object, ...]]) -> str:
     """Rows as a JSON array; PostgreSQL holds no character 0."""
     text = msgspec.json.encode([dict(zip(_NAMES, row, strict=True)) for row in rows]).decode()
     if "\\u0000" not in text:
@@ -167,7 +167,7 @@ def page(
     until: int | None = None,
 ) -> tuple[StoredActivity, ...]:
     """Return up to `limit` records, newest first, or with `after` the next ones, oldest first."""
-    query = _filtered(connection, wanted)
+    query = _build_activity_query(connection, wanted)
     if before is not None:
         query = query.where(activity.c.id < before)
     if after is not None:
@@ -228,7 +228,7 @@ def in_time(connection: Connection) -> Iterator[None]:
         ) from exc
 
 
-def made_since(connection: Connection, since_s: float) -> ColumnElement[bool]:
+def build_since_condition(connection: Connection, since_s: float) -> ColumnElement[bool]:
     """The condition for records made from a moment on; on PostgreSQL it leaves earlier days alone."""
     is_since = activity.c.at_s >= since_s
     return (
@@ -236,7 +236,7 @@ def made_since(connection: Connection, since_s: float) -> ColumnElement[bool]:
     )
 
 
-def _filtered(connection: Connection, wanted: ActivityFilter) -> Select[Any]:
+def _build_activity_query(connection: Connection, wanted: ActivityFilter) -> Select[Any]:
     query = select(activity)
     for column, value in (
         (activity.c.kind, wanted.kind),
@@ -253,7 +253,7 @@ def _filtered(connection: Connection, wanted: ActivityFilter) -> Select[Any]:
     elif wanted.outcome is not None:
         query = query.where(activity.c.outcome == wanted.outcome)
     if wanted.since_s is not None:
-        query = query.where(made_since(connection, wanted.since_s))
+        query = query.where(build_since_condition(connection, wanted.since_s))
     return query
 
 

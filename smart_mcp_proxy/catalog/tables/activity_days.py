@@ -88,10 +88,10 @@ def make_days(connection: Connection, now_s: float) -> None:
     """
     today = datetime.fromtimestamp(now_s, UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     wanted = [today + timedelta(days=number + 1) for number in range(_AHEAD_DAYS + 1)]
-    if not _missing(connection, wanted) or not _may_change(connection) or not _is_alone(connection):
+    if not _select_missing_days(connection, wanted) or not _may_change(connection) or not _is_alone(connection):
         return
     connection.exec_driver_sql(_GO_HOME)
-    for ends in _missing(connection, wanted):  # another gateway may have made some before it let us
+    for ends in _select_missing_days(connection, wanted):  # another gateway may have made some before it let us
         _make_day(connection, ends)
 
 
@@ -140,7 +140,7 @@ def _make_day(connection: Connection, ends: datetime) -> None:
     )
 
 
-def _missing(connection: Connection, wanted: list[datetime]) -> list[datetime]:
+def _select_missing_days(connection: Connection, wanted: list[datetime]) -> list[datetime]:
     """Return the days of `wanted` without a partition; those before the first belong to it."""
     found = _days(connection)
     return [ends for ends in wanted if ends not in found and (not found or ends > min(found))]

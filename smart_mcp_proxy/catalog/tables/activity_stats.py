@@ -19,7 +19,7 @@ from sqlalchemy import (
     select,
 )
 
-from smart_mcp_proxy.catalog.tables.activity import in_time, made_since
+from smart_mcp_proxy.catalog.tables.activity import build_since_condition, in_time
 from smart_mcp_proxy.catalog.tables.schema import activity
 
 __all__ = ["GROUPINGS", "ActivityFigures", "FiguresQuery", "Grouping", "figures"]
@@ -96,7 +96,9 @@ def figures(connection: Connection, wanted: FiguresQuery) -> tuple[ActivityFigur
         start = (cast(spans, Integer) if is_sqlite else func.floor(spans)) * wanted.bucket_s
     columns = (start.label("start_s"), _name(wanted.by).label("name"), *_sums(is_sqlite=is_sqlite))
     query = (
-        _narrowed(select(*columns), wanted).where(made_since(connection, wanted.since_s)).group_by("start_s", "name")
+        _apply_figures_filter(select(*columns), wanted)
+        .where(build_since_condition(connection, wanted.since_s))
+        .group_by("start_s", "name")
     )
     size = (func.sum(_is_call()) + func.sum(_is_search())).desc()
     with in_time(connection):
@@ -104,7 +106,7 @@ def figures(connection: Connection, wanted: FiguresQuery) -> tuple[ActivityFigur
     return tuple(ActivityFigures(float(row.start_s), *row[1:]) for row in rows)
 
 
-def _narrowed(query: Select[Any], wanted: FiguresQuery) -> Select[Any]:
+def _apply_figures_filter(query: Select[Any], wanted: FiguresQuery) -> Select[Any]:
     is_tool_call = and_(activity.c.kind == "call", activity.c.detail.like(_CALL_MARK))
     query = query.where(activity.c.at_s < wanted.until_s)
     if wanted.by in ("server", "tool"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, literal, select, union_all, update
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
-from smart_mcp_proxy.catalog.tables.following import Standing
+from smart_mcp_proxy.catalog.tables.following import ApprovalStanding
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
@@ -91,7 +91,7 @@ def settlement(
         granted = [tool for tool in new if review is None or review(_submission(tool, None))]
         return Settlement({BY_FIRST_LIST: granted}, True)
     changed = [tool for tool in open_ if tool.key.tool in decided]
-    known = _approved_before(connection, server, changed)
+    known = _read_former_hashes(connection, server, changed)
     again = [tool for tool in changed if (tool.key.tool, tool.hash) in known]
     if review is None:
         return Settlement({BY_EARLIER_APPROVAL: again}, False)
@@ -101,7 +101,7 @@ def settlement(
     return Settlement({BY_EARLIER_APPROVAL: again, BY_POLICY: granted}, False)
 
 
-def _approved_before(
+def _read_former_hashes(
     connection: Connection, server: str, changed: Collection[PreparedTool]
 ) -> frozenset[tuple[str, str]]:
     """Name and hash of every definition that was approved before of these tools of a server."""
@@ -181,7 +181,7 @@ def approve(
     for server, some in ((server, some) for server, all_ in names.items() for some in parts(all_)):
         is_one = (listed.server_name == server) & listed.name.in_(some)
         rows = connection.execute(select(listed.name, listed.hash, listed.definition).where(is_one)).all()
-        kept = frozenset() if lifts else _blocked(connection, server, some)
+        kept = frozenset() if lifts else _read_blocked_names(connection, server, some)
         found += [
             (key, hash_, text)
             for name, hash_, text in rows
@@ -195,7 +195,7 @@ def approve(
     return approved
 
 
-def _blocked(connection: Connection, server: str, names: Collection[str]) -> frozenset[str]:
+def _read_blocked_names(connection: Connection, server: str, names: Collection[str]) -> frozenset[str]:
     """Names of these tools of a server that are blocked."""
     is_one = (approvals.c.server_name == server) & approvals.c.name.in_(names) & (approvals.c.state == "blocked")
     return frozenset(connection.execute(select(approvals.c.name).where(is_one)).scalars())
@@ -225,7 +225,9 @@ def unblock(connection: Connection, key: ToolKey, by: str, now_s: float) -> bool
     return bool(lifted)
 
 
-def recall(connection: Connection, standing: Standing, known: Iterable[tuple[ToolKey, str, str]], now_s: float) -> None:
+def recall(
+    connection: Connection, standing: ApprovalStanding, known: Iterable[tuple[ToolKey, str, str]], now_s: float
+) -> None:
     """Writes into a new file what the memory knows of approvals; what the file knows already stays.
 
     Args:

@@ -20,7 +20,7 @@ from smart_mcp_proxy.catalog.recovery.rollback_guard import (
     GENERATION_KEY,
     NO_CHECKPOINT,
     Checkpoint,
-    checkpoint_in,
+    build_checkpoint,
     read_meta,
 )
 from smart_mcp_proxy.catalog.snapshot import Snapshot
@@ -28,7 +28,7 @@ from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED
 from smart_mcp_proxy.catalog.tables.schema import approvals, gone, tools
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
 
-__all__ = ["Followed", "Standing", "follow", "forget_gone", "hints_in"]
+__all__ = ["ApprovalStanding", "Followed", "follow", "forget_gone", "parse_hints"]
 
 _ROWS = 1_000
 """Tools read at a time: of what is read and thrown away again, the process keeps the memory."""
@@ -48,7 +48,7 @@ _BESIDE = f"""SELECT 'heard', name, NULL, last_sync_s FROM servers
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ApprovalStanding:
     """State of servers and of the user's blocks as a whole.
 
     Attributes:
@@ -78,7 +78,7 @@ class Followed(NamedTuple):
     """
 
     snapshot: Snapshot
-    standing: Standing
+    standing: ApprovalStanding
     last_sync_s: dict[str, float]
 
 
@@ -93,7 +93,7 @@ class _Beside:
     learned: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
-def follow(connection: Connection, snapshot: Snapshot, standing: Standing) -> Followed | None:
+def follow(connection: Connection, snapshot: Snapshot, standing: ApprovalStanding) -> Followed | None:
     """Read the catalog as it is now; None if no process has written a tool or an approval since.
 
     Here, where a tool enters the memory, it is decided whether agents may see it: only if its definition and the
@@ -102,14 +102,14 @@ def follow(connection: Connection, snapshot: Snapshot, standing: Standing) -> Fo
     counters = read_meta(connection)
     if (generation := counters.get(GENERATION_KEY)) is None:
         raise NoResultFound("the database does not count its changes")
-    checkpoint = checkpoint_in(connection, counters)
+    checkpoint = build_checkpoint(connection, counters)
     # An empty list is a first one, too, and moves no generation.
     if generation == snapshot.generation and checkpoint == standing.checkpoint:
         return None
     if generation < snapshot.generation:  # what was written last is lost, and memory must not hide it
         snapshot = Snapshot()
     beside = _read_beside(connection, snapshot.generation)
-    decided = Standing(frozenset(beside.first), frozenset(beside.blocked), CLOSED_KEY in counters, checkpoint)
+    decided = ApprovalStanding(frozenset(beside.first), frozenset(beside.blocked), CLOSED_KEY in counters, checkpoint)
     if generation != snapshot.generation:
         snapshot = _advance(connection, snapshot, generation, beside)
     return Followed(snapshot, decided, beside.heard)
@@ -134,7 +134,7 @@ def _read_beside(connection: Connection, seen: int) -> _Beside:
 
 
 def _advance(connection: Connection, snapshot: Snapshot, generation: int, beside: _Beside) -> Snapshot:
-    changed = _changed_tools(connection.dialect.name)
+    changed = _build_changes_query(connection.dialect.name)
     if not snapshot.generation:
         changed = changed.execution_options(yield_per=_ROWS)  # by a cursor at the server: there may be many
     records, withheld = [], []
@@ -152,11 +152,11 @@ def _advance(connection: Connection, snapshot: Snapshot, generation: int, beside
         removed = set()
     elif generation - snapshot.generation >= _GONE_KEPT:
         removed = snapshot.ids() - set(connection.scalars(select(tools.c.id)))
-    return snapshot.replaced(generation, records, removed, withheld)
+    return snapshot.replace_records(generation, records, removed, withheld)
 
 
 @lru_cache
-def _changed_tools(dialect: str) -> Select[Any]:
+def _build_changes_query(dialect: str) -> Select[Any]:
     """Query of the tools that changed since a generation; made once, which takes longer than to run it."""
     # Definitions as bytes: as text each would be in memory twice.
     is_sqlite = dialect == "sqlite"
@@ -205,12 +205,12 @@ def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolR
         raw=definition,
         change_hash=hash_,
         digest=digest,
-        annotations=hints_in(annotations),
+        annotations=parse_hints(annotations),
         examples=learned.get(id_, ()),
     )
 
 
 @lru_cache(maxsize=_HINT_COMBINATIONS)
-def hints_in(text: str) -> Mapping[str, bool]:
+def parse_hints(text: str) -> Mapping[str, bool]:
     """The hints that `text` holds: one shared object per combination, of which there are few."""
     return MappingProxyType(json.loads(text))

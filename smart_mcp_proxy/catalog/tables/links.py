@@ -8,7 +8,7 @@ from sqlalchemy import Connection, delete, insert, select
 
 from smart_mcp_proxy.catalog.tables.schema import links
 
-__all__ = ["LINKS_PER_PRINCIPAL", "LINK_LIFE_S", "linking_servers", "store_links"]
+__all__ = ["LINKS_PER_PRINCIPAL", "LINK_LIFE_S", "find_linking_servers", "store_links"]
 
 LINKS_PER_PRINCIPAL: Final = 1_000
 """The oldest leave first. Source: docs/design/wire-formats.md#links-in-results"""
@@ -46,7 +46,7 @@ def store_links(
     connection.execute(delete(links).where(links.c.expires_s <= now_s))
 
 
-def linking_servers(
+def find_linking_servers(
     connection: Connection, principal: str, uri: str, now_s: float, life_s: float = LINK_LIFE_S
 ) -> tuple[str, ...]:
     """Servers that linked to a resource for this principal within the life of a link, latest first."""

@@ -13,7 +13,7 @@ from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld
 from smart_mcp_proxy.names import identity_on
 from smart_mcp_proxy.telemetry import fields, get_logger
 
-__all__ = ["KNOWN_HINTS", "PreparedTool", "approved_record", "prepare"]
+__all__ = ["KNOWN_HINTS", "PreparedTool", "build_approved_record", "prepare"]
 
 KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 """Hints of ToolAnnotations. Source: https://modelcontextprotocol.io/specification/2025-11-25/schema"""
@@ -81,7 +81,7 @@ def prepare(
             size_bytes = len(name.encode())
             if longest_bytes is not None and size_bytes > longest_bytes - len(server.encode()):
                 raise ValueError(f"the database holds no name of {size_bytes:,} bytes")
-            prepared[name] = _prepared(ToolKey(server, name), definition, snapshot, folders)
+            prepared[name] = _prepare_tool(ToolKey(server, name), definition, snapshot, folders)
         except (TypeError, ValueError, RecursionError) as exc:
             _log.warning(
                 "tool %r of server %s is left out: its definition is not plain JSON: %s",
@@ -93,21 +93,21 @@ def prepare(
     return prepared
 
 
-def _prepared(
+def _prepare_tool(
     key: ToolKey, definition: Mapping[str, Any], snapshot: Snapshot, folders: Collection[str] | None
 ) -> PreparedTool:
     raw, known = json_text(dict(definition)).encode(), snapshot.by_key.get(key)
-    text = sys.intern(json_text(_known_hints(definition)))  # one of few
+    text = sys.intern(json_text(_select_known_hints(definition)))  # one of few
     if known is not None and known.raw == raw:
         return PreparedTool(known.key, known.raw, known.change_hash, text)
-    if folders is not None and (approved := _approved(key, snapshot)) is not None:
+    if folders is not None and (approved := _find_last_approved(key, snapshot)) is not None:
         approved_raw, approved_hash = approved
         if is_unchanged(json.loads(approved_raw), json.loads(raw), folders):
             return PreparedTool(key, approved_raw, approved_hash, text)
     return PreparedTool(key, raw, change_hash(key.server, definition), text)
 
 
-def _approved(key: ToolKey, snapshot: Snapshot) -> tuple[bytes, str] | None:
+def _find_last_approved(key: ToolKey, snapshot: Snapshot) -> tuple[bytes, str] | None:
     """Text and hash of the definition of a tool that was approved last, as far as it is listed."""
     if (known := snapshot.by_key.get(key)) is not None:
         return known.raw, known.change_hash
@@ -115,18 +115,18 @@ def _approved(key: ToolKey, snapshot: Snapshot) -> tuple[bytes, str] | None:
     return None if withheld is None or withheld.approved is None else (withheld.approved, withheld.approved_hash)
 
 
-def _known_hints(definition: Mapping[str, Any]) -> dict[str, bool]:
+def _select_known_hints(definition: Mapping[str, Any]) -> dict[str, bool]:
     annotations = definition.get("annotations")
     hints = annotations if isinstance(annotations, Mapping) else {}
     return {hint: hints[hint] for hint in KNOWN_HINTS if isinstance(hints.get(hint), bool)}
 
 
-def approved_record(withheld: Withheld) -> ToolRecord | None:
+def build_approved_record(withheld: Withheld) -> ToolRecord | None:
     """A withheld tool as it was when it was approved last; None where it never was."""
     if withheld.approved is None:
         return None
     record, hash_ = withheld.record, withheld.approved_hash
-    hints = _known_hints(json.loads(withheld.approved))
+    hints = _select_known_hints(json.loads(withheld.approved))
     return ToolRecord(
         record.id,
         record.key,

@@ -13,14 +13,14 @@ from smart_mcp_proxy.catalog.tables.upsert import upsert
 
 __all__ = [
     "SealedValue",
-    "count_ended_sign_in",
     "drop_lease",
     "drop_oldest_sealed",
     "drop_sealed",
-    "ended_sign_ins",
     "find_sealed",
     "gateway_key",
-    "sealed_stamps",
+    "increment_ended_sign_ins",
+    "read_ended_sign_ins",
+    "read_sealed_stamps",
     "store_sealed",
     "take_lease",
 ]
@@ -61,7 +61,7 @@ def find_sealed(connection: Connection, kind: str, key: str, now_s: float) -> Se
     return None if row is None else _value(row)
 
 
-def sealed_stamps(connection: Connection, kind: str) -> dict[str, str]:
+def read_sealed_stamps(connection: Connection, kind: str) -> dict[str, str]:
     """The stamps of all values of a kind, by key."""
     rows = connection.execute(select(sealed.c.key, sealed.c.stamp).where(sealed.c.kind == kind))
     return {row.key: row.stamp for row in rows}
@@ -85,13 +85,13 @@ def drop_oldest_sealed(connection: Connection, kind: str, most_bytes: int, now_s
         drop_sealed(connection, kind, key)
 
 
-def count_ended_sign_in(connection: Connection) -> None:
+def increment_ended_sign_ins(connection: Connection) -> None:
     """Counts one more sign-in of a person that has ended."""
     row = upsert(connection, meta).values(key=_ENDED_KEY, value=1)
     connection.execute(row.on_conflict_do_update(index_elements=[meta.c.key], set_={"value": meta.c.value + 1}))
 
 
-def ended_sign_ins(connection: Connection) -> int:
+def read_ended_sign_ins(connection: Connection) -> int:
     """The number of sign-ins of people that have ended."""
     return connection.execute(select(meta.c.value).where(meta.c.key == _ENDED_KEY)).scalar() or 0
 

@@ -21,16 +21,16 @@ from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta, servers, tools
 from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns
 from smart_mcp_proxy.models import ToolKey
-from smart_mcp_proxy.names import listed_name
+from smart_mcp_proxy.names import build_listed_name
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = [
     "clear",
     "delete_servers",
     "is_unstored",
-    "known_servers",
     "mark_changed",
     "note_syncs",
+    "read_known_servers",
     "shorten_listed_names",
     "store",
 ]
@@ -98,7 +98,7 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
             [{"row_id": id_, **_columns(tool, generation)} for id_, tool in plan.changed],
         )
     if plan.added:
-        names = _names_for(connection, server, [tool.key.tool for tool in plan.added], name_limit)
+        names = _assign_listed_names(connection, server, [tool.key.tool for tool in plan.added], name_limit)
         for some in parts(plan.added):  # as rows they take several times as much memory
             rows = [
                 {
@@ -129,14 +129,14 @@ def _next_generation(connection: Connection) -> int:
     return int(connection.execute(_NEXT_GENERATION).scalar_one())
 
 
-def _names_for(connection: Connection, server: str, names: Sequence[str], limit: int) -> dict[str, str]:
+def _assign_listed_names(connection: Connection, server: str, names: Sequence[str], limit: int) -> dict[str, str]:
     """Listed names of a server's tools: their old ones, new ones for the rest, kept for good."""
     given: dict[str, str] = dict(connection.execute(_GIVEN, {"server": server}).all())
     unnamed = [name for name in names if name not in given]
     if unnamed:
-        taken = _Taken(connection, [listed_name(ToolKey(server, name), limit) for name in unnamed])
+        taken = _Taken(connection, [build_listed_name(ToolKey(server, name), limit) for name in unnamed])
         for name in unnamed:
-            given[name] = listed_name(ToolKey(server, name), limit, taken)
+            given[name] = build_listed_name(ToolKey(server, name), limit, taken)
             taken.add(given[name])
         rows = [{"server_name": server, "name": name, "listed_name": given[name]} for name in unnamed]
         connection.execute(insert(listed_names), rows)
@@ -180,7 +180,7 @@ def shorten_listed_names(connection: Connection, limit: int) -> None:
     generation = _next_generation(connection)
     taken = set(connection.scalars(select(listed_names.c.listed_name)).all())
     for row in too_long:
-        name = listed_name(ToolKey(row.server_name, row.name), limit, taken)
+        name = build_listed_name(ToolKey(row.server_name, row.name), limit, taken)
         taken.add(name)
         for table, extra in ((listed_names, {}), (tools, {"generation": generation})):
             same_tool = (table.c.server_name == row.server_name) & (table.c.name == row.name)
@@ -204,7 +204,7 @@ def clear(connection: Connection) -> None:
     forget_gone(connection, _next_generation(connection))
 
 
-def known_servers(connection: Connection) -> set[str]:
+def read_known_servers(connection: Connection) -> set[str]:
     """Names of the servers that have tools or were ever listed."""
     named = select(servers.c.name).union(select(tools.c.server_name))
     return set(connection.scalars(named))

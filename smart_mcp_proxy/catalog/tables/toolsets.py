@@ -9,7 +9,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from smart_mcp_proxy.catalog.tables.schema import toolsets
 
-__all__ = ["KEPT_PER_PRINCIPAL", "Toolset", "find_toolset", "kept_toolsets", "store_toolset"]
+__all__ = ["KEPT_PER_PRINCIPAL", "Toolset", "filter_stored_toolsets", "find_toolset", "store_toolset"]
 
 KEPT_PER_PRINCIPAL: Final = 256
 """The oldest leave first: an agent that searches all day makes a few hundred an hour and goes back to none of them."""
@@ -66,6 +66,6 @@ def find_toolset(connection: Connection, handle: str) -> Toolset | None:
     return Toolset(row.handle, row.principal, row.profile, tools, row.expires_s)
 
 
-def kept_toolsets(connection: Connection, handles: Collection[str]) -> frozenset[str]:
+def filter_stored_toolsets(connection: Connection, handles: Collection[str]) -> frozenset[str]:
     """Return those of the handles whose toolsets are kept."""
     return frozenset(connection.execute(select(toolsets.c.handle).where(toolsets.c.handle.in_(handles))).scalars())

@@ -28,11 +28,11 @@ def upsert(connection: Connection, table: Table) -> "Insert":
 
 def replace_columns(connection: Connection, table: Table, *columns: str) -> "Insert":
     """Return an insert that replaces these columns where the table has a row with the same key."""
-    return _replacing(connection.dialect.name, table, columns)
+    return _build_upsert(connection.dialect.name, table, columns)
 
 
 @lru_cache
-def _replacing(dialect: str, table: Table, columns: tuple[str, ...]) -> "Insert":
+def _build_upsert(dialect: str, table: Table, columns: tuple[str, ...]) -> "Insert":
     """Makes a statement once: to put it together takes longer than to run it."""
     row = _insert(dialect, table)
     return row.on_conflict_do_update(

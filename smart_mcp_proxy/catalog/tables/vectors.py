@@ -8,7 +8,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, and_, delete, func
 from smart_mcp_proxy.catalog.tables.schema import vectors
 from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
 
-__all__ = ["DROPPED_ROWS", "counts", "drop_unused", "note_use", "store", "stored"]
+__all__ = ["DROPPED_ROWS", "counts", "drop_unused", "note_use", "read_vectors", "store"]
 
 DROPPED_ROWS = 2_000
 """Dropped at a time: 3 MB of vectors of 384 components, a transaction of some 20 ms."""
@@ -20,7 +20,7 @@ _KEPT_S = 30 * 86_400.0 + _NOTED_S
 _ROW_ID = literal_column("rowid", BigInteger)
 
 
-def stored(connection: Connection, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
+def read_vectors(connection: Connection, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
     """The vectors that `embedder` made, by definition hash; those that are not stored are absent."""
     found: dict[str, bytes] = {}
     for some in parts(hashes):

@@ -11,10 +11,10 @@ from anyio import to_thread
 
 from smart_mcp_proxy.cli.support.output import say, warn
 from smart_mcp_proxy.errors import ConfigError, ProxyError
-from smart_mcp_proxy.servers import ServerConfig, ServerFile, configured_servers
+from smart_mcp_proxy.servers import ServerConfig, ServerFile, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Api", "Origin", "open_each_running", "open_running", "read_config", "read_servers", "running_gateways"]
+__all__ = ["Api", "Origin", "find_running_gateways", "open_each_running", "open_running", "read_config", "read_servers"]
 
 Origin = Literal["running", "stored", "own"]
 """Who answers: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
@@ -112,7 +112,7 @@ class Api:
         answer: dict[str, Any] = await self._ask("GET", "approvals", None if server is None else {"server": server})
         return answer
 
-    async def waiting(self, server: str | None = None) -> int:
+    async def count_waiting(self, server: str | None = None) -> int:
         """Number of tools that wait for approval, of one server or all."""
         which = {} if server is None else {"server": server}
         total: int = (await self._ask("GET", "approvals", {**which, "blocked": "false", "limit": "1"}))["total"]
@@ -194,11 +194,11 @@ class Api:
                 delivery="unknown",
             ) from exc
         if reply.is_error:
-            raise _error_in(reply)
+            raise _read_error(reply)
         return reply.json()
 
 
-def _error_in(reply: httpx2.Response) -> ProxyError:
+def _read_error(reply: httpx2.Response) -> ProxyError:
     """The error as the gateway raised it."""
     try:
         return ProxyError.from_dict(reply.json()["error"])
@@ -209,7 +209,7 @@ def _error_in(reply: httpx2.Response) -> ProxyError:
 @asynccontextmanager
 async def open_running(settings: Settings) -> AsyncIterator[Api | None]:
     """The newest gateway that runs on the data directory; None if none does."""
-    found = await running_gateways(settings.data_dir)
+    found = await find_running_gateways(settings.data_dir)
     if not found:
         yield None
         return
@@ -223,7 +223,7 @@ async def open_running(settings: Settings) -> AsyncIterator[Api | None]:
 async def open_each_running(settings: Settings) -> AsyncIterator[list[Api]]:
     """All gateways that run on the data directory, newest first."""
     async with AsyncExitStack() as stack:
-        found = await running_gateways(settings.data_dir)
+        found = await find_running_gateways(settings.data_dir)
         clients = [await stack.enter_async_context(_client(socket, timeout_s=None)) for socket, _ in found]
         yield [Api(client, "running") for client in clients]
 
@@ -243,7 +243,7 @@ async def read_config(settings: Settings, *, lists_refused: bool = False) -> Ser
     Raises:
         ConfigError: The configuration cannot be read, or names no usable server.
     """
-    file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
+    file = await to_thread.run_sync(load_configured_servers, settings, Path.cwd())
     if not (file.servers if lists_refused else file.usable):
         problem = file.problems[0]
         error = ConfigError(problem.message, hint=problem.hint)
@@ -255,13 +255,13 @@ async def read_config(settings: Settings, *, lists_refused: bool = False) -> Ser
     return file
 
 
-async def running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, Any]]]:
+async def find_running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, Any]]]:
     """The sockets of the gateways that run on a data directory, newest first, each with its status.
 
     What a killed process left behind is removed.
     """
     found = []
-    for socket in sorted((data_dir / "run").glob("*.sock"), key=_made_s, reverse=True):
+    for socket in sorted((data_dir / "run").glob("*.sock"), key=_read_mtime_s, reverse=True):
         try:
             async with _client(socket, timeout_s=PROBE_S) as client:
                 reply = await client.get("status")
@@ -274,7 +274,7 @@ async def running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, Any]]]:
     return found
 
 
-def _made_s(path: Path) -> float:
+def _read_mtime_s(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:

@@ -138,7 +138,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[st
     if isinstance(kind, list):
         return frozenset(one for one in kind if isinstance(one, str))
     if isinstance(reference := schema.get("$ref"), str):
-        return _types(_resolved(reference, root), root, depth + 1)
+        return _types(_resolve_reference(reference, root), root, depth + 1)
     choices: list[Any] = next(
         (schema[key] for key in ("anyOf", "oneOf", "allOf") if isinstance(schema.get(key), list)), []
     )
@@ -148,7 +148,7 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[st
     return found
 
 
-def _resolved(reference: str, root: Mapping[str, Any]) -> Any:
+def _resolve_reference(reference: str, root: Mapping[str, Any]) -> Any:
     """Resolve a reference within the document; None if it leads elsewhere."""
     place: Any = root
     if not reference.startswith("#/"):

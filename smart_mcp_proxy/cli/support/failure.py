@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from smart_mcp_proxy.cli.support.output import OutputError, indented, say, show_json
+from smart_mcp_proxy.cli.support.output import OutputError, indent_lines, say, show_json
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError
 from smart_mcp_proxy.names import shell_word
 
-__all__ = ["UsageError", "command_in", "exit_status", "next_step", "report"]
+__all__ = ["UsageError", "exit_status", "extract_command", "next_step", "report"]
 
 _NEXT = {
     "config_invalid": "mcpproxy doctor",
@@ -54,12 +54,12 @@ def report(error: ProxyError, *, as_json: bool) -> None:
     if as_json:
         with suppress(OutputError):  # it is told on stderr all the same
             show_json({"error": error.to_dict()})
-    say(f"error: {indented(error.message)}", style="red")
+    say(f"error: {indent_lines(error.message)}", style="red")
     if hint := _hint(error):
-        say(indented(hint))
+        say(indent_lines(hint))
     if isinstance(schema := (error.data or {}).get("input_schema"), Mapping):
         for line in _parameters(schema):
-            say(f"  {indented(line)}")
+            say(f"  {indent_lines(line)}")
     say(f"Next: {_next_command(error)}")
 
 
@@ -79,11 +79,11 @@ def _next_command(error: ProxyError) -> str:
     notes: list[str] = getattr(error, "__notes__", [])
     if notes:
         return notes[0]
-    mends = command_in(error.hint) if error.error_code == "upstream_auth" else ""
+    mends = extract_command(error.hint) if error.error_code == "upstream_auth" else ""
     return mends or _NEXT.get(error.error_code, "mcpproxy doctor")
 
 
-def command_in(hint: str) -> str:
+def extract_command(hint: str) -> str:
     """The command that a hint ends with; empty if it ends with words."""
     found = _COMMAND.search(hint)
     return found[1] if found else ""

@@ -9,15 +9,15 @@ from anyio import to_thread
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
-from smart_mcp_proxy.greeting import Record
+from smart_mcp_proxy.greeting import GreetingRecord
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["keeping_greeting"]
+__all__ = ["save_greeting"]
 
 
 @asynccontextmanager
-async def keeping_greeting(
-    gateway: Gateway, record: Record | None, passthrough: str | None, profile: str | None
+async def save_greeting(
+    gateway: Gateway, record: GreetingRecord | None, passthrough: str | None, profile: str | None
 ) -> AsyncIterator[None]:
     """Keeps it while open: once the stored catalog is there, once the servers are, and at the end.
 

@@ -15,11 +15,11 @@ from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.rest import build_rest_app
 
-__all__ = ["api_of", "open_own"]
+__all__ = ["open_local_api", "open_own"]
 
 
 @asynccontextmanager
-async def api_of(gateway: Gateway, origin: Origin = "own") -> AsyncIterator[Api]:
+async def open_local_api(gateway: Gateway, origin: Origin = "own") -> AsyncIterator[Api]:
     """The REST of an open gateway in this process."""
     transport = httpx2.ASGITransport(build_rest_app(gateway))
     async with httpx2.AsyncClient(transport=transport, base_url="http://gateway/api/v1/", timeout=None) as client:
@@ -54,7 +54,7 @@ async def open_own(
         else:
             gateway.start_upstreams()
             await settle(gateway, SETTLE_S, is_enough)
-        async with api_of(gateway, "stored" if is_stored else "own") as api:
+        async with open_local_api(gateway, "stored" if is_stored else "own") as api:
             yield api
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.gateway.shared.shared_sign_ins import opened_sign_ins
+from smart_mcp_proxy.gateway.shared.shared_sign_ins import open_sign_ins
 from smart_mcp_proxy.models import PENDING_STATES, Era, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, find_config, with_inherited
 from smart_mcp_proxy.settings import Settings, environment
-from smart_mcp_proxy.upstream import Connector, Fleet, OnEvent, TlsContext, UpstreamSession, marked
+from smart_mcp_proxy.upstream import Connector, Fleet, OnEvent, TlsContext, UpstreamSession, mark_environment
 
 __all__ = ["lines_of_one_start", "start_environment"]
 
@@ -25,7 +25,7 @@ def start_environment(settings: Settings) -> Mapping[str, str]:
         ConfigError: The configured server file does not exist.
     """
     file = None if settings.config_json is not None else find_config(settings, Path.cwd())
-    return marked(environment(), file)
+    return mark_environment(environment(), file)
 
 
 async def lines_of_one_start(settings: Settings, config: ServerConfig, count: int) -> tuple[list[str], ServerStatus]:
@@ -49,7 +49,7 @@ async def lines_of_one_start(settings: Settings, config: ServerConfig, count: in
 
     tls = TlsContext(environ)
     async with (
-        opened_sign_ins(settings, tls) as sign_ins,
+        open_sign_ins(settings, tls) as sign_ins,
         Connector(settings.max_message_bytes, sign_ins, tls) as dialer,
     ):
         fleet = Fleet(environ=environ, on_change=note, on_tools_changed=_ignore, open_session=_OneTry(dialer))

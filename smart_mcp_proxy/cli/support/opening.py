@@ -3,13 +3,13 @@
 import os
 from typing import TYPE_CHECKING
 
-from smart_mcp_proxy.greeting import Greeter, Record, default_answers, stdio_eras, words_for_stdio
+from smart_mcp_proxy.greeting import Greeter, GreetingRecord, default_answers, stdio_eras, words_for_stdio
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.servers import ServerFile
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Opening", "opening"]
+__all__ = ["StdioHandover", "opening"]
 
 _SAYS_NOTHING = frozenset(
     {
@@ -24,12 +24,12 @@ _KNOWN = frozenset({"routing_type", "stdio_era"})
 """Settings for whose values the answers are known as well."""
 
 
-class Opening:
+class StdioHandover:
     """The one client of this process, from its first message to the gateway that serves it."""
 
     def __init__(self) -> None:
         self._greeter: Greeter | None = None
-        self.record: Record | None = None
+        self.record: GreetingRecord | None = None
         """Where the answers of this start are to be kept; None where no client is on stdin."""
 
     def begin(self, words: list[str]) -> None:
@@ -38,7 +38,7 @@ class Opening:
         if not words_for_stdio(words, environ):
             return
         try:
-            self.record = Record(words, environ)
+            self.record = GreetingRecord(words, environ)
         except OSError:  # the working directory is gone: whoever needs it says so
             return
         if (found := self.record.load()) is not None:
@@ -69,7 +69,7 @@ class Opening:
             greeter.refuse(f"The gateway did not start: {why}")
 
 
-opening = Opening()
+opening = StdioHandover()
 """A process has one stdin."""
 
 

@@ -13,23 +13,23 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from smart_mcp_proxy.cli.support.tables import Table, wrapped
+from smart_mcp_proxy.cli.support.tables import Table, wrap_text
 from smart_mcp_proxy.errors import ProxyError
 
 __all__ = [
     "OutputError",
     "clean",
     "console",
-    "indented",
+    "format_waiting_count",
+    "indent_lines",
     "json_line",
     "plural",
     "say",
     "show",
     "show_json",
     "table",
-    "waiting",
+    "translate_write_errors",
     "warn",
-    "writing",
 ]
 
 _PIPE_WIDTH = 10_000
@@ -45,7 +45,7 @@ class OutputError(ProxyError):
 
 
 @contextmanager
-def writing(place: str) -> Iterator[None]:
+def translate_write_errors(place: str) -> Iterator[None]:
     """Raises `OutputError` if what is written inside does not get there; a reader that left is none.
 
     Args:
@@ -65,7 +65,7 @@ def clean(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def indented(text: str) -> str:
+def indent_lines(text: str) -> str:
     """`text` from elsewhere whose further lines cannot pass for lines of ours."""
     return text.replace("\n", "\n    ")
 
@@ -79,7 +79,7 @@ def console(stream: TextIO) -> Console:
 def show(renderable: str | Text | Table) -> None:
     """Writes a result to stdout."""
     is_text = isinstance(renderable, str)
-    with writing("stdout"):
+    with translate_write_errors("stdout"):
         console(sys.stdout).print(
             renderable if isinstance(renderable, Table) else _clean(renderable), soft_wrap=is_text
         )
@@ -92,7 +92,7 @@ def json_line(value: Any, *, indent: int | None = None) -> str:
 
 def show_json(value: Any) -> None:
     """Writes one JSON value to stdout, indented on a terminal."""
-    with writing("stdout"):
+    with translate_write_errors("stdout"):
         sys.stdout.write(json_line(value, indent=2 if sys.stdout.isatty() else None) + "\n")
         sys.stdout.flush()
 
@@ -102,7 +102,7 @@ def say(text: str = "", *, style: str = "") -> None:
     with suppress(OSError):
         to_people = console(sys.stderr)
         cleaned = clean(text)
-        lines = wrapped(cleaned, to_people.width) if to_people.is_terminal else [cleaned]
+        lines = wrap_text(cleaned, to_people.width) if to_people.is_terminal else [cleaned]
         to_people.print(Text("\n".join(lines), style=style), soft_wrap=True)
 
 
@@ -116,7 +116,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def waiting(count: int, noun: str = "tool") -> str:
+def format_waiting_count(count: int, noun: str = "tool") -> str:
     """`1 tool waits for you`, `2 tools wait for you`: for their approval."""
     return f"{plural(count, noun)} {'waits' if count == 1 else 'wait'} for you"
 

@@ -5,22 +5,22 @@ from typing import Any
 
 from rich.text import Text
 
-from smart_mcp_proxy.cli.support.output import clean, table, waiting
+from smart_mcp_proxy.cli.support.output import clean, format_waiting_count, table
 from smart_mcp_proxy.cli.support.tables import Table
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 
 __all__ = [
-    "found_table",
+    "build_standing_rows",
+    "build_waiting_remarks",
+    "format_waiting_hint",
     "hits_table",
     "search_remarks",
     "servers_table",
-    "standing_rows",
     "state_text",
+    "tabulate_all_hits",
     "tokens_line",
     "tools_table",
-    "waiting_remarks",
-    "waiting_text",
 ]
 
 _STATE_STYLES = {"ready": "green", "error": "red", "needs_env": "red", "needs_auth": "yellow", "disabled": "dim"}
@@ -41,19 +41,20 @@ def servers_table(servers: Iterable[Mapping[str, Any]]) -> Table:
             server["transport"],
             state_text(server["state"]),
             f"{server['tools']:,}",
-            " ".join(filter(None, (server["error"], server["hint"], waiting_text(server)))) or server["server_info"],
+            " ".join(filter(None, (server["error"], server["hint"], format_waiting_hint(server))))
+            or server["server_info"],
         ]
         for server in servers
     ]
     return table(["server", "transport", "state", "tools#", "remarks"], rows)
 
 
-def waiting_text(server: Mapping[str, Any]) -> str:
+def format_waiting_hint(server: Mapping[str, Any]) -> str:
     """Number of a server's waiting tools and the command that shows them; empty without any."""
     count = server.get("waiting", 0)  # a gateway of an earlier version does not say it
     if not count:
         return ""
-    return f"{waiting(count)}: mcpproxy approve {shell_word(server['name'])} --diff"
+    return f"{format_waiting_count(count)}: mcpproxy approve {shell_word(server['name'])} --diff"
 
 
 def tools_table(tools: Iterable[Mapping[str, Any]]) -> Table:
@@ -77,7 +78,7 @@ def hits_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
     return table(["##", "tool", "server", "score#", "why" if is_explained else "description"], rows)
 
 
-def standing_rows(answer: Mapping[str, Any]) -> list[list[str]]:
+def build_standing_rows(answer: Mapping[str, Any]) -> list[list[str]]:
     """Rows of a searched tool's numbers: rank, score against the cut, fitness against the floors."""
     top, floors = answer["top"], answer["floors"]
     if top is None:
@@ -93,7 +94,7 @@ def standing_rows(answer: Mapping[str, Any]) -> list[list[str]]:
     return [*map(list, numbers.items())]
 
 
-def found_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
+def tabulate_all_hits(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
     """Table of a search's hits of all types, best first, with reasons or descriptions."""
     rows = [
         [
@@ -118,7 +119,7 @@ def tokens_line(answer: Mapping[str, Any]) -> str:
     )
 
 
-def waiting_remarks(answer: Mapping[str, Any]) -> list[str]:
+def build_waiting_remarks(answer: Mapping[str, Any]) -> list[str]:
     """A line for each tool that fits and waits with a changed definition; it goes above the others."""
     rows = answer.get("waiting", ())  # a gateway of an earlier version names none
     return [clean(f"{row['name']} fits and has changed since you approved it: {row['approve']}") for row in rows]
@@ -139,12 +140,12 @@ def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
         f"Left out: {tool['name']} ({tool['score']:.2f}), {tool['reason']}" for tool in answer.get("left_out", ())
     ]
     if answer["not_covered"] and not is_stored:
-        remarks.append("Not covered: " + ", ".join(map(_uncovered, answer["not_covered"])))
+        remarks.append("Not covered: " + ", ".join(map(_describe_uncovered, answer["not_covered"])))
     remarks += answer["degraded"]
     return [clean(remark) for remark in remarks]
 
 
-def _uncovered(row: Mapping[str, str]) -> str:
+def _describe_uncovered(row: Mapping[str, str]) -> str:
     """A server that an answer does not cover, with its state and what is known of why."""
     return f"{row['server']} ({row['state']}{': ' + row['reason'] if 'reason' in row else ''})"
 

@@ -13,7 +13,7 @@ from smart_mcp_proxy.cli.support.api import Api
 from smart_mcp_proxy.cli.support.output import clean, console, plural
 from smart_mcp_proxy.cli.support.render import servers_table, tokens_line
 
-__all__ = ["Address", "show_report", "summarize"]
+__all__ = ["GatewayAddress", "show_report", "summarize"]
 
 SAMPLE_WORDS = 6
 """Enough to say what a tool does."""
@@ -22,7 +22,7 @@ _WILDCARDS = frozenset({"0.0.0.0", "::", ""})
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class GatewayAddress:
     """The gateway's address for agents.
 
     Attributes:
@@ -98,7 +98,7 @@ def _sample_query(tools: list[dict[str, Any]]) -> str:
     return " ".join(words[:SAMPLE_WORDS]).rstrip(".,;:")
 
 
-def show_report(summary: Mapping[str, Any], address: Address | None, *, to_stdout: bool = False) -> None:
+def show_report(summary: Mapping[str, Any], address: GatewayAddress | None, *, to_stdout: bool = False) -> None:
     """Writes the servers, a search and its saving, and if the gateway serves how to reach it."""
     parts: list[RenderableType] = []
     if summary["servers"]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-__all__ = ["Table", "wrapped"]
+__all__ = ["Table", "wrap_text"]
 
 _GAP = 2
 _INDENT = 4
@@ -39,13 +39,13 @@ class Table:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Called by rich."""
         if not console.is_terminal:
-            yield from self._unpadded()
+            yield from self._render_plain()
             return
         widths = self._widths(options.max_width)
         for cells in self._lines:
-            yield from self._row(cells, widths) if widths else self._stacked(cells, options.max_width)
+            yield from self._row(cells, widths) if widths else self._stack_cells(cells, options.max_width)
 
-    def _unpadded(self) -> Iterator[Text]:
+    def _render_plain(self) -> Iterator[Text]:
         """A line for each row, aligned where that takes little room."""
         widths = [
             max((width for width in map(_longest_line, column) if width <= _ALIGNED_CHARS), default=0)
@@ -53,7 +53,7 @@ class Table:
         ]
         for cells in self._lines:
             flat = [Text(" ").join(cell.split()) if "\n" in cell.plain else cell for cell in cells]
-            yield _joined([self._padded(place, cell, widths[place]) for place, cell in enumerate(flat)])
+            yield _join_cells([self._pad_cell(place, cell, widths[place]) for place, cell in enumerate(flat)])
 
     def _columns(self) -> list[list[Text]]:
         return [list(column) for column in zip(*self._lines, strict=True)]
@@ -78,12 +78,12 @@ class Table:
         return widths
 
     def _row(self, cells: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
-        folded = [_folded(cell, width) for cell, width in zip(cells, widths, strict=True)]
+        folded = [_fold_cell(cell, width) for cell, width in zip(cells, widths, strict=True)]
         for line in range(max(map(len, folded))):
             parts = [lines[line] if line < len(lines) else Text() for lines in folded]
-            yield _joined([self._padded(place, part, widths[place]) for place, part in enumerate(parts)])
+            yield _join_cells([self._pad_cell(place, part, widths[place]) for place, part in enumerate(parts)])
 
-    def _stacked(self, cells: Sequence[Text], room: int) -> Iterator[Text]:
+    def _stack_cells(self, cells: Sequence[Text], room: int) -> Iterator[Text]:
         """As many cells as fit on a line, the others below it, indented."""
         line = Text()
         indent = 0
@@ -96,28 +96,30 @@ class Table:
             if line.plain:
                 yield line
                 indent = _INDENT
-            pieces = _folded(cell, room - indent)
+            pieces = _fold_cell(cell, room - indent)
             for piece in pieces[:-1]:
-                yield Text.assemble(" " * indent, _stripped(piece))
+                yield Text.assemble(" " * indent, _strip_cell(piece))
                 indent = _INDENT
-            line = Text.assemble(" " * indent, _stripped(pieces[-1]))
+            line = Text.assemble(" " * indent, _strip_cell(pieces[-1]))
         yield line
 
-    def _padded(self, place: int, cell: Text, width: int) -> Text:
+    def _pad_cell(self, place: int, cell: Text, width: int) -> Text:
         filling = " " * max(0, width - cell.cell_len)
         return (
-            Text.assemble(filling, _stripped(cell)) if self.is_right[place] else Text.assemble(_stripped(cell), filling)
+            Text.assemble(filling, _strip_cell(cell))
+            if self.is_right[place]
+            else Text.assemble(_strip_cell(cell), filling)
         )
 
 
-def wrapped(text: str, room: int) -> list[str]:
+def wrap_text(text: str, room: int) -> list[str]:
     """Lines of at most `room` characters, broken between words; a command at the end keeps its line whole."""
     lines = []
     for paragraph in text.split("\n"):
         found = _COMMAND.search(paragraph)
         command = found[0] if found and len(paragraph) > room else ""
         prose = paragraph.removesuffix(command)
-        lines += _broken(prose, room)
+        lines += _wrap_prose(prose, room)
         if command and lines and len(lines[-1]) + 1 + len(command) <= room and lines[-1]:
             lines[-1] = f"{lines[-1]} {command}"
         elif command and prose:
@@ -127,7 +129,7 @@ def wrapped(text: str, room: int) -> list[str]:
     return lines
 
 
-def _broken(text: str, room: int) -> list[str]:
+def _wrap_prose(text: str, room: int) -> list[str]:
     indent = text[: len(text) - len(text.lstrip())]
     if len(text) <= room:
         return [text.rstrip()]
@@ -140,7 +142,7 @@ def _broken(text: str, room: int) -> list[str]:
     return [*lines, line]
 
 
-def _folded(cell: Text, room: int) -> list[Text]:
+def _fold_cell(cell: Text, room: int) -> list[Text]:
     """A cell's lines of at most `room` characters; a longer word has a line of its own, and stays whole."""
     lines: list[Text] = []
     for paragraph in cell.split("\n", allow_blank=True):
@@ -154,13 +156,13 @@ def _folded(cell: Text, room: int) -> list[Text]:
     return lines
 
 
-def _joined(cells: Sequence[Text]) -> Text:
+def _join_cells(cells: Sequence[Text]) -> Text:
     line = Text(" " * _GAP).join(cells)
     line.rstrip()
     return line
 
 
-def _stripped(cell: Text) -> Text:
+def _strip_cell(cell: Text) -> Text:
     cell = cell.copy()
     cell.rstrip()
     return cell

@@ -116,7 +116,9 @@ def _progress(gateway: Gateway, timeout_s: float, *, has_lines: bool) -> Iterato
         ready = [name for name, state in states.items() if state is ServerState.READY]
         connected = sum(state not in PENDING_STATES for state in states.values())
         indexed = sum(gateway.tool_lists.is_fresh(name) for name in ready)
-        progress.update(connecting, completed=connected, total=len(states), note=_waiting_for(states, timeout_s))
+        progress.update(
+            connecting, completed=connected, total=len(states), note=_format_pending_names(states, timeout_s)
+        )
         tools = plural(sum(status.tools.values()), "tool")
         progress.update(indexing, completed=indexed, total=len(ready) or len(states), note=tools)
 
@@ -153,13 +155,13 @@ def _lines(gateway: Gateway, timeout_s: float) -> Callable[[], None]:
         next_s = clock() + _SAY_S
         servers = [server for server in gateway.status().servers if server.state in PENDING_STATES]
         if servers:
-            names = _waiting_for({server.name: server.state for server in servers}, timeout_s)
+            names = _format_pending_names({server.name: server.state for server in servers}, timeout_s)
             say(f"Waiting for {names}. {servers[0].name}: {servers[0].error or servers[0].state}", style="dim")
 
     return look
 
 
-def _waiting_for(states: Mapping[str, ServerState], timeout_s: float) -> str:
+def _format_pending_names(states: Mapping[str, ServerState], timeout_s: float) -> str:
     names = [name for name, state in states.items() if state in PENDING_STATES]
     if not names:
         return ""

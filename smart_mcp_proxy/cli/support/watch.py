@@ -13,9 +13,9 @@ from smart_mcp_proxy.servers import (
     Profile,
     ServerConfig,
     ServerFile,
-    configured_servers,
     diff,
     find_config,
+    load_configured_servers,
     next_servers,
 )
 from smart_mcp_proxy.settings import Settings
@@ -106,7 +106,7 @@ class _Follower:
 
     async def _take_up(self) -> None:
         try:
-            file = await to_thread.run_sync(configured_servers, self._settings, self._cwd)
+            file = await to_thread.run_sync(load_configured_servers, self._settings, self._cwd)
         except ConfigError as exc:
             log.warning("the last good servers stay: %s", exc)
             return

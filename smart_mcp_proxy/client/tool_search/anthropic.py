@@ -10,7 +10,7 @@ from typing import Any, Final
 import mcp_types
 from fastmcp import Client
 
-from smart_mcp_proxy.client.tool_search.parts import as_text, limit_in, members, no_call, query_in
+from smart_mcp_proxy.client.tool_search.parts import as_text, members, no_call, read_limit, read_query
 from smart_mcp_proxy.client.tool_search.searching import DESCRIPTION, SEARCH_SCHEMA, FoundTool, ToolSearch
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 
@@ -60,7 +60,7 @@ class AnthropicToolSearch(ToolSearch):
                 done = await self.call(str(block.get("name")), arguments)
                 failed = {"is_error": True} if done.is_error else {}
                 return result | {"content": [_anthropic_block(part) for part in done.content]} | failed
-            found = await self.search(query_in(arguments), limit_in(arguments))
+            found = await self.search(read_query(arguments), read_limit(arguments))
         except (RequestError, UpstreamError) as error:
             return result | {"content": [_text(f"{error.message} {error.hint}".rstrip())], "is_error": True}
         return result | {"content": _references(found.tools) or [_text(found.hint)]}
@@ -72,10 +72,10 @@ class AnthropicToolSearch(ToolSearch):
 
     async def _server_answer(self, block: Mapping[str, Any]) -> dict[str, Any]:
         result = {"type": "tool_search_tool_result", "tool_use_id": block.get("id")}
-        query = query_in(members(block.get("input") or {}), is_required=False)
+        query = read_query(members(block.get("input") or {}), is_required=False)
         code = ""
         if "regex" in str(block.get("name")):
-            query, code = _words_of(query)
+            query, code = _extract_words(query)
         if not code:
             try:
                 found = await self.search(query)
@@ -87,7 +87,7 @@ class AnthropicToolSearch(ToolSearch):
         return result | {"content": content}
 
 
-def _words_of(pattern: str) -> tuple[str, str]:
+def _extract_words(pattern: str) -> tuple[str, str]:
     """Words of a regular expression, which is never matched, or the API's error code for it."""
     if len(pattern) > _PATTERN_CHARS:
         return "", "pattern_too_long"

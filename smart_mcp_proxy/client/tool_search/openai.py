@@ -13,13 +13,13 @@ from typing import Any, Final
 from fastmcp import Client
 
 from smart_mcp_proxy.client.tool_search.parts import (
-    arguments_in,
     as_text,
-    fitting,
-    limit_in,
     members,
     no_call,
-    query_in,
+    parse_arguments,
+    read_limit,
+    read_query,
+    shorten_name,
 )
 from smart_mcp_proxy.client.tool_search.searching import DESCRIPTION, SEARCH_SCHEMA, FoundTool, ToolSearch
 from smart_mcp_proxy.errors import RequestError, UpstreamError
@@ -64,8 +64,8 @@ class OpenAIToolSearch(ToolSearch):
             )
         output = {"type": "tool_search_output", "execution": "client", "call_id": item["call_id"]}
         try:
-            arguments = arguments_in(item.get("arguments"))
-            found = await self.search(query_in(arguments), limit_in(arguments))
+            arguments = parse_arguments(item.get("arguments"))
+            found = await self.search(read_query(arguments), read_limit(arguments))
         except (RequestError, UpstreamError):
             return output | {"status": "incomplete", "tools": []}
         return output | {"status": "completed", "tools": self._definitions(found.tools)}
@@ -81,7 +81,7 @@ class OpenAIToolSearch(ToolSearch):
             return [_openai_definition(tool) for tool in tools]
         grouped: dict[str, dict[str, Any]] = {}
         for tool in tools:
-            name = fitting(_NOT_IN_A_NAME.sub("_", tool.server), self.name_limit)
+            name = shorten_name(_NOT_IN_A_NAME.sub("_", tool.server), self.name_limit)
             words = f"Tools of the server {tool.server}."
             empty = {"type": "namespace", "name": name, "description": words, "tools": []}
             grouped.setdefault(name, empty)["tools"].append(_openai_definition(tool))
@@ -89,7 +89,7 @@ class OpenAIToolSearch(ToolSearch):
 
     async def _output(self, item: Mapping[str, Any]) -> str:
         try:
-            done = await self.call(str(item.get("name")), arguments_in(item.get("arguments")))
+            done = await self.call(str(item.get("name")), parse_arguments(item.get("arguments")))
         except (RequestError, UpstreamError) as error:
             return f"{error.message} {error.hint}".rstrip()
         return "\n".join(as_text(part) for part in done.content)

@@ -9,7 +9,7 @@ import mcp_types
 
 from smart_mcp_proxy.errors import RequestError
 
-__all__ = ["LIMIT", "arguments_in", "as_text", "fitting", "limit_in", "members", "no_call", "query_in"]
+__all__ = ["LIMIT", "as_text", "members", "no_call", "parse_arguments", "read_limit", "read_query", "shorten_name"]
 
 LIMIT: Final = 50
 """Tools that one search finds: the default of `MCPPROXY_TOP_K`."""
@@ -34,7 +34,7 @@ def no_call(part: Mapping[str, Any], expected: str) -> RequestError:
     )
 
 
-def arguments_in(value: Any) -> Mapping[str, Any]:
+def parse_arguments(value: Any) -> Mapping[str, Any]:
     """Arguments as an object, or as JSON text of one.
 
     Raises:
@@ -48,7 +48,7 @@ def arguments_in(value: Any) -> Mapping[str, Any]:
     return members(value if value is not None else {})
 
 
-def query_in(arguments: Mapping[str, Any], *, is_required: bool = True) -> str:
+def read_query(arguments: Mapping[str, Any], *, is_required: bool = True) -> str:
     """The words to search for: `query`, else all texts, for schemas of another author.
 
     Raises:
@@ -62,13 +62,13 @@ def query_in(arguments: Mapping[str, Any], *, is_required: bool = True) -> str:
     return query
 
 
-def limit_in(arguments: Mapping[str, Any]) -> int | None:
+def read_limit(arguments: Mapping[str, Any]) -> int | None:
     """The limit that the model asks for, brought into range: it is a wish, and no reason to find nothing."""
     limit = arguments.get("limit")
     return max(1, min(LIMIT, limit)) if isinstance(limit, int) and not isinstance(limit, bool) else None
 
 
-def fitting(name: str, limit: int) -> str:
+def shorten_name(name: str, limit: int) -> str:
     """The name, or where it is too long its beginning and a digest of it."""
     if len(name) <= limit:
         return name

@@ -9,7 +9,7 @@ import mcp_types
 from fastmcp import Client
 from mcp import MCPError
 
-from smart_mcp_proxy.client.tool_search.parts import LIMIT, fitting
+from smart_mcp_proxy.client.tool_search.parts import LIMIT, shorten_name
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 
 __all__ = ["DESCRIPTION", "SEARCH_SCHEMA", "Findings", "FoundTool", "ToolSearch"]
@@ -110,8 +110,8 @@ class ToolSearch(ABC):
             UpstreamError: The gateway could not search.
         """
         asked: dict[str, Any] = {"query": query, "detail": "full", "limit": limit or self._limit, **self._filter}
-        told = await self._asked("retrieve_tools", asked)
-        tools = [self._kept(tool) for tool in told.get("tools", ())]
+        told = await self._call_gateway("retrieve_tools", asked)
+        tools = [self._remember_tool(tool) for tool in told.get("tools", ())]
         near = ", ".join(miss["name"] for miss in told.get("near_misses", ()))
         hint = str(told.get("hint", "")) + (f" Near misses: {near}." if near and not tools else "")
         if waiting := ", ".join(row["approve"] for row in told.get("waiting", ())):
@@ -134,7 +134,7 @@ class ToolSearch(ABC):
         except MCPError as exc:
             raise UpstreamError(f"The gateway answered with an error: {exc}", hint=_LOOK, delivery="unknown") from exc
 
-    async def _asked(self, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any]:
+    async def _call_gateway(self, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any]:
         try:
             result = await self._gateway.call_tool_mcp(tool, arguments)
         except MCPError as exc:
@@ -146,8 +146,8 @@ class ToolSearch(ABC):
             raise UpstreamError(str(message), hint=str(hint))
         return told
 
-    def _kept(self, tool: Mapping[str, Any]) -> FoundTool:
-        shown = fitting(tool["listed_name"], self.name_limit)
+    def _remember_tool(self, tool: Mapping[str, Any]) -> FoundTool:
+        shown = shorten_name(tool["listed_name"], self.name_limit)
         schema = tool.get("input_schema")
         found = FoundTool(
             name=tool["name"],

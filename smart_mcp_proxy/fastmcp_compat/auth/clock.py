@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-__all__ = ["going_by"]
+__all__ = ["override_clock"]
 
 
 class _Clock:
@@ -23,7 +23,7 @@ class _Clock:
 
 
 @contextmanager
-def going_by(now_s: Callable[[], float], modules: Iterable[ModuleType]) -> Iterator[None]:
+def override_clock(now_s: Callable[[], float], modules: Iterable[ModuleType]) -> Iterator[None]:
     """Have these modules go by another clock than this machine's while it is open, in the whole process.
 
     Gateways that share a store accept each other's tokens, and a machine's clock may be wrong: they go by the store's.

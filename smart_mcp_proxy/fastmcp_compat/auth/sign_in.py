@@ -34,9 +34,9 @@ from smart_mcp_proxy.fastmcp_compat.auth.renewals import AGAIN_S, RenewedClient,
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
 from smart_mcp_proxy.fastmcp_compat.auth.store_failures import (
     NotedStore,
-    failing_with_the_store,
-    noted_failures,
-    noting,
+    collect_store_failures,
+    record_store_failure,
+    reraise_store_failures,
 )
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -136,11 +136,11 @@ class SignInProxy(OIDCProxy):
         code = authorization_code.code
         if code in self._in_exchange:
             self._in_exchange[code] = True
-            raise _used_twice()
+            raise _build_reuse_error()
         self._in_exchange[code] = False
         try:
             async with self._alone(f"code {code}"):
-                tokens = await self._exchanged(client, authorization_code)
+                tokens = await self._redeem_code(client, authorization_code)
                 redeemed = {"client_id": client.client_id, "access_token": tokens.access_token}
                 note = self._store.put(code, redeemed, collection=_REDEEMED, ttl=_REDEEMED_S)
                 await _after_the_grant(note, "that its code is spent")
@@ -148,22 +148,22 @@ class SignInProxy(OIDCProxy):
             has_come_again = self._in_exchange.pop(code)
         if has_come_again:
             await self._give_back(self._claims(tokens.access_token))
-            raise _used_twice()
+            raise _build_reuse_error()
         return tokens
 
-    async def _exchanged(self, client: OAuthClientInformationFull, code: AuthorizationCode) -> OAuthToken:
+    async def _redeem_code(self, client: OAuthClientInformationFull, code: AuthorizationCode) -> OAuthToken:
         # Before the code is spent: where it cannot be told now, the client may ask again.
-        await self._require_let_in(client, code.code)
+        await self._require_permitted_user(client, code.code)
         tokens = await super().exchange_authorization_code(client, code)
         await self._keep_used_client(client)
         return tokens
 
-    async def _require_let_in(self, client: OAuthClientInformationFull, code: str) -> None:
+    async def _require_permitted_user(self, client: OAuthClientInformationFull, code: str) -> None:
         """Pass if the person who signed in for a code may use the gateway; spend the code of any other."""
         kept = await self._code_store.get(key=code)
         if kept is None:
             if await self._end_redeemed(client, code):  # at another process, while this one waited for its turn
-                raise _used_twice()
+                raise _build_reuse_error()
             return  # FastMCP says so
         id_token = kept.idp_tokens.get("id_token")
         found = await self._token_validator.verify_token(id_token) if isinstance(id_token, str) else None
@@ -212,7 +212,7 @@ class SignInProxy(OIDCProxy):
         Raises:
             Exception: The store fails, as it says so: FastMCP takes such a token for a bad one.
         """
-        with noted_failures() as failures:
+        with collect_store_failures() as failures:
             found: AccessToken | None = await super().load_access_token(token)  # type: ignore[assignment]
         if found is None and failures:
             raise failures[0]
@@ -259,7 +259,7 @@ class SignInProxy(OIDCProxy):
         if mapping is None:  # FastMCP says so
             return await super().exchange_refresh_token(client, refresh_token, scopes)
         async with self._alone(mapping.upstream_token_id):
-            given_out = renewed.set(await self._renewed_meanwhile(jti, mapping))
+            given_out = renewed.set(await self._find_concurrent_renewal(jti, mapping))
             try:  # not a generator: `TokenError` passes through none
                 tokens = await super().exchange_refresh_token(client, refresh_token, scopes)
             finally:
@@ -268,7 +268,7 @@ class SignInProxy(OIDCProxy):
         await self._keep_used_client(client)
         return tokens
 
-    async def _renewed_meanwhile(self, jti: str, mapping: JTIMapping) -> UpstreamTokenSet | None:
+    async def _find_concurrent_renewal(self, jti: str, mapping: JTIMapping) -> UpstreamTokenSet | None:
         """Tokens that another request got by the same refresh token while this one waited; else None.
 
         Programs that share a sign-in renew it in the same moment, each at another process. A provider whose refresh
@@ -291,7 +291,7 @@ class SignInProxy(OIDCProxy):
     async def _try_transparent_refresh(self, upstream_token_set: UpstreamTokenSet) -> UpstreamTokenSet:
         sign_in = upstream_token_set.upstream_token_id
         async with AsyncExitStack() as stack:
-            with noting():
+            with record_store_failure():
                 await stack.enter_async_context(self._alone(sign_in))
             if (kept := await self._upstream_token_store.get(key=sign_in)) is None:  # given back, or run out
                 raise TokenError("invalid_grant", "This sign-in has ended. Sign in again.")
@@ -323,7 +323,7 @@ class SignInProxy(OIDCProxy):
             answer = cors_middleware(self._answer_revocation, ["POST", "OPTIONS"])
             return Route(REVOCATION_PATH, answer, methods=["POST", "OPTIONS"])
         if route.path in (AUTHORIZATION_PATH, self._redirect_path):
-            return Route(route.path, failing_with_the_store(route.endpoint), methods=list(route.methods or ()))
+            return Route(route.path, reraise_store_failures(route.endpoint), methods=list(route.methods or ()))
         return route
 
     async def _answer_revocation(self, request: Request) -> Response:
@@ -390,5 +390,5 @@ async def _nobody_told() -> None:
     """Does nothing: no process keeps what a token was worth."""
 
 
-def _used_twice() -> TokenError:
+def _build_reuse_error() -> TokenError:
     return TokenError("invalid_grant", "This code was used twice, so its sign-in has ended. Sign in again.")

@@ -31,14 +31,14 @@ class RotatingKeyVerifier(JWTVerifier):
     async def load_access_token(self, token: str) -> AccessToken | None:
         """The claims of a good token; None for any other."""
         kept_since_s = self._jwks_cache_time
-        found = await self._loaded(token)
+        found = await self._try_load_token(token)
         if found is None and self.jwks_uri and await self._is_signed_otherwise(token):
             await self._refresh(kept_since_s)
             if self._jwks_cache_time != kept_since_s:
-                found = await self._loaded(token)
+                found = await self._try_load_token(token)
         return found
 
-    async def _loaded(self, token: str) -> AccessToken | None:
+    async def _try_load_token(self, token: str) -> AccessToken | None:
         try:
             return await super().load_access_token(token)
         except OverflowError:  # it says that it ends at infinity

@@ -17,14 +17,14 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.errors import CatalogError
 
-__all__ = ["NotedStore", "failing_with_the_store", "noted_failures", "noting"]
+__all__ = ["NotedStore", "collect_store_failures", "record_store_failure", "reraise_store_failures"]
 
-_noted: ContextVar[list[Exception] | None] = ContextVar("noted_failures", default=None)
+_noted: ContextVar[list[Exception] | None] = ContextVar("store_failures", default=None)
 """Failures of the present request: each runs in a context of its own."""
 
 
 @contextmanager
-def noted_failures() -> Iterator[list[Exception]]:
+def collect_store_failures() -> Iterator[list[Exception]]:
     """Failures of a `NotedStore` while it is open, in this task, also those that are caught."""
     failures: list[Exception] = []
     token = _noted.set(failures)
@@ -34,13 +34,13 @@ def noted_failures() -> Iterator[list[Exception]]:
         _noted.reset(token)
 
 
-def failing_with_the_store(
+def reraise_store_failures(
     endpoint: Callable[[Request], Awaitable[Response]],
 ) -> Callable[[Request], Awaitable[Response]]:
     """Wrap an endpoint of a library that catches all errors: failures of the store are raised again."""
 
     async def answer(request: Request) -> Response:
-        with noted_failures() as failures:
+        with collect_store_failures() as failures:
             response = await endpoint(request)
         if failures:
             raise failures[0]
@@ -50,7 +50,7 @@ def failing_with_the_store(
 
 
 class NotedStore(BaseWrapper):
-    """Store whose failures are noted for the request that has `noted_failures` open.
+    """Store whose failures are noted for the request that has `collect_store_failures` open.
 
     Args:
         key_value: Keeps the entries.
@@ -61,24 +61,24 @@ class NotedStore(BaseWrapper):
 
     async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
         """The value of a key."""
-        with noting():
+        with record_store_failure():
             return await self.key_value.get(key, collection=collection)
 
     async def put(
         self, key: str, value: Mapping[str, Any], *, collection: str | None = None, ttl: SupportsFloat | None = None
     ) -> None:
         """Keeps a value, for `ttl` seconds or for good."""
-        with noting():
+        with record_store_failure():
             await self.key_value.put(key, value, collection=collection, ttl=ttl)
 
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
         """Whether there was such a key."""
-        with noting():
+        with record_store_failure():
             return await self.key_value.delete(key, collection=collection)
 
 
 @contextmanager
-def noting() -> Iterator[None]:
+def record_store_failure() -> Iterator[None]:
     """Note what fails while it is open, as failures of the store."""
     try:
         yield

@@ -11,11 +11,11 @@ from mcp.shared.dispatcher import OnNotify, OnRequest
 __all__ = ["free_ended_connections"]
 
 
-def _answers_of(runner: ServerRunner[Any]) -> OnRequest:
+def _get_request_handler(runner: ServerRunner[Any]) -> OnRequest:
     return runner._on_request
 
 
-def _hears_of(runner: ServerRunner[Any]) -> OnNotify:
+def _get_notification_handler(runner: ServerRunner[Any]) -> OnNotify:
     return runner._on_notify
 
 
@@ -25,5 +25,5 @@ def free_ended_connections() -> None:
     The SDK keeps the runner's bound methods on the runner. It then lives until a collection of the oldest generation,
     and with it all that belonged to the connection: 14 KB for each session that was opened and never ended.
     """
-    for name, method in (("on_request", _answers_of), ("on_notify", _hears_of)):
+    for name, method in (("on_request", _get_request_handler), ("on_notify", _get_notification_handler)):
         setattr(ServerRunner, name, property(method))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from anyio import CancelScope, move_on_after
 from starlette.types import Scope
 
-__all__ = ["EventStream", "begun_anew"]
+__all__ = ["EventStream", "drop_last_event_id"]
 
 LET_GO_S = 1.0
 """A stream that is told to end does so at once, unless its client does not read."""
@@ -15,7 +15,7 @@ LET_GO_S = 1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Open:
-    """One request that is being answered with the stream."""
+    """Open GET request that is being answered with the stream."""
 
     scope: CancelScope = field(default_factory=CancelScope)
     is_over: asyncio.Event = field(default_factory=asyncio.Event)
@@ -57,6 +57,6 @@ class EventStream:
                 self._open = None
 
 
-def begun_anew(scope: Scope) -> Scope:
+def drop_last_event_id(scope: Scope) -> Scope:
     """Drop `Last-Event-ID`: we keep no event history, and the SDK rejects a resume."""
     return {**scope, "headers": [each for each in scope["headers"] if each[0] != b"last-event-id"]}

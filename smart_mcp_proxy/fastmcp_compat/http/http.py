@@ -23,33 +23,33 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from smart_mcp_proxy.errors import RateLimitedError
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.http.endings import free_ended_connections
-from smart_mcp_proxy.fastmcp_compat.http.event_stream import begun_anew
+from smart_mcp_proxy.fastmcp_compat.http.event_stream import drop_last_event_id
 from smart_mcp_proxy.fastmcp_compat.http.session_room import (
     MAX_SESSIONS,
     SessionRoom,
     StreamRoom,
-    opening_session,
+    allow_session_eviction,
     refuse_newcomer,
 )
-from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession, replying_with_json
-from smart_mcp_proxy.fastmcp_compat.message_guard import is_hello, refuse, refuse_used_id, request_id_of
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
-from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, askable_sessions, checked_clients
+from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession, set_json_replies
+from smart_mcp_proxy.fastmcp_compat.message_guard import is_hello, read_request_id, refuse, refuse_used_id
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
+from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, askable_sessions, get_checked_clients
 from smart_mcp_proxy.models import LOCAL, Principal
 
-__all__ = ["HttpApp", "HttpSession", "accepted_replies", "owned_by", "replying_with_json"]
+__all__ = ["HttpApp", "HttpSession", "add_session_owner", "parse_accept_header", "set_json_replies"]
 
 KNOWN_VALUES = 256
 """Of a header; clients differ in it and send the same with every request."""
 
 
 @lru_cache(KNOWN_VALUES)
-def accepted_replies(accept: bytes) -> tuple[bool, bool]:
+def parse_accept_header(accept: bytes) -> tuple[bool, bool]:
     """Whether a client with this Accept header takes a JSON body, and whether it takes a stream."""
     return check_accept_headers(Request({"type": "http", "headers": [(b"accept", accept)]}))
 
 
-def owned_by(scope: Scope, who: Principal) -> Scope:
+def add_session_owner(scope: Scope, who: Principal) -> Scope:
     """The scope with the user by whom the SDK tells session owners apart."""
     if who == LOCAL:
         return scope
@@ -92,7 +92,7 @@ class HttpApp:
         self._max_sessions = max_sessions
         self._refuse_place = refuse_place
         self._is_sse = is_sse
-        self._checked = checked_clients(server)
+        self._checked = get_checked_clients(server)
         self._askable = askable_sessions(server)
         self._manager: StreamableHTTPSessionManager | None = None
         self._app = server.http_app(
@@ -108,7 +108,7 @@ class HttpApp:
         await self._app(scope, receive, send)
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def run_lifespan(self) -> AsyncIterator[None]:
         """Serves while open."""
         async with self._app.lifespan(self._app):
             if not self._is_sse:
@@ -140,7 +140,7 @@ class HttpApp:
 
     def _open_session(self, session_id: str, who: Principal, path: str) -> HttpSession | None:
         session = None if self._manager is None else self._manager._server_instances.get(session_id)
-        if not isinstance(session, HttpSession) or not session.is_open or not session.is_of(path, who):
+        if not isinstance(session, HttpSession) or not session.is_open or not session.can_serve_request(path, who):
             return None
         return session
 
@@ -163,7 +163,7 @@ class _Screened:
         manager: Has the sessions; its app is called for messages that can be served.
         room: Its places.
         refuse_place: See `HttpApp`.
-        checked: See `checked_clients`.
+        checked: See `get_checked_clients`.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class _Screened:
         session_id = headers.get("mcp-session-id")
         is_handshake = headers.get("mcp-protocol-version", DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS
         session = self._sessions.get(session_id or "") if is_handshake else None
-        if isinstance(session, HttpSession) and not session.is_of(served_path(), principal()):
+        if isinstance(session, HttpSession) and not session.can_serve_request(get_request_path(), principal()):
             await _no_session()(scope, receive, send)
             return
         has_lost_session = is_handshake and session_id is not None and session is None
@@ -211,9 +211,9 @@ class _Screened:
     async def _listen(self, session: object, headers: Headers, scope: Scope, receive: Receive, send: Send) -> None:
         client = self._checked.get(headers.get("mcp-session-id"))
         if client is not None and client.session is not None:
-            send = _telling(client.session, send)
+            send = _notify_stream_open(client.session, send)
         if isinstance(session, HttpSession) and _takes_stream(headers):
-            await session.listen(partial(self._app, begun_anew(scope), receive, send))
+            await session.listen(partial(self._app, drop_last_event_id(scope), receive, send))
         else:
             await self._app(scope, receive, send)  # it says what is wrong
 
@@ -222,13 +222,13 @@ class _Screened:
     ) -> None:
         is_whole = body["type"] == "http.request" and not body.get("more_body")  # else the client has left
         refusal = refuse(body["body"]) if is_whole else None
-        request_id = request_id_of(body["body"]) if is_whole and refusal is None else None
+        request_id = read_request_id(body["body"]) if is_whole and refusal is None else None
         holding = ExitStack()
         if session is not None and request_id is not None:
             if session.is_serving(request_id):
                 refusal = refuse_used_id(request_id)
             else:
-                holding.enter_context(session.serving(request_id))
+                holding.enter_context(session.hold_request_id(request_id))
         if refusal is not None:
             await Response(refusal.reply, 400, media_type="application/json")(scope, receive, send)
             return
@@ -245,7 +245,7 @@ class _Screened:
             return
         hello = _Hello(answer)
         try:
-            with opening_session():
+            with allow_session_eviction():
                 await self._app(scope, receive, hello)
         except RateLimitedError as exc:
             await refuse_newcomer(exc, request_id)(scope, receive, send)
@@ -278,19 +278,19 @@ class _Hello:
         await self._send(message)
 
 
-def _telling(session: ClientSession, send: Send) -> Send:
+def _notify_stream_open(session: ClientSession, send: Send) -> Send:
     """Sends, and tells the session when the stream is open: what came while there was none went nowhere."""
 
-    async def sending(message: Message) -> None:
+    async def send_and_notify(message: Message) -> None:
         await send(message)
         if message["type"] == "http.response.start" and message["status"] == HTTPStatus.OK:
             session.listens()
 
-    return sending
+    return send_and_notify
 
 
 def _takes_stream(headers: Headers) -> bool:
-    return accepted_replies(headers.get("accept", "").encode("latin-1"))[1]
+    return parse_accept_header(headers.get("accept", "").encode("latin-1"))[1]
 
 
 def _is_json(content_type: str) -> bool:

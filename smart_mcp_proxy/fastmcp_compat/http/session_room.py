@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import RateLimitedError
 from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession
 
-__all__ = ["IDLE_S", "MAX_SESSIONS", "SessionRoom", "StreamRoom", "opening_session", "refuse_newcomer"]
+__all__ = ["IDLE_S", "MAX_SESSIONS", "SessionRoom", "StreamRoom", "allow_session_eviction", "refuse_newcomer"]
 
 MAX_SESSIONS: Final = 1_000
 """Open at a time where nobody says otherwise. A session takes 50 KB."""
@@ -30,7 +30,7 @@ _is_opening: contextvars.ContextVar[bool] = contextvars.ContextVar("is_opening",
 
 
 @contextmanager
-def opening_session() -> Iterator[None]:
+def allow_session_eviction() -> Iterator[None]:
     """While open, a request of this context may take an idle session's place."""
     token = _is_opening.set(True)
     try:

@@ -15,18 +15,18 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
 from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
-from smart_mcp_proxy.fastmcp_compat.paths import acting_for, principal, served_path, serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import bind_principal, bind_request_path, get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["HttpSession", "replying_with_json"]
+__all__ = ["HttpSession", "set_json_replies"]
 
 _INITIALIZED = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
 _replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
 
 
 @contextmanager
-def replying_with_json(choice: bool) -> Iterator[None]:
+def set_json_replies(choice: bool) -> Iterator[None]:
     """While open, answer handshake-era requests of this context with JSON, or with a stream."""
     token = _replies_json.set(choice)
     try:
@@ -43,7 +43,7 @@ class HttpSession(StreamableHTTPServerTransport):
     """
 
     path: str
-    """Where it was opened, see `served_path`."""
+    """Where it was opened, see `get_request_path`."""
     principal: Principal
     """On whose behalf; nobody else is let in."""
     client: CheckedClient | None
@@ -79,13 +79,13 @@ class HttpSession(StreamableHTTPServerTransport):
 
     def begin(self) -> None:
         """Takes over what the SDK made for the present request, which does not know of these."""
-        self.path = served_path()
+        self.path = get_request_path()
         self.principal = principal()
         self.client = None
         self.stream = EventStream()
         self._ids_in_use = set()
 
-    def is_of(self, path: str, who: Principal) -> bool:
+    def can_serve_request(self, path: str, who: Principal) -> bool:
         """Whether requests that come in there on that behalf belong to this session."""
         return self.path == path and self.principal == who
 
@@ -94,7 +94,7 @@ class HttpSession(StreamableHTTPServerTransport):
         return coerce_request_id(request_id) in self._ids_in_use
 
     @contextmanager
-    def serving(self, request_id: int | str) -> Iterator[None]:
+    def hold_request_id(self, request_id: int | str) -> Iterator[None]:
         """Keeps the id in use while open."""
         self.begin_request(request_id, is_past_sdk=False)
         try:
@@ -116,8 +116,8 @@ class HttpSession(StreamableHTTPServerTransport):
         if writer is None or not self.is_open:
             return False
         context = contextvars.Context()  # the present one may be that of another request
-        context.run(serving_path(self.path).__enter__)
-        context.run(acting_for(self.principal).__enter__)
+        context.run(bind_request_path(self.path).__enter__)
+        context.run(bind_principal(self.principal).__enter__)
         try:
             writer._inner.send_nowait((context, SessionMessage(_INITIALIZED)))
         except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -126,7 +126,7 @@ class HttpSession(StreamableHTTPServerTransport):
         return True
 
     def end_request(self, request_id: int | str, *, is_past_sdk: bool) -> None:
-        """It is answered."""
+        """Mark a request as answered; past the SDK the idle time then begins anew."""
         self._ids_in_use.discard(coerce_request_id(request_id))
         if is_past_sdk and self.idle_scope is not None and self._idle_timeout is not None:
             self._requests_in_flight -= 1

@@ -10,12 +10,12 @@ from typing import Final
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.recorder import Listener, Recorder
-from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal, left_behind, read_journal
+from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal, find_abandoned_journals, read_journal
 from smart_mcp_proxy.io.clocks import since_boot
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
 
-__all__ = ["opened_activity_log", "recover", "steady"]
+__all__ = ["open_activity_log", "recover", "steady"]
 
 LOOK_S: Final = 60.0
 """Between two looks for what other processes left behind."""
@@ -28,7 +28,7 @@ log = get_logger("activity")
 
 
 @asynccontextmanager
-async def opened_activity_log(
+async def open_activity_log(
     catalog: Catalog, settings: Settings, listener: Listener[Activity] | None = None
 ) -> AsyncIterator[Recorder[Activity]]:
     """Open the recorder of activity; a record survives kill -9 as soon as it is recorded.
@@ -38,7 +38,7 @@ async def opened_activity_log(
         settings: How many are kept, and for how long.
         listener: Follows what is recorded; None where nobody does.
     """
-    journal = await asyncio.to_thread(_opened_journal, settings.data_dir)
+    journal = await asyncio.to_thread(_open_journal, settings.data_dir)
     store = partial(catalog.append_activity, limit_rows=settings.activity_rows)
     async with Recorder(store, journal=journal, listener=listener) as recorder:
         keeping = spawn(_keep(catalog, settings), "activity log")
@@ -60,7 +60,7 @@ async def recover(catalog: Catalog, data_dir: Path, limit_rows: int = 0) -> int:
         CatalogError: They cannot be stored now; they stay where they are.
     """
     count = 0
-    for path in await asyncio.to_thread(left_behind, data_dir):
+    for path in await asyncio.to_thread(find_abandoned_journals, data_dir):
         try:
             records = await asyncio.to_thread(read_journal, path)
         except OSError as exc:
@@ -74,7 +74,7 @@ async def recover(catalog: Catalog, data_dir: Path, limit_rows: int = 0) -> int:
     return count
 
 
-def _opened_journal(data_dir: Path) -> Journal | None:
+def _open_journal(data_dir: Path) -> Journal | None:
     try:
         return Journal(data_dir)
     except OSError as exc:

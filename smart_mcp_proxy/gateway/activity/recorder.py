@@ -37,7 +37,7 @@ class WrittenAhead(Protocol[RecordT_contra]):
     def turn(self) -> None:
         """All records so far are about to be stored."""
 
-    def stored(self) -> None:
+    def discard_stored(self) -> None:
         """All records from before the last turn are stored."""
 
     def leave(self) -> bool:
@@ -180,7 +180,7 @@ class Recorder(Generic[RecordT]):
             if dropped:
                 log.warning("%d %s were dropped", dropped, self._noun)
         elif not dropped:
-            await asyncio.to_thread(self._journal.stored)
+            await asyncio.to_thread(self._journal.discard_stored)
         # Not in a thread: a record that is written meanwhile must find the old files or the new ones.
         elif self._journal.leave():
             log.warning(

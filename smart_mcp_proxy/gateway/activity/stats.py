@@ -125,13 +125,13 @@ async def stats(
         until=_iso(everything.until_s),
         by=by,
         bucket=bucket,
-        total=Figures(**_shown(total[0])) if total else Figures(),
-        groups=[GroupFigures(name=group.name, **_shown(group)) for group in groups],
-        buckets=[BucketFigures(start=_iso(one.start_s), name=one.name, **_shown(one)) for one in over_time],
+        total=Figures(**_build_figures(total[0])) if total else Figures(),
+        groups=[GroupFigures(name=group.name, **_build_figures(group)) for group in groups],
+        buckets=[BucketFigures(start=_iso(one.start_s), name=one.name, **_build_figures(one)) for one in over_time],
     )
 
 
-def _shown(found: ActivityFigures) -> dict[str, Any]:
+def _build_figures(found: ActivityFigures) -> dict[str, Any]:
     sent = found.calls - found.not_sent
     return {
         "calls": found.calls,

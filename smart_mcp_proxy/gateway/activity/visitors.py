@@ -46,7 +46,7 @@ class Visitors:
         self._clock = clock
         self._visitors: dict[Visit, Visitor] = {}
 
-    def listed(self) -> tuple[Visitor, ...]:
+    def list_visitors(self) -> tuple[Visitor, ...]:
         """List visitors, most recently seen last; an open request counts as seen now."""
         now_s = self._clock()
         for visitor in self._visitors.values():
@@ -55,7 +55,7 @@ class Visitors:
         return tuple(sorted(self._visitors.values(), key=lambda visitor: visitor.last_s))
 
     @contextmanager
-    def visiting(self, visit: Visit) -> Iterator[None]:
+    def track_visit(self, visit: Visit) -> Iterator[None]:
         """While open, a request of this client is under way."""
         visitor = self._enter(visit)
         visitor.under_way += 1
@@ -69,22 +69,22 @@ class Visitors:
         now_s = self._clock()
         visitor = self._visitors.pop(visit, None)
         if visitor is None or (not visitor.under_way and now_s - visitor.last_s > ABSENT_S):
-            self._recorder.record(_activity_of(visit, now_s))
+            self._recorder.record(_build_visit_activity(visit, now_s))
         if visitor is None:
             visitor = Visitor(visit, now_s)
             if len(self._visitors) >= VISITORS:
-                del self._visitors[self._leaving()]
+                del self._visitors[self._choose_evicted_visit()]
         self._visitors[visit] = visitor  # behind all others: the order is that of their last requests
         visitor.last_s = now_s
         return visitor
 
-    def _leaving(self) -> Visit:
+    def _choose_evicted_visit(self) -> Visit:
         """Return the visit to evict: the least recent idle one, else the one that began first."""
         idle = (visit for visit, visitor in self._visitors.items() if not visitor.under_way)
         return next(idle, next(iter(self._visitors)))
 
 
-def _activity_of(visit: Visit, at_s: float) -> Activity:
+def _build_visit_activity(visit: Visit, at_s: float) -> Activity:
     """The line of the activity log for a client that has come."""
     profile = visit.path.removeprefix("p/") if visit.path.startswith("p/") else ""
     facts = {"version": visit.version, "profile": profile}

@@ -19,7 +19,7 @@ import msgspec
 
 from smart_mcp_proxy.telemetry import Activity, get_logger, new_activity_id
 
-__all__ = ["FOLDER", "Journal", "left_behind", "read_journal"]
+__all__ = ["FOLDER", "Journal", "find_abandoned_journals", "read_journal"]
 
 FOLDER: Final = "journal"
 ROOM_BYTES: Final = 256 * 1024
@@ -88,7 +88,7 @@ class Journal:
             self._files.reverse()
             self._is_waiting = True
 
-    def stored(self) -> None:
+    def discard_stored(self) -> None:
         """All records from before the last `turn` are in the catalog."""
         self._files[1].clear()
         self._is_waiting = False
@@ -114,7 +114,7 @@ class Journal:
             file.close(is_kept=not is_stored and file.size_bytes > 0)
 
 
-def left_behind(data_dir: Path) -> list[Path]:
+def find_abandoned_journals(data_dir: Path) -> list[Path]:
     """The journals of processes that are gone, oldest first. Remove each once its records are stored."""
     return [path for path in sorted((data_dir / FOLDER).glob("*.[01]")) if not _is_in_use(path)]
 

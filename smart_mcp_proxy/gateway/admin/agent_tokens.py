@@ -134,7 +134,7 @@ class AgentTokens:
     def __repr__(self) -> str:
         return f"<AgentTokens, {len(self._holders)} good ones>"
 
-    def principal_of(self, digest: bytes) -> Principal | None:
+    def find_principal(self, digest: bytes) -> Principal | None:
         """Whose token has this SHA-256; None if none has that is good now. A look-up.
 
         What is looked up is a hash: how long that takes tells nothing about any token.
@@ -211,7 +211,7 @@ class AgentTokens:
         self.is_current = True
 
     @asynccontextmanager
-    async def following(self) -> AsyncIterator[None]:
+    async def follow_tokens(self) -> AsyncIterator[None]:
         """While open, what other processes do to the tokens is known here."""
         await self.of_gateways.confirm()
         await self._refresh_quietly()

@@ -16,15 +16,15 @@ from smart_mcp_proxy.errors import CatalogError, ConflictError, ToolNotFoundErro
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.admin.asked_questions import QUESTIONS_LIMIT, AskedQuestions
 from smart_mcp_proxy.gateway.admin.differences import FieldChange, differences
-from smart_mcp_proxy.gateway.shared.definition_scan import peers_of, scan_record
+from smart_mcp_proxy.gateway.shared.definition_scan import collect_peers, scan_record
 from smart_mcp_proxy.models import ToolKey, Withheld, WithheldState
-from smart_mcp_proxy.names import parse_canonical, parse_content, server_of, shell_word
+from smart_mcp_proxy.names import extract_server_name, parse_canonical, parse_content, shell_word
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
-__all__ = ["Approvals", "Decided", "Waiting"]
+__all__ = ["Approvals", "Decided", "PendingApproval"]
 
 log = get_logger("approvals")
 
@@ -35,7 +35,7 @@ CLOSED = (
 UNREADABLE = "what you approved cannot be checked, so every tool waits until the catalog can be used again"
 
 
-class Waiting(NamedTuple):
+class PendingApproval(NamedTuple):
     """A tool that waits for its user, as the user reads it.
 
     Attributes:
@@ -90,16 +90,20 @@ class Approvals:
     def withheld(self, server: str | None = None, *, has_blocked: bool = True) -> list[Withheld]:
         """List what waits or is blocked, of configured servers, by name."""
         servers = self._servers() if server is None else {server} & self._servers().keys()
-        found = [each for key, each in self._catalog.snapshot.withheld.items() if server_of(key.server) in servers]
+        found = [
+            each for key, each in self._catalog.snapshot.withheld.items() if extract_server_name(key.server) in servers
+        ]
         return sorted((each for each in found if has_blocked or each.state is not WithheldState.BLOCKED), key=_name)
 
-    async def listed(
+    async def list_pending(
         self, server: str | None = None, part: slice = WHOLE_LIST, *, has_blocked: bool = True
-    ) -> list[Waiting]:
+    ) -> list[PendingApproval]:
         """The same, or a part of it, with what the scanner finds and what changed."""
-        return await self._explained(self._catalog.snapshot, self.withheld(server, has_blocked=has_blocked)[part])
+        return await self._explain_in_thread(
+            self._catalog.snapshot, self.withheld(server, has_blocked=has_blocked)[part]
+        )
 
-    async def show(self, name: str) -> Waiting:
+    async def show(self, name: str) -> PendingApproval:
         """Explain one withheld tool: its findings and its changes.
 
         Raises:
@@ -109,10 +113,10 @@ class Approvals:
         withheld = snapshot.withheld.get(self._key(name))
         if withheld is None:
             raise ToolNotFoundError(f"Tool {name[:200]!r} does not wait for approval.", hint=_LIST_HINT)
-        (waiting,) = await self._explained(snapshot, [withheld])
+        (waiting,) = await self._explain_in_thread(snapshot, [withheld])
         return waiting
 
-    async def _explained(self, snapshot: Snapshot, withheld: Sequence[Withheld]) -> list[Waiting]:
+    async def _explain_in_thread(self, snapshot: Snapshot, withheld: Sequence[Withheld]) -> list[PendingApproval]:
         asked = AskedQuestions(await self._questions() if withheld else ())
         return await to_thread.run_sync(self._explain, snapshot, withheld, asked)
 
@@ -128,13 +132,15 @@ class Approvals:
         self._knows_questions = True
         return [search.activity.subject for search in searches]
 
-    def _explain(self, snapshot: Snapshot, withheld: Sequence[Withheld], asked: AskedQuestions) -> list[Waiting]:
+    def _explain(
+        self, snapshot: Snapshot, withheld: Sequence[Withheld], asked: AskedQuestions
+    ) -> list[PendingApproval]:
         if not withheld:
             return []
         if self._peers is None or self._peers[0] is not snapshot:
-            self._peers = (snapshot, peers_of(snapshot.by_id.values()))
+            self._peers = (snapshot, collect_peers(snapshot.by_id.values()))
         _, peers = self._peers
-        return [_explained(each, peers, asked) for each in withheld]
+        return [_build_pending_approval(each, peers, asked) for each in withheld]
 
     async def approve(self, seen: Mapping[str, str], by: str, *, reopens: bool = False, lifts: bool = True) -> Decided:
         """Approves exactly the definitions that the user saw.
@@ -231,7 +237,7 @@ class Approvals:
                 duration_ms=0.0,
                 at_s=time.time(),
                 detail=detail,
-                server=server_of(key.server),
+                server=extract_server_name(key.server),
                 tool=key.tool,
             )
         )
@@ -244,8 +250,8 @@ def _name(each: Withheld) -> tuple[bool, ToolKey]:
     return each.state is WithheldState.BLOCKED, each.record.key
 
 
-def _explained(withheld: Withheld, peers: "scanner.Peers", asked: AskedQuestions) -> Waiting:
+def _build_pending_approval(withheld: Withheld, peers: "scanner.Peers", asked: AskedQuestions) -> PendingApproval:
     current = msgspec.json.decode(withheld.record.raw)
     approved = None if withheld.approved is None else msgspec.json.decode(withheld.approved)
     findings = scan_record(withheld.record, peers) + asked.findings(current)
-    return Waiting(withheld, findings, differences(approved, current))
+    return PendingApproval(withheld, findings, differences(approved, current))

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from smart_mcp_proxy.policy.scanner import Finding
-from smart_mcp_proxy.policy.scanner.findings import EXCERPT_CHARS, escaped
+from smart_mcp_proxy.policy.scanner.findings import EXCERPT_CHARS, escape_unsafe
 
 __all__ = ["QUESTIONS_LIMIT", "AskedQuestions"]
 
@@ -27,7 +27,7 @@ class AskedQuestions:
     """
 
     def __init__(self, questions: Iterable[str]) -> None:
-        spoken = {_spoken(question): question for question in questions}
+        spoken = {_normalize_words(question): question for question in questions}
         self._questions = {words: text for words, text in spoken.items() if words.count(" ") > _LEAST_WORDS}
 
     def findings(self, definition: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -35,14 +35,14 @@ class AskedQuestions:
         found = []
         for member in ("title", "description") if self._questions else ():
             text = definition.get(member)
-            said = _spoken(text) if isinstance(text, str) else ""
+            said = _normalize_words(text) if isinstance(text, str) else ""
             if words := next((words for words in self._questions if words in said), None):
-                asked = escaped(self._questions[words])[:EXCERPT_CHARS]
+                asked = escape_unsafe(self._questions[words])[:EXCERPT_CHARS]
                 reason = "It repeats, word for word, a question that an agent asked, and is found first for it."
                 found.append(Finding("repeated_question", "note", f"$.{member}", reason, asked))
         return tuple(found)
 
 
-def _spoken(text: str) -> str:
+def _normalize_words(text: str) -> str:
     """The words of a text in lower case, with a space around each."""
     return f" {' '.join(_WORD.findall(text.lower()))} "

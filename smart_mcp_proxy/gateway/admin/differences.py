@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Any, Literal, NamedTuple
 
-from smart_mcp_proxy.policy.scanner.findings import escaped
+from smart_mcp_proxy.policy.scanner.findings import escape_unsafe
 
-__all__ = ["FieldChange", "Words", "differences"]
+__all__ = ["FieldChange", "TextRun", "differences"]
 
 _WORD = re.compile(r"\s+|\w+|[^\w\s]+")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
@@ -20,7 +20,7 @@ MOST_CHARS = 100_000
 Path = tuple[str | int, ...]
 
 
-class Words(NamedTuple):
+class TextRun(NamedTuple):
     """A run of text: in both definitions, only in the approved one, or only in the present one."""
 
     kind: Literal["same", "removed", "added"]
@@ -36,7 +36,7 @@ class FieldChange(NamedTuple):
     """
 
     path: str
-    words: tuple[Words, ...]
+    words: tuple[TextRun, ...]
 
 
 def differences(approved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> tuple[FieldChange, ...]:
@@ -47,7 +47,7 @@ def differences(approved: Mapping[str, Any] | None, current: Mapping[str, Any]) 
     old = {} if approved is None else dict(_leaves(approved, ()))
     new = dict(_leaves(current, ()))
     changed = (path for path in dict.fromkeys((*new, *old)) if old.get(path) != new.get(path))
-    return tuple(FieldChange(_spelled(path), _words(old.get(path, ""), new.get(path, ""))) for path in changed)
+    return tuple(FieldChange(_format_path(path), _diff_words(old.get(path, ""), new.get(path, ""))) for path in changed)
 
 
 def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
@@ -65,17 +65,17 @@ def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
         yield path, f'"{value}"' if isinstance(value, str) else json.dumps(value)
 
 
-def _spelled(path: Path) -> str:
+def _format_path(path: Path) -> str:
     text = ""
     for step in path:
         if isinstance(step, str) and _PLAIN_KEY.fullmatch(step):
             text += f".{step}"
         else:
-            text += f"[{escaped(json.dumps(step, ensure_ascii=False))}]"
+            text += f"[{escape_unsafe(json.dumps(step, ensure_ascii=False))}]"
     return text.removeprefix(".")
 
 
-def _words(old: str, new: str) -> tuple[Words, ...]:
+def _diff_words(old: str, new: str) -> tuple[TextRun, ...]:
     if max(len(old), len(new)) > MOST_CHARS:
         return _runs(("removed", [old]), ("added", [new]))
     before, after = _WORD.findall(old), _WORD.findall(new)
@@ -90,5 +90,5 @@ def _words(old: str, new: str) -> tuple[Words, ...]:
     return _runs(*runs)
 
 
-def _runs(*runs: tuple[Literal["same", "removed", "added"], list[str]]) -> tuple[Words, ...]:
-    return tuple(Words(kind, escaped("".join(words))) for kind, words in runs if any(words))
+def _runs(*runs: tuple[Literal["same", "removed", "added"], list[str]]) -> tuple[TextRun, ...]:
+    return tuple(TextRun(kind, escape_unsafe("".join(words))) for kind, words in runs if any(words))

@@ -7,11 +7,11 @@ from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot, change_hash
 from smart_mcp_proxy.gateway.shared.app_pages import is_page, without_digests
-from smart_mcp_proxy.gateway.shared.definition_scan import peers_of
+from smart_mcp_proxy.gateway.shared.definition_scan import collect_peers
 from smart_mcp_proxy.models import Review, ToolKey, Trust
-from smart_mcp_proxy.names import server_of, shelf
+from smart_mcp_proxy.names import extract_server_name, shelf
 from smart_mcp_proxy.policy import scanner
-from smart_mcp_proxy.policy.approval import review_of
+from smart_mcp_proxy.policy.approval import choose_review
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.servers import ServerConfig
 
@@ -34,28 +34,28 @@ class ListReview:
 
     async def __call__(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Review | None:
         """Review a server's list by its policy; None where only the user approves."""
-        config = self._servers().get(server_of(server))
+        config = self._servers().get(extract_server_name(server))
         if config is None or config.quarantined:
             return None
         trust = config.trust or self._trust
         if trust != "scan":
-            return review_of(trust)
+            return choose_review(trust)
         # In a thread, and before the list is stored: reading some thousand definitions takes its time.
         clean = await to_thread.run_sync(_clean, server, definitions, self._catalog.snapshot)
-        return review_of(trust, clean)
+        return choose_review(trust, clean)
 
 
 def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snapshot) -> frozenset[str]:
     """The hashes of the definitions that nobody approved yet and the scanner finds nothing in."""
     known = {record.change_hash for record in snapshot.by_server.get(server, ())}
-    peers = peers_of(snapshot.by_id.values())
+    peers = collect_peers(snapshot.by_id.values())
     hashes = ((change_hash(server, each), each) for each in definitions if _is_plain(each))
     return frozenset(
         hash_
         for hash_, each in hashes
         if hash_ not in known
         and not _is_changed_content(server, each, snapshot)
-        and not _doubts(scanner.scan(server_of(server), without_digests(each), peers))
+        and not _doubts(scanner.scan(extract_server_name(server), without_digests(each), peers))
     )
 
 
@@ -71,7 +71,7 @@ def _is_plain(definition: Mapping[str, Any]) -> bool:
 def _is_changed_content(server: str, definition: Mapping[str, Any], snapshot: Snapshot) -> bool:
     """Whether a definition is of a page or skill that was listed before: the scanner reads no contents."""
     uri = definition.get("uri")
-    if not isinstance(uri, str) or not (is_page(uri) or server == shelf(server_of(server), "skills")):
+    if not isinstance(uri, str) or not (is_page(uri) or server == shelf(extract_server_name(server), "skills")):
         return False
     key = ToolKey(server, uri)
     return key in snapshot.by_key or key in snapshot.withheld

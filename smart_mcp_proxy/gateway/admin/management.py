@@ -18,9 +18,9 @@ from smart_mcp_proxy.servers import (
     ServerConfig,
     ServerEdit,
     ServerEdits,
-    masked,
+    mask_entry,
+    mask_unless_quarantined,
     require_named,
-    reviewed,
 )
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet
@@ -156,7 +156,7 @@ class Management:
         entry = entries[name]
         view = self._view(name, entry)
         if (by == "operator" or (by == "web" and is_review)) and isinstance(entry, Mapping):
-            view = msgspec.structs.replace(view, config=reviewed(entry))
+            view = msgspec.structs.replace(view, config=mask_unless_quarantined(entry))
         return ServerPage(**msgspec.structs.asdict(view), revision=revision)
 
     async def file(self) -> tuple[str, str]:
@@ -225,7 +225,7 @@ class Management:
         problem = await self._put_in_force(done.added)
         count = len(done.added)
         words = f"{count} server{' is' if count == 1 else 's are'} added, {len(done.skipped)} left out."
-        waiting = _waiting(done.added[0]) if done.is_quarantined else ""
+        waiting = _format_quarantine_hint(done.added[0]) if done.is_quarantined else ""
         if done.is_quarantined and count > 1:
             waiting = f"They are quarantined and not started until their user approves each: {_approval(done.added[0])}"
         message = " ".join(filter(None, (words, waiting, problem)))
@@ -242,14 +242,14 @@ class Management:
         """
         view = self._startable("restarted", name, by, principal)
         await self._fleet.restart(name)
-        return self._operated(view, "is restarting.")
+        return self._build_operation_result(view, "is restarting.")
 
     async def refresh(self, name: str, by: Author, *, principal: str = "") -> ServerChange:
         """Has a server's tools listed again; raises what `restart` does."""
         view = self._startable("refreshed", name, by, principal)
         self._list_again(name)
         is_ready = view.state == ServerState.READY
-        return self._operated(
+        return self._build_operation_result(
             view, "is being listed again." if is_ready else "is listed as soon as it is ready.", state=view.state
         )
 
@@ -266,9 +266,9 @@ class Management:
 
     def _view(self, name: str, entry: Any) -> ServerView:
         upstream = self._fleet.upstreams.get(name)
-        shown = masked(entry) if isinstance(entry, Mapping) else {}
+        shown = mask_entry(entry) if isinstance(entry, Mapping) else {}
         is_quarantined = shown.get("quarantined") is True
-        status = self._shown(upstream.status if upstream else _unused(name, is_quarantined=is_quarantined))
+        status = self._shown(upstream.status if upstream else _build_unused_status(name, is_quarantined=is_quarantined))
         return ServerView(
             name=name,
             transport=status.transport,
@@ -284,14 +284,14 @@ class Management:
     def _startable(self, change: str, name: str, by: Author, principal: str) -> ServerView:
         """A server that may be at work; keeps a record of what is about to be done with it, refused or not."""
         try:
-            view = self._working(name)
+            view = self._require_operable(name)
         except ProxyError as error:
             self._note(change, name, by, error.error_code, principal=principal)
             raise
         self._note(change, name, by, principal=principal)
         return view
 
-    def _working(self, name: str) -> ServerView:
+    def _require_operable(self, name: str) -> ServerView:
         configured = self._visible.servers
         require_named(name, configured)
         view = self._view(name, configured[name].raw)
@@ -301,7 +301,7 @@ class Management:
             raise ConflictError(f"Server {name!r} is disabled.", hint="Enable it first.", code="server_disabled")
         return view
 
-    def _operated(self, view: ServerView, words: str, state: str | None = None) -> ServerChange:
+    def _build_operation_result(self, view: ServerView, words: str, state: str | None = None) -> ServerChange:
         return ServerChange(
             name=view.name,
             state=state or self._state(view.name, is_quarantined=False),
@@ -326,7 +326,7 @@ class Management:
         problem = await self._put_in_force([edit.name])
         message = f"Server {edit.name!r} is {outcome if edit.changed else 'as it was'}."
         if edit.is_quarantined:
-            message += f" {_waiting(edit.name)}"
+            message += f" {_format_quarantine_hint(edit.name)}"
         return ServerChange(
             name=edit.name,
             state="removed" if edit.entry is None else self._state(edit.name, is_quarantined=edit.is_quarantined),
@@ -374,10 +374,10 @@ class Management:
         return upstream.status.state.value
 
 
-def _unused(name: str, *, is_quarantined: bool) -> ServerStatus:
+def _build_unused_status(name: str, *, is_quarantined: bool) -> ServerStatus:
     """The status of an entry that no server was made of."""
     if is_quarantined:
-        return ServerStatus(name, "stdio", ServerState.QUARANTINED, hint=_waiting(name))
+        return ServerStatus(name, "stdio", ServerState.QUARANTINED, hint=_format_quarantine_hint(name))
     return ServerStatus(
         name,
         "stdio",
@@ -387,7 +387,7 @@ def _unused(name: str, *, is_quarantined: bool) -> ServerStatus:
     )
 
 
-def _waiting(name: str) -> str:
+def _format_quarantine_hint(name: str) -> str:
     return f"It is quarantined and not started until its user approves it: {_approval(name)}"
 
 

@@ -9,9 +9,9 @@ from typing import Final
 from anyio import to_thread
 
 from smart_mcp_proxy.errors import CatalogError, ConfigError, ConflictError, ProxyError, RequestError
-from smart_mcp_proxy.gateway.admin.sign_in_progress import Progress, SignInProgress, SignInState
+from smart_mcp_proxy.gateway.admin.sign_in_progress import SignInAttempt, SignInProgress, SignInState
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
-from smart_mcp_proxy.servers import ServerConfig, expand, read_oauth, require_named, secrets_of
+from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, read_oauth, require_named
 from smart_mcp_proxy.telemetry import secrets_hidden, spawn
 from smart_mcp_proxy.upstream import CallbackServer, SignIns
 
@@ -96,7 +96,7 @@ class ServerSignIns:
         require_named(name, self._servers())
         begun = self._begun.get(name)
         if begun is None or begun.browser is None:  # nobody is waited for here
-            told = await self._told(name)
+            told = await self._read_progress(name)
             if told is not None and (begun is None or told.holder != self._holder):
                 return ServerSignIn(told.state, told.url, told.problem, told.hint)
         return ServerSignIn("none") if begun is None else begun.shown
@@ -110,7 +110,7 @@ class ServerSignIns:
             QuarantinedError: It waits for approval: nothing is asked of it before.
             ConfigError: Its entry cannot be used.
         """
-        config = await self._configured(name)
+        config = await self._resolve_sign_in_config(name)
         self._end(name)
         begun = self._begun[name] = _Begun()
         begun.task = spawn(self._run(config, begun), f"sign-in to {name}")
@@ -135,7 +135,7 @@ class ServerSignIns:
         if begun is not None and begun.browser is not None:
             is_taken = begun.browser.take(address)
         else:
-            is_taken = await self._left_elsewhere(name, address)
+            is_taken = await self._hand_over_address(name, address)
         if not is_taken:
             raise ConflictError(
                 "That is not the address that this sign-in ends at.",
@@ -156,14 +156,14 @@ class ServerSignIns:
     def _holder(self) -> str:
         return "" if self._progress is None else self._progress.holder
 
-    async def _told(self, name: str) -> Progress | None:
+    async def _read_progress(self, name: str) -> SignInAttempt | None:
         """The state that a process stored last; None as well while the store cannot be read."""
         if self._progress is not None:
             with suppress(CatalogError):
                 return await self._progress.find(name)
         return None
 
-    async def _left_elsewhere(self, name: str, address: str) -> bool:
+    async def _hand_over_address(self, name: str, address: str) -> bool:
         """Leave an address to the process that waits for it; False if none does."""
         if self._progress is None:
             return False
@@ -180,18 +180,18 @@ class ServerSignIns:
         async with self._telling:
             if self._begun.get(name) is begun and begun.shown.state != "none":
                 with suppress(CatalogError):  # it goes on here
-                    await self._progress.tell(name, Progress(self._holder, **asdict(begun.shown)))
+                    await self._progress.tell(name, SignInAttempt(self._holder, **asdict(begun.shown)))
 
     async def _follow(self, name: str, begun: _Begun) -> None:
         """Take what other processes were told, as long as a person is waited for."""
         while self._progress is not None:
             await asyncio.sleep(_LOOK_S)
-            told = await self._told(name)
+            told = await self._read_progress(name)
             if told is not None and told.holder != self._holder:  # begun anew there
                 begun.end()
                 return
             with suppress(CatalogError):
-                if (address := await self._progress.left(name)) is not None and begun.browser is not None:
+                if (address := await self._progress.take_address(name)) is not None and begun.browser is not None:
                     begun.browser.take(address)
 
     def _end(self, name: str) -> None:
@@ -200,8 +200,8 @@ class ServerSignIns:
 
     async def _run(self, config: ServerConfig, begun: _Begun) -> None:
         try:
-            with secrets_hidden(secrets_of(config)):
-                await self._sign_in(config, begun)
+            with secrets_hidden(collect_secrets(config)):
+                await self._run_sign_in_flow(config, begun)
             begun.shown = ServerSignIn("done")
         except ProxyError as error:
             begun.shown = ServerSignIn("failed", problem=error.message, hint=error.hint)
@@ -211,10 +211,10 @@ class ServerSignIns:
             self._changed()
         await self._tell(config.name, begun)
 
-    async def _sign_in(self, config: ServerConfig, begun: _Begun) -> None:
+    async def _run_sign_in_flow(self, config: ServerConfig, begun: _Begun) -> None:
         options = read_oauth(config.name, config.oauth or {})
         if options.grant == "client_credentials":
-            await self._sign_ins.sign_in(config, None)
+            await self._sign_ins.authorize_server(config, None)
             return
 
         def show(url: str) -> None:
@@ -226,11 +226,11 @@ class ServerSignIns:
             begun.browser = browser
             following = spawn(self._follow(config.name, begun), f"sign-in to {config.name} elsewhere")
             try:
-                await self._sign_ins.sign_in(config, browser)
+                await self._sign_ins.authorize_server(config, browser)
             finally:
                 following.cancel()
 
-    async def _configured(self, name: str) -> ServerConfig:
+    async def _resolve_sign_in_config(self, name: str) -> ServerConfig:
         servers = self._servers()
         require_named(name, servers)
         config = servers[name]
@@ -241,7 +241,7 @@ class ServerSignIns:
                 f"Server {name!r} is a program started here; nobody signs in to it.",
                 hint="It gets its credentials from 'env' in its entry.",
             )
-        if not config.can_sign_in:
+        if not config.can_use_oauth:
             raise ConfigError(
                 f"The entry of server {name!r} says how to get in, so a sign-in would not be used.",
                 hint="Take out 'oauth: false' or the Authorization header first.",

@@ -17,7 +17,7 @@ from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_sealed, find_seal
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Progress", "SignInProgress", "SignInState", "sign_in_progress"]
+__all__ = ["SignInAttempt", "SignInProgress", "SignInState", "sign_in_progress"]
 
 SignInState = Literal["none", "waiting", "done", "failed"]
 
@@ -27,7 +27,7 @@ _LIFE_S: Final = 3_600.0
 """An end that nobody looked at for so long is not worth showing."""
 
 
-class Progress(msgspec.Struct, frozen=True):
+class SignInAttempt(msgspec.Struct, frozen=True):
     """Progress of one sign-in.
 
     Attributes:
@@ -46,8 +46,8 @@ class Progress(msgspec.Struct, frozen=True):
 
     def ends_at(self, address: str) -> bool:
         """Whether it waits for a browser that was sent to this address."""
-        mark = _mark_of(address)
-        return self.state == "waiting" and mark is not None and mark == _mark_of(self.url)
+        mark = _parse_oauth_state(address)
+        return self.state == "waiting" and mark is not None and mark == _parse_oauth_state(self.url)
 
 
 class SignInProgress:
@@ -69,20 +69,20 @@ class SignInProgress:
     def __repr__(self) -> str:
         return f"<SignInProgress in {self._catalog!r}>"
 
-    async def tell(self, server: str, progress: Progress) -> None:
+    async def tell(self, server: str, progress: SignInAttempt) -> None:
         """Store the progress of the sign-in at a server, in place of that of the last one."""
         await self._keep(_PROGRESS, server, msgspec.json.encode(progress))
 
-    async def find(self, server: str) -> Progress | None:
+    async def find(self, server: str) -> SignInAttempt | None:
         """Return the progress of the last sign-in at a server; None where none is known."""
         kept = await self._find(_PROGRESS, server)
-        return None if kept is None else msgspec.json.decode(kept, type=Progress)
+        return None if kept is None else msgspec.json.decode(kept, type=SignInAttempt)
 
     async def leave(self, server: str, address: str) -> None:
         """Leave the address at which the browser ended to the process that waits for it."""
         await self._keep(_ADDRESS, server, address.encode())
 
-    async def left(self, server: str) -> str | None:
+    async def take_address(self, server: str) -> str | None:
         """The address that was left for the sign-in at a server, once; None where none was."""
         kept = await self._find(_ADDRESS, server)
         if kept is None:
@@ -121,7 +121,7 @@ def sign_in_progress(catalog: Catalog, settings: Settings, *, is_alone: bool) ->
     return None if is_alone else SignInProgress(catalog, None)
 
 
-def _mark_of(url: str) -> str | None:
+def _parse_oauth_state(url: str) -> str | None:
     """The `state` of OAuth in an address; None where there is none."""
     try:
         return parse_qs(urlsplit(url).query).get("state", [None])[0]

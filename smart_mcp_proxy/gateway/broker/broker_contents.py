@@ -75,7 +75,7 @@ class BrokerContents:
         if method == "resources/read":
             target, arguments = await self._asks.find(contents, _text(params, "uri"), caller.principal), _NOTHING
         else:
-            target, arguments = _sought(method, params, contents)
+            target, arguments = _resolve_target(method, params, contents)
         return (await self._asks.ask(ContentRequest(method, target, params, arguments, caller))).text
 
     def _contents(self, server: str, visible: CatalogView, reach: Reach) -> Contents:
@@ -83,7 +83,7 @@ class BrokerContents:
         if contents is None:
             if len(self._seen) >= _KEPT:
                 del self._seen[next(iter(self._seen))]
-            alone = self._views.narrowed(visible, Reach(frozenset({server})))
+            alone = self._views.narrow_view(visible, Reach(frozenset({server})))
             contents = self._seen[server, reach] = Contents(self._lists.catalog, alone, self._name_limit, server)
         return contents
 
@@ -95,7 +95,7 @@ def _page(contents: Contents, kind: ContentKind, member: str, cursor: Any) -> by
     return msgspec.json.encode({member: page} | ({"nextCursor": further} if further is not None else {}))
 
 
-def _sought(method: str, params: Mapping[str, Any], contents: Contents) -> tuple[Target, Mapping[str, Any]]:
+def _resolve_target(method: str, params: Mapping[str, Any], contents: Contents) -> tuple[Target, Mapping[str, Any]]:
     """Resolve the target of a request, and the arguments that the activity log may keep."""
     if method == "prompts/get":
         return contents.prompt(_text(params, "name")), _object(params, "arguments")

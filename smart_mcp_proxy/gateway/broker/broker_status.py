@@ -7,9 +7,16 @@ from urllib.parse import quote
 import msgspec
 
 from smart_mcp_proxy.models import ServerState
-from smart_mcp_proxy.servers import ServerConfig, masked
+from smart_mcp_proxy.servers import ServerConfig, mask_entry
 
-__all__ = ["BrokerStatus", "BrokeredConnection", "Connections", "Count", "connection_of", "status_of"]
+__all__ = [
+    "BrokerStatus",
+    "BrokeredConnection",
+    "Connections",
+    "Count",
+    "build_broker_connection",
+    "build_broker_status",
+]
 
 
 # Source: docs/design/broker.md#status
@@ -69,7 +76,7 @@ class Count:
     answered_s: float | None = None
 
 
-def status_of(config: ServerConfig, state: ServerState, count: Count) -> BrokerStatus:
+def build_broker_status(config: ServerConfig, state: ServerState, count: Count) -> BrokerStatus:
     """A server at a glance."""
     is_authorized = state is not ServerState.NEEDS_AUTH
     sends_header = any(name.lower() == "authorization" for name in config.headers)
@@ -84,7 +91,7 @@ def status_of(config: ServerConfig, state: ServerState, count: Count) -> BrokerS
     )
 
 
-def connection_of(config: ServerConfig, state: ServerState, count: Count) -> BrokeredConnection:
+def build_broker_connection(config: ServerConfig, state: ServerState, count: Count) -> BrokeredConnection:
     """A server's row in the list of connections."""
     return BrokeredConnection(
         name=config.name,
@@ -97,7 +104,7 @@ def connection_of(config: ServerConfig, state: ServerState, count: Count) -> Bro
 
 
 def _address(config: ServerConfig) -> str | None:
-    return str(masked({"url": config.url})["url"]) if config.url else None
+    return str(mask_entry({"url": config.url})["url"]) if config.url else None
 
 
 def _moment(at_s: float | None) -> str | None:

@@ -11,16 +11,22 @@ from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METH
 
 from smart_mcp_proxy.errors import QuarantinedError, RequestError, UpstreamError
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
-from smart_mcp_proxy.gateway.broker.broker_status import BrokerStatus, Connections, Count, connection_of, status_of
+from smart_mcp_proxy.gateway.broker.broker_status import (
+    BrokerStatus,
+    Connections,
+    Count,
+    build_broker_connection,
+    build_broker_status,
+)
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.results.cleaning import fenced_notice, told_beside
+from smart_mcp_proxy.gateway.results.cleaning import clean_message_async, fence_notification
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.refusals import server_off
 from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, Progress, ServerState
+from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, ProgressReport, ServerState
 from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["BrokerRequest", "Brokering"]
@@ -117,13 +123,13 @@ class Brokering:
         """
         visible = self._visible(who)
         visible.require_servers([server])
-        return status_of(visible.servers[server], self._state(server), self._count(server))
+        return build_broker_status(visible.servers[server], self._state(server), self._count(server))
 
     def connections(self, who: Principal) -> Connections:
         """The servers within the caller's reach."""
         servers = self._visible(who).servers
         return Connections(
-            [connection_of(config, self._state(name), self._count(name)) for name, config in servers.items()]
+            [build_broker_connection(config, self._state(name), self._count(name)) for name, config in servers.items()]
         )
 
     # --- what is passed on
@@ -151,7 +157,7 @@ class Brokering:
         try:
             visible = self._require(server, who)
         except QuarantinedError as refusal:
-            raise await self._visible(who).analysed(refusal) from None
+            raise await self._visible(who).add_analysis(refusal) from None
         if asked.method not in METHODS:
             raise _unknown_method(asked.method, METHODS)
         meta = _meta(asked.params)
@@ -166,7 +172,7 @@ class Brokering:
         await self._ready(server)
         if call is not None:
             if visible.find(call.name) is None:  # it may be one that is just being listed for the first time
-                await self._listed(server)
+                await self._wait_tools_listed(server)
             result = (await self._calls.call(call, within=visible)).text
         elif asked.method == "tools/list":
             result = await self._tools(server, asked, visible)
@@ -199,10 +205,10 @@ class Brokering:
         """The server's tools as far as they are approved and visible, in one page."""
         if asked.params.get("cursor"):
             raise unknown_cursor()
-        await self._listed(server)
+        await self._wait_tools_listed(server)
         return msgspec.json.encode({"tools": [msgspec.Raw(record.raw) for record in visible.of_server(server)]})
 
-    async def _listed(self, server: str) -> None:
+    async def _wait_tools_listed(self, server: str) -> None:
         """Passes when the server's tools are listed, or their listing has failed.
 
         Raises:
@@ -224,7 +230,7 @@ class Brokering:
                 f"Server '{server}' is no longer configured.", hint="Its user can add it again; use another one."
             )
         if not await upstream.ready(upstream.config.limits.patience_s):
-            raise await self._calls.shown(upstream.not_ready())
+            raise await self._calls.clean_for_caller(upstream.not_ready())
 
     def _is_modern(self, server: str) -> bool:
         upstream = self._fleet.upstreams.get(server)
@@ -267,8 +273,8 @@ class _Heard:
         """Passes a notification on; progress under the caller's token."""
         try:
             told = _notification.decode(text)
-            params = await told_beside(told.params, len(text), is_cleaned=self._is_cleaned)
-            params = fenced_notice(params) if self._is_fenced else params
+            params = await clean_message_async(told.params, len(text), is_cleaned=self._is_cleaned)
+            params = fence_notification(params) if self._is_fenced else params
         except (msgspec.DecodeError, RecursionError):  # its parameters are none: not worth a failed request
             return
         if told.method == "notifications/progress":
@@ -277,7 +283,7 @@ class _Heard:
             params["progressToken"] = self._token
         await self._say(msgspec.json.encode({"jsonrpc": "2.0", "method": told.method, "params": params}))
 
-    async def _progress(self, report: Progress) -> None:
+    async def _progress(self, report: ProgressReport) -> None:
         params: dict[str, Any] = {"progressToken": self._token, "progress": report.progress}
         if report.total is not None:
             params["total"] = report.total

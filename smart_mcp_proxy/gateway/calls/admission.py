@@ -12,19 +12,19 @@ from smart_mcp_proxy.errors import RateLimitedError, UpstreamError
 from smart_mcp_proxy.gateway.calls.limit_refusals import (
     FULL_RETRY_S,
     SERVER_LIMITS,
-    held_back,
+    build_breaker_error,
     share_note,
     too_fast_a_caller,
     too_fast_for_server,
 )
 from smart_mcp_proxy.models import ServerState, ServerStatus
-from smart_mcp_proxy.policy.breaker import Breakers, end_of
+from smart_mcp_proxy.policy.breaker import Breakers, classify_end
 from smart_mcp_proxy.policy.limits import PlaceState, Slot, SlotPool, TokenBucket
 from smart_mcp_proxy.policy.shares import share_of_count, share_of_limits, share_of_rate
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Admission", "AdmissionControl", "CallerRate", "open_admission"]
+__all__ = ["AdmissionControl", "CallAdmission", "CallerRate", "open_admission"]
 
 CALLERS_REMEMBERED: Final = 4_096
 """Buckets of callers; beyond it those that are full again are dropped, which nobody notices."""
@@ -55,11 +55,11 @@ class _ServerGate:
     def __init__(self, server: str, breakers: Breakers) -> None:
         self.server = server
         self.breakers = breakers
-        self.limits = Limits()
+        self.limits = ServerLimits()
         self.gateways = 1
         self.bucket: TokenBucket | None = None
 
-    def limit(self, limits: Limits, gateways: int, now_s: float) -> None:
+    def limit(self, limits: ServerLimits, gateways: int, now_s: float) -> None:
         """Takes other limits, the part of one of so many gateways."""
         self.limits = limits
         self.gateways = gateways
@@ -109,7 +109,7 @@ class AdmissionControl:
         self.configure(servers or {})
 
     def __repr__(self) -> str:
-        held = [name for name, gate in self._gates.items() if gate.breakers.holding()]
+        held = [name for name, gate in self._gates.items() if gate.breakers.find_tripped()]
         return f"<AdmissionControl {self.places!r}, held back: {', '.join(held) or 'nobody'}>"
 
     def configure(self, servers: Mapping[str, ServerConfig]) -> None:
@@ -138,15 +138,15 @@ class AdmissionControl:
 
     def _limit(self) -> None:
         """Puts this gateway's shares in force."""
-        now_s, shares = self.clock(), dict[str, Limits]()
+        now_s, shares = self.clock(), dict[str, ServerLimits]()
         for name, config in self._servers.items():
             gateways = 1 + sum(name in servers for servers in self._others)
             shares[name] = share_of_limits(config.limits, gateways)
             self._gate(name).limit(shares[name], gateways, now_s)
         self.wake(self.places.configure(shares, share_of_count(self._in_flight, self.gateways)))
 
-    def admitted(self, server: str, item: str, principal: str) -> "Admission":
-        """A context in which a request may be sent once it has waited for its turn; see `Admission`.
+    def request_admission(self, server: str, item: str, principal: str) -> "CallAdmission":
+        """A context in which a request may be sent once it has waited for its turn; see `CallAdmission`.
 
         Args:
             server: Configured name.
@@ -157,17 +157,17 @@ class AdmissionControl:
             RateLimitedError: On entering: too many calls, at once or in too short a time.
             UpstreamError: On entering: such calls are held back, code `breaker_open`.
         """
-        return Admission(self, self._gate(server), item, principal)
+        return CallAdmission(self, self._gate(server), item, principal)
 
     def connection_changed(self, status: ServerStatus) -> None:
         """Close the breakers of a server that was connected anew, however its last connection ended."""
         if status.state is ServerState.READY and (gate := self._gates.get(status.name)) is not None:
             gate.breakers.reset()
 
-    def shown(self, status: ServerStatus) -> ServerStatus:
+    def add_breaker_status(self, status: ServerStatus) -> ServerStatus:
         """The status with what its breakers add to it."""
         gate = self._gates.get(status.name)
-        held = None if gate is None or status.state is not ServerState.READY else gate.breakers.holding()
+        held = None if gate is None or status.state is not ServerState.READY else gate.breakers.find_tripped()
         if held is None:
             return status
         item, breaker = held
@@ -250,7 +250,7 @@ class AdmissionControl:
         return gate
 
 
-class Admission:
+class CallAdmission:
     """Context manager that admits one call to its server.
 
     The call may be sent within the context; where it `is_waiting`, only after its `turn`.
@@ -316,7 +316,7 @@ class Admission:
         server, breakers = self._gate.server, self._gate.breakers
         for name, breaker in breakers.of(self._item):
             if wait_s := breaker.wait_s(now_s):
-                raise held_back(server, name, breaker, wait_s)
+                raise build_breaker_error(server, name, breaker, wait_s)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -329,9 +329,9 @@ class Admission:
             if isinstance(error, UpstreamError) and error.retry_after_s:
                 breakers.hold(now_s, error.retry_after_s)
             if error is None and not breakers.has_failed:
-                breakers.server.succeeded(self._epochs[0], now_s)
+                breakers.server.record_success(self._epochs[0], now_s)
             else:
-                breakers.ended(self._item, self._epochs, end_of(error), now_s)
+                breakers.record_end(self._item, self._epochs, classify_end(error), now_s)
 
     async def _wait(self, place: Slot, since_s: float) -> float:
         """Waits for the call's turn; returns the seconds that its server's limit leaves it then."""
@@ -341,7 +341,7 @@ class Admission:
         except TimeoutError:
             waited = f"The call waited {call_s:g} s for its turn at server '{self._gate.server}' and was not sent"
             if self._gates.places.is_held:
-                raise self._held(waited) from None
+                raise self._build_hold_error(waited) from None
             lifted = f"{SERVER_LIMITS}{share_note(self._gate.gateways)}"
             raise RateLimitedError(
                 f"{waited}.",
@@ -351,9 +351,11 @@ class Admission:
         return max(0.0, call_s - (self._gates.clock() - since_s))
 
     def _full(self, place: Slot) -> RateLimitedError:
-        most, queue = self._gates.places.limits_of(self._gate.server)
+        most, queue = self._gates.places.get_server_limits(self._gate.server)
         if self._gates.places.is_held:
-            return self._held(f"{queue:g} calls wait for server '{self._gate.server}' already; this one was not sent")
+            return self._build_hold_error(
+                f"{queue:g} calls wait for server '{self._gate.server}' already; this one was not sent"
+            )
         if place.state is PlaceState.SERVER_FULL:
             message = f"Server '{self._gate.server}' has {most:g} calls in flight and {queue:g} waiting, its limit."
             lifted = f"{SERVER_LIMITS}{share_note(self._gate.gateways)}"
@@ -367,7 +369,7 @@ class Admission:
             message, hint=f"Try again later, or make fewer calls at a time. {lifted}", retry_after_s=FULL_RETRY_S
         )
 
-    def _held(self, what: str) -> RateLimitedError:
+    def _build_hold_error(self, what: str) -> RateLimitedError:
         return RateLimitedError(
             f"{what}: {self._gates.held_because}.",
             hint="Read the answers that are there, then call again; make fewer calls at a time.",

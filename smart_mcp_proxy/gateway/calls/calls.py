@@ -9,15 +9,15 @@ from msgspec import structs
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.gateway.calls.exchange import Exchange
+from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.calls.gates import definition_changed
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.results.cleaning import clean, fence
 from smart_mcp_proxy.gateway.results.outputs import Outputs
-from smart_mcp_proxy.gateway.results.repair import repaired
-from smart_mcp_proxy.gateway.results.results import ResultFacts, may_link, may_need_cleaning, rewritten
-from smart_mcp_proxy.gateway.shared.readiness import Lists
+from smart_mcp_proxy.gateway.results.repair import repair_result
+from smart_mcp_proxy.gateway.results.results import ResultFacts, may_link, may_need_cleaning, rewrite_result
+from smart_mcp_proxy.gateway.shared.readiness import ListReadiness
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
 from smart_mcp_proxy.models import CallRequest
@@ -48,7 +48,7 @@ class Calls:
         outputs: Outputs,
         *,
         learning: Learning | None = None,
-        lists: Lists | None = None,
+        lists: ListReadiness | None = None,
         links: Links | None = None,
     ) -> None:
         self._path = path
@@ -75,11 +75,11 @@ class Calls:
         """
         return self._path.run(_ToolCall(self, request, within or self._visible, self._lists))
 
-    async def shown(self, error: ProxyError) -> ProxyError:
+    async def clean_for_caller(self, error: ProxyError) -> ProxyError:
         """An error as its caller gets it: what a server says in it is treated like a result."""
-        return await self._path.shown(error)
+        return await self._path.clean_for_caller(error)
 
-    async def shaped(self, raw: RawResult, server: str, request: CallRequest) -> RawResult:
+    async def shape_tool_result(self, raw: RawResult, server: str, request: CallRequest) -> RawResult:
         """The result as the agent gets it: repaired, then cleaned, cut and fenced as the settings ask.
 
         Raises:
@@ -87,24 +87,24 @@ class Calls:
         """
         limits = self._path.limits
         if not raw.is_sound:
-            raw = await rewritten(raw, partial(repaired, server=server, tool=request.name))
+            raw = await rewrite_result(raw, partial(repair_result, server=server, tool=request.name))
         if self._links is not None and may_link(raw):  # first: only the server's own URI leads to its resource
-            raw = await self._links.passed_on(raw, server, request.principal, keeps_uris=request.keeps_uris)
+            raw = await self._links.relink_and_remember(raw, server, request.principal, keeps_uris=request.keeps_uris)
         if limits.is_cleaned and may_need_cleaning(raw):
-            raw = await rewritten(raw, clean)
+            raw = await rewrite_result(raw, clean)
         if limits.output_limit_chars and request.parent is None:  # what a script answers with is cut as a whole
             raw = await self._outputs.cut(raw, limits.output_limit_chars, request.principal)
         # A script reads values, not text; what it answers with is fenced as a whole.
-        return await rewritten(raw, fence) if limits.is_fenced and request.parent is None else raw
+        return await rewrite_result(raw, fence) if limits.is_fenced and request.parent is None else raw
 
 
-class _ToolCall(Exchange):
+class _ToolCall(RequestExchange):
     """A tool call on its way to its server."""
 
     method = "tools/call"
     call: CallRequest
 
-    def __init__(self, calls: Calls, request: CallRequest, visible: CatalogView, lists: Lists | None) -> None:
+    def __init__(self, calls: Calls, request: CallRequest, visible: CatalogView, lists: ListReadiness | None) -> None:
         self.call = self.caller = request
         self.arguments = request.arguments
         self.lists = lists
@@ -118,11 +118,11 @@ class _ToolCall(Exchange):
     def label(self) -> str:
         """The canonical name, or what the caller wrote where there is none of it."""
         if self.record is None:
-            return policy.masked(self.call.name, NAME_LIMIT_CHARS)
+            return policy.mask_text(self.call.name, NAME_LIMIT_CHARS)
         return f"{self.server}:{self.name}"
 
     @property
-    def shown_name(self) -> str:
+    def trace_name(self) -> str:
         """The tool's own name, once it is found."""
         return self.name
 
@@ -149,19 +149,19 @@ class _ToolCall(Exchange):
         if now.change_hash != record.change_hash:
             raise definition_changed(now)
 
-    def completed(self, facts: ResultFacts) -> str:
+    def note_completion(self, facts: ResultFacts) -> str:
         """Take note of a result, a tool's own failure among them."""
         if facts.isError:
             return "tool_error"
         if self._calls.learning is not None and self.record is not None:
-            self._calls.learning.called(self.call.principal, self.call.session, self.record.key)
+            self._calls.learning.learn_from_call(self.call.principal, self.call.session, self.record.key)
         return "ok"
 
-    async def shaped(self, raw: RawResult) -> RawResult:
+    async def shape_result(self, raw: RawResult) -> RawResult:
         """The result as the agent gets it."""
-        return await self._calls.shaped(raw, self.server, self.call)
+        return await self._calls.shape_tool_result(raw, self.server, self.call)
 
-    def told(self, error: ProxyError) -> ProxyError:
+    def translate_error(self, error: ProxyError) -> ProxyError:
         """The error as it is."""
         return error
 
@@ -169,7 +169,7 @@ class _ToolCall(Exchange):
         """The call tool that was used, and what the agent said of its intent."""
         intent, detail = self.call.intent, dict[str, Any](variant=self.call.variant)
         if intent.reason:
-            detail["reason"] = policy.masked(intent.reason, REASON_LIMIT_CHARS)
+            detail["reason"] = policy.mask_text(intent.reason, REASON_LIMIT_CHARS)
         if intent.data_sensitivity != "unknown":
             detail["sensitivity"] = intent.data_sensitivity
         return detail

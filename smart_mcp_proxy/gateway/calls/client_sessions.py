@@ -11,19 +11,19 @@ from mcp_types import LoggingLevel
 
 from smart_mcp_proxy.catalog import change_hash
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamTimeoutError
-from smart_mcp_proxy.fastmcp_compat.client_channel import Line
+from smart_mcp_proxy.fastmcp_compat.client_channel import ClientChannel
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.inputs import ANSWER_S
-from smart_mcp_proxy.gateway.results.cleaning import clean, fenced_notice, said_beside
+from smart_mcp_proxy.gateway.results.cleaning import clean, clean_message, fence_notification
 from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, hash_without_digest
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ClientLine, Principal, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, identity_on
-from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
+from smart_mcp_proxy.policy.inputs import InputFault, input_fault, label_inputs, without_secrets
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, fields, get_logger, has_secret, redact, spawn
@@ -78,11 +78,11 @@ class Sender:
             return
         approved = hash_without_digest(record)
         for _ in range(LISTINGS):
-            listing = await self._connection.listing(kind or "tools")
+            listing = await self._connection.fetch_listing(kind or "tools")
             found = next((each for each in listing.definitions if each[identity] == wanted), None)
             if found is None or await asyncio.to_thread(_hash, record.key.server, found) != approved:
                 raise differs_here(record.key)
-            if self._connection.known(kind or "tools") is listing:  # nothing was announced meanwhile
+            if self._connection.get_fresh_listing(kind or "tools") is listing:  # nothing was announced meanwhile
                 return
         raise restless_error(server, kind or "tools")
 
@@ -152,10 +152,10 @@ class Clients:
         limits, began_s = upstream.config.limits, self._clock()
         limit_s = limits.call_s if left_s is None else left_s
         open_s = min(limit_s, limits.patience_s)
-        side = _Side(self, upstream.name, client, Line(client, client.client.asking))
+        side = _Side(self, upstream.name, client, ClientChannel(client, client.client.asking))
         is_new = own.find(client) is None
         try:
-            async with asyncio.timeout(open_s) as opening, own.used_by(client, side) as connection:
+            async with asyncio.timeout(open_s) as opening, own.use_connection(client, side) as connection:
                 if connection is not None and is_new and (level := self._levels.get(client)) is not None:
                     await connection.set_level(level)
                 opening.reschedule(None)
@@ -170,7 +170,7 @@ class Clients:
 
     def capabilities(self) -> dict[str, Any]:
         """Capabilities for the greeting: log messages, where a server can send any."""
-        visible = self._look(served_path(), principal())
+        visible = self._look(get_request_path(), principal())
         return {"logging": {}} if visible is not None and visible.per_client else {}
 
     async def set_level(self, session: ClientSession, level: str) -> None:
@@ -201,7 +201,7 @@ class Clients:
     # --- what servers ask
 
     @contextmanager
-    def recorded(self, server: str, method: str, session: Session) -> Iterator[dict[str, Any]]:
+    def record_question(self, server: str, method: str, session: Session) -> Iterator[dict[str, Any]]:
         """Writes one question down when it is over; not what was asked, nor what was answered."""
         started, outcome, detail = self._clock(), "internal", {"method": method}
         try:
@@ -228,12 +228,12 @@ class Clients:
             )
             self._recorder.record(record)
 
-    def said(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Shape the params of a server's notification for its client; see `said_beside`."""
-        said: dict[str, Any] = said_beside(params, is_cleaned=self._is_cleaned)
-        return fenced_notice(said) if self._is_fenced else said
+    def shape_notification(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Shape the params of a server's notification for its client; see `clean_message`."""
+        said: dict[str, Any] = clean_message(params, is_cleaned=self._is_cleaned)
+        return fence_notification(said) if self._is_fenced else said
 
-    def shown(self, server: str, method: str, params: Mapping[str, Any], declared: Mapping[str, Any]) -> Any:
+    def prepare_question(self, server: str, method: str, params: Mapping[str, Any], declared: Mapping[str, Any]) -> Any:
         """The question as the client gets it: judged, cleaned, with the server's name.
 
         Raises:
@@ -254,8 +254,8 @@ class Clients:
                 fault.what,
                 extra=fields(server=server),
             )
-            raise _refused(server, fault)
-        return shown_inputs(server, question)["question"].get("params") or {}
+            raise _build_question_error(server, fault)
+        return label_inputs(server, question)["question"].get("params") or {}
 
 
 class _Side:
@@ -268,7 +268,7 @@ class _Side:
         standing: The way back to it outside of its requests.
     """
 
-    def __init__(self, clients: Clients, server: str, session: Session, standing: Line) -> None:
+    def __init__(self, clients: Clients, server: str, session: Session, standing: ClientChannel) -> None:
         declared = session.client.extensions
         self.capabilities: Mapping[str, Any] = standing.asking.capabilities
         if declared is not None:
@@ -280,8 +280,10 @@ class _Side:
 
     async def answer(self, method: str, params: Mapping[str, Any], line: ClientLine | None) -> Mapping[str, Any]:
         """The client's answer; see `ClientSide`."""
-        with self._clients.recorded(self._server, method, self._session) as detail:
-            shown = await asyncio.to_thread(self._clients.shown, self._server, method, params, self.capabilities)
+        with self._clients.record_question(self._server, method, self._session) as detail:
+            shown = await asyncio.to_thread(
+                self._clients.prepare_question, self._server, method, params, self.capabilities
+            )
             answer = await (line or self._standing).ask(method, shown, ANSWER_S)
             if isinstance(action := answer.get("action"), str):
                 detail["action"] = action
@@ -293,7 +295,7 @@ class _Side:
         if is_log and not self._clients.is_wanted(self._session, params.get("level")):
             return
         try:
-            said = await asyncio.to_thread(self._clients.said, params)
+            said = await asyncio.to_thread(self._clients.shape_notification, params)
         except RecursionError:
             log.debug(
                 "server %s: dropped %s: it is nested too deeply",
@@ -323,7 +325,7 @@ def _too_late(server: str, what: str, limit_s: float) -> UpstreamTimeoutError:
     )
 
 
-def _refused(server: str, fault: InputFault) -> ProxyError:
+def _build_question_error(server: str, fault: InputFault) -> ProxyError:
     """The error that the server gets for its question."""
     if fault.kind == "secret":
         return RefusedError(

@@ -13,11 +13,11 @@ from smart_mcp_proxy.catalog import change_hash
 from smart_mcp_proxy.errors import RefusedError
 from smart_mcp_proxy.gateway.results.cleaning import clean
 from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES
-from smart_mcp_proxy.gateway.shared.app_pages import is_page, page_digest, pinned_digest
+from smart_mcp_proxy.gateway.shared.app_pages import is_page, page_digest, read_page_digest
 from smart_mcp_proxy.gateway.shared.refusals import content_withheld
 from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.links import is_instruction
-from smart_mcp_proxy.gateway.visibility.skill_lookup import entry_of, manifest_of
+from smart_mcp_proxy.gateway.visibility.skill_lookup import decode_skill_entry, read_skill_manifest
 from smart_mcp_proxy.models import ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
@@ -50,7 +50,7 @@ class ContentChecks:
         """Whether the content is approved byte for byte, so that nothing of it may be changed on its way."""
         if method == GET_SKILL:
             return True
-        return method == READ and (is_page(target.name) or _file_of(target) is not None)
+        return method == READ and (is_page(target.name) or _find_skill_file(target) is not None)
 
     def require_known(self, method: str, target: Target) -> None:
         """Pass unless a page or a skill is asked for that nobody could approve.
@@ -89,10 +89,10 @@ class ContentChecks:
             result: Mapping[str, Any] = msgspec.json.decode(text)
             if method == GET_SKILL:
                 return change_hash(record.key.server, result["skill"]) == record.change_hash
-            if (file := _file_of(target)) is not None:
+            if (file := _find_skill_file(target)) is not None:
                 is_same = _is_file(result["contents"], file)
                 if is_same and self._is_cleaned and clean(text) is not text:
-                    raise _hiding(record.key, target.name)
+                    raise _build_hidden_error(record.key, target.name)
                 if is_same and _is_main_file(target):
                     _require_frontmatter(record, result["contents"])
                 return is_same
@@ -102,17 +102,17 @@ class ContentChecks:
                 return True
             # Of a template nobody knows the pages beforehand.
             is_open = self._is_trusted(target.server) or record.key.server == shelf(target.server, "templates")
-            return is_open or page_digest(result["contents"]) == pinned_digest(record)
+            return is_open or page_digest(result["contents"]) == read_page_digest(record)
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
             return False
 
 
-def _file_of(target: Target) -> SkillFile | None:
+def _find_skill_file(target: Target) -> SkillFile | None:
     """The file of a skill that is meant, as it was approved; None for anything else."""
     record = target.record
     if record is None or record.key.server != shelf(target.server, "skills"):
         return None
-    return (manifest_of(record.raw) or {}).get(target.name)
+    return (read_skill_manifest(record.raw) or {}).get(target.name)
 
 
 def _is_file(contents: Any, file: SkillFile) -> bool:
@@ -140,7 +140,7 @@ def _require_frontmatter(record: ToolRecord, contents: Any) -> None:
     (part,) = contents
     text = part.get("text")
     text = text if text is not None else b64decode(part["blob"], validate=True).decode()
-    if (problem := frontmatter_problem(text, entry_of(record.raw)["frontmatter"])) is None:
+    if (problem := frontmatter_problem(text, decode_skill_entry(record.raw)["frontmatter"])) is None:
         return
     raise RefusedError(
         f"The main file of the skill '{record.key}' is not what its entry promises: it {problem}.",
@@ -150,7 +150,7 @@ def _require_frontmatter(record: ToolRecord, contents: Any) -> None:
     )
 
 
-def _hiding(key: ToolKey, uri: str) -> RefusedError:
+def _build_hidden_error(key: ToolKey, uri: str) -> RefusedError:
     return RefusedError(
         f"A file of the skill '{key}' holds characters that hide from the eye or steer a terminal: "
         f"{uri[:NAME_CHARS]!r}.",

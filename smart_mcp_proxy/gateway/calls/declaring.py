@@ -7,10 +7,10 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from smart_mcp_proxy.extensions import Extensions
 
-__all__ = ["declaring"]
+__all__ = ["declare_extensions"]
 
 
-def declaring(params: Mapping[str, Any], extensions: Extensions) -> Mapping[str, Any]:
+def declare_extensions(params: Mapping[str, Any], extensions: Extensions) -> Mapping[str, Any]:
     """A modern request's params that declare extensions beside what they declare already."""
     meta: Mapping[str, Any] = params.get("_meta") or {}
     declared = meta.get(CLIENT_CAPABILITIES_META_KEY) or {}

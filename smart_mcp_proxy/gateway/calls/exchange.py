@@ -9,15 +9,15 @@ from smart_mcp_proxy.extensions import Extensions
 from smart_mcp_proxy.gateway.observability.tracing import ClientSpan
 from smart_mcp_proxy.gateway.results.results import ResultFacts
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.shared.readiness import Lists
+from smart_mcp_proxy.gateway.shared.readiness import ListReadiness
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
 
-__all__ = ["Exchange"]
+__all__ = ["RequestExchange"]
 
 
-class Exchange(ABC):
+class RequestExchange(ABC):
     """A request on its way to a server; a subclass per kind knows what differs.
 
     Attributes:
@@ -43,7 +43,7 @@ class Exchange(ABC):
     caller: Caller | CallRequest
     call: CallRequest | None = None
     arguments: Mapping[str, Any]
-    lists: Lists | None
+    lists: ListReadiness | None
     record: ToolRecord | None
     send: Callable[[Upstream, float | None], Awaitable[RawResult]] | None = None
     is_part = False
@@ -57,7 +57,7 @@ class Exchange(ABC):
 
     @property
     @abstractmethod
-    def shown_name(self) -> str:
+    def trace_name(self) -> str:
         """Name of the tool or prompt in a trace; empty where it may hold anything."""
 
     @abstractmethod
@@ -81,15 +81,15 @@ class Exchange(ABC):
         """
 
     @abstractmethod
-    def completed(self, facts: ResultFacts) -> str:
+    def note_completion(self, facts: ResultFacts) -> str:
         """Take note of a complete result; returns its outcome."""
 
     @abstractmethod
-    async def shaped(self, raw: RawResult) -> RawResult:
+    async def shape_result(self, raw: RawResult) -> RawResult:
         """The result as its caller gets it."""
 
     @abstractmethod
-    def told(self, error: ProxyError) -> ProxyError:
+    def translate_error(self, error: ProxyError) -> ProxyError:
         """The error in the caller's own terms."""
 
     @abstractmethod

@@ -14,14 +14,14 @@ import msgspec
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import RefusedError, RequestError
-from smart_mcp_proxy.gateway.calls.exchange import Exchange
+from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.policy.lenient_schema import lenient_schema
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["GATES", "ArgumentSchemas", "CallLimits", "Gate", "GateRules", "approved", "definition_changed"]
+__all__ = ["GATES", "ArgumentSchemas", "CallLimits", "Gate", "GateRules", "check_approval", "definition_changed"]
 
 KEPT_VALIDATORS = 512
 MESSAGE_LIMIT_CHARS = 300
@@ -79,7 +79,7 @@ class ArgumentSchemas:
         Raises:
             RequestError: They do not; `data` holds the path of the first problem and the whole input schema.
         """
-        validator = self._compiled(record)
+        validator = self._get_validator(record)
         if validator is None or validator.is_valid(arguments):
             return
         problem = next(iter(validator.iter_errors(arguments)))
@@ -91,14 +91,14 @@ class ArgumentSchemas:
             f"Arguments do not fit '{record.key}': {f'at {path}: ' if path else ''}{message}.",
             hint="Repair them by the input schema in data and call again. The server was not called.",
             code="invalid_arguments",
-            data={"path": path, "input_schema": _schema_of(record)},
+            data={"path": path, "input_schema": _read_input_schema(record)},
         )
 
-    def _compiled(self, record: ToolRecord) -> jsonschema_rs.Validator | None:
+    def _get_validator(self, record: ToolRecord) -> jsonschema_rs.Validator | None:
         if record.change_hash in self._validators:
             self._validators.move_to_end(record.change_hash)
             return self._validators[record.change_hash]
-        compiled = self._validators[record.change_hash] = _compile(_schema_of(record))
+        compiled = self._validators[record.change_hash] = _compile(_read_input_schema(record))
         if len(self._validators) > KEPT_VALIDATORS:
             self._validators.popitem(last=False)
         return compiled
@@ -117,30 +117,30 @@ class GateRules:
     schemas: ArgumentSchemas
 
 
-Gate = Callable[[Exchange, GateRules], None]
+Gate = Callable[[RequestExchange, GateRules], None]
 """Raises `ProxyError` where the request must not go on."""
 
 
-def approved(exchange: Exchange, rules: GateRules) -> None:
+def check_approval(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if the server lists the item as it was approved, as far as it has listed anything."""
     if exchange.lists is not None and exchange.record is not None:
         exchange.lists.require_approved(exchange.record)
 
 
-def definition_seen(exchange: Exchange, rules: GateRules) -> None:
+def definition_seen(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if the definition is still the one that the caller saw."""
     call, record = exchange.call, exchange.record
     if call is not None and record is not None and call.digest is not None and call.digest != record.digest:
         raise definition_changed(record)
 
 
-def intent_stated(exchange: Exchange, rules: GateRules) -> None:
+def intent_stated(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if what the agent says of its intent is within bounds."""
     if exchange.call is not None and not (stated := policy.check_intent(exchange.call.intent)).allowed:
         raise RequestError(stated.reason, hint=stated.hint)
 
 
-def variant_permitted(exchange: Exchange, rules: GateRules) -> None:
+def variant_permitted(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if the call tool that was used covers what the tool declares to do."""
     call, record = exchange.call, exchange.record
     if call is None or record is None:
@@ -163,14 +163,14 @@ def variant_permitted(exchange: Exchange, rules: GateRules) -> None:
         )
 
 
-def arguments_fit(exchange: Exchange, rules: GateRules) -> None:
+def arguments_fit(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if the arguments fit the tool's input schema."""
     call, record = exchange.call, exchange.record
     if call is not None and record is not None and call.is_checked:
         rules.schemas.check(record, call.arguments)
 
 
-GATES: Final[tuple[Gate, ...]] = (approved, definition_seen, intent_stated, variant_permitted, arguments_fit)
+GATES: Final[tuple[Gate, ...]] = (check_approval, definition_seen, intent_stated, variant_permitted, arguments_fit)
 
 
 def definition_changed(record: ToolRecord) -> RefusedError:
@@ -183,7 +183,7 @@ def definition_changed(record: ToolRecord) -> RefusedError:
     )
 
 
-def _schema_of(record: ToolRecord) -> Any:
+def _read_input_schema(record: ToolRecord) -> Any:
     return msgspec.json.decode(record.raw).get("inputSchema")
 
 

@@ -15,16 +15,16 @@ import msgspec
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamError
-from smart_mcp_proxy.gateway.calls.request_states import Kept, RequestStates, Subject
-from smart_mcp_proxy.gateway.results.cleaning import clean, said_beside
-from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, facts_of
+from smart_mcp_proxy.gateway.calls.request_states import RequestStates, StatePayload, Subject
+from smart_mcp_proxy.gateway.results.cleaning import clean, clean_message
+from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, read_facts
 from smart_mcp_proxy.models import ClientInput, Era
-from smart_mcp_proxy.policy.inputs import InputFault, input_fault, shown_inputs, without_secrets
+from smart_mcp_proxy.policy.inputs import InputFault, input_fault, label_inputs, without_secrets
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import has_secret, redact
 
-__all__ = ["MAX_ROUNDS", "Inputs", "Round", "incomplete"]
+__all__ = ["MAX_ROUNDS", "InputRounds", "Round", "incomplete"]
 
 MAX_ROUNDS: Final = 10
 """How often a server may ask in one request: the default of `max_rounds` in the SDK's client."""
@@ -49,7 +49,7 @@ class Round:
     subject: Subject
     input: ClientInput
     declared: Mapping[str, Any]
-    kept: Kept | None
+    kept: StatePayload | None
 
     @property
     def number(self) -> int:
@@ -70,7 +70,7 @@ class Round:
         return {**params, **more}
 
 
-class Inputs:
+class InputRounds:
     """The questions of servers.
 
     Args:
@@ -106,11 +106,11 @@ class Inputs:
                 raise _not_allowed(subject.server)
             return Round(subject, input, {}, None)
         if input.pending is not None:
-            input = await _answered(input, input.pending)
+            input = await _ask_client(input, input.pending)
         kept = await self._states.open(subject, input.state) if input.state is not None else None
-        return Round(subject, input, _declared(input.capabilities), kept)
+        return Round(subject, input, _adapt_capabilities(input.capabilities), kept)
 
-    async def passed_on(self, raw: RawResult, server: str, method: str, round: Round | None) -> RawResult:
+    async def seal_questions(self, raw: RawResult, server: str, method: str, round: Round | None) -> RawResult:
         """The server's questions as the client gets them: judged, with the server's name, its state sealed.
 
         Args:
@@ -123,22 +123,22 @@ class Inputs:
             UpstreamError: It is no question, or one that this client cannot be asked.
             RefusedError: It asks for a secret.
         """
-        facts = facts_of(raw)
+        facts = read_facts(raw)
         if facts is None or facts.resultType != INPUT_REQUIRED:
             raise incomplete(server, method)
         if round is None or server not in self._asking:
-            raise self._uncalled_for(server)
+            raise self._build_undeclared_error(server)
         if round.number > MAX_ROUNDS:
             raise _fault(server, f"asks for input for the {round.number}th time in one call")
         if raw.size_bytes > QUESTIONS_BYTES:
             raise _fault(
                 server, f"asks for input with {raw.size_bytes:,} bytes, of which {QUESTIONS_BYTES:,} are passed on"
             )
-        members, state = await asyncio.to_thread(self._judged, raw.text, server, round.declared)
+        members, state = await asyncio.to_thread(self._validate_questions, raw.text, server, round.declared)
         sealed = await self._states.seal(round.subject, state, round.number)
         return RawResult(msgspec.json.encode(members | {"requestState": sealed}))
 
-    async def shown(self, asked: bytes, server: str, declared: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def prepare_task_questions(self, asked: bytes, server: str, declared: Mapping[str, Any]) -> Mapping[str, Any]:
         """Questions of a task as its client gets them: judged, with the server's name.
 
         Args:
@@ -151,18 +151,22 @@ class Inputs:
             RefusedError: It asks for a secret.
         """
         if server not in self._asking:
-            raise self._uncalled_for(server)
-        members, _ = await asyncio.to_thread(self._judged, b'{"inputRequests":' + asked + b"}", server, declared)
+            raise self._build_undeclared_error(server)
+        members, _ = await asyncio.to_thread(
+            self._validate_questions, b'{"inputRequests":' + asked + b"}", server, declared
+        )
         requests: Mapping[str, Any] = members["inputRequests"]
         return requests
 
     async def answers(self, asked: bytes, server: str, round: Round) -> Mapping[str, Any]:
-        """Answers of a handshake-era client to the questions of a task; arguments and errors as `shown`."""
-        shown = await self.shown(asked, server, round.declared)
+        """A handshake-era client's answers to a task's questions; see `prepare_task_questions`."""
+        shown = await self.prepare_task_questions(asked, server, round.declared)
         pending = msgspec.json.encode({"inputRequests": shown, "requestState": None})
-        return (await _answered(round.input, pending)).responses or {}
+        return (await _ask_client(round.input, pending)).responses or {}
 
-    def _judged(self, raw: bytes, server: str, declared: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
+    def _validate_questions(
+        self, raw: bytes, server: str, declared: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], str | None]:
         """The members of the result with its questions as a client gets them, and the server's own state."""
         try:
             members: dict[str, Any] = dict(_members.decode(raw))
@@ -171,17 +175,17 @@ class Inputs:
             if self._is_cleaned:
                 asked = _members.decode(clean(b'{"asked":' + asked + b"}"))["asked"]
             requests = without_secrets(msgspec.json.decode(asked), redact)
-            beside = said_beside(msgspec.json.decode(msgspec.json.encode(members)), is_cleaned=self._is_cleaned)
+            beside = clean_message(msgspec.json.decode(msgspec.json.encode(members)), is_cleaned=self._is_cleaned)
         except (msgspec.MsgspecError, RecursionError) as exc:
             raise _fault(server, "asks for input in a form that cannot be read") from exc
         requests = {} if requests is None else requests
         if not requests and state is None:
             raise _fault(server, "says that it needs input, and not which")
         if (fault := input_fault(requests, declared, has_secret)) is not None:
-            raise _refused(server, fault)
-        return beside | ({"inputRequests": shown_inputs(server, requests)} if requests else {}), state
+            raise _build_input_error(server, fault)
+        return beside | ({"inputRequests": label_inputs(server, requests)} if requests else {}), state
 
-    def _uncalled_for(self, server: str) -> ProxyError:
+    def _build_undeclared_error(self, server: str) -> ProxyError:
         """The error for questions of a server to which nothing was declared."""
         if server not in self._asking:
             return _fault(
@@ -197,7 +201,7 @@ class Inputs:
         )
 
 
-async def _answered(input: ClientInput, pending: bytes) -> ClientInput:
+async def _ask_client(input: ClientInput, pending: bytes) -> ClientInput:
     """Ask a client of the handshake era, one question after the other, and return its answers."""
     questions = msgspec.json.decode(pending)
     assert input.ask is not None
@@ -205,11 +209,11 @@ async def _answered(input: ClientInput, pending: bytes) -> ClientInput:
     responses: dict[str, Any] = {}
     for key, question in questions.get("inputRequests", {}).items():
         left_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
-        responses[key] = await input.ask(question["method"], _asked_params(question), left_s)
+        responses[key] = await input.ask(question["method"], _adapt_question_params(question), left_s)
     return replace(input, responses=responses, state=questions["requestState"], pending=None)
 
 
-def _asked_params(question: Mapping[str, Any]) -> Mapping[str, Any]:
+def _adapt_question_params(question: Mapping[str, Any]) -> Mapping[str, Any]:
     """The params as the handshake era has them, where an elicitation by url must have an id."""
     params: Mapping[str, Any] = question.get("params") or {}
     if params.get("mode") == "url" and "elicitationId" not in params:
@@ -217,7 +221,7 @@ def _asked_params(question: Mapping[str, Any]) -> Mapping[str, Any]:
     return params
 
 
-def _declared(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
+def _adapt_capabilities(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
     """The capabilities as the modern era writes them: it has no announcements of changed roots."""
     return {name: {} if name == "roots" else value for name, value in capabilities.items()}
 
@@ -241,7 +245,7 @@ def _fault(server: str, what: str, hint: str = "") -> UpstreamError:
     )
 
 
-def _refused(server: str, fault: InputFault) -> ProxyError:
+def _build_input_error(server: str, fault: InputFault) -> ProxyError:
     if fault.kind == "undeclared":
         return _fault(server, f"asks for {fault.what}, which the client did not declare")
     if fault.kind == "malformed":

@@ -1,7 +1,7 @@
 """The one path of requests to servers: gates, slot, connection, request, result, record.
 
 Tool calls, prompts, resources and completions take it alike, whatever brought them in. What differs between them is in
-their `Exchange`.
+their `RequestExchange`.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from smart_mcp_proxy.extensions import TASKS
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
-from smart_mcp_proxy.gateway.calls.declaring import declaring
-from smart_mcp_proxy.gateway.calls.exchange import Exchange
-from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, approved
-from smart_mcp_proxy.gateway.calls.inputs import Inputs, Round, incomplete
+from smart_mcp_proxy.gateway.calls.declaring import declare_extensions
+from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
+from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, check_approval
+from smart_mcp_proxy.gateway.calls.inputs import InputRounds, Round, incomplete
 from smart_mcp_proxy.gateway.calls.request_states import Subject
-from smart_mcp_proxy.gateway.calls.tasks import TASK_DECLARED, TASK_RESULT, Tasks, Waiting, demands_task
+from smart_mcp_proxy.gateway.calls.tasks import TASK_DECLARED, TASK_RESULT, Tasks, TaskWait, demands_task
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
-from smart_mcp_proxy.gateway.results.cleaning import told_error
+from smart_mcp_proxy.gateway.results.cleaning import clean_error_async
 from smart_mcp_proxy.gateway.results.progress import show_progress
-from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, ResultFacts, facts_of
-from smart_mcp_proxy.gateway.shared.readiness import connected, require_connected
+from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, ResultFacts, read_facts
+from smart_mcp_proxy.gateway.shared.readiness import require_connected, wait_connected
 from smart_mcp_proxy.models import ClientLine, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
@@ -59,7 +59,7 @@ class RequestPath:
         clock: Callable[[], float] = time.monotonic,
         *,
         admission: AdmissionControl | None = None,
-        inputs: Inputs | None = None,
+        inputs: InputRounds | None = None,
         clients: Clients | None = None,
         tasks: Tasks | None = None,
         tracing: Tracing | None = None,
@@ -75,7 +75,7 @@ class RequestPath:
         self._tasks = tasks
         self._tracing = tracing
 
-    def run(self, exchange: Exchange) -> Coroutine[Any, Any, RawResult]:
+    def run(self, exchange: RequestExchange) -> Coroutine[Any, Any, RawResult]:
         """The server's result, as the caller gets it.
 
         A server's question to a modern client is a result. A client of the handshake era is asked, and the request made
@@ -89,9 +89,9 @@ class RequestPath:
         work = self._run(exchange)
         if self._tracing is None or not exchange.caller.is_root:
             return work
-        return self._tracing.serve(exchange.method, exchange.shown_name, exchange.caller.meta, work)
+        return self._tracing.serve(exchange.method, exchange.trace_name, exchange.caller.meta, work)
 
-    async def _run(self, exchange: Exchange) -> RawResult:
+    async def _run(self, exchange: RequestExchange) -> RawResult:
         while True:
             started = self._clock()
             outcome, delivery = "internal", ""
@@ -102,10 +102,10 @@ class RequestPath:
                     gate(exchange, self._rules)
                 round = await self._round(exchange) if exchange.caller.input is not None else None
                 raw = await self._send(exchange, round)
-                facts = facts_of(raw)
+                facts = read_facts(raw)
                 if facts is not None and facts.resultType == "complete":
-                    outcome = exchange.completed(facts)
-                    return await exchange.shaped(raw)
+                    outcome = exchange.note_completion(facts)
+                    return await exchange.shape_result(raw)
                 answer, outcome = await self._incomplete(raw, facts, exchange, round)
             except ProxyError as error:
                 outcome, delivery = error.error_code, error.delivery
@@ -113,7 +113,7 @@ class RequestPath:
                     exchange = copy(exchange)
                     exchange.extensions = {**(exchange.caller.extensions or {}), **TASK_DECLARED}
                     continue
-                raise await self.shown(exchange.told(error), is_part=exchange.is_part) from error
+                raise await self.clean_for_caller(exchange.translate_error(error), is_part=exchange.is_part) from error
             except asyncio.CancelledError:
                 outcome, delivery = "cancelled", "unknown"
                 raise
@@ -125,14 +125,14 @@ class RequestPath:
                 return answer
             exchange = exchange.again(answer.text)
 
-    def _end_span(self, exchange: Exchange, outcome: str) -> None:
+    def _end_span(self, exchange: RequestExchange, outcome: str) -> None:
         if self._tracing is not None:
             self._tracing.note(outcome)
         if exchange.span is not None:
             exchange.span.end(outcome)
 
     async def _incomplete(
-        self, raw: RawResult, facts: ResultFacts | None, exchange: Exchange, round: Round | None
+        self, raw: RawResult, facts: ResultFacts | None, exchange: RequestExchange, round: Round | None
     ) -> tuple[RawResult, str]:
         """A task or a question as its caller gets it, and the outcome for the activity log.
 
@@ -141,15 +141,15 @@ class RequestPath:
         """
         if facts is not None and facts.resultType == TASK_RESULT and exchange.call is not None:
             return await self._of_task(raw, exchange, round)
-        return await self._asked(raw, exchange, round), INPUT_REQUIRED
+        return await self._convert_question(raw, exchange, round), INPUT_REQUIRED
 
-    def _must_await(self, error: ProxyError, exchange: Exchange) -> bool:
+    def _must_await(self, error: ProxyError, exchange: RequestExchange) -> bool:
         """Whether a server makes nothing but a task of a call, and its caller knows none."""
         if self._tasks is None or exchange.call is None or exchange.extensions is not None or not demands_task(error):
             return False
         return TASKS not in (exchange.caller.extensions or {})
 
-    async def _of_task(self, raw: RawResult, exchange: Exchange, round: Round | None) -> tuple[RawResult, str]:
+    async def _of_task(self, raw: RawResult, exchange: RequestExchange, round: Round | None) -> tuple[RawResult, str]:
         """A task that a server made of a call, as its caller gets it, and the outcome for the activity log.
 
         Raises:
@@ -157,31 +157,31 @@ class RequestPath:
         """
         caller, server, tasks = exchange.caller, exchange.server, self._tasks
         if tasks is not None and exchange.extensions is None and TASKS in (caller.extensions or {}):
-            return await tasks.started(raw, server, exchange.name, caller.principal), TASK_RESULT
+            return await tasks.seal_task(raw, server, exchange.name, caller.principal), TASK_RESULT
         if tasks is None or exchange.extensions is None:
             raise incomplete(server, exchange.method)
 
-        run = tasks.run_of(server)
+        run = tasks.identify_run(server)
 
         async def ask(method: str, params: Mapping[str, Any]) -> RawResult:
-            upstream, _ = await connected(self._fleet, server, None, self._clock, exchange.lists)
+            upstream, _ = await wait_connected(self._fleet, server, None, self._clock, exchange.lists)
             if method != "tasks/cancel":
                 await self._confirm(exchange)
             require_connected(upstream)
             tasks.require_run(server, run)  # from here on nothing waits until it is sent
-            return await upstream.request(method, declaring(params, TASK_DECLARED))
+            return await upstream.request(method, declare_extensions(params, TASK_DECLARED))
 
         inputs, answer, on_progress = self._inputs, None, caller.on_progress
         if inputs is not None and round is not None and round.input.ask is not None:
             answer = partial(inputs.answers, server=server, round=round)
         if on_progress is not None:
             on_progress = partial(show_progress, on_progress, self.limits.is_cleaned, self.limits.is_fenced)
-        place = self._admission.admitted(server, exchange.name, caller.principal)
-        result = await tasks.waited(raw, Waiting(server, ask, place, on_progress, answer))
-        outcome = exchange.completed(facts_of(result) or ResultFacts())
-        return await exchange.shaped(result), outcome
+        place = self._admission.request_admission(server, exchange.name, caller.principal)
+        result = await tasks.await_result(raw, TaskWait(server, ask, place, on_progress, answer))
+        outcome = exchange.note_completion(read_facts(result) or ResultFacts())
+        return await exchange.shape_result(result), outcome
 
-    async def shown(self, error: ProxyError, *, is_part: bool = False) -> ProxyError:
+    async def clean_for_caller(self, error: ProxyError, *, is_part: bool = False) -> ProxyError:
         """An error as its caller gets it: what a server says in it is treated like a result.
 
         Args:
@@ -189,9 +189,9 @@ class RequestPath:
             is_part: Whether a script made the request; what it answers with is marked as a whole.
         """
         is_fenced = self.limits.is_fenced and not is_part
-        return await told_error(error, is_cleaned=self.limits.is_cleaned, is_fenced=is_fenced)
+        return await clean_error_async(error, is_cleaned=self.limits.is_cleaned, is_fenced=is_fenced)
 
-    def note(self, exchange: Exchange, outcome: str, delivery: str, seconds: float) -> None:
+    def note(self, exchange: RequestExchange, outcome: str, delivery: str, seconds: float) -> None:
         """Write the request down. It is on record before its answer leaves."""
         record, caller, call = exchange.record, exchange.caller, exchange.call
         self._recorder.record(
@@ -208,12 +208,12 @@ class RequestPath:
                 tool=record.key.tool if call is not None and record is not None else "",
                 digest=record.digest if record is not None else "",
                 delivery=delivery,
-                arguments=policy.kept_arguments(exchange.arguments, self.limits.arguments),
+                arguments=policy.redact_arguments(exchange.arguments, self.limits.arguments),
                 parent=call.parent or "" if call is not None else "",
             )
         )
 
-    async def _round(self, exchange: Exchange) -> Round | None:
+    async def _round(self, exchange: RequestExchange) -> Round | None:
         """Build the input round of a request whose client can be asked."""
         if self._inputs is None or exchange.caller.input is None:
             return None
@@ -222,19 +222,19 @@ class RequestPath:
         subject = Subject(principal, server, exchange.method, exchange.name, exchange.arguments, definition)
         return await self._inputs.begin(subject, exchange.caller.input)
 
-    async def _asked(self, raw: RawResult, exchange: Exchange, round: Round | None) -> RawResult:
+    async def _convert_question(self, raw: RawResult, exchange: RequestExchange, round: Round | None) -> RawResult:
         """Convert a server's question into the form that its client is asked in."""
         if self._inputs is None:
             raise incomplete(exchange.server, exchange.method)
-        return await self._inputs.passed_on(raw, exchange.server, exchange.method, round)
+        return await self._inputs.seal_questions(raw, exchange.server, exchange.method, round)
 
-    async def _send(self, exchange: Exchange, round: Round | None) -> RawResult:
+    async def _send(self, exchange: RequestExchange, round: Round | None) -> RawResult:
         caller, limits, server = exchange.caller, self.limits, exchange.server
         on_progress = caller.on_progress
         if on_progress is not None:
             on_progress = partial(show_progress, on_progress, limits.is_cleaned, limits.is_fenced)
         item = exchange.method if exchange.call is None else exchange.name
-        with self._admission.admitted(server, item, caller.principal) as admission:
+        with self._admission.request_admission(server, item, caller.principal) as admission:
             left_s: float | None = None
             has_waited = round is not None
             upstream = self._fleet.upstreams.get(server)
@@ -242,7 +242,7 @@ class RequestPath:
             if upstream is None or not upstream.is_ready or not is_listed or admission.is_waiting:
                 has_waited = True
                 left_s = await admission.turn() if admission.is_waiting else None
-                upstream, left_s = await connected(self._fleet, server, left_s, self._clock, exchange.lists)
+                upstream, left_s = await wait_connected(self._fleet, server, left_s, self._clock, exchange.lists)
             line = caller.line if exchange.send is None else None
             if line is not None and self._clients is not None and upstream.own is not None:
                 has_waited = True
@@ -254,12 +254,12 @@ class RequestPath:
                 await self._confirm(exchange)
             if exchange.send is not None:
                 return await exchange.send(upstream, left_s)
-            params = self._stamped(exchange, upstream)
+            params = self._build_traced_params(exchange, upstream)
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
             extensions = exchange.extensions or caller.extensions
             if extensions is not None and upstream.status.era == "modern":
-                params = declaring(params, extensions)
+                params = declare_extensions(params, extensions)
             return await upstream.request(
                 exchange.method, params, timeout_s=left_s, on_progress=on_progress, on_message=caller.on_message
             )
@@ -270,7 +270,7 @@ class RequestPath:
         upstream: Upstream,
         line: ClientLine,
         left_s: float | None,
-        exchange: Exchange,
+        exchange: RequestExchange,
         on_progress: OnProgress | None,
     ) -> RawResult | None:
         """The result over the client's own session with a server; None where the shared one serves it.
@@ -287,22 +287,22 @@ class RequestPath:
                     if exchange.record is not None:
                         await sender.confirm(exchange.record)
                     await self._confirm(exchange)
-                    params = self._stamped(exchange, upstream)
+                    params = self._build_traced_params(exchange, upstream)
                     return await sender.request(exchange.method, params, on_progress=on_progress)
             except LostSessionError as error:
                 if is_again or error.delivery != "not_sent":
                     raise
                 is_again, left_s = True, max(0.0, limit_s - (self._clock() - began_s))
 
-    def _stamped(self, exchange: Exchange, upstream: Upstream) -> Mapping[str, Any]:
+    def _build_traced_params(self, exchange: RequestExchange, upstream: Upstream) -> Mapping[str, Any]:
         """The parameters that are sent, with the trace context where requests are traced."""
         params = exchange.params()
         if self._tracing is None or not self._tracing.is_recorded():
             return params  # the client's context, where it sent one, is passed on as it is
-        exchange.span = self._tracing.calling(exchange.method, exchange.shown_name, upstream.config)
-        return exchange.span.stamped(params)
+        exchange.span = self._tracing.begin_client_span(exchange.method, exchange.trace_name, upstream.config)
+        return exchange.span.add_trace_context(params)
 
-    async def _confirm(self, exchange: Exchange) -> None:
+    async def _confirm(self, exchange: RequestExchange) -> None:
         """Pass if the request may still be sent as it was when it came in."""
-        approved(exchange, self._rules)
+        check_approval(exchange, self._rules)
         await exchange.confirm()

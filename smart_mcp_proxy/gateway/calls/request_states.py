@@ -27,14 +27,14 @@ from smart_mcp_proxy.secrets.auth_key import (
     KEY_BYTES,
     UnusableFileError,
     decode_key,
-    flocked,
+    lock_file,
     read_private,
     write_private,
 )
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.telemetry import fields, get_logger
 
-__all__ = ["INVALID_STATE", "Kept", "RequestStates", "Subject"]
+__all__ = ["INVALID_STATE", "RequestStates", "StatePayload", "Subject"]
 
 INVALID_STATE: Final = "invalid_request_state"
 """The error code; as JSON-RPC it is -32602.
@@ -69,17 +69,17 @@ class Subject:
     arguments: Mapping[str, Any]
     definition: str
 
-    def binding(self) -> str:
+    def compute_binding(self) -> str:
         """Hash the facts that must be equal in the next round."""
         facts = [self.principal, self.server, self.method, self.name, dict(self.arguments), self.definition]
         return hashlib.sha256(_LABEL + canonical_json(facts)).hexdigest()
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StatePayload(msgspec.Struct, frozen=True):
     """Contents of a sealed state.
 
     Attributes:
-        binding: See `Subject.binding`.
+        binding: See `Subject.compute_binding`.
         until_s: Wall time from which on it is no longer taken, seconds.
         round: How often the server has asked, this time included.
         state: The server's own; None if it gave none.
@@ -91,7 +91,7 @@ class Kept(msgspec.Struct, frozen=True):
     state: str | None
 
 
-_kept = msgspec.json.Decoder(Kept, strict=True)
+_kept = msgspec.json.Decoder(StatePayload, strict=True)
 
 
 class RequestStates:
@@ -127,7 +127,7 @@ class RequestStates:
         """Seal a server's state for the client."""
         return await asyncio.to_thread(self._seal, subject, state, round)
 
-    async def open(self, subject: Subject, sealed: str) -> Kept:
+    async def open(self, subject: Subject, sealed: str) -> StatePayload:
         """Open a state that a client returned.
 
         Raises:
@@ -149,15 +149,15 @@ class RequestStates:
             return None
 
     def _seal(self, subject: Subject, state: str | None, round: int) -> str:
-        kept = Kept(subject.binding(), self._wall() + TTL_S, round, state)
+        kept = StatePayload(subject.compute_binding(), self._wall() + TTL_S, round, state)
         return self._ready().seal(msgspec.json.encode(kept))
 
-    def _open(self, subject: Subject, sealed: str) -> Kept:
+    def _open(self, subject: Subject, sealed: str) -> StatePayload:
         try:
             kept = _kept.decode(self._ready().unseal(sealed))
         except (InvalidRequestState, msgspec.MsgspecError, ValueError) as exc:
             raise _invalid(subject, str(exc)) from exc
-        if not secrets.compare_digest(kept.binding, subject.binding()):
+        if not secrets.compare_digest(kept.binding, subject.compute_binding()):
             raise _invalid(subject, "it was given for another request, or to another caller")
         if not self._wall() < kept.until_s:
             raise _invalid(subject, "it is too old")
@@ -175,7 +175,7 @@ class RequestStates:
             earlier = self._own
             if earlier is None:
                 with suppress(OSError, UnusableFileError):  # none was made, or nothing can be opened with it
-                    earlier = self._stored_key()
+                    earlier = self._read_stored_key()
             self._codec = AESGCMRequestStateCodec([key] if earlier is None else [key, earlier])
 
     def _key(self) -> bytes:
@@ -184,9 +184,9 @@ class RequestStates:
             return self._secret.key("request state")
         file = self._data_dir / _KEY_FILE
         try:
-            with flocked(file.with_suffix(".lock")):
+            with lock_file(file.with_suffix(".lock")):
                 try:
-                    return self._stored_key()
+                    return self._read_stored_key()
                 except FileNotFoundError:
                     key = secrets.token_bytes(KEY_BYTES)
                     write_private(file, base64.b64encode(key))
@@ -195,7 +195,7 @@ class RequestStates:
             log.warning("what servers ask can be answered to this process alone, another one has another key: %s", exc)
             return os.urandom(KEY_BYTES)
 
-    def _stored_key(self) -> bytes:
+    def _read_stored_key(self) -> bytes:
         text = read_private(self._data_dir / _KEY_FILE)
         return decode_key(text, f"{_KEY_FILE} is damaged: remove it, and a new one is made")
 

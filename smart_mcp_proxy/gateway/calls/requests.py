@@ -10,11 +10,11 @@ from msgspec import structs
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
 from smart_mcp_proxy.gateway.calls.content_checks import ContentChecks
-from smart_mcp_proxy.gateway.calls.exchange import Exchange
+from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import clean
-from smart_mcp_proxy.gateway.results.results import ResultFacts, may_need_cleaning, rewritten
+from smart_mcp_proxy.gateway.results.results import ResultFacts, may_need_cleaning, rewrite_result
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents, require_unchanged
 from smart_mcp_proxy.gateway.visibility.items import Target
@@ -103,7 +103,7 @@ class ContentRequests:
         self._path.note(_ContentExchange(ask, self._lists, None, is_cleaned=False), outcome, "", 0.0)
 
 
-class _ContentExchange(Exchange):
+class _ContentExchange(RequestExchange):
     """A request for a prompt, a resource or a completion, on its way to its server."""
 
     def __init__(
@@ -123,10 +123,10 @@ class _ContentExchange(Exchange):
     @property
     def label(self) -> str:
         """Server, method and name."""
-        return policy.masked(f"{self.server}:{self.method}:{self.name}", SUBJECT_CHARS)
+        return policy.mask_text(f"{self.server}:{self.method}:{self.name}", SUBJECT_CHARS)
 
     @property
-    def shown_name(self) -> str:
+    def trace_name(self) -> str:
         """The name of a prompt; a URI may hold anything."""
         return self.name if self.method == "prompts/get" else ""
 
@@ -149,11 +149,11 @@ class _ContentExchange(Exchange):
         if (now := self._catalog.snapshot) is not self._snapshot:
             require_unchanged(now, self._ask.target)
 
-    def completed(self, facts: ResultFacts) -> str:
+    def note_completion(self, facts: ResultFacts) -> str:
         """Nothing is learned of it."""
         return "ok"
 
-    async def shaped(self, raw: RawResult) -> RawResult:
+    async def shape_result(self, raw: RawResult) -> RawResult:
         """The result, cleaned where the settings ask for it and its bytes are not what was approved.
 
         Raises:
@@ -163,9 +163,9 @@ class _ContentExchange(Exchange):
             await self._checks.require_approved(self.method, self._ask.target, raw)
             if self._checks.is_exact(self.method, self._ask.target):
                 return raw
-        return await rewritten(raw, clean) if self._is_cleaned and may_need_cleaning(raw) else raw
+        return await rewrite_result(raw, clean) if self._is_cleaned and may_need_cleaning(raw) else raw
 
-    def told(self, error: ProxyError) -> ProxyError:
+    def translate_error(self, error: ProxyError) -> ProxyError:
         """The error under the URI that the agent knows."""
         return _under_uri(error, self._ask)
 

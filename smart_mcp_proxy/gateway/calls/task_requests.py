@@ -8,13 +8,13 @@ import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.calls.exchange import Exchange
-from smart_mcp_proxy.gateway.calls.inputs import Inputs
+from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
+from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
-from smart_mcp_proxy.gateway.calls.tasks import TaskRef, Tasks, complete_result, failure_of, unknown_task
-from smart_mcp_proxy.gateway.results.results import ResultFacts, fit_to_era, members_of
+from smart_mcp_proxy.gateway.calls.tasks import TaskRef, Tasks, build_task_failure, complete_result, unknown_task
+from smart_mcp_proxy.gateway.results.results import ResultFacts, decode_members, fit_to_era
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.shared.readiness import Lists
+from smart_mcp_proxy.gateway.shared.readiness import ListReadiness
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
@@ -62,7 +62,9 @@ class TaskRequests:
         lists: Say whether a tool is still what was approved.
     """
 
-    def __init__(self, path: RequestPath, calls: Calls, tasks: Tasks, inputs: Inputs, lists: Lists) -> None:
+    def __init__(
+        self, path: RequestPath, calls: Calls, tasks: Tasks, inputs: InputRounds, lists: ListReadiness
+    ) -> None:
         self.calls = calls
         self.tasks = tasks
         self.inputs = inputs
@@ -71,7 +73,7 @@ class TaskRequests:
 
     async def failure(self, members: Mapping[str, msgspec.Raw], server: str) -> dict[str, Any]:
         """The JSON-RPC error that a task came to, treated like that of any call."""
-        shown = await self._path.shown(failure_of(members, server))
+        shown = await self._path.clean_for_caller(build_task_failure(members, server))
         answer = shown.answer if isinstance(shown, UpstreamError) else None
         assert answer is not None  # it was made of one
         more = {} if answer.data is None else {"data": answer.data}
@@ -87,7 +89,7 @@ class TaskRequests:
         return await self._path.run(_TaskExchange(ask, self))
 
 
-class _TaskExchange(Exchange):
+class _TaskExchange(RequestExchange):
     """A request about a task, on its way to its server."""
 
     def __init__(self, ask: TaskRequest, requests: TaskRequests) -> None:
@@ -109,7 +111,7 @@ class _TaskExchange(Exchange):
         return f"{self.server}:{self.method}:{self.name}"
 
     @property
-    def shown_name(self) -> str:
+    def trace_name(self) -> str:
         """The tool of the task."""
         return self.name
 
@@ -129,16 +131,16 @@ class _TaskExchange(Exchange):
         """
         self._requests.tasks.require_run(self.server, self._ask.ref.run)
 
-    def completed(self, facts: ResultFacts) -> str:
+    def note_completion(self, facts: ResultFacts) -> str:
         """Nothing is learned of it."""
         return "ok"
 
-    async def shaped(self, raw: RawResult) -> RawResult:
+    async def shape_result(self, raw: RawResult) -> RawResult:
         """The task under the client's id; what came of it like the result of a call."""
         if self.method not in ("tasks/get", TOLD):
             return _DONE
         try:
-            return await self._shown(raw)
+            return await self._shape_task(raw)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
             raise UpstreamError(
                 f"What server '{self.server}' says of a task cannot be passed on.",
@@ -147,25 +149,27 @@ class _TaskExchange(Exchange):
                 code="upstream_protocol",
             ) from exc
 
-    async def _shown(self, raw: RawResult) -> RawResult:
+    async def _shape_task(self, raw: RawResult) -> RawResult:
         ask, requests = self._ask, self._requests
-        members = members_of(raw.text)
-        said = await requests.tasks.said(members, raw.size_bytes)
+        members = decode_members(raw.text)
+        said = await requests.tasks.clean_task_members(members, raw.size_bytes)
         shown: dict[str, Any] = {**said, "resultType": "complete", "taskId": ask.sealed}
         if "result" in members:
             request = CallRequest(
                 str(ask.record.key), {}, None, principal=ask.caller.principal, keeps_uris=ask.keeps_uris
             )
-            result = await requests.calls.shaped(complete_result(members, self.server), self.server, request)
+            result = await requests.calls.shape_tool_result(complete_result(members, self.server), self.server, request)
             shown["result"] = msgspec.Raw(fit_to_era(result, "modern").text)
         if "error" in members:
             shown["error"] = await requests.failure(members, self.server)
         if "inputRequests" in members:
             declared = ask.caller.input.capabilities if ask.caller.input is not None else {}
-            shown["inputRequests"] = await requests.inputs.shown(bytes(members["inputRequests"]), self.server, declared)
+            shown["inputRequests"] = await requests.inputs.prepare_task_questions(
+                bytes(members["inputRequests"]), self.server, declared
+            )
         return RawResult(msgspec.json.encode(shown))
 
-    def told(self, error: ProxyError) -> ProxyError:
+    def translate_error(self, error: ProxyError) -> ProxyError:
         """The error, without the server's own id where it does not know the task."""
         answer = error.answer if isinstance(error, UpstreamError) else None
         if answer is None or answer.code != INVALID_PARAMS:

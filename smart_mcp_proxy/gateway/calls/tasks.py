@@ -18,13 +18,13 @@ import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.extensions import TASKS, Extensions
-from smart_mcp_proxy.gateway.calls.admission import Admission
+from smart_mcp_proxy.gateway.calls.admission import CallAdmission
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.inputs import MAX_ROUNDS
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
-from smart_mcp_proxy.gateway.results.cleaning import fenced, said_beside
-from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, facts_of, members_of
-from smart_mcp_proxy.models import OnProgress, Progress
+from smart_mcp_proxy.gateway.results.cleaning import clean_message, fence_text
+from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, decode_members, read_facts
+from smart_mcp_proxy.models import OnProgress, ProgressReport
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
@@ -35,11 +35,11 @@ __all__ = [
     "TASK_DECLARED",
     "TASK_RESULT",
     "TaskRef",
+    "TaskWait",
     "Tasks",
-    "Waiting",
+    "build_task_failure",
     "complete_result",
     "demands_task",
-    "failure_of",
     "pause_s",
     "unknown_task",
 ]
@@ -91,7 +91,7 @@ class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True)
-class Waiting:
+class TaskWait:
     """Ways to wait for a task.
 
     Attributes:
@@ -104,7 +104,7 @@ class Waiting:
 
     server: str
     ask: Ask
-    place: Admission
+    place: CallAdmission
     on_progress: OnProgress | None
     answer: Callable[[bytes], Awaitable[Mapping[str, Any]]] | None
 
@@ -138,20 +138,20 @@ class Tasks:
         self._wall = wall
         self._pause = pause
 
-    async def started(self, raw: RawResult, server: str, tool: str, principal: str) -> RawResult:
+    async def seal_task(self, raw: RawResult, server: str, tool: str, principal: str) -> RawResult:
         """A task as its client gets it.
 
         Raises:
             UpstreamError: The server says that there is a task, and not which.
         """
         members = _members(raw, server)
-        run = self.run_of(server)
-        ref = TaskRef(_id_in(members, server), server, tool, principal, run, self._wall() + SEAL_S)
+        run = self.identify_run(server)
+        ref = TaskRef(_read_task_id(members, server), server, tool, principal, run, self._wall() + SEAL_S)
         sealed = await self._states.seal_text(msgspec.json.encode(ref))
         if len(sealed) > SEALED_CHARS:
             raise _fault(server, "answered with a task whose id is too long")
         try:
-            shown = await self.said(members, raw.size_bytes)
+            shown = await self.clean_task_members(members, raw.size_bytes)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as exc:
             raise _fault(server, "answered with a task that cannot be read") from exc
         if run:
@@ -159,7 +159,7 @@ class Tasks:
             shown["_meta"] = {**shown.get("_meta", {}), ENDS_KEY: note}
         return RawResult(msgspec.json.encode({**shown, "resultType": TASK_RESULT, "taskId": sealed}))
 
-    async def said(self, members: Mapping[str, msgspec.Raw], size_bytes: int) -> dict[str, Any]:
+    async def clean_task_members(self, members: Mapping[str, msgspec.Raw], size_bytes: int) -> dict[str, Any]:
         """Clean what a task's members say for themselves; its id and its result are left out.
 
         Args:
@@ -169,10 +169,10 @@ class Tasks:
         Raises:
             msgspec.MsgspecError: They cannot be read.
         """
-        show = partial(_said, members, self._limits)
+        show = partial(_clean_members, members, self._limits)
         return await asyncio.to_thread(show) if size_bytes > OFF_LOOP_BYTES else show()
 
-    def run_of(self, server: str) -> str:
+    def identify_run(self, server: str) -> str:
         """The process that a task begins in which a server has just answered with."""
         return self._run_of(server) or ""
 
@@ -182,7 +182,7 @@ class Tasks:
         Raises:
             RequestError: Another one has taken its place, whose tasks may have the same ids.
         """
-        if self.run_of(server) != run:
+        if self.identify_run(server) != run:
             raise unknown_task(server)
 
     async def open(self, sealed: str, principal: str) -> TaskRef:
@@ -202,7 +202,7 @@ class Tasks:
             raise unknown_task(ref.server)
         return ref
 
-    async def waited(self, raw: RawResult, waiting: Waiting) -> RawResult:
+    async def await_result(self, raw: RawResult, waiting: TaskWait) -> RawResult:
         """The result that a task comes to, as if there were none.
 
         Raises:
@@ -210,13 +210,13 @@ class Tasks:
             UpstreamTimeoutError: It takes longer than `WAIT_S`.
             ProxyError: Its tool may no longer be called, or its process has ended.
         """
-        own, is_over = _id_in(_members(raw, waiting.server), waiting.server), False
+        own, is_over = _read_task_id(_members(raw, waiting.server), waiting.server), False
         try:
             with waiting.place as place:
                 if place.is_waiting:
                     await place.turn()
                 async with asyncio.timeout(WAIT_S):
-                    members = await self._followed(own, raw, waiting)
+                    members = await self._poll_until_over(own, raw, waiting)
             is_over = True
         except ProxyError as error:
             if error.delivery == "not_sent":  # what was refused came after the call
@@ -233,7 +233,7 @@ class Tasks:
                 spawn(_cancel(waiting, own), f"cancel a task of {waiting.server}")
         return _outcome(members, waiting.server)
 
-    async def _followed(self, own: str, raw: RawResult, waiting: Waiting) -> Mapping[str, msgspec.Raw]:
+    async def _poll_until_over(self, own: str, raw: RawResult, waiting: TaskWait) -> Mapping[str, msgspec.Raw]:
         """The last state of a task."""
         looks, rounds, asked = 0, 0, set[str]()
         while True:
@@ -251,11 +251,11 @@ class Tasks:
                 raise _cannot_be_asked(waiting.server)
             looks += 1
             if waiting.on_progress is not None:
-                await waiting.on_progress(Progress(looks, None, _text(members.get("statusMessage"))))
+                await waiting.on_progress(ProgressReport(looks, None, _text(members.get("statusMessage"))))
             await self._pause(pause_s(members))
-            raw = await self._looked(own, waiting)
+            raw = await self._poll_task(own, waiting)
 
-    async def _looked(self, own: str, waiting: Waiting) -> RawResult:
+    async def _poll_task(self, own: str, waiting: TaskWait) -> RawResult:
         """The task's present state; a connection that is lost meanwhile is waited for."""
         for failures in range(_FAILURES):
             try:
@@ -298,19 +298,19 @@ def unknown_task(stdio_server: str = "") -> RequestError:
 
 def _members(raw: RawResult, server: str) -> dict[str, msgspec.Raw]:
     try:
-        return members_of(raw.text)
+        return decode_members(raw.text)
     except (msgspec.MsgspecError, RecursionError) as exc:
         raise _fault(server, "answered with a task that cannot be read") from exc
 
 
-def _id_in(members: Mapping[str, msgspec.Raw], server: str) -> str:
+def _read_task_id(members: Mapping[str, msgspec.Raw], server: str) -> str:
     own = _text(members.get("taskId"))
     if not own or len(own) > ID_CHARS:
         raise _fault(server, f"answered with a task whose id is missing, or longer than {ID_CHARS:,} characters")
     return own
 
 
-def failure_of(members: Mapping[str, msgspec.Raw], server: str) -> UpstreamError:
+def build_task_failure(members: Mapping[str, msgspec.Raw], server: str) -> UpstreamError:
     """The error that a task came to, as if its call had been answered with it."""
     error = _object(members.get("error"))
     code, message = error.get("code"), error.get("message")
@@ -325,19 +325,19 @@ def complete_result(members: Mapping[str, msgspec.Raw], server: str) -> RawResul
         UpstreamError: It is none: a question or another task in its place would pass unjudged.
     """
     result = RawResult(bytes(members.get("result", b"{}")))
-    facts = facts_of(result)
+    facts = read_facts(result)
     if facts is None or facts.resultType != "complete":
         raise _fault(server, "answered with a task whose result is none")
     return result
 
 
-def _said(members: Mapping[str, msgspec.Raw], limits: CallLimits) -> dict[str, Any]:
+def _clean_members(members: Mapping[str, msgspec.Raw], limits: CallLimits) -> dict[str, Any]:
     said = {name: msgspec.json.decode(value) for name, value in members.items() if name not in _NOT_SAID}
     if not isinstance(said.get("_meta"), dict):
         said.pop("_meta", None)
-    shown: dict[str, Any] = said_beside(said, is_cleaned=limits.is_cleaned)
+    shown: dict[str, Any] = clean_message(said, is_cleaned=limits.is_cleaned)
     if limits.is_fenced and isinstance(message := shown.get("statusMessage"), str):
-        shown["statusMessage"] = fenced(message)
+        shown["statusMessage"] = fence_text(message)
     return shown
 
 
@@ -347,7 +347,7 @@ def _outcome(members: Mapping[str, msgspec.Raw], server: str) -> RawResult:
     if status == "completed":
         return complete_result(members, server)
     if status == "failed":
-        raise failure_of(members, server)
+        raise build_task_failure(members, server)
     if status == "cancelled":
         raise UpstreamError(
             f"Server '{server}' cancelled the task of this call.",
@@ -377,7 +377,7 @@ def _object(raw: msgspec.Raw | None) -> dict[str, Any]:
         return {}
 
 
-async def _cancel(waiting: Waiting, own: str) -> None:
+async def _cancel(waiting: TaskWait, own: str) -> None:
     with suppress(ProxyError):
         await waiting.ask("tasks/cancel", {"taskId": own})
 

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from smart_mcp_proxy.models import Document, ItemKind, ToolRecord, mark_of
-from smart_mcp_proxy.names import server_of
+from smart_mcp_proxy.models import Document, ItemKind, ToolRecord, hash_text
+from smart_mcp_proxy.names import extract_server_name
 
-__all__ = ["content_document_of", "document_of"]
+__all__ = ["build_content_document", "build_tool_document"]
 
 _READ = 64
 """Definitions that are kept as read: what looks at a document looks at several of its texts in turn."""
@@ -42,7 +42,7 @@ class _RecordDocument(Document):
     @property
     def mark(self) -> bytes:
         """Stands for all that it says, by the definition's hash."""
-        return mark_of("\n".join((self._record.change_hash, self.listed_name, *self.examples)))
+        return hash_text("\n".join((self._record.change_hash, self.listed_name, *self.examples)))
 
 
 # Setters of the slots of a class whose objects are frozen: by name it takes twice as long, and a start makes all.
@@ -53,7 +53,7 @@ _set_id, _set_server, _set_name, _set_listed_name, _set_examples, _set_destructi
 _set_record = vars(_RecordDocument)["_record"].__set__
 
 
-def document_of(record: ToolRecord, *, has_examples: bool = False) -> Document:
+def build_tool_document(record: ToolRecord, *, has_examples: bool = False) -> Document:
     """Return a tool's search document: its words, without its schema's structure.
 
     Args:
@@ -76,7 +76,7 @@ def _texts(raw: bytes) -> _Texts:
     return _Texts(_text(definition, "title"), _text(definition, "description"), parameters)
 
 
-def content_document_of(record: ToolRecord, kind: ItemKind, shown: str) -> Document:
+def build_content_document(record: ToolRecord, kind: ItemKind, shown: str) -> Document:
     """Return the search document of a prompt, a resource or a template, the words of a URI included.
 
     Args:
@@ -90,7 +90,7 @@ def content_document_of(record: ToolRecord, kind: ItemKind, shown: str) -> Docum
     title, arguments = _text(definition, "title"), definition.get("arguments") or ()
     return Document(
         id=record.id,
-        server=server_of(record.key.server),
+        server=extract_server_name(record.key.server),
         name=_text(definition, "name") or record.key.tool,
         title=title if kind == "prompt" else f"{title}\n{record.key.tool}",
         description=_text(definition, "description"),

@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.vector_fill import VectorFill, Wanted
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search import Engine
-from smart_mcp_proxy.search.embedding import Embedder, pace_of, text_hash, text_of
+from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text, format_pace, text_hash
 from smart_mcp_proxy.search.vectors.links import VectorLinks
 from smart_mcp_proxy.search.vectors.sidecar import SIDECAR_NAME, load, save
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
@@ -158,10 +158,10 @@ class Embedding:
     @property
     def pace(self) -> str:
         """Rate of embedding and how long the rest takes; empty while nothing is known."""
-        return pace_of(self._work.fill.made, self._work.fill.making_s, self._missing) if self._work else ""
+        return format_pace(self._work.fill.made, self._work.fill.making_s, self._missing) if self._work else ""
 
     @property
-    def degraded(self) -> tuple[str, ...]:
+    def degradations(self) -> tuple[str, ...]:
         """Why searches are worse than the settings ask for, as far as vectors are the reason."""
         if self._stopped:
             return (self._stopped,)
@@ -211,7 +211,7 @@ class Embedding:
     async def _run(self) -> None:
         try:
             await self._index_sync.loaded.wait()
-            work = self._work = await self._opened()
+            work = self._work = await self._open_embedder()
             if await self._follow(work):
                 await self._bridge(work.embedder.id)
             while True:
@@ -227,7 +227,7 @@ class Embedding:
             self._stopped = "embedding ended by an error of ours, tools that change are found by their words only"
             raise
 
-    async def _opened(self) -> _Work:
+    async def _open_embedder(self) -> _Work:
         """Open the embedder and load the vectors of the side-car.
 
         Raises:
@@ -263,7 +263,7 @@ class Embedding:
         documents = self._index.documents
 
         def hashes() -> set[str]:
-            return {text_hash(text_of(document)) for document in documents.values()}
+            return {text_hash(build_embedding_text(document)) for document in documents.values()}
 
         try:
             wanted = await to_thread.run_sync(hashes)
@@ -281,7 +281,7 @@ class Embedding:
             links = VectorLinks(VectorIndex(embedder.dimension))
             fill = VectorFill(self._index, self._catalog, embedder, links, self._data_dir, self._clock)
             await to_thread.run_sync(links.follow, documents)
-            await fill.take_stored(links.missing())
+            await fill.take_stored(links.find_missing_vectors())
             await to_thread.run_sync(self._switch, embedder, links, documents)
             self._former = id
             log.info("vectors of '%s' rank %d tools meanwhile", id, len(links.vectors))
@@ -318,7 +318,7 @@ class Embedding:
 
         def look() -> Wanted:
             work.links.follow(documents)
-            return work.links.missing()
+            return work.links.find_missing_vectors()
 
         missing = await to_thread.run_sync(look)
         self._followed, self._missing = documents, sum(map(len, missing.values()))

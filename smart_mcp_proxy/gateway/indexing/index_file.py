@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.search.engine import Arrays
-from smart_mcp_proxy.search.vectors.file_lock import held_alone
+from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["INDEX_NAME", "opened", "save"]
+__all__ = ["INDEX_NAME", "open_index_file", "save"]
 
 INDEX_NAME = "tools.index"
 
@@ -68,7 +68,7 @@ class _StoredArrays(Mapping[str, NDArray[Any]]):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Arrays | None]:
+def open_index_file(path: Path) -> Iterator[Arrays | None]:
     """The arrays of the side-car while it is open; None if it is not whole, or of another format."""
     with ExitStack() as stack:
         arrays = None
@@ -100,7 +100,7 @@ def save(path: Path, arrays: Arrays) -> bool:
         OSError: The file cannot be written.
     """
     staged = path.with_name(f"{path.name}.new")
-    with held_alone(staged) as is_alone:
+    with try_lock_file(staged) as is_alone:
         if not is_alone:
             return False  # what a dead process left there is written over
         with staged.open("r+b") as file:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import Catalog, Diff, Snapshot, approved_record
+from smart_mcp_proxy.catalog import Catalog, Diff, Snapshot, build_approved_record
 from smart_mcp_proxy.errors import CatalogError
-from smart_mcp_proxy.gateway.indexing.documents import document_of
-from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, opened, save
+from smart_mcp_proxy.gateway.indexing.documents import build_tool_document
+from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, open_index_file, save
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.layered import Layered
@@ -150,7 +150,7 @@ class IndexSync:
             log.warning("'%s' cannot be written: %s", INDEX_NAME, exc)
 
     def _save(self, path: Path) -> bool:
-        arrays = self.index.stored()
+        arrays = self.index.dump_arrays()
         return arrays is None or save(path, arrays)
 
     async def _load(self) -> None:
@@ -173,13 +173,13 @@ class IndexSync:
                 indexed = Layered(wanted)
             else:
                 changed, removed = self._differences(snapshot.since(self._brought))
-                indexed = self._indexed.changed({record.id: record for record in changed}, removed)
-            waiting = self._waiting(snapshot)
+                indexed = self._indexed.apply_changes({record.id: record for record in changed}, removed)
+            waiting = self._find_waiting_tools(snapshot)
             kept = [record for id_, record in waiting.items() if self.waiting.get(id_) is not record]
             removed = (removed | (self.waiting.keys() - waiting.keys())) - {each.id for each in (*changed, *kept)}
-            added = [document_of(record, has_examples=self._uses_examples) for record in (*changed, *kept)]
+            added = [build_tool_document(record, has_examples=self._uses_examples) for record in (*changed, *kept)]
             if is_first := self._brought is None:
-                added = self._restored(added)
+                added = self._restore_index(added)
             if added or removed:
                 self.index.update(added, removed)
                 self._changed += len(added) + len(removed)
@@ -191,7 +191,7 @@ class IndexSync:
         if is_first:
             give_back()  # a fifth of what the load took
 
-    def _waiting(self, snapshot: Snapshot) -> dict[int, ToolRecord]:
+    def _find_waiting_tools(self, snapshot: Snapshot) -> dict[int, ToolRecord]:
         """Find the tools whose changed definition waits, as they were approved."""
         found: dict[int, ToolRecord] = {}
         for each in snapshot.withheld.values():
@@ -199,7 +199,7 @@ class IndexSync:
                 continue
             record: ToolRecord | None = self.waiting.get(each.record.id)
             if record is None or record.change_hash != each.approved_hash:
-                record = approved_record(each)
+                record = build_approved_record(each)
             if record is not None and self._sight.sees(record):
                 found[record.id] = record
         return found
@@ -211,11 +211,11 @@ class IndexSync:
         gone = {*diff.removed, *(record.id for record in entered)} - {record.id for record in changed}
         return changed, {id_ for id_ in gone if id_ in self._indexed}
 
-    def _restored(self, documents: list[Document]) -> list[Document]:
+    def _restore_index(self, documents: list[Document]) -> list[Document]:
         """Restore the index from the side-car; return the documents it does not hold unchanged."""
         if self._path is None:
             return documents
-        with opened(self._path) as arrays:
+        with open_index_file(self._path) as arrays:
             if arrays is None:
                 return documents
             self.index.restore(arrays, {document.id: document for document in documents})

@@ -17,7 +17,7 @@ from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.telemetry import redact
 
-__all__ = ["Learning", "cleaned_question", "forget_examples", "opened_learning", "words_of"]
+__all__ = ["Learning", "forget_examples", "normalize_question", "normalize_wording", "open_learning"]
 
 WINDOW_S = 600.0
 """An agent calls what it looked for within seconds; ten minutes leave its user the time to approve."""
@@ -77,7 +77,7 @@ class Learning:
         self._wall = wall
         self._searches: OrderedDict[tuple[str, str | None], deque[_Search]] = OrderedDict()
 
-    def searched(self, principal: str, session: str | None, question: str, found: Collection[ToolKey]) -> None:
+    def record_search(self, principal: str, session: str | None, question: str, found: Collection[ToolKey]) -> None:
         """Remembers what an agent asked and was shown.
 
         Args:
@@ -86,7 +86,7 @@ class Learning:
             question: In words; nothing is learned from a tool's name.
             found: The tools it was shown.
         """
-        cleaned = cleaned_question(question)
+        cleaned = normalize_question(question)
         if cleaned is None or not found:
             return
         agent = (principal, session)
@@ -96,7 +96,7 @@ class Learning:
         if len(self._searches) > AGENTS_KEPT:
             self._searches.popitem(last=False)
 
-    def called(self, principal: str, session: str | None, key: ToolKey) -> None:
+    def learn_from_call(self, principal: str, session: str | None, key: ToolKey) -> None:
         """Learns from a successful call, if the same agent has found its tool by a question shortly before.
 
         A search teaches one lesson about a tool, however often the tool is called after it.
@@ -105,11 +105,11 @@ class Learning:
         for search in reversed(self._searches.get((principal, session), ())):
             if search.at_s >= earliest_s and key in search.found:
                 search.found.discard(key)
-                self._store(Lesson(key, search.question, words_of(search.question), self._wall()))
+                self._store(Lesson(key, search.question, normalize_wording(search.question), self._wall()))
                 return
 
 
-def cleaned_question(text: str) -> str | None:
+def normalize_question(text: str) -> str | None:
     """Normalise a question for storage; None if too long, wordless, or possibly a secret."""
     visible = "".join(" " if character.isspace() else character for character in text[: 2 * QUESTION_LIMIT_CHARS])
     visible = "".join(character for character in visible if not unicodedata.category(character).startswith("C"))
@@ -121,15 +121,13 @@ def cleaned_question(text: str) -> str | None:
     return question if terms(question) else None
 
 
-def words_of(question: str) -> str:
+def normalize_wording(question: str) -> str:
     """Return the search terms of a question, by which two wordings of it are the same."""
     return " ".join(sorted(set(terms(question))))
 
 
 @asynccontextmanager
-async def opened_learning(
-    catalog: Catalog, index_sync: IndexSync, clock: Callable[[], float]
-) -> AsyncIterator[Learning]:
+async def open_learning(catalog: Catalog, index_sync: IndexSync, clock: Callable[[], float]) -> AsyncIterator[Learning]:
     """Open the learner; examples are stored off the call path and searched at once."""
 
     async def store(lessons: Sequence[Lesson]) -> None:
@@ -152,7 +150,7 @@ async def forget_examples(catalog: Catalog, name: str | None, question: str | No
         ToolNotFoundError: The catalog has no tool of that name, and so no examples of it.
         RequestError: The question holds no word.
     """
-    words = None if question is None else words_of(question)
+    words = None if question is None else normalize_wording(question)
     if words == "":
         raise RequestError(
             f"The question {question!r:.80} holds no word.", hint="Give it as mcpproxy tool show has it."

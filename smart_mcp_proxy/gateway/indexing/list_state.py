@@ -54,7 +54,7 @@ class ListState:
             self._fresh.discard(status.name)
         self._changes.announce()
 
-    def listing_succeeded(
+    def note_listing_success(
         self, server: str, *, is_present: bool, left_out: tuple[LeftOut, ...] = (), remarks: tuple[Remark, ...] = ()
     ) -> None:
         """Note a listing that was brought to catalog and index.
@@ -72,7 +72,7 @@ class ListState:
             self._left_out[server], self._remarks[server] = left_out, remarks
         self._changes.announce()
 
-    def listing_failed(self, server: str, error: UpstreamError, remark: Remark) -> None:
+    def note_listing_failure(self, server: str, error: UpstreamError, remark: Remark) -> None:
         """Note a listing that failed: the error for calls, and the remark for people."""
         self._fresh.discard(server)
         self._failed[server] = (error, remark)
@@ -168,7 +168,7 @@ class ListState:
         Raises:
             QuarantinedError: The server's own list holds another definition, or none.
         """
-        listed = self.catalog.listed_hash(record.key)
+        listed = self.catalog.get_listed_hash(record.key)
         if listed is not None and listed != record.change_hash:
             raise differs_here(record.key)
 

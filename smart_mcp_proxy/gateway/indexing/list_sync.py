@@ -16,16 +16,16 @@ from typing import Any
 from anyio import to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
-from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark, left_out, output_schemas
+from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark, build_left_out_remark, output_schemas
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.indexing.list_places import ListPlaces
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.notices import LONGEST_PAUSE_S, Notices, Wait, wait_at_most
-from smart_mcp_proxy.gateway.results.cleaning import said_beside
+from smart_mcp_proxy.gateway.results.cleaning import clean_message
 from smart_mcp_proxy.gateway.shared.output_schemas import why_uncompilable
 from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.models import ContentKind, Review, ServerState, ServerStatus
-from smart_mcp_proxy.names import IDENTITIES, server_of, shelf
+from smart_mcp_proxy.names import IDENTITIES, extract_server_name, shelf
 from smart_mcp_proxy.servers import ToolFilter
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, ToolListing, Upstream
@@ -166,37 +166,37 @@ class ListSync:
         if self._workers:
             await asyncio.wait(self._workers.values())
 
-    def changed(self, server: str) -> None:
+    def list_soon(self, server: str) -> None:
         """Lists the server again, soon; callable from any callback."""
-        self._noticed(server).note()
+        self._ensure_notices(server).note()
 
     def list_now(self, server: str) -> None:
         """List the server again without a pause; callable from any callback."""
-        self._noticed(server).hurry()
+        self._ensure_notices(server).hurry()
 
     def status_changed(self, status: ServerStatus) -> None:
         """Marks a server's lists stale when it is not ready, and lists it when it becomes so."""
         if status.state is ServerState.READY:
-            (self.changed if self._state.is_fresh(status.name) else self.list_now)(status.name)
+            (self.list_soon if self._state.is_fresh(status.name) else self.list_now)(status.name)
         self._state.connection_changed(status)
 
     def forget(self, keep: Collection[str]) -> None:
         """Ends the work for servers that are not in `keep`."""
         keep = set(keep)
         self._state.forget(keep)
-        self._missed = {place for place in self._missed if server_of(place) in keep}
+        self._missed = {place for place in self._missed if extract_server_name(place) in keep}
         self.problems = {server: problems for server, problems in self.problems.items() if server in keep}
         for server in self._workers.keys() - keep:
             self._workers.pop(server).cancel()
             del self._notices[server]
 
-    def _noticed(self, server: str) -> Notices:
+    def _ensure_notices(self, server: str) -> Notices:
         if server not in self._notices:
             self._notices[server] = self._make_notices()
             self._workers[server] = spawn(self._work(server), f"{self._names()} of {server}")
         return self._notices[server]
 
-    def _known_items(self, place: str) -> int:
+    def _count_stored_items(self, place: str) -> int:
         return len(self._catalog.snapshot.by_server.get(place, ()))
 
     def _names(self) -> str:
@@ -208,16 +208,16 @@ class ListSync:
             await self._loaded()
         while True:
             await notices.due(pace.retry_s if self._state.has_failed(server) else pace.poll_s)
-            before = self._listed_hashes(server)
+            before = self._read_listed_hashes(server)
             try:
                 await self._list(server)
             except Exception:  # boundary: top of a background task; one list must not end the worker
                 log.exception("%s of '%s' could not be listed, an error of the gateway", self._names(), server)
                 self._note_failure(server, self._names(), _OWN_FAULT)
-            notices.read(is_changed=self._listed_hashes(server) != before)
+            notices.read(is_changed=self._read_listed_hashes(server) != before)
 
-    def _listed_hashes(self, server: str) -> list[Mapping[str, str] | None]:
-        return [self._catalog.listed_hashes(kind.place(server)) for kind in self._kinds]
+    def _read_listed_hashes(self, server: str) -> list[Mapping[str, str] | None]:
+        return [self._catalog.get_listed_hashes(kind.place(server)) for kind in self._kinds]
 
     async def _list(self, server: str) -> None:
         """List all kinds of one server; where one fails, its last good list stays, marked stale."""
@@ -234,7 +234,7 @@ class ListSync:
                 found[kind.name] = await self._list_kind(upstream, kind, turn)
             except ProxyError as exc:
                 failures[kind.name] = exc
-            if self._known_items(kind.place(server)) >= LARGE_ITEMS:
+            if self._count_stored_items(kind.place(server)) >= LARGE_ITEMS:
                 await to_thread.run_sync(give_back)
 
         async with asyncio.TaskGroup() as group:  # side by side: what a server does not have is stored together
@@ -254,13 +254,13 @@ class ListSync:
             unusable: tuple[LeftOut, ...] = ()
             remarks: tuple[Remark, ...] = ()
             if "tools" in found:  # in a thread: each definition is read
-                unusable, remarks = await to_thread.run_sync(_looked_at, upstream.config.tools, found["tools"])
+                unusable, remarks = await to_thread.run_sync(_inspect_listing, upstream.config.tools, found["tools"])
             is_same = is_same and upstream.is_ready and upstream.status.restarts == connection
-            self._state.listing_succeeded(server, is_present=is_same, left_out=unusable, remarks=remarks)
+            self._state.note_listing_success(server, is_present=is_same, left_out=unusable, remarks=remarks)
 
     def _note_failure(self, server: str, kinds: str, why: ProxyError) -> None:
-        known = any(self._known_items(kind.place(server)) for kind in self._kinds)
-        self._state.listing_failed(server, *_failure(server, kinds, why, self._pace.retry_s, has_list=known))
+        known = any(self._count_stored_items(kind.place(server)) for kind in self._kinds)
+        self._state.note_listing_failure(server, *_failure(server, kinds, why, self._pace.retry_s, has_list=known))
 
     async def _list_kind(self, upstream: Upstream, kind: Kind, turn: asyncio.Lock) -> ToolListing:
         """Brings one kind to the catalog, and returns its list.
@@ -276,7 +276,7 @@ class ListSync:
         place = kind.place(upstream.name)
         async with AsyncExitStack() as stack:
             async with turn:
-                await stack.enter_async_context(self._places.place(self._known_items(place)))
+                await stack.enter_async_context(self._places.place(self._count_stored_items(place)))
                 listing = await self._fetch(upstream, kind, place)
             diff = await self._store(place, listing)
         log.log(
@@ -318,7 +318,7 @@ class ListSync:
         failed is forgiven only where nothing of the server is known yet and it did not answer at all: its connection
         broke. Known servers that were never asked, those of a catalog of an older layout, still have their first list.
         """
-        if has_answered or self._catalog.is_known(server_of(place)):
+        if has_answered or self._catalog.is_known(extract_server_name(place)):
             await self._catalog.close_first_list(place)
 
     def _report(self, server: str, problems: tuple[str, ...]) -> None:
@@ -334,7 +334,7 @@ def _failure(
     """The error of calls for tools of a list that failed, and the remark for people."""
     row = CONDITIONS["list_stale" if has_list else "list_failed"]
     head = f"{row.message(server=server, kinds=kinds)} {error.message.removesuffix(error.said).rstrip()}"
-    said = said_beside(error.said, is_cleaned=True)
+    said = clean_message(error.said, is_cleaned=True)
     said = said if len(said) <= _SAID_CHARS else f"{said[:_SAID_CHARS]}..."
     hint = f"{row.hint.format(retry_s=retry_s)} {error.hint}".rstrip()
     told = UpstreamError(head, hint=hint, said=said, data={"state": "unlisted"}, retry_after_s=retry_s)
@@ -342,13 +342,13 @@ def _failure(
     return told, Remark(told.message + end, hint, row.severity, told.message, said)
 
 
-def _looked_at(tools: ToolFilter, listing: ToolListing) -> tuple[tuple[LeftOut, ...], tuple[Remark, ...]]:
+def _inspect_listing(tools: ToolFilter, listing: ToolListing) -> tuple[tuple[LeftOut, ...], tuple[Remark, ...]]:
     """The tools that cannot be used, and remarks on the list; without tools that the entry excludes."""
     remarks = []
     named = tuple(LeftOut(redact(each.name), each.cause) for each in listing.left_out if tools.allows(each.name))
     if named:
         count = listing.unusable - len(listing.left_out) + len(named)
-        remarks.append(left_out("tools", named, count, len(listing.definitions) + count))
+        remarks.append(build_left_out_remark("tools", named, count, len(listing.definitions) + count))
     offered = (each for each in listing.definitions if tools.allows(each["name"]))
     kept = [(each["name"], why_uncompilable(each.get("outputSchema"))) for each in offered]
     if schemas := [LeftOut(redact(name), cause) for name, cause in kept if cause]:

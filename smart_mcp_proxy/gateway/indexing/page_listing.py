@@ -15,11 +15,11 @@ from smart_mcp_proxy.gateway.shared.app_pages import (
     DIGEST_KEY,
     UNLISTED_KEY,
     UNREAD,
+    add_page_digest,
+    find_page_uri,
     is_page,
     page_digest,
-    page_of,
-    pinned,
-    unpinned,
+    remove_gateway_meta,
 )
 from smart_mcp_proxy.models import Review, Submission
 from smart_mcp_proxy.raw_result import RawResult
@@ -65,40 +65,40 @@ class PageListing:
         if upstream.capabilities.get("tools") is not None:
             await self._tools.wait_listed(upstream.name)
         # In a thread: each definition is read anew.
-        listed = await asyncio.to_thread(_pages_in, listing)
-        named = {uri: _unlisted(uri) for uri in self._named(upstream.name) if uri not in listed}
+        listed = await asyncio.to_thread(_select_pages, listing)
+        named = {uri: _define_unlisted_page(uri) for uri in self._find_named_pages(upstream.name) if uri not in listed}
         pages = [*listed.values(), *named.values()]
         if not pages:
             return listing
-        with_digests = await _pinned(upstream, pages[:PAGES])
+        with_digests = await _pin_pages(upstream, pages[:PAGES])
         problems = list(listing.problems)
         if len(pages) > PAGES:
             problems.append(f"Server '{upstream.name}' has {len(pages)} interfaces; {PAGES} of them can be shown.")
-        return ToolListing(await asyncio.to_thread(_merged, listing, with_digests), tuple(problems))
+        return ToolListing(await asyncio.to_thread(_merge_pages, listing, with_digests), tuple(problems))
 
-    def _named(self, server: str) -> list[str]:
+    def _find_named_pages(self, server: str) -> list[str]:
         """Pages that the server's tools name, those that wait for the user included."""
         snapshot = self._catalog.snapshot
         waiting = (each.record for key, each in snapshot.withheld.items() if key.server == server)
         records = (*snapshot.by_server.get(server, ()), *waiting)
-        found = (page_of(msgspec.json.decode(record.raw)) for record in records if _NAMED in record.raw)
+        found = (find_page_uri(msgspec.json.decode(record.raw)) for record in records if _NAMED in record.raw)
         return [uri for uri in dict.fromkeys(found) if uri is not None]
 
 
 def with_pages(kinds: Sequence[Kind], tools: ListState, catalog: Catalog) -> tuple[Kind, ...]:
     """The kinds, resources with the pages of interfaces among them; arguments as of `PageListing`."""
 
-    def listed(kind: Kind) -> Kind:
+    def wrap_resources_kind(kind: Kind) -> Kind:
         return replace(kind, fetch=PageListing(kind.fetch, tools, catalog)) if kind.name == "resources" else kind
 
-    return tuple(map(listed, kinds))
+    return tuple(map(wrap_resources_kind, kinds))
 
 
-def _pages_in(listing: ToolListing) -> dict[str, Mapping[str, Any]]:
+def _select_pages(listing: ToolListing) -> dict[str, Mapping[str, Any]]:
     return {each["uri"]: each for each in listing.definitions if is_page(each["uri"])}
 
 
-def _merged(listing: ToolListing, pages: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+def _merge_pages(listing: ToolListing, pages: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """The list with pages that have a digest, and none without."""
     kept = [
         pages.get(each["uri"], each) for each in listing.definitions if not is_page(each["uri"]) or each["uri"] in pages
@@ -107,17 +107,17 @@ def _merged(listing: ToolListing, pages: Mapping[str, Mapping[str, Any]]) -> tup
     return (*kept, *(page for uri, page in pages.items() if uri not in listed))
 
 
-def _unlisted(uri: str) -> dict[str, Any]:
+def _define_unlisted_page(uri: str) -> dict[str, Any]:
     return {"uri": uri, "name": uri, "mimeType": PAGE_TYPE, "_meta": {UNLISTED_KEY: True}}
 
 
-async def _pinned(upstream: Upstream, pages: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+async def _pin_pages(upstream: Upstream, pages: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Definitions with digests, by URI."""
     places = asyncio.Semaphore(AT_ONCE)
 
     async def one(page: Mapping[str, Any]) -> dict[str, Any]:
         async with places:
-            return pinned(page, await _digest(upstream, page["uri"]))
+            return add_page_digest(page, await _digest(upstream, page["uri"]))
 
     return {page["uri"]: page for page in await asyncio.gather(*map(one, pages))}
 
@@ -126,13 +126,13 @@ async def _digest(upstream: Upstream, uri: str) -> str:
     try:
         limit_s, era = upstream.config.limits.list_s, upstream.status.era or "handshake"
         raw = await fetch_page(upstream.request, uri, timeout_s=limit_s, era=era)
-        return await asyncio.to_thread(_digest_of, raw)
+        return await asyncio.to_thread(_digest_result, raw)
     except (UpstreamError, msgspec.MsgspecError, ValueError, RecursionError) as exc:
         log.warning("page %s of '%s' could not be read, so nobody gets it: %s", uri[:200], upstream.name, exc)
         return UNREAD
 
 
-def _digest_of(raw: RawResult) -> str:
+def _digest_result(raw: RawResult) -> str:
     return page_digest(msgspec.json.decode(raw.text)["contents"])
 
 
@@ -155,10 +155,10 @@ class PageReview:
         if not any(is_page(record.key.tool) and DIGEST_KEY.encode() not in record.raw for record in records):
             return review
 
-        def reviewed(submission: Submission) -> bool:
+        def is_page_approved(submission: Submission) -> bool:
             return _is_first_pin(submission) or (review is not None and review(submission))
 
-        return reviewed
+        return is_page_approved
 
 
 def _is_first_pin(submission: Submission) -> bool:
@@ -166,4 +166,4 @@ def _is_first_pin(submission: Submission) -> bool:
     before, now = submission.approved, submission.definition
     if before is None or DIGEST_KEY in (before.get("_meta") or {}):
         return False
-    return unpinned(now) == before
+    return remove_gateway_meta(now) == before

@@ -5,20 +5,20 @@ import fnmatch
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
-from smart_mcp_proxy.gateway.shared.changes import settled
+from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["Unmatched", "unmatched"]
+__all__ = ["Unmatched", "find_unmatched"]
 
 log = get_logger("config")
 
 Configured = tuple[Mapping[str, ServerConfig], Mapping[str, Profile]]
 
 
-def unmatched(
+def find_unmatched(
     snapshot: Snapshot, servers: Mapping[str, ServerConfig], profiles: Mapping[str, Profile], listed: Collection[str]
 ) -> Iterator[str]:
     """A sentence for each pin and filter that fits no tool; tools that wait for approval are tools.
@@ -30,34 +30,34 @@ def unmatched(
         listed: Servers that have listed their tools; of the others nobody knows.
     """
     for name in filter(servers.__contains__, listed):
-        yield from _unmatched_in_server(snapshot, servers[name])
+        yield from _check_server_names(snapshot, servers[name])
     for profile in profiles.values():
         its = {name for name in profile.servers or servers if name in servers}
         if its.issubset(listed):
-            yield from _unmatched_in_profile(snapshot, profile, its)
+            yield from _check_profile_names(snapshot, profile, its)
 
 
-def _unmatched_in_server(snapshot: Snapshot, config: ServerConfig) -> Iterator[str]:
+def _check_server_names(snapshot: Snapshot, config: ServerConfig) -> Iterator[str]:
     globs = [glob for glob in (*config.tools.include, *config.tools.exclude) if glob != "*"]
     if not (config.pin or globs):
         return  # as nearly always: thousands of names are not put together for nothing
-    records = snapshot.tools_of(config.name)
+    records = snapshot.collect_server_tools(config.name)
     own = {record.key.tool for record in records}
     pins = [pin for pin in config.pin if pin not in own | _full_names(records)]
     see = f"mcpproxy tool list --server {shell_word(config.name)}"
-    yield from _told(f"Server '{config.name}'", pins, [glob for glob in globs if not _fits(glob, own)], see)
+    yield from _format_unmatched(f"Server '{config.name}'", pins, [glob for glob in globs if not _fits(glob, own)], see)
 
 
-def _unmatched_in_profile(snapshot: Snapshot, profile: Profile, servers: Set[str]) -> Iterator[str]:
+def _check_profile_names(snapshot: Snapshot, profile: Profile, servers: Set[str]) -> Iterator[str]:
     globs = [glob for glob in profile.tools if glob != "*"]
     if not (profile.pin or globs):
         return
-    records = snapshot.tools_of(*servers)
+    records = snapshot.collect_server_tools(*servers)
     full = _full_names(records)
     pins = [pin for pin in profile.pin if pin not in full]
     names = {name for record in records for name in (record.key.tool, str(record.key))}
     globs = [glob for glob in globs if not _fits(glob, names)]
-    yield from _told(f"Profile '{profile.name}'", pins, globs, "mcpproxy tool list")
+    yield from _format_unmatched(f"Profile '{profile.name}'", pins, globs, "mcpproxy tool list")
 
 
 def _full_names(records: Collection[ToolRecord]) -> set[str]:
@@ -69,7 +69,7 @@ def _fits(glob: str, names: Collection[str]) -> bool:
     return any(fnmatch.fnmatchcase(name, glob) for name in names)
 
 
-def _told(whose: str, pins: Collection[str], globs: Collection[str], see: str) -> Iterator[str]:
+def _format_unmatched(whose: str, pins: Collection[str], globs: Collection[str], see: str) -> Iterator[str]:
     for key, texts in (("pin", pins), ("tools", globs)):
         for text in texts:
             yield f"{whose}: {text!r} in its '{key}' fits no tool. Correct it or take it out. All names: {see}"
@@ -95,13 +95,13 @@ class Unmatched:
         self._found: tuple[str, ...] = ()
         self._told: set[str] = set()
 
-    def found(self) -> tuple[str, ...]:
+    def list_unmatched(self) -> tuple[str, ...]:
         """A sentence for each, as of now."""
         snapshot, (servers, profiles) = self._catalog.snapshot, self._configured()
         listed = tuple(filter(self._is_listed, servers))
         now = (snapshot, servers, profiles)
         if listed != self._listed or any(one is not other for one, other in zip(now, self._looked_at, strict=True)):
-            self._found = tuple(unmatched(snapshot, servers, profiles, listed))
+            self._found = tuple(find_unmatched(snapshot, servers, profiles, listed))
             self._looked_at, self._listed = now, listed
         return self._found
 
@@ -113,8 +113,8 @@ class Unmatched:
         """
         while True:
             next_change = changes()
-            for sentence in self.found():
+            for sentence in self.list_unmatched():
                 if sentence not in self._told:
                     self._told.add(sentence)
                     log.warning("%s", sentence)
-            await settled(next_change)
+            await wait_change_settled(next_change)

@@ -18,7 +18,7 @@ from smart_mcp_proxy.errors import CatalogError, EmbeddingError
 from smart_mcp_proxy.gateway.indexing.daemon import run_in_daemon
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.search.embedding import Embedder
-from smart_mcp_proxy.search.vectors.file_lock import held_alone
+from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 from smart_mcp_proxy.search.vectors.links import VectorLinks, from_bytes, to_bytes
 from smart_mcp_proxy.search.vectors.vectors import are_sound
 from smart_mcp_proxy.telemetry import get_logger
@@ -93,7 +93,7 @@ class VectorFill:
         Raises:
             EmbeddingError: The embedder failed. Other texts come first the next time: the fault may be in one of them.
         """
-        window = _first(self._ordered(missing), missing, _WINDOW)
+        window = _first(self._defer_failed(missing), missing, _WINDOW)
         if await self._link_stored(window):
             return True
         async with self._turn() as is_ours:
@@ -116,11 +116,11 @@ class VectorFill:
         if not self._was_lost or self._catalog.problem is not None:
             return
         self._was_lost, self._unstored = False, {}
-        made = iter((await to_thread.run_sync(self._links.stored_form)).items())
+        made = iter((await to_thread.run_sync(self._links.dump_vectors)).items())
         while some := dict(islice(made, _WINDOW)):
             await self._store(some)
 
-    def _ordered(self, missing: Wanted) -> Iterable[str]:
+    def _defer_failed(self, missing: Wanted) -> Iterable[str]:
         """All, or without those that were in a batch that failed, as long as there are others."""
         others = [hash for hash in missing if hash not in self._put_off]
         if others:
@@ -133,16 +133,16 @@ class VectorFill:
         """Whether it is this process's turn to embed, as long as it is inside."""
         async with AsyncExitStack() as stack:
             try:
-                is_ours = stack.enter_context(held_alone(self._lock))
+                is_ours = stack.enter_context(try_lock_file(self._lock))
             except OSError as exc:
                 log.debug("no turns are taken, '%s' cannot be opened: %s", self._lock, exc)
                 is_ours = True  # nor can another process store anything in that directory
             if is_ours and self._catalog.is_shared:
-                is_ours = await stack.enter_async_context(self._leased())
+                is_ours = await stack.enter_async_context(self._hold_lease())
             yield is_ours
 
     @asynccontextmanager
-    async def _leased(self) -> AsyncIterator[bool]:
+    async def _hold_lease(self) -> AsyncIterator[bool]:
         """Whether this process has the lease of all gateways on its database, as long as it is inside."""
         take = partial(take_lease, name=self._turns, holder=self._holder, now_s=self._catalog.now_s(), life_s=_LEASE_S)
         is_ours = True  # also where nobody can say so: each embeds for itself then
@@ -161,7 +161,7 @@ class VectorFill:
     async def _link_stored(self, wanted: Wanted) -> bool:
         """Gives tools the vectors that are stored; whether there were any."""
         try:
-            stored = await self._catalog.stored_vectors(self._embedder.id, list(wanted))
+            stored = await self._catalog.read_vectors(self._embedder.id, list(wanted))
         except CatalogError as exc:
             log.debug("stored vectors cannot be read: %s", exc)
             stored = {}

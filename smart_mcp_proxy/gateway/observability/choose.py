@@ -12,7 +12,7 @@ from smart_mcp_proxy.gateway.observability.tracing import ID_RANGE, Sampler, Tra
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, secrets_hidden
 
-__all__ = ["SAMPLERS", "is_asked_for", "missing_packages", "opened_metrics", "opened_tracing", "sampler"]
+__all__ = ["SAMPLERS", "create_metrics", "is_tracing_requested", "list_missing_packages", "open_tracing", "sampler"]
 
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _HEADERS: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
@@ -30,7 +30,7 @@ _CLOSE_S: Final = 3.0
 log = get_logger("tracing")
 
 
-def is_asked_for(environ: Mapping[str, str]) -> bool:
+def is_tracing_requested(environ: Mapping[str, str]) -> bool:
     """Whether traces are to be exported: an endpoint of OTLP is set, and nothing turns them off."""
     is_off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     is_unexported = environ.get("OTEL_TRACES_EXPORTER", "otlp").strip() == "none"
@@ -65,7 +65,7 @@ def _ratio(environ: Mapping[str, str]) -> float:
 
 
 @asynccontextmanager
-async def opened_tracing(environ: Mapping[str, str], *, is_strict: bool = False) -> AsyncIterator[Tracing | None]:
+async def open_tracing(environ: Mapping[str, str], *, is_strict: bool = False) -> AsyncIterator[Tracing | None]:
     """Open tracing; None where it is not asked for, or its packages are missing.
 
     Args:
@@ -75,7 +75,7 @@ async def opened_tracing(environ: Mapping[str, str], *, is_strict: bool = False)
     Raises:
         ConfigError: The environment asks for what there is not.
     """
-    if not is_asked_for(environ):
+    if not is_tracing_requested(environ):
         yield None
         return
     decide = sampler(environ)
@@ -110,7 +110,7 @@ def _look_at_protocol(environ: Mapping[str, str]) -> None:
             log.warning("%s is %.40r; traces are sent as %s", name, protocol, _SPOKEN)
 
 
-def _set_in(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
+def _find_set_variable(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
     return next(name for name in names if environ.get(name))
 
 
@@ -119,17 +119,17 @@ def _values(headers: str) -> list[str]:
     return [pair.partition("=")[2].strip() for pair in headers.split(",")]
 
 
-def missing_packages(settings: Settings, environ: Mapping[str, str]) -> list[MissingExtraError]:
+def list_missing_packages(settings: Settings, environ: Mapping[str, str]) -> list[MissingExtraError]:
     """List what settings and environment ask for and this installation cannot do."""
     missing = []
     if settings.has_metrics and find_spec(_METRICS_PACKAGE) is None:
         missing.append(_no_metrics())
-    if is_asked_for(environ) and any(find_spec(package) is None for package in _TRACING_PACKAGES):
+    if is_tracing_requested(environ) and any(find_spec(package) is None for package in _TRACING_PACKAGES):
         missing.append(_no_tracing(environ))
     return missing
 
 
-def opened_metrics(settings: Settings, servers: Callable[[], Collection[str]]) -> Metrics | None:
+def create_metrics(settings: Settings, servers: Callable[[], Collection[str]]) -> Metrics | None:
     """The counts of activity; None where nobody asks for them, or the package that writes them is missing.
 
     Args:
@@ -156,7 +156,8 @@ def _no_metrics() -> MissingExtraError:
 
 
 def _no_tracing(environ: Mapping[str, str]) -> MissingExtraError:
+    variable = _find_set_variable(environ, _ENDPOINTS)
     return MissingExtraError(
-        f"{_set_in(environ, _ENDPOINTS)} needs opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http.",
+        f"{variable} needs opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http.",
         hint="Install them: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",
     )

@@ -198,13 +198,13 @@ class Metrics:
             if kind == "call":
                 if "variant" in record.detail:
                     key = (record.server, outcome)
-                    durations = self._calls.get(key) or self._durations_of(*key)
+                    durations = self._calls.get(key) or self._get_durations(*key)
                     durations.add(record.duration_ms / 1000)
                 else:
                     self._count_other(record)
             elif kind == "search":
                 self._add(self._searches, outcome, record)
-                for name, tokens in _tokens_of(record.detail).items():
+                for name, tokens in _read_tokens(record.detail).items():
                     self._tokens[name] += tokens
         self._noted.clear()
 
@@ -265,8 +265,8 @@ class Metrics:
             ),
         ]
 
-    def _durations_of(self, server: str, outcome: str) -> _Durations:
-        key = (self._known_server(server), _known(outcome, OUTCOMES))
+    def _get_durations(self, server: str, outcome: str) -> _Durations:
+        key = (self._label_server(server), _limit_label(outcome, OUTCOMES))
         durations = self._calls.get(key)
         if durations is None:
             durations = self._calls[key] = _Durations()
@@ -277,17 +277,21 @@ class Metrics:
         if method is None:
             self._add(self._scripts, record.outcome, record)
             return
-        key = (self._known_server(record.server), _known(str(method), _METHODS), _known(record.outcome, OUTCOMES))
+        key = (
+            self._label_server(record.server),
+            _limit_label(str(method), _METHODS),
+            _limit_label(record.outcome, OUTCOMES),
+        )
         self._requests[key] = self._requests.get(key, 0) + 1
 
     def _add(self, groups: dict[str, _Durations], outcome: str, record: Activity) -> None:
-        outcome = _known(outcome, OUTCOMES)
+        outcome = _limit_label(outcome, OUTCOMES)
         durations = groups.get(outcome)
         if durations is None:
             durations = groups[outcome] = _Durations()
         durations.add(record.duration_ms / 1000)
 
-    def _known_server(self, server: str) -> str:
+    def _label_server(self, server: str) -> str:
         """The label of a server: its name if it is, or was, configured."""
         if not server or server in self._counted:
             return server
@@ -308,11 +312,11 @@ _METHODS: Final = frozenset(
 )
 
 
-def _known(value: str, known: Collection[str]) -> str:
+def _limit_label(value: str, known: Collection[str]) -> str:
     return value if value in known else OTHER
 
 
-def _tokens_of(detail: Mapping[str, Any]) -> Mapping[str, int]:
+def _read_tokens(detail: Mapping[str, Any]) -> Mapping[str, int]:
     tokens: Mapping[str, int] = detail.get("tokens", {})
     return tokens
 

@@ -98,7 +98,7 @@ class OtelSpans:
     ) -> _OtelSpan:
         """Begin a span; see `tracing.SpanMaker`."""
         self._ids.trace_id = trace_id
-        span = self._tracer.start_span(name, _context_of(parent), kind=_KINDS[kind], attributes=attributes)
+        span = self._tracer.start_span(name, _build_parent_context(parent), kind=_KINDS[kind], attributes=attributes)
         assert isinstance(span, SdkSpan)
         return _OtelSpan(span)
 
@@ -118,7 +118,7 @@ def _resource() -> Resource:
     return described if is_named else described.merge(Resource({"service.name": NAME}))
 
 
-def _context_of(parent: TraceParent | None) -> Context:
+def _build_parent_context(parent: TraceParent | None) -> Context:
     if parent is None:
         return Context()
     state = TraceState.from_header([parent.state]) if parent.state else TraceState()

@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.gateway.results.results import facts_of
+from smart_mcp_proxy.gateway.results.results import read_facts
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import traced_in
-from smart_mcp_proxy.trace_context import TRACE_PARENT, TraceParent, parent_in, traceparent
+from smart_mcp_proxy.trace_context import TRACE_PARENT, TraceParent, read_trace_parent, traceparent
 
 __all__ = ["ID_RANGE", "ClientSpan", "Sampler", "Span", "SpanMaker", "Tracing"]
 
@@ -116,7 +116,7 @@ class ClientSpan:
     def __init__(self, span: Span) -> None:
         self._span = span
 
-    def stamped(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    def add_trace_context(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """The request's parameters with its trace context in `_meta`."""
         mark = traceparent(self._span.trace_id, self._span.span_id)
         return {**params, "_meta": {**(params.get("_meta") or {}), TRACE_PARENT: mark}}
@@ -151,7 +151,7 @@ class Tracing:
             meta: The request's.
             work: Makes the answer.
         """
-        parent = parent_in(meta) if TRACE_PARENT in meta else None
+        parent = read_trace_parent(meta) if TRACE_PARENT in meta else None
         if parent is not None:
             trace_id = parent.trace_id
             if not self._sampler.takes(trace_id, parent):
@@ -161,14 +161,14 @@ class Tracing:
         else:
             trace_id = self._draw(_HALF_BITS) << _HALF_BITS | low
         span = self._spans.begin("server", _title(method, name), trace_id, parent, _attributes(method, name))
-        return _recorded(span, _Serving(span, parent.state if parent is not None else ""), work)
+        return _record_request(span, _Serving(span, parent.state if parent is not None else ""), work)
 
     def is_recorded(self) -> bool:
         """Whether the request that is being served is."""
         # A task's context may be that of an earlier request, in which the task began.
         return (serving := _serving.get()) is not None and not serving.is_over
 
-    def calling(self, method: str, name: str, config: ServerConfig) -> ClientSpan:
+    def begin_client_span(self, method: str, name: str, config: ServerConfig) -> ClientSpan:
         """Begin a request to a server as a part of the recorded one that is being served.
 
         Args:
@@ -188,12 +188,12 @@ class Tracing:
             serving.outcome = outcome
 
 
-async def _recorded(span: Span, serving: _Serving, work: Coroutine[Any, Any, RawResult]) -> RawResult:
+async def _record_request(span: Span, serving: _Serving, work: Coroutine[Any, Any, RawResult]) -> RawResult:
     token, trace = _serving.set(serving), traced_in.set(f"{span.trace_id:032x}")
     error, facts = "internal", dict[str, str | int]()
     try:
         result = await work
-        stated = facts_of(result)
+        stated = read_facts(result)
         error = (serving.outcome or "tool_error") if stated is not None and stated.isError else ""
         return result
     except ProxyError as exc:

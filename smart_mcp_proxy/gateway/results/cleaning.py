@@ -12,22 +12,22 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
-from smart_mcp_proxy.gateway.results.error_data import fenced_data
-from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, is_said, members_of
-from smart_mcp_proxy.policy.inputs import hidden
+from smart_mcp_proxy.gateway.results.error_data import fence_error_data
+from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, decode_members, is_said
+from smart_mcp_proxy.policy.inputs import redact_json
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
 from smart_mcp_proxy.telemetry import redact
 
 __all__ = [
     "CLEANED_META_KEY",
     "clean",
+    "clean_error",
+    "clean_error_async",
+    "clean_message",
+    "clean_message_async",
     "fence",
-    "fenced",
-    "fenced_notice",
-    "said_beside",
-    "shown_error",
-    "told_beside",
-    "told_error",
+    "fence_notification",
+    "fence_text",
 ]
 
 CLEANED_META_KEY = "dev.smartmcpproxy/cleaned"
@@ -77,7 +77,7 @@ def clean(raw: bytes) -> bytes:
     text = _clean_strings(raw.decode("utf-8", "replace"), removed)
     if not removed[0]:
         return raw
-    members = members_of(text.encode())
+    members = decode_members(text.encode())
     note = {CLEANED_META_KEY: {"removed_chars": removed[0]}}
     return msgspec.json.encode({**members, "_meta": {**_object(members.get("_meta")), **note}})
 
@@ -85,7 +85,7 @@ def clean(raw: bytes) -> bytes:
 ErrorT = TypeVar("ErrorT", bound=ProxyError)
 
 
-def shown_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
+def clean_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
     """Clean and fence an error's text like a result's.
 
     Args:
@@ -95,45 +95,49 @@ def shown_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
     """
     if not (is_cleaned or is_fenced):
         return error
-    shown, show = copy(error), partial(_shown, is_cleaned=is_cleaned)
+    shown, show = copy(error), partial(_clean_or_drop, is_cleaned=is_cleaned)
     head, said = show(error.message.removesuffix(error.said)), show(error.said)
-    shown.message, shown.hint, shown.said = head + (fenced(said) if said and is_fenced else said), show(error.hint), ""
+    shown.message, shown.hint, shown.said = (
+        head + (fence_text(said) if said and is_fenced else said),
+        show(error.hint),
+        "",
+    )
     if error.data is not None:
         shown.data = {key: show(value) for key, value in error.data.items()}
         if is_fenced:
             code, said_data = shown.data.get("rpc_code", 0), _SAID_DATA & shown.data.keys()
-            shown.data |= {key: fenced_data(code, shown.data[key], _fenced_value) for key in said_data}
+            shown.data |= {key: fence_error_data(code, shown.data[key], _fence_value) for key in said_data}
     if isinstance(error, UpstreamError) and isinstance(shown, UpstreamError) and (answer := error.answer) is not None:
         words, data = show(answer.message), show(answer.data)
         if is_fenced:
-            words, data = fenced(words), fenced_data(answer.code, data, _fenced_value)
+            words, data = fence_text(words), fence_error_data(answer.code, data, _fence_value)
         shown.answer = RpcAnswer(answer.code, words, data)
     return shown
 
 
-async def told_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
-    """Do what `shown_error` does; a long error in a thread."""
-    show = partial(shown_error, error, is_cleaned=is_cleaned, is_fenced=is_fenced)
+async def clean_error_async(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
+    """Do what `clean_error` does; a long error in a thread."""
+    show = partial(clean_error, error, is_cleaned=is_cleaned, is_fenced=is_fenced)
     is_long = len(error.message) > OFF_LOOP_BYTES or not _SAID_DATA.isdisjoint(error.data or ())
     return await asyncio.to_thread(show) if is_long else show()
 
 
-def _shown(said: Any, *, is_cleaned: bool) -> Any:
+def _clean_or_drop(said: Any, *, is_cleaned: bool) -> Any:
     """Clean a message beside a result; nothing for a value that cannot be read or written."""
     try:
-        return said_beside(said, is_cleaned=is_cleaned)
+        return clean_message(said, is_cleaned=is_cleaned)
     except (msgspec.MsgspecError, RecursionError, OverflowError, UnicodeError):
         return said.encode(errors="replace").decode() if isinstance(said, str) else None
 
 
-def _fenced_value(said: Any) -> Any:
+def _fence_value(said: Any) -> Any:
     """A JSON value as text in a fence: there is no other place for one inside of it."""
     if said is None:
         return None
-    return fenced(said if isinstance(said, str) else msgspec.json.encode(said).decode())
+    return fence_text(said if isinstance(said, str) else msgspec.json.encode(said).decode())
 
 
-def said_beside(said: Any, *, is_cleaned: bool) -> Any:
+def clean_message(said: Any, *, is_cleaned: bool) -> Any:
     """Clean a message beside a result, and mask the secrets in use.
 
     Args:
@@ -145,11 +149,11 @@ def said_beside(said: Any, *, is_cleaned: bool) -> Any:
     """
     if is_cleaned:
         said = msgspec.json.decode(clean(msgspec.json.encode({"said": said})))["said"]
-    return hidden(said, redact)
+    return redact_json(said, redact)
 
 
-async def told_beside(said: Any, size: int, *, is_cleaned: bool) -> Any:
-    """Do what `said_beside` does; a long message in a thread.
+async def clean_message_async(said: Any, size: int, *, is_cleaned: bool) -> Any:
+    """Do what `clean_message` does; a long message in a thread.
 
     Args:
         said: Any JSON value.
@@ -159,7 +163,7 @@ async def told_beside(said: Any, size: int, *, is_cleaned: bool) -> Any:
     Raises:
         RecursionError: As there.
     """
-    show = partial(said_beside, said, is_cleaned=is_cleaned)
+    show = partial(clean_message, said, is_cleaned=is_cleaned)
     return await asyncio.to_thread(show) if size > OFF_LOOP_BYTES else show()
 
 
@@ -211,38 +215,38 @@ def fence(raw: bytes) -> bytes:
     Args:
         raw: A tool result's JSON text.
     """
-    result = members_of(raw)
+    result = decode_members(raw)
     blocks = _blocks(result.get("content"))
     structured = bytes(result.pop("structuredContent", b"null")).decode()
-    if structured != "null" and not is_said(structured, _joined(blocks)):
+    if structured != "null" and not is_said(structured, _join_text(blocks)):
         blocks.append({"type": _TEXT, "text": _encode(structured)})
     nonce = secrets.token_hex(FENCE_BYTES)
-    result["content"] = _encode([_fenced_block(block, nonce) for block in blocks])
+    result["content"] = _encode([_fence_block(block, nonce) for block in blocks])
     return msgspec.json.encode(result)
 
 
-def fenced(text: str, nonce: str | None = None) -> str:
+def fence_text(text: str, nonce: str | None = None) -> str:
     """`text` between the two lines of a fence; without a `nonce` a new one is drawn."""
     name = f"{FENCE_WORD}-{nonce or secrets.token_hex(FENCE_BYTES)}"
     return f"<{name}>\n{_LOOKS_LIKE_FENCE.sub('&lt;', text)}\n</{name}>"
 
 
-def fenced_notice(params: Mapping[str, Any]) -> dict[str, Any]:
+def fence_notification(params: Mapping[str, Any]) -> dict[str, Any]:
     """The params of a notification with the text of its progress or log message in a fence."""
     said = {key: params[key] for key in _SAID_NOTICE & params.keys() if params[key] is not None}
-    return {**params, **{key: _fenced_value(value) for key, value in said.items()}}
+    return {**params, **{key: _fence_value(value) for key, value in said.items()}}
 
 
-def _fenced_block(block: _Block, nonce: str) -> _Block:
+def _fence_block(block: _Block, nonce: str) -> _Block:
     if (text := _text(block.get("text"))) is not None:
-        return {**block, "text": _encode(fenced(text, nonce))}
+        return {**block, "text": _encode(fence_text(text, nonce))}
     inner = _object(block.get("resource"))
     if (text := _text(inner.get("text"))) is not None:
-        return {**block, "resource": _encode({**inner, "text": _encode(fenced(text, nonce))})}
+        return {**block, "resource": _encode({**inner, "text": _encode(fence_text(text, nonce))})}
     return block
 
 
-def _joined(blocks: Sequence[_Block]) -> str:
+def _join_text(blocks: Sequence[_Block]) -> str:
     """The text of all text blocks."""
     return "\n".join(_text(block.get("text")) or "" for block in blocks if block.get("type") == _TEXT)
 

@@ -11,7 +11,7 @@ from mcp_types import (
     URL_ELICITATION_REQUIRED,
 )
 
-__all__ = ["fenced_data"]
+__all__ = ["fence_error_data"]
 
 _RESOURCE_NOT_FOUND: Final = -32002
 """Up to 2025-11-25; -32602 from 2026-07-28 on."""
@@ -34,7 +34,7 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#\[\]@!$&'()*
 Fence = Callable[[Any], Any]
 
 
-def fenced_data(code: int, data: Any, fence: Fence) -> Any:
+def fence_error_data(code: int, data: Any, fence: Fence) -> Any:
     """The data with all text fenced but what the protocol defines for this code and is no free text.
 
     Args:
@@ -45,16 +45,16 @@ def fenced_data(code: int, data: Any, fence: Fence) -> Any:
     defined = _DEFINED.get(code, frozenset())
     if not isinstance(data, dict) or defined.isdisjoint(data) or not all(map(_WORD.fullmatch, data)):
         return fence(data)
-    return {name: _kept(value, fence) if name in defined else fence(value) for name, value in data.items()}
+    return {name: _fence_free_text(value, fence) if name in defined else fence(value) for name, value in data.items()}
 
 
-def _kept(value: Any, fence: Fence) -> Any:
+def _fence_free_text(value: Any, fence: Fence) -> Any:
     """Fence a value's free text: all but words and URIs; an object with such a name as a whole."""
     if isinstance(value, dict):
         if not all(map(_WORD.fullmatch, value)):
             return fence(value)
-        return {name: _kept(each, fence) for name, each in value.items()}
+        return {name: _fence_free_text(each, fence) for name, each in value.items()}
     if isinstance(value, list):
-        return [_kept(each, fence) for each in value]
+        return [_fence_free_text(each, fence) for each in value]
     is_free = isinstance(value, str) and not (_WORD.fullmatch(value) or _URI.fullmatch(value))
     return fence(value) if is_free else value

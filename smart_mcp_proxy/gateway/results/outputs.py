@@ -14,11 +14,11 @@ from typing import Literal
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, is_said, rewritten
+from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, is_said, rewrite_result
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["Outputs", "Page", "truncate"]
+__all__ = ["OutputPage", "Outputs", "truncate"]
 
 TAIL_CHARS = 50
 """Source: docs/design/wire-formats.md#truncation"""
@@ -34,7 +34,7 @@ Keep = Callable[[str], tuple[str, Unit]]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class OutputPage:
     """A part of a kept output.
 
     Attributes:
@@ -84,13 +84,13 @@ class Outputs:
             kept.append((key, text))
             return key, unit
 
-        raw = await rewritten(raw, partial(truncate, limit_chars=limit_chars, keep=keep))
+        raw = await rewrite_result(raw, partial(truncate, limit_chars=limit_chars, keep=keep))
         if self._shared is not None:
             for key, text in kept:
                 await self._shared.put(key, principal, text, KEEP_S)
         return raw
 
-    async def page(self, key: str, principal: str, offset: int, limit: int) -> Page:
+    async def page(self, key: str, principal: str, offset: int, limit: int) -> OutputPage:
         """Return a page of a kept output.
 
         Raises:
@@ -115,7 +115,7 @@ class Outputs:
 
     def keep(self, text: str, principal: str) -> tuple[str, Unit]:
         """Keeps `text` for an hour and returns its key and the unit in which it can be paged; in any thread."""
-        unit: Unit = "characters" if _records_of(text) is None else "records"
+        unit: Unit = "characters" if _parse_records(text) is None else "records"
         key = secrets.token_hex(KEY_BYTES)
         with self._lock:
             self._kept[key] = _Kept(principal, text, self._clock() + KEEP_S)
@@ -131,9 +131,9 @@ class Outputs:
 _array = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def _page(text: str, offset: int, limit: int) -> Page:
+def _page(text: str, offset: int, limit: int) -> OutputPage:
     # Split again for every page: records take many times the memory of their text.
-    records = _records_of(text)
+    records = _parse_records(text)
     source: str | list[msgspec.Raw] = text if records is None else records
     if offset > len(source):
         raise RequestError(
@@ -141,13 +141,13 @@ def _page(text: str, offset: int, limit: int) -> Page:
         )
     items = source[offset : offset + limit]
     if not isinstance(items, str):
-        items = items[: max(1, _fitting(items, PAGE_CHARS))]
+        items = items[: max(1, _count_fitting(items, PAGE_CHARS))]
     end = offset + len(items)
     unit: Unit = "characters" if records is None else "records"
-    return Page(unit, len(source), items, end if end < len(source) else None)
+    return OutputPage(unit, len(source), items, end if end < len(source) else None)
 
 
-def _records_of(text: str) -> list[msgspec.Raw] | None:
+def _parse_records(text: str) -> list[msgspec.Raw] | None:
     """The records of `text`, to the letter, if it is a JSON array of more than one, else None."""
     if not text.lstrip().startswith("["):
         return None
@@ -158,7 +158,7 @@ def _records_of(text: str) -> list[msgspec.Raw] | None:
     return records if len(records) > 1 else None
 
 
-def _fitting(records: Sequence[msgspec.Raw], room_chars: int) -> int:
+def _count_fitting(records: Sequence[msgspec.Raw], room_chars: int) -> int:
     """Count the first records that fit into `room_chars` together."""
     ends = accumulate(len(bytes(record).decode()) + 1 for record in records)
     return next((place for place, end in enumerate(ends) if end > room_chars), len(records))
@@ -170,7 +170,7 @@ def _marker(shown: int, total: int, unit: Unit, key: str) -> str:
 
 def _head_of_records(records: Sequence[msgspec.Raw], room_chars: int) -> tuple[str, int]:
     """As many whole records as fit into `room_chars`, as the beginning of a JSON array, and their number."""
-    shown = _fitting(records, room_chars)
+    shown = _count_fitting(records, room_chars)
     return "[" + b",".join(map(bytes, records[:shown])).decode(), shown
 
 
@@ -214,7 +214,7 @@ def truncate(raw: bytes, limit_chars: int, keep: Keep) -> bytes:
     if len(raw) <= limit_chars:
         return raw
     result = _members.decode(raw)
-    blocks = [(block, _text_of(block)) for block in _blocks_of(result)]
+    blocks = [(block, _read_block_text(block)) for block in _decode_blocks(result)]
     texts = [text for _, text in blocks if text is not None]
     structured = bytes(result.pop("structuredContent", b"null")).decode()
     if max(len("\n".join(texts)), len(structured)) <= limit_chars:
@@ -225,27 +225,27 @@ def truncate(raw: bytes, limit_chars: int, keep: Keep) -> bytes:
     if len(text) <= limit_chars:  # it was the repetition that is longer
         return raw
     key, unit = keep(text)
-    cut = {"type": "text", "text": _cut(text, limit_chars, key, _records_of(text))}
+    cut = {"type": "text", "text": _cut(text, limit_chars, key, _parse_records(text))}
     note = {META_KEY: {"key": key, "unit": unit, "total_chars": len(text)}}
     content = [cut, *(block for block, own_text in blocks if own_text is None)]
-    return msgspec.json.encode({**result, "content": content, "_meta": {**_meta_of(result), **note}})
+    return msgspec.json.encode({**result, "content": content, "_meta": {**_decode_meta(result), **note}})
 
 
-def _blocks_of(result: Mapping[str, msgspec.Raw]) -> list[msgspec.Raw]:
+def _decode_blocks(result: Mapping[str, msgspec.Raw]) -> list[msgspec.Raw]:
     try:
         return _array.decode(result.get("content", _EMPTY_LIST))
     except msgspec.ValidationError:  # no list: nothing in it that could be cut
         return []
 
 
-def _meta_of(result: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+def _decode_meta(result: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     try:
         return _members.decode(result.get("_meta", _EMPTY_OBJECT))
     except msgspec.ValidationError:  # some servers send null
         return {}
 
 
-def _text_of(block: msgspec.Raw) -> str | None:
+def _read_block_text(block: msgspec.Raw) -> str | None:
     """The text of a text block, None for any other content."""
     try:
         found = _block.decode(block)

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from smart_mcp_proxy.gateway.results.cleaning import fenced, told_beside
-from smart_mcp_proxy.models import OnProgress, Progress
+from smart_mcp_proxy.gateway.results.cleaning import clean_message_async, fence_text
+from smart_mcp_proxy.models import OnProgress, ProgressReport
 
 __all__ = ["show_progress"]
 
 
-async def show_progress(tell: OnProgress, is_cleaned: bool, is_fenced: bool, report: Progress) -> None:
+async def show_progress(tell: OnProgress, is_cleaned: bool, is_fenced: bool, report: ProgressReport) -> None:
     """Tell of progress without the secrets in use.
 
     Args:
@@ -18,6 +18,6 @@ async def show_progress(tell: OnProgress, is_cleaned: bool, is_fenced: bool, rep
         report: What the server reports.
     """
     if report.message:
-        told = await told_beside(report.message, len(report.message), is_cleaned=is_cleaned)
-        report = replace(report, message=fenced(told) if is_fenced else told)
+        told = await clean_message_async(report.message, len(report.message), is_cleaned=is_cleaned)
+        report = replace(report, message=fence_text(told) if is_fenced else told)
     await tell(report)

@@ -8,7 +8,7 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.raw_result import RawResult, means_yes
 
-__all__ = ["repaired"]
+__all__ = ["repair_result"]
 
 _SHOWN_CHARS: Final = 40
 _MEDIA: Final = ("image", "audio")
@@ -28,7 +28,7 @@ class _FaultError(Exception):
     """Fault that leaves nothing to be read, as the rest of a sentence."""
 
 
-def repaired(text: bytes, *, server: str, tool: str) -> bytes:
+def repair_result(text: bytes, *, server: str, tool: str) -> bytes:
     """The same result as clients can read it.
 
     Args:
@@ -57,7 +57,7 @@ def repaired(text: bytes, *, server: str, tool: str) -> bytes:
 
 def _result(written: Any) -> dict[str, Any]:
     if not isinstance(written, dict):
-        raise _FaultError(f"it is {_named(written)} instead of an object")
+        raise _FaultError(f"it is {_describe_kind(written)} instead of an object")
     result = {name: value for name, value in written.items() if value is not None or name == "structuredContent"}
     content, structured = result.get("content"), result.get("structuredContent")
     if content is None:
@@ -67,17 +67,17 @@ def _result(written: Any) -> dict[str, Any]:
     elif isinstance(content, dict):
         content = [_text_block(content)]
     elif not isinstance(content, list):
-        raise _FaultError(f"its content is {_named(content)} instead of a list")
+        raise _FaultError(f"its content is {_describe_kind(content)} instead of a list")
     result["content"] = _blocks(content)
     if "isError" in result:
         result["isError"] = means_yes(msgspec.json.encode(result["isError"]))
     if "_meta" in result:
-        kept = _kept(result.pop("_meta"), lambda each: {"_meta": each})
+        kept = _keep_readable(result.pop("_meta"), lambda each: {"_meta": each})
         result |= {"_meta": kept} if kept else {}
     return result
 
 
-def _kept(item: Any, within: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+def _keep_readable(item: Any, within: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
     """The members of an item that clients can read, each looked at in a result of its own."""
     if not isinstance(item, dict):
         return {}
@@ -113,20 +113,20 @@ def _block(block: Any, place: str) -> dict[str, Any] | None:
     if isinstance(block, str):
         return _text_block(block)
     if not isinstance(block, dict):
-        raise _FaultError(f"its {place} is {_named(block)} instead of an object")
+        raise _FaultError(f"its {place} is {_describe_kind(block)} instead of an object")
     block = {name: value for name, value in block.items() if value is not None or name == "text"}
     kind = block.get("type", "text")
     if isinstance(block.get("_meta", {}), dict) is False:
         del block["_meta"]
     if "annotations" in block:
-        kept = _kept(block.pop("annotations"), lambda each: {"content": [_TEXT | {"annotations": each}]})
+        kept = _keep_readable(block.pop("annotations"), lambda each: {"content": [_TEXT | {"annotations": each}]})
         block |= {"annotations": kept} if kept else {}
     if kind in _MEDIA:
         return _media(block, place)
     if kind == "resource_link":
         return _link(block, place)
     if kind == "resource":
-        return _embedded(block, place)
+        return _repair_embedded(block, place)
     return _text(block, kind, place)
 
 
@@ -136,7 +136,7 @@ def _text(block: dict[str, Any], kind: Any, place: str) -> dict[str, Any]:
         raise _FaultError(f"its {place} is of the unknown kind {str(kind)[:_SHOWN_CHARS]!r}")
     if text is None:
         raise _FaultError(f"the text of its {place} is {'null' if 'text' in block else 'missing'}")
-    return {**block, "type": "text", "text": text if isinstance(text, str) else _encoded(text)}
+    return {**block, "type": "text", "text": text if isinstance(text, str) else _encode_json(text)}
 
 
 def _media(block: dict[str, Any], place: str) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def _link(block: dict[str, Any], place: str) -> dict[str, Any]:
     return {**kept, "name": name if isinstance(name, str) else uri}
 
 
-def _embedded(block: dict[str, Any], place: str) -> dict[str, Any]:
+def _repair_embedded(block: dict[str, Any], place: str) -> dict[str, Any]:
     resource = block.get("resource")
     if not isinstance(resource, dict):
         raise _FaultError(f"its {place} is a resource without contents")
@@ -196,14 +196,14 @@ def _fits(**members: Any) -> bool:
 
 
 def _text_block(value: Any) -> dict[str, Any]:
-    return {"type": "text", "text": value if isinstance(value, str) else _encoded(value)}
+    return {"type": "text", "text": value if isinstance(value, str) else _encode_json(value)}
 
 
-def _encoded(value: Any) -> str:
+def _encode_json(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _named(value: Any) -> str:
+def _describe_kind(value: Any) -> str:
     if value is None:
         return "null"
     kinds = {bool: "a boolean", str: "text", int: "a number", float: "a number", list: "a list"}

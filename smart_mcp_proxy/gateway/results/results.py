@@ -22,16 +22,16 @@ __all__ = [
     "SERVER_NAME",
     "SHORT_BYTES",
     "ResultFacts",
+    "build_structured_result",
+    "decode_members",
     "error_result",
-    "facts_of",
     "fit_to_era",
     "is_input_required",
     "is_said",
     "may_link",
     "may_need_cleaning",
-    "members_of",
-    "rewritten",
-    "structured_result",
+    "read_facts",
+    "rewrite_result",
 ]
 
 SERVER_NAME = "smart-mcp-proxy"
@@ -95,7 +95,7 @@ _ESCAPED_LETTER: Final = re.compile(rb"\\u00[67]")
 """A letter of such a word, written as an escape."""
 
 
-def facts_of(raw: RawResult) -> ResultFacts | None:
+def read_facts(raw: RawResult) -> ResultFacts | None:
     """Facts that `raw` states about itself; None if it is not a tool result's JSON object."""
     if _says_only(raw, _USUAL_FACTS):
         return _PLAIN if raw.text.startswith(b"{") or raw.text.lstrip().startswith(b"{") else None
@@ -112,7 +112,7 @@ def facts_of(raw: RawResult) -> ResultFacts | None:
 
 def is_input_required(raw: RawResult) -> bool:
     """Whether the server wants to know more before it answers."""
-    facts = facts_of(raw)
+    facts = read_facts(raw)
     return facts is not None and facts.resultType == INPUT_REQUIRED
 
 
@@ -151,7 +151,7 @@ def _is_marked(text: bytes) -> bool:
     return at >= 0 and (text.find(_MARK, at) >= 0 or text.find(_FLAT_MARK, at) >= 0)
 
 
-def members_of(raw: bytes) -> dict[str, msgspec.Raw]:
+def decode_members(raw: bytes) -> dict[str, msgspec.Raw]:
     """The members of a result, their values unread. Raises `msgspec.MsgspecError` if it is no JSON object."""
     return _members.decode(raw)
 
@@ -175,7 +175,7 @@ def _says_only(raw: RawResult, usual: _Usual) -> bool:
     return True
 
 
-def structured_result(value: Mapping[str, Any], *, is_error: bool = False) -> RawResult:
+def build_structured_result(value: Mapping[str, Any], *, is_error: bool = False) -> RawResult:
     """A tool result that carries `value` as structured content and the same JSON as its one text block."""
     structured = msgspec.json.encode(value)
     content = b'[{"type":"text","text":%b}]' % msgspec.json.encode(structured.decode())
@@ -190,10 +190,10 @@ def structured_result(value: Mapping[str, Any], *, is_error: bool = False) -> Ra
 
 def error_result(error: ProxyError) -> RawResult:
     """A tool result that tells an agent what failed, why, what to do, and whether the call may have run."""
-    return structured_result({"error": error.to_dict()}, is_error=True)
+    return build_structured_result({"error": error.to_dict()}, is_error=True)
 
 
-async def rewritten(raw: RawResult, rewrite: Callable[[bytes], bytes]) -> RawResult:
+async def rewrite_result(raw: RawResult, rewrite: Callable[[bytes], bytes]) -> RawResult:
     """Rewrite a result; a long one in a thread."""
     text = raw.text
     new = await asyncio.to_thread(rewrite, text) if len(text) > OFF_LOOP_BYTES else rewrite(text)
@@ -228,13 +228,13 @@ def fit_to_era(raw: RawResult, era: Era) -> RawResult:
     has a `resultType` and says in `_meta` which server it is from. What an upstream says there of its own connection
     is not ours to repeat.
     """
-    has = _fitted_members(raw, era)
+    has = _find_unfit_members(raw, era)
     if era == "handshake" and "_meta" not in has and "resultType" not in has and _is_object(has):
         return raw
     if era == "modern" and "_meta" not in has:
         return _with_end(raw, _META_END if "resultType" in has else _MODERN_END)
-    members = members_of(raw.text)
-    meta = {key: value for key, value in _meta_of(members).items() if not key.startswith(_CONNECTION_META_PREFIX)}
+    members = decode_members(raw.text)
+    meta = {key: value for key, value in _decode_meta(members).items() if not key.startswith(_CONNECTION_META_PREFIX)}
     if era == "modern":
         members.setdefault("resultType", _COMPLETE)
         meta[SERVER_INFO_META_KEY] = _SERVER_INFO
@@ -249,7 +249,7 @@ def fit_to_era(raw: RawResult, era: Era) -> RawResult:
     return RawResult(msgspec.json.encode(members))
 
 
-def _fitted_members(raw: RawResult, era: Era) -> Mapping[str, bytes]:
+def _find_unfit_members(raw: RawResult, era: Era) -> Mapping[str, bytes]:
     """Members that one era's results must not have or have otherwise; mostly none, unread."""
     if _says_only(raw, _FITTING[era]):
         return {}
@@ -274,7 +274,7 @@ def _is_object(outline: Mapping[str, bytes]) -> bool:
     return outline.get("structuredContent", b"{").startswith(b"{")
 
 
-def _meta_of(members: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
+def _decode_meta(members: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
     try:
         return _members.decode(members.get("_meta", _EMPTY))
     except msgspec.ValidationError:  # some servers send null

@@ -7,7 +7,14 @@ from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 
-__all__ = ["PARTLY_LEFT_OUT", "PARTLY_QUARANTINED", "hint_of", "language_hint", "shortened", "sign_in_hint"]
+__all__ = [
+    "PARTLY_LEFT_OUT",
+    "PARTLY_QUARANTINED",
+    "build_answer_hint",
+    "language_hint",
+    "shorten_text",
+    "sign_in_hint",
+]
 
 PARTLY_LEFT_OUT = "partly_left_out"
 """State of a server in `not_covered` some of whose tools cannot be used."""
@@ -37,12 +44,12 @@ _FAILED = frozenset({ServerState.ERROR, ServerState.NEEDS_ENV})
 _ON_ITS_WAY = frozenset({ServerState.CONNECTING, "unlisted"})
 
 
-def shortened(text: str, limit_chars: int = _ECHO_LIMIT_CHARS) -> str:
+def shorten_text(text: str, limit_chars: int = _ECHO_LIMIT_CHARS) -> str:
     """The beginning of a text, with three dots where it goes on."""
     return text if len(text) <= limit_chars else f"{text[:limit_chars]}..."
 
 
-def hint_of(
+def build_answer_hint(
     answer: Mapping[str, Any],
     queries: Iterable[str],
     unanswered: Sequence[str],
@@ -71,14 +78,14 @@ def hint_of(
     if answer["tools"] or "waiting" not in answer:
         hint += _hint(answer, was_capped=was_capped, detail=detail, knows_tools=knows_tools)
     if answer["tools"] and unanswered:
-        hint += f" Nothing fits {', '.join(repr(shortened(query, _QUOTE_LIMIT_CHARS)) for query in unanswered)}."
+        hint += f" Nothing fits {', '.join(repr(shorten_text(query, _QUOTE_LIMIT_CHARS)) for query in unanswered)}."
     longest = max(map(len, queries))
     if longest > QUERY_LIMIT_CHARS:
         hint += f" Only the first {QUERY_LIMIT_CHARS:,} of {longest:,} characters of the query were read."
-    return hint + _named_hint(answer["not_covered"], named) + _wait_hint(answer["not_covered"])
+    return hint + _build_named_hint(answer["not_covered"], named) + _wait_hint(answer["not_covered"])
 
 
-def _named_hint(not_covered: Sequence[Mapping[str, str]], named: Collection[str]) -> str:
+def _build_named_hint(not_covered: Sequence[Mapping[str, str]], named: Collection[str]) -> str:
     """Hint about servers asked for by name that need somebody's action first."""
     kept = [row for row in not_covered if row["server"] in named and row["state"] in _OUT_OF_USE]
     return "".join(f" Server '{row['server']}' {_OUT_OF_USE[row['state']]}." for row in kept)

@@ -6,12 +6,12 @@ from operator import is_
 from typing import Any, Final
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.gateway.indexing.documents import content_document_of, document_of
+from smart_mcp_proxy.gateway.indexing.documents import build_content_document, build_tool_document
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Item
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ItemKind, ToolRecord
-from smart_mcp_proxy.search import Answer, SearchIndex
+from smart_mcp_proxy.search import SearchIndex, SearchResult
 
 __all__ = ["CONTENT_KINDS", "KindIndex"]
 
@@ -59,7 +59,7 @@ class KindIndex:
         self._brought: tuple[object, ...] = ()
         self._indexing = threading.Lock()
 
-    def search(self, query: str, **bounds: Any) -> Answer:
+    def search(self, query: str, **bounds: Any) -> SearchResult:
         """Search as `SearchIndex.search` does, in a thread, the catalog as it is now."""
         with self._indexing:
             self._bring_up()
@@ -82,8 +82,8 @@ class KindIndex:
         for record in changed:
             if record.id in items:
                 kind, item = items[record.id]
-                added.append(content_document_of(record, kind, item.shown))
+                added.append(build_content_document(record, kind, item.shown))
             else:
-                added.append(document_of(record, has_examples=self._uses_examples))
+                added.append(build_tool_document(record, has_examples=self._uses_examples))
         self._index.update(added, self._indexed.keys() - wanted.keys())
         self._indexed, self._brought = wanted, state

@@ -16,7 +16,7 @@ from smart_mcp_proxy.gateway.visibility.items import Item
 from smart_mcp_proxy.gateway.visibility.uri_templates import variables
 from smart_mcp_proxy.models import Hit, ItemKind, ToolRecord
 
-__all__ = ["ITEM_KINDS", "Found", "KindSearch", "found_hint", "others_than_tools"]
+__all__ = ["ITEM_KINDS", "Found", "KindSearch", "build_found_hint", "others_than_tools"]
 
 ITEM_KINDS: Final[tuple[ItemKind, ...]] = get_args(ItemKind)
 CAP_BYTES = 8_000
@@ -163,7 +163,7 @@ def others_than_tools(types: Collection[str]) -> bool:
     return bool(set(types) - {"tool"})
 
 
-def found_hint(found: Found) -> str:
+def build_found_hint(found: Found) -> str:
     """Further sentences of an answer's hint: how to use the entries."""
     if not found.entries:
         return " Nothing of the other types fits: found is empty."

@@ -77,13 +77,13 @@ class Preflight:
         return [outcomes[name] for name in asked]
 
     async def _check(self, asked: str) -> Checked:
-        name, digest = await self._parted(asked)
+        name, digest = await self._split_digest(asked)
         try:
-            record = await self._confirmed(name)
+            record = await self._confirm_tool(name)
         except ProxyError as error:
             told = await self._shown(error)
-            verdict = _verdict_of(error)
-            server = _server_in(self._visible, name)
+            verdict = _classify_error(error)
+            server = _parse_server(self._visible, name)
             return Checked(name[:NAME_LIMIT_CHARS], verdict, told.message, told.hint, error.error_code, server)
         call_with = f"call_tool_{policy.call_with(record.annotations)}"
         checked = Checked(name, "ok", server=record.key.server, digest=record.digest, call_with=call_with)
@@ -97,14 +97,14 @@ class Preflight:
             )
         return checked
 
-    async def _parted(self, asked: str) -> tuple[str, str]:
+    async def _split_digest(self, asked: str) -> tuple[str, str]:
         """Name and digest; a tool's own name may end like a digest, and then it is one."""
         pinned = _PINNED.fullmatch(asked)
         if pinned is None or self._visible.find(asked) is not None:
             return asked, ""
         return pinned["name"], pinned["digest"]
 
-    async def _confirmed(self, name: str) -> ToolRecord:
+    async def _confirm_tool(self, name: str) -> ToolRecord:
         """The tool of that name, as its server lists it on its present connection.
 
         Raises:
@@ -117,7 +117,7 @@ class Preflight:
         return await self._visible.require(name)  # what was listed meanwhile may differ
 
 
-def _verdict_of(error: ProxyError) -> Verdict:
+def _classify_error(error: ProxyError) -> Verdict:
     state = (error.data or {}).get("state")
     if isinstance(error, QuarantinedError):
         known: dict[object, Verdict] = {WithheldState.CHANGED.value: "changed", WithheldState.BLOCKED.value: "refused"}
@@ -131,7 +131,7 @@ def _verdict_of(error: ProxyError) -> Verdict:
     raise error
 
 
-def _server_in(visible: CatalogView, name: str) -> str:
+def _parse_server(visible: CatalogView, name: str) -> str:
     """The configured server that a canonical name begins with; empty if none does."""
     server = name.partition(":")[0]
     return server if server in visible.servers else ""

@@ -18,19 +18,19 @@ from smart_mcp_proxy.gateway.retrieval.conversations import Conversations
 from smart_mcp_proxy.gateway.retrieval.hints import (
     PARTLY_LEFT_OUT,
     PARTLY_QUARANTINED,
-    hint_of,
+    build_answer_hint,
     language_hint,
-    shortened,
+    shorten_text,
     sign_in_hint,
 )
-from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, found_hint, others_than_tools
+from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, build_found_hint, others_than_tools
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
-from smart_mcp_proxy.gateway.retrieval.summaries import description_of, schemas_of, summary_of
-from smart_mcp_proxy.gateway.shared.agent_tools import Registered, Registry
+from smart_mcp_proxy.gateway.retrieval.summaries import build_compact_entry, build_description, build_full_entry
+from smart_mcp_proxy.gateway.shared.agent_tools import Registered, ToolRegistrar
 from smart_mcp_proxy.gateway.shared.refusals import approve_command
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
-from smart_mcp_proxy.search import Answer
+from smart_mcp_proxy.search import SearchResult
 from smart_mcp_proxy.telemetry import Activity
 
 __all__ = ["Question", "Retrieval", "estimate_tokens"]
@@ -86,7 +86,7 @@ class Question(msgspec.Struct, frozen=True):
     principal: str = "local"
     session: str | None = None
     explain: bool = False
-    registry: Registry | None = None
+    registry: ToolRegistrar | None = None
     toolset: str | None = None
     types: tuple[str, ...] = ()
     is_agents: bool = True
@@ -160,7 +160,7 @@ class Retrieval:
         found = await self._search(question)
         others = None if kinds is None else await self._others(question, kinds)
         shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
-        tools, was_capped = self._capped(question, shown)
+        tools, was_capped = self._fit_under_cap(question, shown)
         sent = shown[: len(tools)]  # what the answer has no room for is registered nowhere either
         registered = Registered()
         if question.registry is not None:
@@ -171,7 +171,7 @@ class Retrieval:
             Activity(
                 kind="search",
                 principal=question.principal,
-                subject=policy.masked(question.query, QUERY_LIMIT_CHARS),
+                subject=policy.mask_text(question.query, QUERY_LIMIT_CHARS),
                 outcome="ok" if shown or answer.get("found") else "empty",
                 duration_ms=(time.monotonic() - started) * 1000,
                 at_s=time.time(),
@@ -188,7 +188,9 @@ class Retrieval:
         with move_on_after(self.loading_s):
             await self._index_sync.loaded.wait()
         statuses = {status.name: status for status in self._statuses()}
-        inquiry = Inquiry(self._visible, self._catalog.snapshot, self._index, statuses, self._ranked, self._capped)
+        inquiry = Inquiry(
+            self._visible, self._catalog.snapshot, self._index, statuses, self._select_ranked_ids, self._fit_under_cap
+        )
         return await to_thread.run_sync(inquiry.about, question, name)
 
     def _tokens(self, question: Question, tokens: Mapping[str, int]) -> dict[str, Any]:
@@ -203,14 +205,14 @@ class Retrieval:
         is_plain = not question.more_queries and not any("exact" in hit.why for hit, _ in sent)
         if self._learning is not None and is_plain:
             keys = [record.key for _, record in sent]
-            self._learning.searched(question.principal, question.session, question.query, keys)
+            self._learning.record_search(question.principal, question.session, question.query, keys)
 
     def describe(self, record: ToolRecord) -> dict[str, Any]:
         """The whole definition of one tool, with how to call it."""
-        return description_of(record, is_stale=self._is_stale(record))
+        return build_description(record, is_stale=self._is_stale(record))
 
     def _with_schemas(self, record: ToolRecord) -> dict[str, Any]:
-        return schemas_of(record, is_stale=self._is_stale(record))
+        return build_full_entry(record, is_stale=self._is_stale(record))
 
     def summarize(self, record: ToolRecord) -> dict[str, Any]:
         """Summarize one tool: names, signature and first sentence."""
@@ -218,7 +220,7 @@ class Retrieval:
         if known is not record:
             if len(self._summaries) >= SUMMARIES_LIMIT:
                 self._summaries.clear()
-            summary = summary_of(record, is_stale=False)
+            summary = build_compact_entry(record, is_stale=False)
             self._summaries[record.id] = (record, summary)
         return summary | {"stale": self._is_stale(record)}
 
@@ -238,7 +240,7 @@ class Retrieval:
         of them; one some of whose tools cannot be used is `partly_left_out`. `reason` says why, where the state does
         not.
         """
-        servers, waiting = self._visible.servers, self._visible.waiting()
+        servers, waiting = self._visible.servers, self._visible.count_waiting()
         lists = [self._lists] if kinds is None else [self._lists, kinds.lists]
         rows = []
         for status in self._statuses():
@@ -272,24 +274,24 @@ class Retrieval:
         others_than_tools(question.types)
         self._visible.require_servers(list(question.servers))
 
-    def _ranked(self, question: Question) -> tuple[Set[int] | None, Set[int]]:
+    def _select_ranked_ids(self, question: Question) -> tuple[Set[int] | None, Set[int]]:
         """The ids that are ranked, None for all that are indexed; those of them that wait, and are not found."""
-        allowed, waiting = self._allowed(question), self._index_sync.waiting
+        allowed, waiting = self._select_allowed_ids(question), self._index_sync.waiting
         if not waiting:
             return allowed, frozenset()
         seen = [record for record in waiting.values() if self._visible.sees(record)]
         wanted = frozenset(each.id for each in seen if not question.read_only or _is_read_only(each))
         return allowed if allowed is None else allowed | wanted, wanted
 
-    def _allowed(self, question: Question) -> Set[int] | None:
+    def _select_allowed_ids(self, question: Question) -> Set[int] | None:
         """The ids that may be found; None for all that are indexed and do not wait."""
         if not question.read_only:
             return self._visible.ids()
         return {record.id for record in self._visible.records() if _is_read_only(record)}
 
-    async def _search(self, question: Question) -> Answer:
-        def work() -> Answer:
-            allowed, waiting = self._ranked(question)
+    async def _search(self, question: Question) -> SearchResult:
+        def work() -> SearchResult:
+            allowed, waiting = self._select_ranked_ids(question)
             return self._index.search(
                 question.query,
                 limit=question.limit,
@@ -307,7 +309,7 @@ class Retrieval:
 
     async def _others(self, question: Question, kinds: KindSearch) -> Found:
         """Entries of all asked types."""
-        allowed, waiting = self._ranked(question)
+        allowed, waiting = self._select_ranked_ids(question)
         tools = {each.id: each for each in self._visible.records() if allowed is None or each.id in allowed}
         return await kinds.find(
             question.query,
@@ -324,7 +326,7 @@ class Retrieval:
     def _answer(
         self,
         question: Question,
-        found: Answer,
+        found: SearchResult,
         tools: list[dict[str, Any]],
         registered: Registered,
         not_covered: list[dict[str, str]],
@@ -335,9 +337,9 @@ class Retrieval:
         near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
         age_s = self._lists.age_s(self._visible.servers)
         answer: dict[str, Any] = {
-            "query": shortened(question.query),
+            "query": shorten_text(question.query),
             "total": found.total,
-            **self._waiting(found),
+            **self._build_waiting_rows(found),
             "tools": tools,
             "near_misses": [{"name": str(rec.key), "score": round(hit.score, 3)} for hit, rec in near if rec],
             "newly_registered": list(registered.newly_registered),
@@ -354,7 +356,7 @@ class Retrieval:
         if others is not None:
             answer |= others.members()
             answer["degraded"] += others.degraded
-        answer["hint"] = hint_of(
+        answer["hint"] = build_answer_hint(
             answer,
             (question.query, *question.more_queries),
             found.unanswered,
@@ -362,16 +364,16 @@ class Retrieval:
             detail=question.detail,
             knows_tools=bool(self._visible.records()),
             named=question.servers,
-            kept_back=str(self._visible.kept_back(question.query) or ""),
+            kept_back=str(self._visible.find_refusal(question.query) or ""),
         )
-        open_to_people = [row["server"] for row in not_covered if self._visible.servers[row["server"]].can_sign_in]
+        open_to_people = [row["server"] for row in not_covered if self._visible.servers[row["server"]].can_use_oauth]
         more = self._kinds.skills_hint() if self._kinds is not None else ""
-        answer["hint"] += found_hint(others) if others is not None else more
+        answer["hint"] += build_found_hint(others) if others is not None else more
         answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, open_to_people)
         answer["hint"] += f" {registered.reason}" if registered.reason else ""
         # Reasons are for people: an agent is never sent any.
         shown = ("tools", "found") if others is not None else ("tools",)
-        plain = answer | {name: _unexplained(answer[name]) for name in shown} if question.explain else answer
+        plain = answer | {name: _drop_explanations(answer[name]) for name in shown} if question.explain else answer
         sent = estimate_tokens(len(msgspec.json.encode(plain)))
         answer["tokens"] = {"catalog": self.catalog_tokens(), "sent": sent, "is_estimate": True}
         if question.explain:
@@ -379,7 +381,7 @@ class Retrieval:
             answer["left_out"] = [_reason(hit, record) for hit, record in left_out if record]
         return answer
 
-    def _waiting(self, found: Answer) -> dict[str, Any]:
+    def _build_waiting_rows(self, found: SearchResult) -> dict[str, Any]:
         """Name what belongs in an answer and waits: by its name alone, none of its text; nothing if none does."""
         records = [record for hit in found.waiting if (record := self._index_sync.waiting.get(hit.id)) is not None]
         rows = [
@@ -387,11 +389,13 @@ class Retrieval:
         ]
         return {"waiting": rows} if rows else {}
 
-    def _reasons(self, found: Answer) -> list[str]:
+    def _reasons(self, found: SearchResult) -> list[str]:
         loading = () if self._index_sync.loaded.is_set() else ("the stored index is still loading",)
         return [*self._degraded(), *found.degraded, *loading]
 
-    def _capped(self, question: Question, shown: list[tuple[Hit, ToolRecord]]) -> tuple[list[dict[str, Any]], bool]:
+    def _fit_under_cap(
+        self, question: Question, shown: list[tuple[Hit, ToolRecord]]
+    ) -> tuple[list[dict[str, Any]], bool]:
         """The tools as they are sent, the first always, the rest while they fit under the cap."""
         cap = COMPACT_CAP_TOKENS if question.detail == "compact" else FULL_CAP_TOKENS
         render = self.summarize if question.detail == "compact" else self._with_schemas
@@ -418,7 +422,7 @@ def _is_read_only(record: ToolRecord) -> bool:
     return record.annotations.get("readOnlyHint") is True
 
 
-def _unexplained(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _drop_explanations(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{key: part for key, part in entry.items() if key != "why"} for entry in entries]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["first_sentence", "signature_of"]
+__all__ = ["first_sentence", "format_signature"]
 
 SENTENCE_LIMIT_CHARS = 200
 SIGNATURE_LIMIT_CHARS = 1_000
@@ -28,7 +28,7 @@ def first_sentence(text: str) -> str:
     return sentence if len(sentence) <= SENTENCE_LIMIT_CHARS else sentence[: SENTENCE_LIMIT_CHARS - 1].rstrip() + "…"
 
 
-def signature_of(schema: Any) -> str:
+def format_signature(schema: Any) -> str:
     """`(path:str, mode?:"r"|"w", tags?:list[str])`: required parameters first, optional ones with a `?`.
 
     A `~` behind a type, or alone, says that the schema holds more than is shown; describe_tool has it whole.
@@ -40,8 +40,8 @@ def signature_of(schema: Any) -> str:
     stated = dict.fromkeys(name for name in required if isinstance(name, str)) if isinstance(required, list) else {}
     needed = [name for name in stated if name in properties or not properties]
     optional = [name for name in properties if name not in needed]
-    parts = [f"{name}:{_type_of(properties.get(name))}" for name in needed]
-    parts += [f"{name}?:{_type_of(properties[name])}" for name in optional]
+    parts = [f"{name}:{_format_type(properties.get(name))}" for name in needed]
+    parts += [f"{name}?:{_format_type(properties[name])}" for name in optional]
     if not parts:
         return _without_names(schema)
     signature = f"({', '.join(parts)})"
@@ -61,7 +61,7 @@ def _without_names(schema: Mapping[str, Any]) -> str:
     return "()" if is_empty else NOT_DESCRIBED
 
 
-def _type_of(schema: Any, depth: int = 0) -> str:
+def _format_type(schema: Any, depth: int = 0) -> str:
     if not isinstance(schema, Mapping):
         return "any"
     if depth > NESTING_LIMIT:
@@ -73,10 +73,10 @@ def _type_of(schema: Any, depth: int = 0) -> str:
     if isinstance(kind, list):
         return "|".join(_SHORT.get(str(one), str(one)) for one in kind if one != "null") or "any"
     if isinstance(choices := schema.get("anyOf") or schema.get("oneOf"), list):
-        named = dict.fromkeys(_type_of(one, depth + 1) for one in choices if one != {"type": "null"})
+        named = dict.fromkeys(_format_type(one, depth + 1) for one in choices if one != {"type": "null"})
         return "|".join(named) or "any"
     if kind == "array":
-        return f"list[{_type_of(schema['items'], depth + 1)}]" if "items" in schema else "list"
+        return f"list[{_format_type(schema['items'], depth + 1)}]" if "items" in schema else "list"
     if kind == "object":
         return "dict~" if schema.get("properties") else "dict"
     return _SHORT.get(str(kind), "any~" if schema else "any")

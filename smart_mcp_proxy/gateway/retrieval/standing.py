@@ -12,10 +12,10 @@ from smart_mcp_proxy.errors import ProxyError, ToolNotFoundError
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined, tool_withheld
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord, WithheldState
-from smart_mcp_proxy.names import listed_prefix, parse_canonical, shell_word
+from smart_mcp_proxy.names import build_listed_prefix, parse_canonical, shell_word
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.search.engine import LOWER_FLOOR, UPPER_FLOOR
-from smart_mcp_proxy.search.standing import standing_of
+from smart_mcp_proxy.search.standing import find_standing
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway.retrieval.retrieval import Question
@@ -71,21 +71,21 @@ class Inquiry:
         """
         record = self._tool(name)
         if record is None:
-            return self._told(question, name, *self._absent(name))
+            return self._build_base_answer(question, name, *self._absent(name))
         allowed, waiting = self.ranked(question)
         obstacle = self._obstacle(record, question, allowed)
-        told = self._told(question, str(record.key), record.key.server, obstacle)
+        told = self._build_base_answer(question, str(record.key), record.key.server, obstacle)
         if record.id not in self.index.documents:
             return told
         if obstacle is not None:  # the numbers are then those without it
             question, allowed = msgspec.structs.replace(question, servers=(), read_only=False, types=()), None
-        searched = self._searched(question, record, allowed, waiting - {record.id})
+        searched = self._judge_by_search(question, record, allowed, waiting - {record.id})
         if obstacle is not None:
             reason = f"{obstacle.reason} Without that: {searched['reason']}"
             searched |= {"verdict": obstacle.verdict, "reason": reason, "place": None}
         return told | searched
 
-    def _searched(
+    def _judge_by_search(
         self, question: "Question", record: ToolRecord, allowed: Set[int] | None, waiting: Set[int]
     ) -> dict[str, Any]:
         """Verdict and numbers of the search."""
@@ -102,7 +102,7 @@ class Inquiry:
             documents = self.index.documents.values()
             inside = {each.id for each in documents if each.server in question.servers}
             allowed = inside if allowed is None else inside & allowed
-        found = standing_of(self.index, record.id, question.query, answer, question.limit, allowed)
+        found = find_standing(self.index, record.id, question.query, answer, question.limit, allowed)
         shown = [(hit, known) for hit in answer.hits if (known := self.snapshot.by_id.get(hit.id)) is not None]
         sent = len(self.room(question, shown)[0])
         if found.place is not None and found.place > sent:
@@ -121,7 +121,9 @@ class Inquiry:
             "why": dict(found.why),
         }
 
-    def _told(self, question: "Question", name: str, server: str, obstacle: _Obstacle | None) -> dict[str, Any]:
+    def _build_base_answer(
+        self, question: "Question", name: str, server: str, obstacle: _Obstacle | None
+    ) -> dict[str, Any]:
         """The answer as far as it is known before a search."""
         verdict, reason = obstacle or ("not_indexed", "The index does not hold it yet: ask again in a second.")
         numbers = dict.fromkeys(("place", "rank", "score", "top", "cut", "fitness"))
@@ -146,7 +148,7 @@ class Inquiry:
 
     def _obstacle(self, record: ToolRecord, question: "Question", allowed: Set[int] | None) -> _Obstacle | None:
         """The first thing that keeps a known tool from being searched for this question."""
-        server, hidden = record.key.server, self.view.hidden_by(record)
+        server, hidden = record.key.server, self.view.find_hiding_rule(record)
         if hidden == "server_quarantined":
             return _Obstacle(hidden, _for_people(server_quarantined(server)))
         if hidden:
@@ -166,10 +168,12 @@ class Inquiry:
         """The server that would have a tool of that name, and why it has listed none."""
         key = parse_canonical(name)
         server = (
-            key.server if key else next((each for each in self.statuses if name.startswith(listed_prefix(each))), "")
+            key.server
+            if key
+            else next((each for each in self.statuses if name.startswith(build_listed_prefix(each))), "")
         )
         status = self.statuses.get(server)
-        if status is None or status.state is ServerState.READY or self.snapshot.tools_of(server):
+        if status is None or status.state is ServerState.READY or self.snapshot.collect_server_tools(server):
             raise self._unknown(name)
         config = self.view.servers.get(server)
         if status.state is ServerState.QUARANTINED or (config and config.quarantined):

@@ -2,7 +2,7 @@
 
 from smart_mcp_proxy.gateway.sandbox.ledger import Ledger
 from smart_mcp_proxy.gateway.sandbox.run import Finished, Script
-from smart_mcp_proxy.gateway.sandbox.runtimes import Language, languages_of, runnable
+from smart_mcp_proxy.gateway.sandbox.runtimes import Language, list_languages, runnable
 from smart_mcp_proxy.gateway.sandbox.sandbox import Sandbox
 
-__all__ = ["Finished", "Language", "Ledger", "Sandbox", "Script", "languages_of", "runnable"]
+__all__ = ["Finished", "Language", "Ledger", "Sandbox", "Script", "list_languages", "runnable"]

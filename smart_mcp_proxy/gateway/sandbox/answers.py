@@ -4,7 +4,7 @@ import msgspec
 
 from smart_mcp_proxy.gateway.sandbox.messages import Reply, ReplyError
 
-__all__ = ["reply_of"]
+__all__ = ["build_reply"]
 
 _MESSAGE_CHARS = 2_000
 
@@ -24,7 +24,7 @@ _result = msgspec.json.Decoder(_Result)
 _blocks = msgspec.json.Decoder(list[_Block])
 
 
-def reply_of(id: int, raw: bytes) -> tuple[Reply, str]:
+def build_reply(id: int, raw: bytes) -> tuple[Reply, str]:
     """Return the reply to an answered call, and its outcome.
 
     Structured content, else text, else the content blocks.
@@ -34,7 +34,7 @@ def reply_of(id: int, raw: bytes) -> tuple[Reply, str]:
         raw: The tool's result.
     """
     result = _result.decode(raw)
-    text = _text_of(result.content)
+    text = _join_text_blocks(result.content)
     if result.isError:
         return Reply(id, error=ReplyError("tool_error", (text or "The tool failed.")[:_MESSAGE_CHARS])), "tool_error"
     if result.structuredContent is not msgspec.UNSET and bytes(result.structuredContent) != b"null":
@@ -44,7 +44,7 @@ def reply_of(id: int, raw: bytes) -> tuple[Reply, str]:
     return Reply(id, value=result.content), "ok"
 
 
-def _text_of(content: msgspec.Raw) -> str | None:
+def _join_text_blocks(content: msgspec.Raw) -> str | None:
     """The text, where there is nothing but text."""
     try:
         blocks = _blocks.decode(content)

@@ -1,17 +1,18 @@
 """Messages between the gateway and a script's process: one JSON object a line, bounded.
 
-The gateway sends one `Start`, then a `Reply` to each `Called`. The process says `Printed` and `Called`, and at its end
-`Returned` or `Failed`. A script may take over its process, so nothing it says is believed beyond what a script may say.
+The gateway sends one `ScriptStart`, then a `Reply` to each `Called`. The process says `Printed` and `Called`, and at
+its end `Returned` or `Failed`. A script may take over its process, so nothing it says is believed beyond what a script
+may say.
 """
 
 from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["Called", "Failed", "Message", "Printed", "Reply", "ReplyError", "Returned", "Start", "decode"]
+__all__ = ["Called", "Failed", "Message", "Printed", "Reply", "ReplyError", "Returned", "ScriptStart", "decode"]
 
 
-class Start(msgspec.Struct, frozen=True):
+class ScriptStart(msgspec.Struct, frozen=True):
     """The script and its limits."""
 
     code: str

@@ -15,7 +15,7 @@ from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["LINE_BYTES", "ScriptProcess", "started"]
+__all__ = ["LINE_BYTES", "ScriptProcess", "open_script_process"]
 
 LINE_BYTES: Final = 4 * 1024 * 1024
 """The longest message, either way: room for large arguments and results, and for those of all scripts together."""
@@ -105,7 +105,7 @@ class ScriptProcess:
 
 
 @asynccontextmanager
-async def started(argv: Sequence[str], watchdog: Watchdog) -> AsyncIterator[ScriptProcess]:
+async def open_script_process(argv: Sequence[str], watchdog: Watchdog) -> AsyncIterator[ScriptProcess]:
     """Run a command without our environment in a process group; killed when the block ends.
 
     Raises:

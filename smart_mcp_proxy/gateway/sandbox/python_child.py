@@ -72,7 +72,7 @@ def main() -> None:
             for reply in replies
         ]
 
-    def printed(_stream: str, text: str) -> None:
+    def forward_print(_stream: str, text: str) -> None:
         nonlocal left_chars
         if left_chars > 0:
             pipes.say("print", text=text[: left_chars + 1])  # one more: the gateway sees that something is missing
@@ -84,7 +84,7 @@ def main() -> None:
                 start["code"],
                 inputs={"input": start["input"]},
                 external_lookup={"call_tool": call_tool, "call_tools": call_tools},
-                print_callback=printed,
+                print_callback=forward_print,
             )
         _require_depth(value)
         pipes.say("return", result=value)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
-from smart_mcp_proxy.gateway.sandbox.answers import reply_of
+from smart_mcp_proxy.gateway.sandbox.answers import build_reply
 from smart_mcp_proxy.gateway.sandbox.ledger import Entry, Ledger
 from smart_mcp_proxy.gateway.sandbox.messages import (
     Called,
@@ -17,13 +17,13 @@ from smart_mcp_proxy.gateway.sandbox.messages import (
     Reply,
     ReplyError,
     Returned,
-    Start,
+    ScriptStart,
     decode,
 )
 from smart_mcp_proxy.gateway.sandbox.process import LINE_BYTES, ScriptProcess
 from smart_mcp_proxy.gateway.sandbox.runtimes import Language
 
-__all__ = ["Finished", "MakeCall", "Run", "Script"]
+__all__ = ["Finished", "MakeCall", "Script", "ScriptRun"]
 
 OUTPUT_CHARS: Final = 16_000
 """What is kept of what a script prints: about 4,000 tokens, enough to debug with."""
@@ -71,7 +71,7 @@ class Finished:
     output: str
 
 
-class Run:
+class ScriptRun:
     """The run of one script in one process.
 
     Args:
@@ -116,15 +116,15 @@ class Run:
     async def _end(self, group: asyncio.TaskGroup) -> Finished | ProxyError:
         """Return the outcome as a value: an error raised inside a group would not come out as itself."""
         script = self._script
-        start = Start(script.code, dict(script.input), script.timeout_s, script.memory_bytes, OUTPUT_CHARS)
+        start = ScriptStart(script.code, dict(script.input), script.timeout_s, script.memory_bytes, OUTPUT_CHARS)
         try:
             async with asyncio.timeout(script.timeout_s):
                 await self._process.write(msgspec.json.encode(start) + b"\n")
                 return await self._listen(group)
         except TimeoutError:
-            return self._timed_out()
+            return self._build_timeout_error()
         except ValueError as exc:
-            return _failed("code_error", f"What the script said cannot be read: {exc}.")
+            return _build_code_error("code_error", f"What the script said cannot be read: {exc}.")
 
     async def _listen(self, group: asyncio.TaskGroup) -> Finished | ProxyError:
         async for line in self._process.lines():
@@ -142,7 +142,7 @@ class Run:
                     return Finished(result, self._output)
                 case Failed() as failed:
                     return self._failure(failed)
-        return await self._vanished()
+        return await self._build_exit_error()
 
     async def _call(self, called: Called, entry: Entry) -> None:
         """Makes one call and answers it; whatever fails is the script's to handle."""
@@ -151,7 +151,7 @@ class Run:
             try:
                 raw = await self._make_call(called.name, called.args)
                 entry.delivery = "executed"
-                reply, entry.outcome = reply_of(called.id, raw)
+                reply, entry.outcome = build_reply(called.id, raw)
             except ProxyError as error:
                 entry.outcome, entry.delivery = error.error_code, error.delivery
                 reply = Reply(called.id, error=ReplyError(error.error_code, error.message, error.hint))
@@ -167,23 +167,23 @@ class Run:
 
     def _failure(self, failed: Failed) -> ProxyError:
         if failed.kind == "time":
-            return self._timed_out()
+            return self._build_timeout_error()
         if failed.kind == "memory":
             return self._out_of_memory()
         message = failed.message[:_MESSAGE_CHARS]
         if failed.kind == "crash":
-            return _failed("code_error", "The interpreter of the script broke:", said=message)
+            return _build_code_error("code_error", "The interpreter of the script broke:", said=message)
         where = f"Line {failed.line}:" if failed.line is not None else ""
-        return _failed("code_error", where, line=failed.line, said=message)
+        return _build_code_error("code_error", where, line=failed.line, said=message)
 
-    async def _vanished(self) -> ProxyError:
+    async def _build_exit_error(self) -> ProxyError:
         """The process closed its output without a word."""
         await self._process.wait()
         if any(words in self._process.last_words for words in _OUT_OF_MEMORY):
             return self._out_of_memory()
-        return _failed("code_error", f"The script ended its process (exit code {self._process.exit_code}).")
+        return _build_code_error("code_error", f"The script ended its process (exit code {self._process.exit_code}).")
 
-    def _timed_out(self) -> ProxyError:
+    def _build_timeout_error(self) -> ProxyError:
         return RequestError(
             f"The script did not end within {self._script.timeout_s:g} s.",
             hint="Do less in one script, or raise timeout_ms; the operator's limit is MCPPROXY_CODE_TIMEOUT_S.",
@@ -206,7 +206,7 @@ class Run:
         )
 
 
-def _failed(code: str, message: str, line: int | None = None, said: str = "") -> ProxyError:
+def _build_code_error(code: str, message: str, line: int | None = None, said: str = "") -> ProxyError:
     return RequestError(
         message,
         hint="Correct the script and run it again; data.calls says which calls were made already.",

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from smart_mcp_proxy.errors import MissingExtraError
 
-__all__ = ["Language", "command", "languages_of", "runnable"]
+__all__ = ["Language", "command", "list_languages", "runnable"]
 
 Language = Literal["python", "javascript"]
 CodeSetting = Literal["off", "python", "javascript", "both"]
@@ -46,7 +46,7 @@ def runnable(
         setting: What the settings ask for.
         is_installed: Whether a module can be imported.
     """
-    missing = [name for name in languages_of(setting) if not is_installed(_PACKAGES[name][0])]
+    missing = [name for name in list_languages(setting) if not is_installed(_PACKAGES[name][0])]
     errors = tuple(
         MissingExtraError(
             f"MCPPROXY_CODE={setting} needs {_PACKAGES[name][1]} for {name}",
@@ -54,11 +54,11 @@ def runnable(
         )
         for name in missing
     )
-    left = [name for name in languages_of(setting) if name not in missing]
+    left = [name for name in list_languages(setting) if name not in missing]
     return (setting if not missing else left[0] if left else "off"), errors
 
 
-def languages_of(setting: CodeSetting) -> tuple[Language, ...]:
+def list_languages(setting: CodeSetting) -> tuple[Language, ...]:
     """The languages that a value of `MCPPROXY_CODE` stands for."""
     return tuple(name for name in _PACKAGES if setting in (name, "both"))
 

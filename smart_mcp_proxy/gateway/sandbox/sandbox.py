@@ -5,8 +5,8 @@ from typing import Self
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
 from smart_mcp_proxy.gateway.sandbox.ledger import Ledger
-from smart_mcp_proxy.gateway.sandbox.process import ScriptProcess, started
-from smart_mcp_proxy.gateway.sandbox.run import Finished, MakeCall, Run, Script
+from smart_mcp_proxy.gateway.sandbox.process import ScriptProcess, open_script_process
+from smart_mcp_proxy.gateway.sandbox.run import Finished, MakeCall, Script, ScriptRun
 from smart_mcp_proxy.gateway.sandbox.runtimes import command
 from smart_mcp_proxy.io.watchdog import Watchdog
 
@@ -56,9 +56,9 @@ class Sandbox:
         """
         await self._take_slot(script.timeout_s)
         try:
-            async with started(command(script.language, script.memory_bytes), self._watchdog) as process:
+            async with open_script_process(command(script.language, script.memory_bytes), self._watchdog) as process:
                 self._running.add(process)
-                run = Run(script, process, make_call, ledger)
+                run = ScriptRun(script, process, make_call, ledger)
                 try:
                     return await run.finish()
                 except ProxyError as error:

@@ -15,15 +15,15 @@ from smart_mcp_proxy.errors import Delivery, ProxyError, RequestError, RpcAnswer
 from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, Watching, watch_nothing
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
-from smart_mcp_proxy.fastmcp_compat.server import Client, ClientSession, Inbound, request_error
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
+from smart_mcp_proxy.fastmcp_compat.server import ClientSession, HandshakeClient, Inbound, request_error
 from smart_mcp_proxy.fastmcp_compat.task_notices import Following
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.observability.tracing import TOOL_CALL, Tracing
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls, AppTool
-from smart_mcp_proxy.gateway.sessions.content_lookup import caller_of
-from smart_mcp_proxy.gateway.shared.changes import settled
+from smart_mcp_proxy.gateway.sessions.content_lookup import build_caller
+from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import Audience, Session, ToolProvider, ToolProviders
 from smart_mcp_proxy.gateway.tools import Caller
@@ -129,17 +129,17 @@ class Agent:
 
     def instructions(self) -> str:
         """Instructions for a model, for the path of the present request."""
-        return self.offer_at(served_path(), principal()).instructions
+        return self.offer_at(get_request_path(), principal()).instructions
 
-    def open_session(self, client: Client) -> Session:
+    def open_session(self, client: HandshakeClient) -> Session:
         """Open the session of a client of the handshake era."""
         routed = self.offers.route(client)
         session = Session(
             client,
             routed,
-            lambda changed: _found(lambda: self.offers.to(client, routed, changed)),
+            lambda changed: _require_offer(lambda: self.offers.to(client, routed, changed)),
             self.conduct.watch(client.name),
-            on_told=self._told,
+            on_told=self._report_list_change,
             on_close=self._sessions.discard,
         )
         if (
@@ -156,7 +156,7 @@ class Agent:
         Raises:
             MCPError: Nothing is at this path, or not for this principal.
         """
-        return _found(lambda: self.offers.at(path, principal))
+        return _require_offer(lambda: self.offers.at(path, principal))
 
     def find_offer(self, path: str, principal: Principal) -> ToolProvider | None:
         """Return the offer for a modern client; None without one at this path for this principal."""
@@ -167,7 +167,7 @@ class Agent:
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a tool that is listed where the present request came in; a look-up."""
-        offer = self.find_offer(served_path(), principal())
+        offer = self.find_offer(get_request_path(), principal())
         return offer.input_schema(name) if offer is not None else None  # whoever answers the request says so
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class Agent:
         offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
         await offer.wait_listed()
         tools = offer.definitions(inbound.era)
-        listing = {"tools": tools} if self._apps is None else self._apps.listing(tools, inbound)
+        listing = {"tools": tools} if self._apps is None else self._apps.build_listing(tools, inbound)
         if isinstance(inbound.session, Session):
             inbound.session.note_listed()
         if inbound.era == "handshake":
@@ -203,7 +203,7 @@ class Agent:
         found = None if self._apps is None else await self._apps.way(inbound, is_listed=offer.has(name))
         if found is None and not offer.has(name):
             raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
-        caller = caller_of(inbound, is_root=False)
+        caller = build_caller(inbound, is_root=False)
         raw = await self.answer(found or offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw.text, inbound.era)
 
@@ -219,7 +219,7 @@ class Agent:
             if is_changing or was_changing:  # else everybody's list is the fixed one
                 self.refresh()
             was_changing = is_changing
-            await settled(next_change)
+            await wait_change_settled(next_change)
 
     def refresh(self) -> None:
         """Has everybody told whose list has changed; nobody waits for a client that does not read."""
@@ -227,7 +227,7 @@ class Agent:
             if audience.is_behind:
                 spawn(audience.refresh(), "list changed")
 
-    def _told(self) -> None:
+    def _report_list_change(self) -> None:
         if self._on_list_changed is not None:
             self._on_list_changed()
 
@@ -241,7 +241,9 @@ class Agent:
 
     def _listen_at(self, path: str, principal: Principal) -> None:
         audience = Audience(
-            self.offer_at(path, principal), partial(self.list_changes.announce, path, principal), on_told=self._told
+            self.offer_at(path, principal),
+            partial(self.list_changes.announce, path, principal),
+            on_told=self._report_list_change,
         )
         audience.note_shown()
         self._listeners[path, principal] = audience
@@ -272,7 +274,7 @@ class Agent:
         self._idle.clear()
         try:
             if self._is_draining:
-                raise _shutting_down("not_sent")
+                raise _build_shutdown_error("not_sent")
             return fit_to_era(await offer.call(name, arguments, caller), era)
         except MCPError:
             raise
@@ -280,20 +282,20 @@ class Agent:
             if task not in self._ended:
                 raise
             task.uncancel()  # our own wish, see drain(): its client gets an answer
-            return _failed(name, _shutting_down("unknown"), era)
+            return _build_error_result(name, _build_shutdown_error("unknown"), era)
         except ProxyError as error:
             if error.error_code == INVALID_STATE:
                 raise request_error(error.jsonrpc_code, str(error), error.data) from error
-            if era == "modern" and (undeclared := _undeclared(error, caller)) is not None:
+            if era == "modern" and (undeclared := _find_undeclared(error, caller)) is not None:
                 raise request_error(undeclared.code, undeclared.message, undeclared.data) from error
-            return _failed(name, error, era)
+            return _build_error_result(name, error, era)
         except RecursionError as exc:
-            return _failed(name, _unreadable(name, exc), era)
+            return _build_error_result(name, _unreadable(name, exc), era)
         except Exception:  # boundary: top of a request's task; the agent gets an answer and no internals
             log.exception("%s failed inside the gateway", name)
-            return _failed(name, gateway_failed(), era)
+            return _build_error_result(name, gateway_failed(), era)
         finally:
-            self._landed(task)
+            self._release_task(task)
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:
@@ -303,7 +305,7 @@ class Agent:
             ShuttingDownError: On entering, or in the place of the cancellation that ends the task.
         """
         if self._is_draining:
-            raise _shutting_down("not_sent")
+            raise _build_shutdown_error("not_sent")
         task = asyncio.current_task()
         assert task is not None
         self._in_flight.add(task)
@@ -314,11 +316,11 @@ class Agent:
             if task not in self._ended:
                 raise
             task.uncancel()
-            raise _shutting_down("unknown") from None
+            raise _build_shutdown_error("unknown") from None
         finally:
-            self._landed(task)
+            self._release_task(task)
 
-    def _landed(self, task: asyncio.Task[Any]) -> None:
+    def _release_task(self, task: asyncio.Task[Any]) -> None:
         self._in_flight.discard(task)
         self._ended.discard(task)
         if not self._in_flight:
@@ -345,14 +347,14 @@ class Agent:
             report()
 
 
-def _found(look: Callable[[], ToolProvider]) -> ToolProvider:
+def _require_offer(look: Callable[[], ToolProvider]) -> ToolProvider:
     try:
         return look()
     except RequestError as error:
         raise request_error(NOT_FOUND, f"{error.message} {error.hint}".strip()) from error
 
 
-def _undeclared(error: ProxyError, caller: Caller) -> RpcAnswer | None:
+def _find_undeclared(error: ProxyError, caller: Caller) -> RpcAnswer | None:
     """The server's error for a capability that the request does not declare, else None.
 
     What a client declares and a server may not ask for is told by the result, whose hint says who can allow it.
@@ -366,7 +368,7 @@ def _undeclared(error: ProxyError, caller: Caller) -> RpcAnswer | None:
     return None if has_declared else answer
 
 
-def _shutting_down(delivery: Delivery) -> ShuttingDownError:
+def _build_shutdown_error(delivery: Delivery) -> ShuttingDownError:
     """The error for calls that come too late, or take too long."""
     return ShuttingDownError(
         "The gateway is shutting down.",
@@ -381,7 +383,7 @@ def _read(name: str, raw: bytes, era: Era) -> dict[str, Any]:
     try:
         result: dict[str, Any] = read_writable(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
-        result = msgspec.json.decode(_failed(name, _unreadable(name, exc), era).text)
+        result = msgspec.json.decode(_build_error_result(name, _unreadable(name, exc), era).text)
     return result
 
 
@@ -394,7 +396,7 @@ def _unreadable(name: str, exc: Exception) -> UpstreamError:
     )
 
 
-def _failed(name: str, error: ProxyError, era: Era) -> RawResult:
+def _build_error_result(name: str, error: ProxyError, era: Era) -> RawResult:
     """The result that tells of `error`."""
     log.debug("%s failed: %s", name, error)
     return fit_to_era(error_result(error), era)

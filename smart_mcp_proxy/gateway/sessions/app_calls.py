@@ -82,20 +82,22 @@ class AppCalls:
         self._links = links
         self._passed = lookup.passed  # its tools have their own names already
 
-    def listing(self, definitions: Sequence[Mapping[str, Any]], inbound: Inbound) -> dict[str, Any]:
+    def build_listing(self, definitions: Sequence[Mapping[str, Any]], inbound: Inbound) -> dict[str, Any]:
         """A client's list, and which servers do not know that it shows pages, if it does."""
-        listing: dict[str, Any] = {"tools": self._listed(definitions, inbound)}
+        listing: dict[str, Any] = {"tools": self._restrict_own_tools(definitions, inbound)}
         if untold := self._untold(inbound):
             listing["_meta"] = {UNTOLD_KEY: untold}
         return listing
 
-    def _listed(self, definitions: Sequence[Mapping[str, Any]], inbound: Inbound) -> Sequence[Mapping[str, Any]]:
+    def _restrict_own_tools(
+        self, definitions: Sequence[Mapping[str, Any]], inbound: Inbound
+    ) -> Sequence[Mapping[str, Any]]:
         """A client's tools; where it shows pages, the gateway's own tools are for its model alone.
 
         With them a page would reach every server: which one a call comes from few hosts say. A host lets no page call
         what is for models.
         """
-        view = self._shown(inbound)
+        view = self._find_app_view(inbound)
         if self._passed is not None or view is None:
             return definitions
         if not any(is_page(item.name) for item in self._lookup.on(view).of("resources").values()):
@@ -107,14 +109,14 @@ class AppCalls:
 
         A server of the handshake era is told once on a session, for all calls on it; this one is shared by all clients.
         """
-        view = self._shown(inbound)
+        view = self._find_app_view(inbound)
         names = [] if view is None else view.servers if self._passed is None else [self._passed]
         found = ((name, self._fleet.upstreams.get(name)) for name in sorted(names))
         return [
             name for name, each in found if each is not None and each.own is None and each.status.era == "handshake"
         ]
 
-    def _shown(self, inbound: Inbound) -> CatalogView | None:
+    def _find_app_view(self, inbound: Inbound) -> CatalogView | None:
         """The view that a client with interfaces lists; None for one that shows none."""
         if APPS not in (inbound.extensions or {}):
             return None
@@ -130,7 +132,7 @@ class AppCalls:
         Raises:
             MCPError: It may not be called so; see `find`.
         """
-        if is_listed and _stated(inbound) is None:
+        if is_listed and _read_page_uri(inbound) is None:
             return None
         try:
             return await self.find(inbound)
@@ -148,14 +150,14 @@ class AppCalls:
         view = None if self._passed is not None else self._views.at(inbound.path, inbound.principal.reach)
         if view is None:
             return None
-        name, page = inbound.params["name"], _stated(inbound)
+        name, page = inbound.params["name"], _read_page_uri(inbound)
         if page is not None:
             return self._of_page(view, page, name)
         found = [record for server in view.servers if (record := _own(view, server, name)) is not None]
         if not found:
             return None
         try:
-            opened = await self._links.opened(inbound.principal.id, inbound.session_id)
+            opened = await self._links.find_opened_servers(inbound.principal.id, inbound.session_id)
         except UnverifiedError:
             if any(is_for_apps(record.raw) for record in found):
                 raise
@@ -167,7 +169,7 @@ class AppCalls:
             return None
         (record,) = of_opened
         await self._links.note_opened(record.key.server, inbound.principal.id, inbound.session_id)
-        return self._permitted(view, record)
+        return self._permit_app_tool(view, record)
 
     def _of_page(self, view: CatalogView, page: str, name: str) -> AppTool:
         server, _ = split_gateway_uri(page) or ("", "")
@@ -182,9 +184,9 @@ class AppCalls:
                     code="other_server",
                 )
             record = listed
-        return self._permitted(view, record)
+        return self._permit_app_tool(view, record)
 
-    def _permitted(self, view: CatalogView, record: ToolRecord) -> AppTool:
+    def _permit_app_tool(self, view: CatalogView, record: ToolRecord) -> AppTool:
         if not is_for_apps(record.raw):
             raise RefusedError(
                 f"'{record.key}' is for models, not for an interface.",
@@ -205,7 +207,7 @@ def _own(view: CatalogView, server: str, name: str) -> ToolRecord | None:
     return record if record is not None and record.key == (server, name) else None
 
 
-def _stated(inbound: Inbound) -> str | None:
+def _read_page_uri(inbound: Inbound) -> str | None:
     ui = inbound.meta.get(APP_META)
     uri = ui.get("resourceUri") if isinstance(ui, Mapping) else None
     return uri if isinstance(uri, str) else None

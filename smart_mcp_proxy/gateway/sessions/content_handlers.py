@@ -12,12 +12,12 @@ from mcp.shared.exceptions import MCPError
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
 from smart_mcp_proxy.extensions import APPS, SKILLS
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, may_link, rewritten
-from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup, caller_of
+from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, may_link, rewrite_result
+from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup, build_caller
 from smart_mcp_proxy.gateway.sessions.skill_handlers import SkillHandlers
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
@@ -25,7 +25,7 @@ from smart_mcp_proxy.gateway.shared.app_pages import is_page
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Target
-from smart_mcp_proxy.gateway.visibility.links import Links, relinked_prompt
+from smart_mcp_proxy.gateway.visibility.links import Links, relink_prompt
 from smart_mcp_proxy.models import ContentKind, Era, Principal
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
@@ -89,7 +89,7 @@ class ContentHandlers:
         self._passed = lookup.passed
         self._subscriptions = subscriptions
         self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
-        skills = SkillHandlers(fleet, asks, caller_of)
+        skills = SkillHandlers(fleet, asks, build_caller)
         self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[RawResult]]] = {
             **dict.fromkeys(_LISTS, self._list),
             "prompts/get": self._get,
@@ -108,7 +108,7 @@ class ContentHandlers:
 
     def capabilities(self, era: Era) -> dict[str, Any]:
         """Capabilities of a server besides tools, at the path of the present request."""
-        contents = self._lookup.at(served_path(), principal())
+        contents = self._lookup.at(get_request_path(), principal())
         if contents is None:
             return {}
         found: dict[str, Any] = {}
@@ -140,12 +140,12 @@ class ContentHandlers:
         try:
             if self._passed is not None:
                 await self._lists.wait_listed(self._passed)
-            raw = await self._answered(contents, inbound)
+            raw = await self._answer_with_retry(contents, inbound)
         except ProxyError as error:
             raise _rpc_error(method, error, inbound.era) from error
-        return _decoded(method, fit_to_era(raw, inbound.era).text)
+        return _decode_answer(method, fit_to_era(raw, inbound.era).text)
 
-    async def _answered(self, contents: Contents, inbound: Inbound) -> RawResult:
+    async def _answer_with_retry(self, contents: Contents, inbound: Inbound) -> RawResult:
         """Answer a request; one for what is not there waits until its servers have listed, and tries again."""
         before = self._lists.catalog.snapshot
         try:
@@ -153,7 +153,7 @@ class ContentHandlers:
         except RequestError as error:
             if error.error_code != "not_found":
                 raise
-            wanted, kinds = _wanted(inbound.params)
+            wanted, kinds = _parse_reference(inbound.params)
             owners = contents.possible_owners(wanted, is_prompt=kinds is PROMPTS)
             has_waited = await self._lists.wait_known(owners, *kinds)
             # A list is stored in another thread: it may have come between the look and the question whether one will.
@@ -213,33 +213,35 @@ class ContentHandlers:
         target = contents.prompt(inbound.params["name"])
         arguments = inbound.params.get("arguments") or {}
         params = {"name": target.name} | ({"arguments": arguments} if arguments else {})
-        raw = await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, caller_of(inbound)))
+        raw = await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, build_caller(inbound)))
         if self._passed is not None or not may_link(raw):
             return raw
-        return await rewritten(raw, partial(relinked_prompt, uri_of=partial(contents.uri_of, target.server)))
+        return await rewrite_result(
+            raw, partial(relink_prompt, uri_of=partial(contents.build_resource_uri, target.server))
+        )
 
     async def _read(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
         target = await self._asks.find(contents, uri, inbound.principal.id)
         raw = await self._asks.ask(
-            ContentRequest(inbound.method, target, {"uri": target.name}, {}, caller_of(inbound), uri=uri)
+            ContentRequest(inbound.method, target, {"uri": target.name}, {}, build_caller(inbound), uri=uri)
         )
         if is_input_required(raw):
             return raw
         if is_page(target.name) and self._links is not None:
             await self._links.note_opened(target.server, inbound.principal.id, inbound.session_id)
-        uri_of = None if self._passed is not None else contents.naming(target)
-        return await rewritten(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
+        uri_of = None if self._passed is not None else contents.select_uri_builder(target)
+        return await rewrite_result(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
 
     async def _subscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
         target = contents.resource(uri)
-        await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, caller_of(inbound))
+        await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, build_caller(inbound))
         return _DONE
 
     async def _unsubscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
-        if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, caller_of(inbound)):
+        if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, build_caller(inbound)):
             contents.resource(uri)  # or says why there is none
         return _DONE
 
@@ -253,7 +255,7 @@ class ContentHandlers:
         return known
 
     @asynccontextmanager
-    async def watching(
+    async def watch_resources(
         self, path: str, who: Principal, uris: Sequence[str], tell: Callable[[str], Awaitable[None]]
     ) -> AsyncIterator[Sequence[str]]:
         """Subscribes a stream of the modern era to resources while open; gives those that it will be told of.
@@ -288,10 +290,10 @@ class ContentHandlers:
         params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"ref": theirs}
         argument = inbound.params["argument"]
         arguments = {argument["name"]: argument["value"]}
-        return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, caller_of(inbound)))
+        return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, build_caller(inbound)))
 
 
-def _wanted(params: Mapping[str, Any]) -> tuple[str, tuple[ContentKind, ...]]:
+def _parse_reference(params: Mapping[str, Any]) -> tuple[str, tuple[ContentKind, ...]]:
     """The name or URI that a request asks for, and the kinds of item that it may be."""
     named = params.get("ref", params)
     return (named["uri"], RESOURCES) if "uri" in named else (named["name"], PROMPTS)
@@ -324,7 +326,7 @@ def _unreadable(server: str, exc: Exception) -> ProxyError:
     return RequestError(f"What server '{server}' answered cannot be passed on: {exc}.", hint="The server is at fault.")
 
 
-def _decoded(method: str, raw: bytes) -> dict[str, Any]:
+def _decode_answer(method: str, raw: bytes) -> dict[str, Any]:
     try:
         result: dict[str, Any] = read_writable(raw)
     except (msgspec.DecodeError, RecursionError) as exc:

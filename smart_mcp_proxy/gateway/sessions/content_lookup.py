@@ -10,10 +10,10 @@ from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["ContentLookup", "caller_of"]
+__all__ = ["ContentLookup", "build_caller"]
 
 
-def caller_of(inbound: Inbound, *, is_root: bool = True) -> Caller:
+def build_caller(inbound: Inbound, *, is_root: bool = True) -> Caller:
     """The caller behind a request."""
     sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
     return Caller(

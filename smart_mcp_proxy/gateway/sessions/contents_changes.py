@@ -8,7 +8,7 @@ import anyio
 
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.server import ContentGroup
-from smart_mcp_proxy.gateway.shared.changes import settled
+from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.models import ContentKind, Principal
@@ -54,7 +54,7 @@ class ContentsChanges:
         while True:
             next_change = changes()
             await self.refresh()
-            await settled(next_change)
+            await wait_change_settled(next_change)
 
     async def refresh(self) -> None:
         """Tells whoever sees something else now."""
@@ -62,13 +62,13 @@ class ContentsChanges:
             del self._places[place]
         async with anyio.create_task_group() as group:
             for session, told in list(self._sessions.items()):
-                for changed in self._changed(told, session.client.path, session.client.principal):
+                for changed in self._take_changed_groups(told, session.client.path, session.client.principal):
                     group.start_soon(session.client.tell_contents_changed, changed)
             for place, told in list(self._places.items()):
-                for changed in self._changed(told, *place):
+                for changed in self._take_changed_groups(told, *place):
                     group.start_soon(self._hub.announce_contents, *place, changed)
 
-    def _changed(self, told: _States, path: str, who: Principal) -> list[ContentGroup]:
+    def _take_changed_groups(self, told: _States, path: str, who: Principal) -> list[ContentGroup]:
         states = self._states(path, who)
         changed = [group for group in _GROUPS if states[group] != told[group]]
         told.update(states)

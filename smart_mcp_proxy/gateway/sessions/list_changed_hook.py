@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.stdio.inheritance import inherited
+from smart_mcp_proxy.upstream.stdio.inheritance import select_inherited
 
 __all__ = ["ListChangedHook"]
 
@@ -60,7 +60,7 @@ class ListChangedHook:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._argv = tuple(argv)
-        self._environment = inherited(environ).variables
+        self._environment = select_inherited(environ).variables
         self._watchdog = watchdog
         self._limit_s = limit_s
         self._pause_s = pause_s
@@ -114,7 +114,7 @@ class ListChangedHook:
     async def _run(self) -> _Failure | None:
         """Starts the command and sees it end; how it failed, if it did."""
         await self._watchdog.start()
-        async with self._watchdog.announced() as mark:
+        async with self._watchdog.announce_child() as mark:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *self._argv,

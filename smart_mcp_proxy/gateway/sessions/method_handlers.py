@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from smart_mcp_proxy.fastmcp_compat.handlers import ContentHandlers, Inbound
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound, RequestHandlers
 from smart_mcp_proxy.models import Era
 
 __all__ = ["MethodHandlers"]
@@ -16,9 +16,9 @@ class MethodHandlers:
         handlers: Each answers methods of its own.
     """
 
-    def __init__(self, *handlers: ContentHandlers) -> None:
+    def __init__(self, *handlers: RequestHandlers) -> None:
         self._handlers = handlers
-        self._by_method: Mapping[str, ContentHandlers] = {
+        self._by_method: Mapping[str, RequestHandlers] = {
             method: handler for handler in handlers for method in handler.methods
         }
 

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal
 
-from smart_mcp_proxy.fastmcp_compat.server import Client
+from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
 from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
-from smart_mcp_proxy.gateway.shared.tool_offer import Routed, ToolProvider, nothing_at
+from smart_mcp_proxy.gateway.shared.tool_offer import Routed, ToolProvider, build_path_error
 from smart_mcp_proxy.greeting.seen_clients import find_client
 from smart_mcp_proxy.models import Principal, Reach
 
@@ -85,7 +85,7 @@ class Routing:
         surface = self._surface_at(path, principal.reach)
         return surface.fixed if self._setting == "CALL_TOOL" else surface.fixed_with_toolsets
 
-    def route(self, client: Client) -> Routed:
+    def route(self, client: HandshakeClient) -> Routed:
         """Decide how this client is served at its path, and why."""
         if self._toolset_at(client.path, client.principal) is not None:
             return Routed("TOOLSET", "it came in at a toolset's address")
@@ -93,7 +93,7 @@ class Routing:
             return decide(client.name, self._conduct.of(client.name))
         return Routed(self._setting, "MCPPROXY_ROUTING_TYPE says so")
 
-    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
+    def to(self, client: HandshakeClient, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
         """The list of one client of the handshake era: one of its own where it is routed dynamically.
 
         Raises:
@@ -102,7 +102,11 @@ class Routing:
         if (toolset := self._toolset_at(client.path, client.principal)) is not None:
             return toolset
         surface = self._surface_at(client.path, client.principal.reach)
-        return surface.pooled(self._limit, self._clock, on_change) if routed.route == "DYNAMIC" else surface.fixed
+        return (
+            surface.build_pooled_tools(self._limit, self._clock, on_change)
+            if routed.route == "DYNAMIC"
+            else surface.fixed
+        )
 
     def _toolset_at(self, path: str, principal: Principal) -> ToolProvider | None:
         kind, _, handle = path.partition("/")
@@ -110,5 +114,5 @@ class Routing:
 
     def _surface_at(self, path: str, reach: Reach) -> ToolSurface:
         if (surface := self._found_at(path, reach)) is None:
-            raise nothing_at(path)
+            raise build_path_error(path)
         return surface

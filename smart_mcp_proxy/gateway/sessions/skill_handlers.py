@@ -6,16 +6,16 @@ from typing import Any, Final
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.extensions import SKILLS, extension_of
+from smart_mcp_proxy.extensions import SKILLS, read_extension_settings
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Target
-from smart_mcp_proxy.gateway.visibility.skill_lookup import children_of, manifest_of
+from smart_mcp_proxy.gateway.visibility.skill_lookup import list_skill_children, read_skill_manifest
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.skills import is_inside, root_of
+from smart_mcp_proxy.skills import find_skill_root, is_inside
 from smart_mcp_proxy.upstream import Fleet
 
 __all__ = ["SkillHandlers"]
@@ -56,8 +56,8 @@ class SkillHandlers:
         """
         uri = inbound.params["uri"]
         server, own = contents.own_uri(uri)
-        records = contents.skills_of(server) if server is not None else []
-        if server is not None and (children := children_of(own, records)) is not None:
+        records = contents.list_server_skills(server) if server is not None else []
+        if server is not None and (children := list_skill_children(own, records)) is not None:
             shown = [{**child, "uri": contents.skill_uri(server, child["uri"])} for child in children]
             return _result({"resources": shown}, inbound)
         generated = next((each for each in records if _may_hold(each, own)), None)
@@ -67,9 +67,9 @@ class SkillHandlers:
                 hint="A skill's directory is its uri without /SKILL.md; files are read with resources/read.",
                 code="not_found",
             )
-        return await self._asked(contents, inbound, Target(server, own, generated))
+        return await self._read_generated_directory(contents, inbound, Target(server, own, generated))
 
-    async def _asked(self, contents: Contents, inbound: Inbound, target: Target) -> RawResult:
+    async def _read_generated_directory(self, contents: Contents, inbound: Inbound, target: Target) -> RawResult:
         params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"uri": target.name}
         caller = self._caller_of(inbound)
         ask = ContentRequest(inbound.method, target, params, {}, caller, uri=inbound.params["uri"])
@@ -86,14 +86,14 @@ class SkillHandlers:
 
     def _reads_directories(self, server: str) -> bool:
         upstream = self._fleet.upstreams.get(server)
-        settings = extension_of(upstream.capabilities, SKILLS) if upstream is not None else None
+        settings = read_extension_settings(upstream.capabilities, SKILLS) if upstream is not None else None
         return settings is not None and settings.get("directoryRead") is True
 
 
 def _may_hold(record: ToolRecord, uri: str) -> bool:
     """Whether a generated skill may have a directory of this URI."""
-    root = root_of(record.key.tool)
-    return manifest_of(record.raw) is None and (uri == root or is_inside(root, uri))
+    root = find_skill_root(record.key.tool)
+    return read_skill_manifest(record.raw) is None and (uri == root or is_inside(root, uri))
 
 
 def _is_child(uri: str, child: str) -> bool:

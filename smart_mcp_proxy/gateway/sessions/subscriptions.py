@@ -13,9 +13,9 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, Upstr
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.shared.changes import settled
+from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
 from smart_mcp_proxy.gateway.visibility.items import Target
-from smart_mcp_proxy.gateway.visibility.skill_lookup import approved_digest
+from smart_mcp_proxy.gateway.visibility.skill_lookup import find_approved_digest
 from smart_mcp_proxy.models import Principal, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
@@ -133,10 +133,10 @@ class Subscriptions:
         if status.state is ServerState.READY and status.name in self._wishes:
             self._spawn(self._renew(status.name, status.restarts))
 
-    def updated(self, server: str, uri: str) -> None:
+    def handle_resource_updated(self, server: str, uri: str) -> None:
         """Handle `notifications/resources/updated` of a server."""
         if (wishes := self._wishes.get(server)) is not None:
-            for wish in _concerned(wishes, uri):
+            for wish in _find_wishes(wishes, uri):
                 if _digest(wish.subscriber.targets.get(wish.uri)) is None:
                     wish.subscriber.note(wish.uri, self._may_hear)
                 else:
@@ -153,7 +153,7 @@ class Subscriptions:
             if (snapshot := self._lists.catalog.snapshot) is not self._compared:
                 self._compared = snapshot
                 self._tell_approved()
-            await settled(next_change)
+            await wait_change_settled(next_change)
 
     def _tell_approved(self) -> None:
         every = [wish for wishes in self._wishes.values() for each in wishes.values() for wish in each]
@@ -290,7 +290,7 @@ class Subscriptions:
             failures = await upstream.watch.add(wanted, upstream.config.limits.call_s)
             for uri in wanted:
                 if uri not in failures:
-                    self.updated(server, uri)
+                    self.handle_resource_updated(server, uri)
             if failures:
                 why = next(iter(failures.values()))
                 log.warning(
@@ -317,7 +317,7 @@ class Subscriptions:
 
 def _digest(target: Target | None) -> str | None:
     """The digest of the content that a page or a skill's file is approved with; None for what has none."""
-    return None if target is None or target.record is None else approved_digest(target.record, target.name)
+    return None if target is None or target.record is None else find_approved_digest(target.record, target.name)
 
 
 def _is_same(one: Target, other: Target) -> bool:
@@ -325,7 +325,7 @@ def _is_same(one: Target, other: Target) -> bool:
     return (one.server, one.name) == (other.server, other.name)
 
 
-def _concerned(wishes: Mapping[str, set[_Wish]], uri: str) -> Iterator[_Wish]:
+def _find_wishes(wishes: Mapping[str, set[_Wish]], uri: str) -> Iterator[_Wish]:
     """Yield subscribers of an updated resource, else those of what it is a part of.
 
     The URI of an update may be a sub-resource of the one subscribed to.

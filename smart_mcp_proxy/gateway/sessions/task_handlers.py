@@ -11,14 +11,14 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
-from smart_mcp_proxy.extensions import TASKS, Extensions, extension_of
+from smart_mcp_proxy.extensions import TASKS, Extensions, read_extension_settings
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
-from smart_mcp_proxy.fastmcp_compat.paths import principal, served_path
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import request_error
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequest, TaskRequests
 from smart_mcp_proxy.gateway.calls.tasks import MISSING_CAPABILITY, TASK_DECLARED, TaskRef, pause_s, unknown_task
-from smart_mcp_proxy.gateway.results.results import fit_to_era, members_of
+from smart_mcp_proxy.gateway.results.results import decode_members, fit_to_era
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -72,9 +72,9 @@ class TaskHandlers:
         """The extension, where a server that is seen at the path of the present request makes tasks."""
         if era == "handshake":
             return {}
-        view = self._view(served_path(), principal())
+        view = self._view(get_request_path(), principal())
         seen = () if view is None else (self._fleet.upstreams.get(name) for name in view.servers)
-        makes = any(each is not None and extension_of(each.capabilities, TASKS) is not None for each in seen)
+        makes = any(each is not None and read_extension_settings(each.capabilities, TASKS) is not None for each in seen)
         return {"extensions": {TASKS: {}}} if makes else {}
 
     async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
@@ -90,7 +90,9 @@ class TaskHandlers:
         caller = Caller(*sender, input=inbound.input, extensions=inbound.extensions, is_root=True)
         more = {name: inbound.params[name] for name in _MORE[method]}
         try:
-            ask = await self._found(inbound.path, inbound.principal, inbound.params["taskId"], caller, method, more)
+            ask = await self._resolve_task(
+                inbound.path, inbound.principal, inbound.params["taskId"], caller, method, more
+            )
             raw = await self._requests.ask(ask)
         except ProxyError as error:
             if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
@@ -102,7 +104,7 @@ class TaskHandlers:
             raise request_error(INTERNAL_ERROR, f"The answer to {method} cannot be passed on: {exc}.") from exc
         return result
 
-    async def _found(
+    async def _resolve_task(
         self,
         path: str,
         who: Principal,
@@ -134,7 +136,7 @@ class TaskHandlers:
         return self._views.at("" if path.startswith(_TOOLSET) else path, who.reach)
 
     @asynccontextmanager
-    async def following(
+    async def follow_tasks(
         self, path: str, who: Principal, sealed: Sequence[str], tell: Callable[[Mapping[str, Any]], Awaitable[None]]
     ) -> AsyncIterator[Sequence[str]]:
         """Look at tasks for as long as it is open; gives those that will be told of.
@@ -148,7 +150,7 @@ class TaskHandlers:
         caller = Caller(who.id, {}, None, extensions=TASK_DECLARED, is_root=True)
         finds: dict[str, Callable[[], Awaitable[TaskRequest]]] = {}
         for each in dict.fromkeys(sealed[:FOLLOWED]):
-            find = partial(self._found, path, who, each, caller)
+            find = partial(self._resolve_task, path, who, each, caller)
             try:
                 await find()
             except RequestError as error:
@@ -171,7 +173,7 @@ class TaskHandlers:
         try:
             ref = (await find()).ref
             if (upstream := self._fleet.upstreams.get(ref.server)) is not None:
-                with upstream.watch.tasks.heard(ref.task) as heard:
+                with upstream.watch.tasks.watch_task(ref.task) as heard:
                     await self._follow_heard(heard, find, tell)
         except (ProxyError, msgspec.DecodeError, RecursionError) as error:
             log.debug("a task is no longer followed: %s", error)
@@ -196,7 +198,7 @@ class TaskHandlers:
                 wait_s = min(2 * wait_s, FOLLOW_FAILED_S)
             else:
                 state: dict[str, Any] = read_writable(raw.text)
-                wait_s = max(FOLLOW_S, pause_s(members_of(raw.text)))
+                wait_s = max(FOLLOW_S, pause_s(decode_members(raw.text)))
                 state.pop("resultType", None)
                 _drop_connection_meta(state)
                 if state != told:

@@ -11,12 +11,12 @@ from mcp.shared.inbound import x_mcp_header_map
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import QuarantinedError, ToolNotFoundError
-from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
+from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.agent_tools import ALWAYS_LOAD, Caller, OwnTools, Registered
-from smart_mcp_proxy.gateway.shared.search_hints import hinted
+from smart_mcp_proxy.gateway.shared.search_hints import add_search_hint
 from smart_mcp_proxy.gateway.shared.tool_offer import fit_to_handshake
-from smart_mcp_proxy.gateway.visibility.links import relinked_tool
+from smart_mcp_proxy.gateway.visibility.links import relink_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, Era, Hit, ToolRecord
@@ -40,15 +40,17 @@ _SHOWN_LIMIT = 2_048
 
 
 @lru_cache(maxsize=_SHOWN_LIMIT)
-def _shown(raw: bytes, name: str, server: str, *, is_hinted: bool) -> tuple[Mapping[str, Any], Mapping[str, Any], bool]:
+def _build_definitions(
+    raw: bytes, name: str, server: str, *, is_hinted: bool
+) -> tuple[Mapping[str, Any], Mapping[str, Any], bool]:
     """A definition under its listed name for each era; whether some arguments travel as headers, too."""
-    definition = relinked_tool({**msgspec.json.decode(raw), "name": name}, partial(gateway_uri, server))
+    definition = relink_tool({**msgspec.json.decode(raw), "name": name}, partial(gateway_uri, server))
     if is_hinted:
-        definition = hinted(definition, server)
+        definition = add_search_hint(definition, server)
     return definition, fit_to_handshake(definition), bool(x_mcp_header_map(definition.get("inputSchema")))
 
 
-def _loaded(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+def _mark_always_load(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     """Mark a definition for clients that defer tools, unless its server decides so itself."""
     meta = definition.get("_meta") or {}
     return {**definition, "_meta": {**ALWAYS_LOAD, **meta}} if isinstance(meta, dict) else definition
@@ -74,14 +76,15 @@ class _Listed:
     def of(cls, records: Iterable[ToolRecord], *, is_hinted: bool = False, loaded: Collection[int] = ()) -> "_Listed":
         by_name = {record.listed_name: record for record in records}
         shown = {
-            name: _shown(record.raw, name, record.key.server, is_hinted=is_hinted) for name, record in by_name.items()
+            name: _build_definitions(record.raw, name, record.key.server, is_hinted=is_hinted)
+            for name, record in by_name.items()
         }
 
-        def marked(name: str, definition: Mapping[str, Any]) -> Mapping[str, Any]:
-            return _loaded(definition) if by_name[name].id in loaded else definition
+        def mark_if_loaded(name: str, definition: Mapping[str, Any]) -> Mapping[str, Any]:
+            return _mark_always_load(definition) if by_name[name].id in loaded else definition
 
-        definitions = {name: marked(name, definition) for name, (definition, _, _) in shown.items()}
-        fitted = {name: marked(name, definition) for name, (_, definition, _) in shown.items()}
+        definitions = {name: mark_if_loaded(name, definition) for name, (definition, _, _) in shown.items()}
+        fitted = {name: mark_if_loaded(name, definition) for name, (_, definition, _) in shown.items()}
         demanding = frozenset(name for name, (_, _, is_demanding) in shown.items() if is_demanding)
         return cls(by_name, definitions, fitted, demanding)
 
@@ -103,7 +106,7 @@ class ToolList(ABC):
         self._listed = _Listed.of(())
 
     @abstractmethod
-    def chosen(self) -> tuple[ToolRecord, ...]:
+    def select_records(self) -> tuple[ToolRecord, ...]:
         """The servers' tools in the list now, in its order; a look-up, equal as long as nothing changed."""
 
     @property
@@ -150,7 +153,7 @@ class ToolList(ABC):
 
     def state(self) -> Hashable:
         """Names and definitions in their order."""
-        return tuple((record.listed_name, record.digest) for record in self.chosen())
+        return tuple((record.listed_name, record.digest) for record in self.select_records())
 
     def hint(self, name: str) -> str:
         """The way to what is not in the list."""
@@ -184,17 +187,17 @@ class ToolList(ABC):
 
     def _is_quarantined(self, name: str) -> bool:
         """Whether an unlisted name waits for the user: clients may call what they were shown before."""
-        return isinstance(self._visible.kept_back(name), QuarantinedError)
+        return isinstance(self._visible.find_refusal(name), QuarantinedError)
 
     def _now(self) -> _Listed:
-        records = self.chosen()
+        records = self.select_records()
         if records != self._records:
-            loaded = self.loaded() if self._own.is_always_loaded else ()
+            loaded = self.select_loaded_ids() if self._own.is_always_loaded else ()
             self._listed = _Listed.of(records, is_hinted=self._visible.is_hinting, loaded=loaded)
             self._records = records
         return self._listed
 
-    def loaded(self) -> Collection[int]:
+    def select_loaded_ids(self) -> Collection[int]:
         """Ids of the tools that clients are asked to show from the start, where they defer others."""
         return ()
 
@@ -243,7 +246,7 @@ class PinnedTools(ToolList):
         """Time for which a client may keep the list: long only if it stays as it is."""
         return _CHANGING_TTL_MS if self._is_listing_more() else super().list_ttl_ms
 
-    def chosen(self) -> tuple[ToolRecord, ...]:
+    def select_records(self) -> tuple[ToolRecord, ...]:
         """Pinned tools."""
         return self.pinned()
 
@@ -266,7 +269,7 @@ class PinnedTools(ToolList):
             return ""
         if made is not None:
             return _FIXED_WITH_TOOLSET
-        return _FIXED if served_endpoint() else _FIXED_ON_STDIO
+        return _FIXED if get_endpoint_url() else _FIXED_ON_STDIO
 
     def note_called(self, record: ToolRecord) -> None:
         """Nothing here is kept by use."""
@@ -303,7 +306,7 @@ class PooledTools(PinnedTools):
         self._clock = clock
         self._on_change = on_change
 
-    def chosen(self) -> tuple[ToolRecord, ...]:
+    def select_records(self) -> tuple[ToolRecord, ...]:
         """Pinned tools, then pooled ones in the order in which they were found; what may not be seen has left."""
         pinned = self.pinned()
         found = {id_: self._visible.by_id(id_) for id_ in self.pool.ids}
@@ -314,7 +317,7 @@ class PooledTools(PinnedTools):
         taken = {record.id for record in pinned}
         return (*pinned, *(record for record in found.values() if record is not None and record.id not in taken))
 
-    def loaded(self) -> Collection[int]:
+    def select_loaded_ids(self) -> Collection[int]:
         """Ids of the tools that searches found."""
         return self.pool.ids
 
@@ -330,7 +333,7 @@ class PooledTools(PinnedTools):
         """Takes the tools that a search found into the pool."""
         registered = await super().register(found, toolset, principal)
         pinned = {record.id for record in self.pinned()}
-        names = {record.id: record.listed_name for record in self.chosen()}
+        names = {record.id: record.listed_name for record in self.select_records()}
         change = self.pool.admit([hit for hit, _ in found if hit.id not in pinned], self._clock())
         names |= {record.id: record.listed_name for _, record in found}
         if change:
@@ -373,7 +376,7 @@ class ChosenTools(ToolList):
         """Time for which a client may keep the list: no longer than it is served."""
         return min(super().list_ttl_ms, int(self._left_s() * 1000))
 
-    def chosen(self) -> tuple[ToolRecord, ...]:
+    def select_records(self) -> tuple[ToolRecord, ...]:
         """The toolset's tools that are visible and unchanged; none once the toolset has expired."""
         if self._left_s() <= 0:
             return ()

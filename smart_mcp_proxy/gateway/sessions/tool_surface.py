@@ -44,27 +44,27 @@ class ToolSurface:
         self._pinned: tuple[ToolRecord, ...] = ()
         self._pinned_of: object = None
         self.fixed: ToolProvider = PinnedTools(
-            own, visible, calls, self.pinned, make_toolset, is_listing_more=self.is_listing_more
+            own, visible, calls, self.select_pinned, make_toolset, is_listing_more=self.is_listing_more
         )
         """The same for every client: the gateway's own tools, and what is pinned."""
         self.fixed_with_toolsets: ToolProvider = PinnedTools(
             own,
             visible,
             calls,
-            self.pinned,
+            self.select_pinned,
             make_toolset,
             is_offering_toolsets=True,
             is_listing_more=self.is_listing_more,
         )
         """The same list; each search also makes a toolset."""
 
-    def pooled(self, limit: int, clock: Callable[[], float], on_change: Callable[[], None]) -> PooledTools:
+    def build_pooled_tools(self, limit: int, clock: Callable[[], float], on_change: Callable[[], None]) -> PooledTools:
         """A list that its client's searches fill, with a pool of its own."""
         return PooledTools(
             self._own,
             self.visible,
             self._calls,
-            self.pinned,
+            self.select_pinned,
             self._make_toolset,
             pool=Pool(limit),
             clock=clock,
@@ -75,7 +75,7 @@ class ToolSurface:
         """Whether the configuration lists servers' tools here, be there any yet or not; a look-up."""
         return self._list_all_below_tokens > 0 or self.visible.is_pinning
 
-    def pinned(self) -> tuple[ToolRecord, ...]:
+    def select_pinned(self) -> tuple[ToolRecord, ...]:
         """Tools that are always listed, by listed name; computed once per state of the catalog."""
         state = self.visible.state()
         if state is not self._pinned_of:

@@ -18,12 +18,12 @@ from smart_mcp_proxy.catalog import (
     STORE_AGAIN_S,
     Catalog,
     Toolset,
+    filter_stored_toolsets,
     find_toolset,
-    kept_toolsets,
     store_toolset,
 )
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
-from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint
+from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.sessions.tool_list import ChosenTools
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -113,14 +113,14 @@ class Toolsets:
             RequestError: The one to extend does not exist, not for this principal or not in this profile; the new
                 one would hold too many tools; or it was to be extended where none can be served.
         """
-        endpoint = served_endpoint()
+        endpoint = get_endpoint_url()
         if extends is not None and not endpoint:
             raise RequestError(
                 "A toolset is served over HTTP alone, and this connection has no address for one.",
                 hint="Leave toolset out and call what is found with the tool named in call_with.",
                 code="toolset_not_found",
             )
-        tools = {} if extends is None else dict(await self._extended(extends, principal, profile))
+        tools = {} if extends is None else dict(await self._find_extended_tools(extends, principal, profile))
         tools |= {record.id: record.digest for record in found}
         if not endpoint or not tools:
             return None
@@ -162,7 +162,7 @@ class Toolsets:
             if not held:
                 continue
             try:
-                kept = await self._catalog.read(partial(kept_toolsets, handles=held))
+                kept = await self._catalog.read(partial(filter_stored_toolsets, handles=held))
             except CatalogError as exc:
                 log.debug("toolsets are not looked at: %s", exc)
                 continue
@@ -190,7 +190,7 @@ class Toolsets:
     def _offer(self, visible: CatalogView, toolset: Toolset, ends_s: float) -> ChosenTools:
         return ChosenTools(visible, self._calls, toolset.tools, lambda: max(0.0, ends_s - self._clock()))
 
-    async def _extended(self, handle: str, principal: str, profile: str) -> tuple[tuple[int, str], ...]:
+    async def _find_extended_tools(self, handle: str, principal: str, profile: str) -> tuple[tuple[int, str], ...]:
         served = await self._find(handle)
         if served is None or self._open_to(principal, handle) is None or served.toolset.profile != profile:
             raise RequestError(

@@ -14,10 +14,10 @@ from pydantic_core import ErrorDetails
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.extensions import Extensions
 from smart_mcp_proxy.models import ClientInput, ClientLine, Era, Hit, OnMessage, OnProgress, ToolRecord
-from smart_mcp_proxy.proxying.spellings import Kind, Spellings, shown
+from smart_mcp_proxy.proxying.spellings import Kind, Spellings, abbreviate_value
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["ALWAYS_LOAD", "AgentTool", "Arguments", "Caller", "OwnTools", "Registered", "Registry"]
+__all__ = ["ALWAYS_LOAD", "AgentTool", "Arguments", "Caller", "OwnTools", "Registered", "ToolRegistrar"]
 
 ALWAYS_LOAD: Final[Mapping[str, Any]] = {"anthropic/alwaysLoad": True}
 """Has Claude Code show a tool from the first turn on; it keeps all others behind a search of its own.
@@ -55,7 +55,7 @@ class Registered:
     reason: str = ""
 
 
-class Registry(Protocol):
+class ToolRegistrar(Protocol):
     """Registers found tools for a caller."""
 
     async def register(
@@ -97,7 +97,7 @@ class Caller(msgspec.Struct, frozen=True):
     meta: Mapping[str, Any]
     on_progress: OnProgress | None
     session: str | None = None
-    registry: Registry | None = None
+    registry: ToolRegistrar | None = None
     on_message: OnMessage | None = None
     input: ClientInput | None = None
     line: ClientLine | None = None
@@ -164,7 +164,7 @@ class AgentTool(ABC, Generic[ArgumentsT]):
         except ValidationError as exc:
             problems = exc.errors(include_url=False, include_context=True)
             raise RequestError(
-                f"{self.name}: {'; '.join(_worded(problem) for problem in problems[:3])}.",
+                f"{self.name}: {'; '.join(_describe_problem(problem) for problem in problems[:3])}.",
                 hint=f"Parameters: {', '.join(self._parameters())}.",
                 code="invalid_arguments",
             ) from exc
@@ -244,14 +244,14 @@ class OwnTools:
         return self._tools[name].call(arguments, caller)
 
 
-def _worded(problem: ErrorDetails) -> str:
+def _describe_problem(problem: ErrorDetails) -> str:
     place = ".".join(str(part) for part in problem["loc"])[:_PLACE_CHARS]
     if problem["type"] == "missing":
         return f"{place} is missing"
     if problem["type"] == "extra_forbidden":
         return f"{place} is not a parameter"
     words = problem["msg"].partition(" or instance of ")[0].replace("a valid dictionary", "an object")
-    return f"{place} is {shown(problem['input'])}: {words[:1].lower()}{words[1:]}"
+    return f"{place} is {abbreviate_value(problem['input'])}: {words[:1].lower()}{words[1:]}"
 
 
 @cache  # one per tool

@@ -22,15 +22,15 @@ __all__ = [
     "FLAT_KEY",
     "UNLISTED_KEY",
     "UNREAD",
+    "add_page_digest",
+    "find_page_uri",
     "hash_without_digest",
     "is_for_apps",
     "is_for_apps_alone",
     "is_page",
     "page_digest",
-    "page_of",
-    "pinned",
-    "pinned_digest",
-    "unpinned",
+    "read_page_digest",
+    "remove_gateway_meta",
     "without_digests",
 ]
 
@@ -50,7 +50,7 @@ def is_page(uri: str) -> bool:
     return uri.startswith(_SCHEME)
 
 
-def page_of(definition: Mapping[str, Any]) -> str | None:
+def find_page_uri(definition: Mapping[str, Any]) -> str | None:
     """The page that a tool's definition, or a result, names; None where it names none."""
     meta = definition.get("_meta")
     if not isinstance(meta, Mapping):
@@ -73,13 +73,13 @@ def _facts(part: Mapping[str, Any]) -> list[Any]:
     return [*map(part.get, ("uri", "mimeType", "text", "blob")), meta.get(APP_META) if isinstance(meta, dict) else None]
 
 
-def pinned(definition: Mapping[str, Any], digest: str) -> dict[str, Any]:
+def add_page_digest(definition: Mapping[str, Any], digest: str) -> dict[str, Any]:
     """A resource's definition with its page's digest."""
     meta = definition.get("_meta")
     return {**definition, "_meta": {**(meta if isinstance(meta, Mapping) else {}), DIGEST_KEY: digest}}
 
 
-def unpinned(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+def remove_gateway_meta(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     """A definition as its server sent it, without what the gateway keeps in it."""
     meta = definition.get("_meta")
     if not isinstance(meta, Mapping) or meta.keys().isdisjoint((DIGEST_KEY, UNLISTED_KEY)):
@@ -93,24 +93,24 @@ def without_digests(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     """The words of a definition, without digests of a page or a skill's files, which look like code."""
     files = definition.get("resources")
     if not isinstance(files, list):
-        return unpinned(definition)
+        return remove_gateway_meta(definition)
     return {**definition, "resources": [file.get("uri") for file in files if isinstance(file, Mapping)]}
 
 
-def pinned_digest(record: ToolRecord) -> str | None:
+def read_page_digest(record: ToolRecord) -> str | None:
     """The digest that a resource was approved with; None for what has none."""
-    return _digest_in(record.raw) if DIGEST_KEY.encode() in record.raw else None
+    return _parse_digest(record.raw) if DIGEST_KEY.encode() in record.raw else None
 
 
 def hash_without_digest(record: ToolRecord) -> str:
     """The change hash of a definition as its server sent it."""
     if DIGEST_KEY.encode() not in record.raw:
         return record.change_hash
-    return change_hash(record.key.server, unpinned(msgspec.json.decode(record.raw)))
+    return change_hash(record.key.server, remove_gateway_meta(msgspec.json.decode(record.raw)))
 
 
 @lru_cache(_KEPT)
-def _digest_in(raw: bytes) -> str | None:
+def _parse_digest(raw: bytes) -> str | None:
     meta = msgspec.json.decode(raw).get("_meta")
     found = meta.get(DIGEST_KEY) if isinstance(meta, Mapping) else None
     return found if isinstance(found, str) else None

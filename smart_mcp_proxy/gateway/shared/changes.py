@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final
 
-__all__ = ["MERGE_S", "Changes", "settled"]
+__all__ = ["MERGE_S", "Changes", "wait_change_settled"]
 
 MERGE_S: Final = 0.05
 """Changes that come within this time count as one."""
@@ -29,7 +29,7 @@ class Changes:
         await self._next.wait()
 
 
-async def settled(change: asyncio.Event) -> None:
+async def wait_change_settled(change: asyncio.Event) -> None:
     """Returns a moment after the change: what comes with it is there by then."""
     await change.wait()
     await asyncio.sleep(MERGE_S)

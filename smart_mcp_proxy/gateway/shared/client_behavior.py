@@ -67,20 +67,20 @@ class Watch:
         self._note = note
         self._told_s: float | None = None
 
-    def told(self) -> None:
+    def note_announcement(self) -> None:
         """The client has been told of a change."""
         self._give_up()
         if self._told_s is None:
             self._told_s = self._clock()
 
-    def listed(self) -> None:
+    def note_list_request(self) -> None:
         """The client has asked for its list."""
         self._give_up()
         if self._told_s is not None:
             self._told_s = None
             self._note(True)
 
-    def closed(self) -> None:
+    def end_watch(self) -> None:
         """The session is over."""
         self._give_up()
 

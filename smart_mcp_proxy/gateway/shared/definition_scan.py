@@ -6,24 +6,24 @@ import msgspec
 
 from smart_mcp_proxy.gateway.shared.app_pages import without_digests
 from smart_mcp_proxy.models import ToolRecord
-from smart_mcp_proxy.names import server_of
+from smart_mcp_proxy.names import extract_server_name
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.scanner import Finding
 
-__all__ = ["peers_of", "scan_record"]
+__all__ = ["collect_peers", "scan_record"]
 
 
-def peers_of(records: Iterable[ToolRecord]) -> "scanner.Peers":
+def collect_peers(records: Iterable[ToolRecord]) -> "scanner.Peers":
     """The tools among records, for definitions to be compared with."""
     # Shelves left out: a server's own prompt may have the name and the words of its tool.
     tools = (record for record in records if ":" not in record.key.server)
-    return scanner.Peers(scanner.Peer(*record.key, _description(record)) for record in tools)
+    return scanner.Peers(scanner.PeerTool(*record.key, _description(record)) for record in tools)
 
 
 def scan_record(record: ToolRecord, peers: "scanner.Peers") -> tuple[Finding, ...]:
     """The scanner's findings about a stored definition."""
     definition = without_digests(msgspec.json.decode(record.raw))
-    return scanner.scan(server_of(record.key.server), definition, peers)
+    return scanner.scan(extract_server_name(record.key.server), definition, peers)
 
 
 def _description(record: ToolRecord) -> str:

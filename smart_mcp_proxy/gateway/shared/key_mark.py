@@ -34,7 +34,7 @@ async def mark_secret_key(catalog: Catalog, secret: SecretKey | None) -> None:
     """
     key = None if secret is None else secret.key(_KIND)
     try:
-        swap = partial(_swapped, key=key, now_s=catalog.now_s())
+        swap = partial(_swap_mark, key=key, now_s=catalog.now_s())
         before = await catalog.write(swap, is_ordered=False, limit_s=CALL_WAIT_S)
     except CatalogError:  # it is told of elsewhere that the store fails
         return
@@ -46,7 +46,7 @@ async def mark_secret_key(catalog: Catalog, secret: SecretKey | None) -> None:
             "none: %s. Give it to all of them",
             _EFFECT,
         )
-    elif not _is_of(key, before):
+    elif not _can_open_mark(key, before):
         log.warning(
             "the gateway that started before this one on the database has another MCPPROXY_SECRET_KEY: %s. Give all of "
             "them the same; after a change of key this is said once",
@@ -54,18 +54,18 @@ async def mark_secret_key(catalog: Catalog, secret: SecretKey | None) -> None:
         )
 
 
-def _swapped(connection: Connection, key: bytes | None, now_s: float) -> SealedValue | None:
+def _swap_mark(connection: Connection, key: bytes | None, now_s: float) -> SealedValue | None:
     """The mark before, in whose place the present one is."""
     before = find_sealed(connection, _KIND, _NAME, now_s)
     if key is None:
         drop_sealed(connection, _KIND, _NAME)
-    elif before is None or not _is_of(key, before):
+    elif before is None or not _can_open_mark(key, before):
         box = seal(key, b"", _KIND.encode())
         store_sealed(connection, SealedValue(_KIND, _NAME, box, uuid.uuid4().hex, None))
     return before
 
 
-def _is_of(key: bytes, mark: SealedValue) -> bool:
+def _can_open_mark(key: bytes, mark: SealedValue) -> bool:
     try:
         open_sealed(key, mark.box, _KIND.encode())
     except SealBrokenError:

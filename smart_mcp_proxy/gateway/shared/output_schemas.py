@@ -51,7 +51,7 @@ def why_uncompilable(schema: object) -> str:
     if not isinstance(schema, dict):
         return ""  # it is not shown in any case
     try:
-        named = _checked_names(schema)
+        named = _collect_reference_names(schema)
         for each in _schemas(schema):
             _check(each, schema, named)
     except _CompileError as fault:
@@ -84,7 +84,7 @@ def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
 
 def _check(schema: Mapping[str, Any], root: Mapping[str, Any], named: frozenset[str]) -> None:
     for keyword, value in schema.items():
-        if keyword in _KINDS and not _is_of(value, _KINDS[keyword]):
+        if keyword in _KINDS and not _has_json_type(value, _KINDS[keyword]):
             raise _CompileError(f"its {keyword!r} has a value of another type than draft-07 knows")
     _check_type(schema)
     if schema.get("enum") == []:
@@ -105,7 +105,7 @@ def _check_pattern(pattern: str) -> None:
         raise _CompileError(f"its pattern {pattern[:80]!r} is none of ECMAScript's")
 
 
-def _is_of(value: Any, kinds: tuple[type, ...]) -> bool:
+def _has_json_type(value: Any, kinds: tuple[type, ...]) -> bool:
     return isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
 
 
@@ -142,15 +142,15 @@ def _resolves(ref: str, root: Mapping[str, Any], named: frozenset[str]) -> bool:
     return isinstance(place, dict | bool)
 
 
-def _identified(value: Any) -> Iterator[dict[str, Any]]:
+def _iterate_objects(value: Any) -> Iterator[dict[str, Any]]:
     """Everything in a schema that may have an id or an anchor."""
     if isinstance(value, dict):
         yield value
     for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _identified(inner)
+        yield from _iterate_objects(inner)
 
 
-def _checked_names(schema: dict[str, Any]) -> frozenset[str]:
+def _collect_reference_names(schema: dict[str, Any]) -> frozenset[str]:
     """Collect the references that ids and anchors in a schema make good.
 
     Raises:
@@ -158,7 +158,7 @@ def _checked_names(schema: dict[str, Any]) -> frozenset[str]:
     """
     seen: dict[str, Any] = {}
     named = set[str]()
-    for inner in _identified(schema):
+    for inner in _iterate_objects(schema):
         for keyword in ("$anchor", "$dynamicAnchor"):
             if isinstance(anchor := inner.get(keyword), str) and not _ANCHOR.fullmatch(anchor):
                 raise _CompileError(f"its '{keyword}' {anchor[:80]!r} is no name")

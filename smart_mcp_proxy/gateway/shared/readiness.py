@@ -7,14 +7,14 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
-__all__ = ["FIRST_LIST_S", "Lists", "connected", "require_connected"]
+__all__ = ["FIRST_LIST_S", "ListReadiness", "require_connected", "wait_connected"]
 
 FIRST_LIST_S = 5.0
 """Longest a request waits for the first list of a new connection. A server that has not shown any by then has not shown
 another definition than the approved one either."""
 
 
-class Lists(Protocol):
+class ListReadiness(Protocol):
     """Lists of the servers as this process has them."""
 
     def is_awaited(self, server: str) -> bool:
@@ -34,8 +34,8 @@ class Lists(Protocol):
         ...
 
 
-async def connected(
-    fleet: Fleet, server: str, left_s: float | None, clock: Callable[[], float], lists: Lists | None = None
+async def wait_connected(
+    fleet: Fleet, server: str, left_s: float | None, clock: Callable[[], float], lists: ListReadiness | None = None
 ) -> tuple[Upstream, float]:
     """A server that is ready, and the seconds that a request to it has left, after waiting.
 

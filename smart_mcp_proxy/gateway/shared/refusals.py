@@ -2,7 +2,7 @@
 
 from smart_mcp_proxy.errors import ProxyError, QuarantinedError, RefusedError, RequestError, UpstreamError
 from smart_mcp_proxy.models import ToolKey, WithheldState
-from smart_mcp_proxy.names import server_of, shell_word
+from smart_mcp_proxy.names import extract_server_name, shell_word
 from smart_mcp_proxy.servers import ServerConfig
 
 __all__ = [
@@ -43,7 +43,7 @@ def tool_withheld(key: ToolKey, state: WithheldState) -> QuarantinedError:
 
 def differs_here(key: ToolKey) -> QuarantinedError:
     """The refusal of an item whose approved definition is not what its server lists on this connection."""
-    server = server_of(key.server)
+    server = extract_server_name(key.server)
     item = f"tool '{key}'" if server == key.server else f"'{key}'"
     return QuarantinedError(
         f"Server '{server}' does not list {item} here as the user approved it.",

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["SEARCH_HINT", "hinted"]
+__all__ = ["SEARCH_HINT", "add_search_hint"]
 
 SEARCH_HINT: Final = "anthropic/searchHint"
 """Key of `_meta` that the Claude Agent SDK sets with `searchHint`."""
@@ -19,7 +19,7 @@ _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SENTENCE_END: Final = re.compile(r"[.!?](?:\s|$)|\n")
 
 
-def hinted(definition: dict[str, Any], server: str) -> dict[str, Any]:
+def add_search_hint(definition: dict[str, Any], server: str) -> dict[str, Any]:
     """The definition with a hint; with its server's own where it has one."""
     meta = definition.get("_meta")
     if meta is not None and (not isinstance(meta, dict) or SEARCH_HINT in meta):

@@ -16,7 +16,7 @@ from smart_mcp_proxy.catalog import (
     drop_sealed,
     find_sealed,
     open_catalog,
-    sealed_stamps,
+    read_sealed_stamps,
     store_sealed,
 )
 from smart_mcp_proxy.errors import CatalogError, ConfigError, UpstreamAuthError, UpstreamError
@@ -27,7 +27,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIn, SignIns, TlsContext
 
-__all__ = ["SharedSignIns", "copy_sign_ins", "opened_sign_ins", "require_secret_key", "sign_in_store"]
+__all__ = ["SharedSignIns", "copy_sign_ins", "open_sign_ins", "require_secret_key", "sign_in_store"]
 
 KIND: Final = "sign-in"
 
@@ -50,7 +50,7 @@ class SharedSignIns:
     async def stamps(self, places: Sequence[tuple[str, str]]) -> list[str | None]:
         """Stamps of what is stored for these servers and addresses; None where there is none."""
         try:
-            stamps = await self._catalog.read(partial(sealed_stamps, kind=KIND))
+            stamps = await self._catalog.read(partial(read_sealed_stamps, kind=KIND))
         except CatalogError as exc:
             raise UpstreamError(exc.message, hint=exc.hint) from exc
         return [stamps.get(_name(server, url)) for server, url in places]
@@ -106,7 +106,7 @@ class SharedSignIns:
             raise ConfigError(f"The sign-in at server '{server}' cannot be forgotten. {exc}", hint=exc.hint) from exc
 
     @asynccontextmanager
-    async def locked(self, server: str, url: str) -> AsyncIterator[None]:
+    async def hold_lock(self, server: str, url: str) -> AsyncIterator[None]:
         """Lets one at a time change this sign-in, among all gateways: refresh tokens work once.
 
         Raises:
@@ -135,7 +135,7 @@ def sign_in_store(catalog: Catalog, settings: Settings) -> SharedSignIns | None:
 
 
 @asynccontextmanager
-async def opened_sign_ins(settings: Settings, tls: TlsContext) -> AsyncIterator[SignIns]:
+async def open_sign_ins(settings: Settings, tls: TlsContext) -> AsyncIterator[SignIns]:
     """The sign-ins of these settings' gateways, for a command that is none of them.
 
     Raises:
@@ -163,9 +163,9 @@ async def copy_sign_ins(source: Settings, target: Settings, servers: Iterable[Se
     """
     tls = TlsContext()
     copied = []
-    async with opened_sign_ins(source, tls) as ours, opened_sign_ins(target, tls) as theirs:
+    async with open_sign_ins(source, tls) as ours, open_sign_ins(target, tls) as theirs:
         for config in servers:
-            if not config.can_sign_in:
+            if not config.can_use_oauth:
                 continue
             sign_in, _ = await ours.store.read(config.name, config.url)
             if sign_in is not None:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from weakref import ref
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.fastmcp_compat.server import Client
+from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.client_behavior import Watch
 from smart_mcp_proxy.gateway.shared.output_schemas import why_uncompilable
@@ -24,9 +24,9 @@ __all__ = [
     "Session",
     "ToolProvider",
     "ToolProviders",
-    "activity_of",
+    "build_path_error",
+    "build_session_activity",
     "fit_to_handshake",
-    "nothing_at",
 ]
 
 PATH_CHARS = 100
@@ -148,7 +148,7 @@ class Session(Audience):
 
     def __init__(
         self,
-        client: Client,
+        client: HandshakeClient,
         routed: Routed,
         offer: Callable[[Callable[[], None]], ToolProvider],
         watch: Watch,
@@ -170,7 +170,7 @@ class Session(Audience):
 
     def note_listed(self) -> None:
         """The client has asked for its list."""
-        self._watch.listed()
+        self._watch.note_list_request()
         self._listed = self.offer.state()
         self.note_shown()
 
@@ -182,13 +182,13 @@ class Session(Audience):
 
     def close(self) -> None:
         """The client is gone."""
-        self._watch.closed()
+        self._watch.end_watch()
         for told in self.on_close:
             told(self)
 
 
-async def _tell(client: Client, watch: Watch) -> None:
-    watch.told()
+async def _tell(client: HandshakeClient, watch: Watch) -> None:
+    watch.note_announcement()
     await client.tell_list_changed()
 
 
@@ -197,7 +197,7 @@ def _refresh_soon(session: "ref[Session]") -> None:
         spawn(connected.refresh(), "list changed")
 
 
-def activity_of(session: Session) -> Activity:
+def build_session_activity(session: Session) -> Activity:
     """The line of the activity log for a client that has connected."""
     client, routed = session.client, session.routed
     profile = client.path.removeprefix("p/") if client.path.startswith("p/") else ""
@@ -227,10 +227,10 @@ class ToolProviders(Protocol):
             RequestError: Nothing is there, or not for this principal.
         """
 
-    def route(self, client: Client) -> Routed:
+    def route(self, client: HandshakeClient) -> Routed:
         """Decide how a client of the handshake era is served."""
 
-    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
+    def to(self, client: HandshakeClient, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
         """Return the offer for a client of the handshake era.
 
         Args:
@@ -258,19 +258,19 @@ class OneProvider:
     def at(self, path: str, principal: Principal) -> ToolProvider:
         """The one offer."""
         if path:
-            raise nothing_at(path)
+            raise build_path_error(path)
         return self._offer_within(principal.reach)
 
-    def route(self, client: Client) -> Routed:
+    def route(self, client: HandshakeClient) -> Routed:
         """The same for everybody."""
         return Routed("PASSTHROUGH", "one server is passed through as it is")
 
-    def to(self, client: Client, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
+    def to(self, client: HandshakeClient, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
         """The one offer."""
         return self.at(client.path, client.principal)
 
 
-def nothing_at(path: str) -> RequestError:
+def build_path_error(path: str) -> RequestError:
     """The error for a path that holds no list of tools."""
     return RequestError(f"Nothing is served at /mcp/{path[:PATH_CHARS]}.", hint="Use /mcp.", code="not_found")
 

@@ -18,8 +18,8 @@ from smart_mcp_proxy.gateway.tools import AgentTool
 from smart_mcp_proxy.gateway.tools.call_tool import CallToolDestructive, CallToolRead, CallToolWrite
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
 from smart_mcp_proxy.gateway.tools.describe_tool import DescribeTool
-from smart_mcp_proxy.gateway.tools.instructions import instructions_for
-from smart_mcp_proxy.gateway.tools.proxy import Proxy
+from smart_mcp_proxy.gateway.tools.instructions import choose_instructions
+from smart_mcp_proxy.gateway.tools.proxy import ProxyTool
 from smart_mcp_proxy.gateway.tools.read_output import ReadOutput
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.tools.retrieve_tools import RetrieveTools
@@ -85,13 +85,13 @@ def _code_execution(parts: ToolParts) -> CodeExecution | None:
     return CodeExecution(parts.sandbox, parts.calls, parts.view, parts.outputs, parts.recorder, parts.usable)
 
 
-def _proxy(parts: ToolParts) -> Proxy | None:
+def _proxy(parts: ToolParts) -> ProxyTool | None:
     settings = parts.settings
     if settings.proxy_tool is None:
         return None
     contents = Contents(parts.catalog, parts.view, settings.tool_name_limit, passed=None)
     reader = ContentReader(contents, parts.asks, is_fenced=settings.fence_results)
-    return Proxy(settings.proxy_tool, parts.view, parts.calls, reader, parts.recorder)
+    return ProxyTool(settings.proxy_tool, parts.view, parts.calls, reader, parts.recorder)
 
 
 AGENT_TOOLS: Final[tuple[Callable[[ToolParts], AgentTool[Any] | None], ...]] = (
@@ -114,5 +114,5 @@ def own_tools(parts: ToolParts) -> OwnTools:
     return OwnTools(
         [tool for tool in made if tool is not None],
         is_always_loaded=parts.settings.always_load,
-        instructions=partial(instructions_for, parts.settings.instructions, parts.view),
+        instructions=partial(choose_instructions, parts.settings.instructions, parts.view),
     )

@@ -11,10 +11,10 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.results.cleaning import clean, fence, told_error
+from smart_mcp_proxy.gateway.results.cleaning import clean, clean_error_async, fence
 from smart_mcp_proxy.gateway.results.outputs import Outputs
-from smart_mcp_proxy.gateway.results.results import may_need_cleaning, rewritten, structured_result
-from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox, Script, languages_of
+from smart_mcp_proxy.gateway.results.results import build_structured_result, may_need_cleaning, rewrite_result
+from smart_mcp_proxy.gateway.sandbox import Finished, Language, Ledger, Sandbox, Script, list_languages
 from smart_mcp_proxy.gateway.sandbox.advice import advice_on_failure, advice_on_result
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -78,7 +78,7 @@ class CodeExecution(AgentTool[CodeArguments]):
         self._recorder = recorder
         self._settings = settings
         self._clock = clock
-        self._languages = languages_of(settings.code)
+        self._languages = list_languages(settings.code)
 
     def definition(self) -> dict[str, Any]:
         """The tool as listed, with the configured languages and limits."""
@@ -102,7 +102,7 @@ class CodeExecution(AgentTool[CodeArguments]):
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
             settings = self._settings
-            raise await told_error(
+            raise await clean_error_async(
                 error, is_cleaned=settings.clean_results, is_fenced=settings.fence_results
             ) from error
         except asyncio.CancelledError:
@@ -126,12 +126,12 @@ class CodeExecution(AgentTool[CodeArguments]):
         answer = {"result": finished.result, "output": finished.output, "calls": ledger.groups()}
         if hint:
             answer["hint"] = hint
-        raw = structured_result(answer)
+        raw = build_structured_result(answer)
         if self._settings.clean_results and may_need_cleaning(raw):
-            raw = await rewritten(raw, clean)
+            raw = await rewrite_result(raw, clean)
         if limit := self._settings.truncate_output_len:
             raw = await self._outputs.cut(raw, limit, caller.principal)
-        return await rewritten(raw, fence) if self._settings.fence_results else raw
+        return await rewrite_result(raw, fence) if self._settings.fence_results else raw
 
     async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> tuple[Finished, str]:
         """Return the script's result, and advice on what its author may have meant otherwise."""

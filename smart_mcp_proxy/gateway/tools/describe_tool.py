@@ -7,7 +7,7 @@ from pydantic import Field
 
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError, UpstreamError
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.results.results import structured_result
+from smart_mcp_proxy.gateway.results.results import build_structured_result
 from smart_mcp_proxy.gateway.retrieval.preflight import Preflight
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
@@ -52,7 +52,7 @@ class DescribeTool(AgentTool[DescribeArguments]):
         self._retrieval = retrieval
         self._calls = calls
         self._is_check_listed = is_check_listed
-        self._preflight = Preflight(visible, calls.shown)
+        self._preflight = Preflight(visible, calls.clean_for_caller)
 
     def definition(self) -> dict[str, Any]:
         """The tool as listed: with `check` only where the settings ask for it, and understood in any case."""
@@ -67,13 +67,13 @@ class DescribeTool(AgentTool[DescribeArguments]):
             checked = await self._preflight.check(arguments.names)
             outcomes = [msgspec.to_builtins(each) for each in checked]
             is_ok = all(each.verdict == "ok" for each in checked)
-            return structured_result({"ok": is_ok, "checks": outcomes, "tools": [], "errors": []})
+            return build_structured_result({"ok": is_ok, "checks": outcomes, "tools": [], "errors": []})
         tools: list[dict[str, Any]] = []
         errors: list[dict[str, Any]] = []
         for name in dict.fromkeys(arguments.names):
             try:
                 tools.append(self._retrieval.describe(await self._visible.require(name)))
             except (RefusedError, ToolNotFoundError, UpstreamError) as error:
-                shown = await self._calls.shown(error)
+                shown = await self._calls.clean_for_caller(error)
                 errors.append({"name": name[:NAME_LIMIT_CHARS], **shown.to_dict()})
-        return structured_result({"tools": tools, "errors": errors}, is_error=not tools)
+        return build_structured_result({"tools": tools, "errors": errors}, is_error=not tools)

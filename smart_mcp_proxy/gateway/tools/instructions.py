@@ -7,12 +7,12 @@ Source: docs/design/protocol-surface.md#instructions
 """
 
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.greeting.instructions import INSTRUCTIONS, naming
+from smart_mcp_proxy.greeting.instructions import INSTRUCTIONS, build_instructions
 
-__all__ = ["INSTRUCTIONS", "instructions_for"]
+__all__ = ["INSTRUCTIONS", "choose_instructions"]
 
 
-def instructions_for(setting: str, visible: CatalogView) -> str:
+def choose_instructions(setting: str, visible: CatalogView) -> str:
     """The instructions for those who see one part of the catalog.
 
     Args:
@@ -24,4 +24,4 @@ def instructions_for(setting: str, visible: CatalogView) -> str:
         return setting
     if word == "plain":
         return INSTRUCTIONS
-    return naming(visible.reached())
+    return build_instructions(visible.list_reachable_servers())

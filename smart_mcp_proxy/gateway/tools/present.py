@@ -7,13 +7,13 @@ import msgspec
 
 from smart_mcp_proxy.gateway.results.cleaning import fence
 
-__all__ = ["presented_prompt", "presented_resource"]
+__all__ = ["present_prompt", "present_resource"]
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
-def presented_resource(raw: bytes, uri_of: Callable[[str], str], *, is_fenced: bool) -> bytes:
+def present_resource(raw: bytes, uri_of: Callable[[str], str], *, is_fenced: bool) -> bytes:
     """The result of `resources/read` with URIs that lead to the gateway, fenced as tools' output is.
 
     Args:
@@ -29,11 +29,15 @@ def presented_resource(raw: bytes, uri_of: Callable[[str], str], *, is_fenced: b
     for part in parts:
         if isinstance(uri := msgspec.json.decode(part.get("uri", b"null")), str):
             part["uri"] = uri_of(uri)
-    contents = [_fenced({"type": "resource", "resource": part})["resource"] for part in parts] if is_fenced else parts
+    contents = (
+        [_fence_content_block({"type": "resource", "resource": part})["resource"] for part in parts]
+        if is_fenced
+        else parts
+    )
     return msgspec.json.encode({**members, "contents": contents})
 
 
-def presented_prompt(raw: bytes, *, is_fenced: bool) -> bytes:
+def present_prompt(raw: bytes, *, is_fenced: bool) -> bytes:
     """The result of `prompts/get`, fenced as tools' output is.
 
     Raises:
@@ -44,11 +48,11 @@ def presented_prompt(raw: bytes, *, is_fenced: bool) -> bytes:
     members = _members.decode(raw)
     messages: list[dict[str, Any]] = list(_parts.decode(members.get("messages", b"[]")))
     for message in messages:
-        message["content"] = _fenced(message.get("content", {}))
+        message["content"] = _fence_content_block(message.get("content", {}))
     return msgspec.json.encode({**members, "messages": messages})
 
 
-def _fenced(block: Any) -> dict[str, msgspec.Raw]:
+def _fence_content_block(block: Any) -> dict[str, msgspec.Raw]:
     """A content block with its text fenced."""
     [found] = _parts.decode(_members.decode(fence(msgspec.json.encode({"content": [block]})))["content"])
     return found

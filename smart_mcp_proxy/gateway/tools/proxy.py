@@ -19,7 +19,7 @@ from smart_mcp_proxy.proxying import DESCRIPTION, PARAMETERS, Batch, Operation, 
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["Proxy"]
+__all__ = ["ProxyTool"]
 
 SUBJECT_CHARS = 200
 """Of a path, no more is written down."""
@@ -31,7 +31,7 @@ class ProxyArguments(Arguments):
     model_config = ConfigDict(extra="allow")
 
 
-class Proxy(AgentTool[ProxyArguments]):
+class ProxyTool(AgentTool[ProxyArguments]):
     """The `proxy` tool. Its words are shared with those who offer one elsewhere.
 
     Args:
@@ -102,7 +102,7 @@ class Proxy(AgentTool[ProxyArguments]):
             Activity(
                 kind="search",
                 principal=caller.principal,
-                subject=policy.masked("" if isinstance(request, Batch) else request.path, SUBJECT_CHARS),
+                subject=policy.mask_text("" if isinstance(request, Batch) else request.path, SUBJECT_CHARS),
                 outcome=outcome,
                 duration_ms=seconds * 1000,
                 at_s=time.time(),

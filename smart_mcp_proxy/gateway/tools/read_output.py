@@ -5,9 +5,9 @@ from typing import Annotated
 import msgspec
 from pydantic import Field
 
-from smart_mcp_proxy.gateway.results.cleaning import fenced
+from smart_mcp_proxy.gateway.results.cleaning import fence_text
 from smart_mcp_proxy.gateway.results.outputs import Outputs
-from smart_mcp_proxy.gateway.results.results import structured_result
+from smart_mcp_proxy.gateway.results.results import build_structured_result
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.raw_result import RawResult
 
@@ -42,8 +42,8 @@ class ReadOutput(AgentTool[ReadArguments]):
         page = await self._outputs.page(arguments.key, caller.principal, arguments.offset, arguments.limit)
         items = page.items
         if self._is_fenced:  # records are text then, too: between the lines of a fence there is nothing to parse
-            items = fenced(items if isinstance(items, str) else msgspec.json.encode(items).decode())
-        return structured_result(
+            items = fence_text(items if isinstance(items, str) else msgspec.json.encode(items).decode())
+        return build_structured_result(
             {
                 "key": arguments.key,
                 "unit": page.unit,

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from functools import partial
 
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
-from smart_mcp_proxy.gateway.results.results import may_link, rewritten
+from smart_mcp_proxy.gateway.results.results import may_link, rewrite_result
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.tools.present import presented_prompt, presented_resource
+from smart_mcp_proxy.gateway.tools.present import present_prompt, present_resource
 from smart_mcp_proxy.gateway.visibility.contents import Contents
-from smart_mcp_proxy.gateway.visibility.links import relinked_prompt
+from smart_mcp_proxy.gateway.visibility.links import relink_prompt
 from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.proxying import Listed, PythonType
 
@@ -31,18 +31,18 @@ class ContentReader:
 
     def prompts(self) -> list[Listed]:
         """All prompts."""
-        return self._listed("prompts", "Prompt")
+        return self._list_contents("prompts", "Prompt")
 
     def resources(self) -> list[Listed]:
         """All resources and resource templates."""
-        return [*self._listed("resources", "Resource"), *self._listed("templates", "ResourceTemplate")]
+        return [*self._list_contents("resources", "Resource"), *self._list_contents("templates", "ResourceTemplate")]
 
     async def read_resource(self, uri: str, caller: Caller) -> bytes:
         """The result of `resources/read` as JSON text, under URIs that lead here."""
         target = await self._asks.find(self._contents, uri, caller.principal)
         raw = await self._asks.ask(ContentRequest("resources/read", target, {"uri": target.name}, {}, caller, uri=uri))
-        uri_of = partial(self._contents.naming(target), target.server)
-        return (await rewritten(raw, partial(presented_resource, uri_of=uri_of, is_fenced=self._is_fenced))).text
+        uri_of = partial(self._contents.select_uri_builder(target), target.server)
+        return (await rewrite_result(raw, partial(present_resource, uri_of=uri_of, is_fenced=self._is_fenced))).text
 
     async def get_prompt(self, name: str, args: Mapping[str, str], caller: Caller) -> bytes:
         """The result of `prompts/get` as JSON text."""
@@ -50,9 +50,11 @@ class ContentReader:
         params = {"name": target.name, "arguments": args} if args else {"name": target.name}
         raw = await self._asks.ask(ContentRequest("prompts/get", target, params, args, caller))
         if may_link(raw):
-            raw = await rewritten(raw, partial(relinked_prompt, uri_of=partial(self._contents.uri_of, target.server)))
-        return (await rewritten(raw, partial(presented_prompt, is_fenced=self._is_fenced))).text
+            raw = await rewrite_result(
+                raw, partial(relink_prompt, uri_of=partial(self._contents.build_resource_uri, target.server))
+            )
+        return (await rewrite_result(raw, partial(present_prompt, is_fenced=self._is_fenced))).text
 
-    def _listed(self, kind: ContentKind, python_type: PythonType) -> list[Listed]:
+    def _list_contents(self, kind: ContentKind, python_type: PythonType) -> list[Listed]:
         items = self._contents.of(kind).items()
         return [Listed(path, item.record.raw, python_type, item.server, item.name) for path, item in items]

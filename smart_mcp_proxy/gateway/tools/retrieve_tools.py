@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.results.results import structured_result
+from smart_mcp_proxy.gateway.results.results import build_structured_result
 from smart_mcp_proxy.gateway.retrieval.kinds import ITEM_KINDS
 from smart_mcp_proxy.gateway.retrieval.retrieval import MORE_QUERIES_LIMIT, TOP_K_LIMIT, Question, Retrieval
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
@@ -96,4 +96,4 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
             toolset=arguments.toolset or None,
             types=tuple(arguments.types),
         )
-        return structured_result(await self._retrieval.retrieve(question))
+        return build_structured_result(await self._retrieval.retrieve(question))

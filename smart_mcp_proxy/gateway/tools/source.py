@@ -12,7 +12,7 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
-from smart_mcp_proxy.gateway.visibility.links import relinked_tool
+from smart_mcp_proxy.gateway.visibility.links import relink_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, ToolRecord
@@ -47,10 +47,12 @@ class CallerSource:
         self._caller = caller
         self._own_names = own_names | RESERVED_NAMES
 
-    async def listed(self, type: ProxyType) -> Sequence[Listed]:
+    async def list_definitions(self, type: ProxyType) -> Sequence[Listed]:
         """Every definition of a type; resource templates are among the resources."""
         if type == "tool":
-            return [_listed_tool(record) for record in self._visible.records() if not is_for_apps_alone(record.raw)]
+            return [
+                _build_listed_tool(record) for record in self._visible.records() if not is_for_apps_alone(record.raw)
+            ]
         if type == "prompt":
             return self._reader.prompts()
         return self._reader.resources()
@@ -63,9 +65,9 @@ class CallerSource:
             RefusedError: It is kept from this caller.
         """
         if type != "tool":
-            return find_listed(type, path, await self.listed(type))
+            return find_listed(type, path, await self.list_definitions(type))
         self._refuse_own(path)
-        return _listed_tool(await self._meant(path) or await self._visible.require(path))
+        return _build_listed_tool(await self._match_tool_name(path) or await self._visible.require(path))
 
     async def call_tool(self, path: str, args: Mapping[str, Any]) -> bytes:
         """The tool's result.
@@ -74,7 +76,7 @@ class CallerSource:
         to be.
         """
         self._refuse_own(path)
-        caller, record = self._caller, await self._meant(path)
+        caller, record = self._caller, await self._match_tool_name(path)
         if record is not None and caller.registry is not None:
             caller.registry.note_called(record)
         request = CallRequest(
@@ -97,11 +99,11 @@ class CallerSource:
         """The prompt's messages."""
         return await self._reader.get_prompt(path, args, self._caller)
 
-    async def _meant(self, path: str) -> ToolRecord | None:
+    async def _match_tool_name(self, path: str) -> ToolRecord | None:
         """The visible tool of that name, or the only one that its server calls so."""
         if (record := self._visible.find(path)) is not None:
             return record
-        named = await self._visible.named(path)
+        named = await self._visible.find_by_own_name(path)
         return named[0] if len(named) == 1 else None
 
     def _refuse_own(self, path: str) -> None:
@@ -113,9 +115,9 @@ class CallerSource:
             )
 
 
-def _listed_tool(record: ToolRecord) -> Listed:
+def _build_listed_tool(record: ToolRecord) -> Listed:
     """A tool, its interface named as the gateway names it; most have none and are not read."""
     raw, server = record.raw, record.key.server
     if b"resourceUri" in raw:
-        raw = msgspec.json.encode(relinked_tool(msgspec.json.decode(raw), partial(gateway_uri, server)))
+        raw = msgspec.json.encode(relink_tool(msgspec.json.decode(raw), partial(gateway_uri, server)))
     return Listed(record.listed_name, raw, "Tool", *record.key)

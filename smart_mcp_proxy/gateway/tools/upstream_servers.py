@@ -9,8 +9,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.admin.management import Management
-from smart_mcp_proxy.gateway.results.cleaning import clean, fenced
-from smart_mcp_proxy.gateway.results.results import may_need_cleaning, rewritten, structured_result
+from smart_mcp_proxy.gateway.results.cleaning import clean, fence_text
+from smart_mcp_proxy.gateway.results.results import build_structured_result, may_need_cleaning, rewrite_result
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
@@ -91,11 +91,11 @@ class UpstreamServers(AgentTool[ServersArguments]):
 
     async def run(self, arguments: ServersArguments, caller: Caller) -> RawResult:
         """Does one operation."""
-        answer = await self._done(arguments, caller.principal)
-        raw = structured_result(msgspec.to_builtins(answer))
-        return await rewritten(raw, clean) if self._settings.clean_results and may_need_cleaning(raw) else raw
+        answer = await self._perform_operation(arguments, caller.principal)
+        raw = build_structured_result(msgspec.to_builtins(answer))
+        return await rewrite_result(raw, clean) if self._settings.clean_results and may_need_cleaning(raw) else raw
 
-    async def _done(self, arguments: ServersArguments, principal: str) -> object:
+    async def _perform_operation(self, arguments: ServersArguments, principal: str) -> object:
         management, name, operation = self._management, arguments.name, arguments.operation
         revision = arguments.revision or None
         if operation == "list":
@@ -124,7 +124,7 @@ class UpstreamServers(AgentTool[ServersArguments]):
     async def _logs(self, name: str, count: int) -> Sequence[str]:
         """The last lines that a server wrote, between fences where the settings ask for it."""
         lines = await self._management.logs(name, count)
-        return fenced("\n".join(lines)).split("\n") if self._settings.fence_results else lines
+        return fence_text("\n".join(lines)).split("\n") if self._settings.fence_results else lines
 
 
 def _entry(arguments: ServersArguments) -> dict[str, Any]:
@@ -134,13 +134,13 @@ def _entry(arguments: ServersArguments) -> dict[str, Any]:
     entry: dict[str, Any] = {key: value for key, value in sent.items() if value}
     for parameter, key in _JSON_FIELDS.items():
         if text := getattr(arguments, parameter):
-            entry[key] = _decoded(parameter, key, text)
+            entry[key] = _decode_json_field(parameter, key, text)
     if "enabled" in given:
         entry |= {"disabled": None if arguments.enabled else True, "enabled": None}
     return entry
 
 
-def _decoded(parameter: str, key: str, text: str) -> Any:
+def _decode_json_field(parameter: str, key: str, text: str) -> Any:
     """The value of a parameter that is sent as JSON text."""
     try:
         value = msgspec.json.decode(text)

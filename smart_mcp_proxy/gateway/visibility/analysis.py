@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from smart_mcp_proxy.catalog import Snapshot
 from smart_mcp_proxy.errors import QuarantinedError
-from smart_mcp_proxy.gateway.shared.definition_scan import peers_of, scan_record
+from smart_mcp_proxy.gateway.shared.definition_scan import collect_peers, scan_record
 from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.names import parse_canonical
@@ -36,10 +36,10 @@ def with_analysis(
         beside: The tools that the caller sees.
     """
     data = dict(refusal.data or {})
-    waiting = _waiting(data, snapshot, rules)
+    waiting = _find_refused_records(data, snapshot, rules)
     if "tool" in data and not waiting:  # approved a moment ago
         return refusal
-    peers = peers_of(beside)
+    peers = collect_peers(beside)
     scanned = [scan_record(record, peers) for record in waiting[:READ_LIMIT]]
     findings = tuple(dict.fromkeys(finding.summary for finding in chain.from_iterable(scanned)))
     doubted = sum(any(finding.severity == "review" for finding in found) for found in scanned)
@@ -48,14 +48,14 @@ def with_analysis(
         subject = f"The scanner, of the definition that waits ({waiting[0].digest})"
     else:
         data["definitions"] = len(waiting)
-        subject = _stored(len(waiting), len(scanned))
+        subject = _describe_stored(len(waiting), len(scanned))
     explained = copy(refusal)
     explained.data = data | {"review": doubted > 0, "findings": list(findings)}
-    explained.message = f"{refusal.message} {subject}{_said(findings, doubted, len(scanned))}"
+    explained.message = f"{refusal.message} {subject}{_describe_findings(findings, doubted, len(scanned))}"
     return explained
 
 
-def _waiting(data: Mapping[str, Any], snapshot: Snapshot, rules: Rules) -> list[ToolRecord]:
+def _find_refused_records(data: Mapping[str, Any], snapshot: Snapshot, rules: Rules) -> list[ToolRecord]:
     """The definition of the tool that a refusal names, or all that are stored of its server, by name."""
     if (key := parse_canonical(data.get("tool", ""))) is not None:
         return [snapshot.withheld[key].record] if key in snapshot.withheld else []
@@ -65,14 +65,14 @@ def _waiting(data: Mapping[str, Any], snapshot: Snapshot, rules: Rules) -> list[
     return sorted(filter(rules.names, known), key=lambda record: record.key)
 
 
-def _stored(count: int, read: int) -> str:
+def _describe_stored(count: int, read: int) -> str:
     if not count:
         return "Nothing is known of its definitions, so there is no analysis of them"
     part = f", read the first {read}" if read < count else ""
     return f"The scanner, of {count} definitions stored under its name from earlier{part}"
 
 
-def _said(findings: Sequence[str], doubted: int, read: int) -> str:
+def _describe_findings(findings: Sequence[str], doubted: int, read: int) -> str:
     if not read:
         return "."
     if not findings:

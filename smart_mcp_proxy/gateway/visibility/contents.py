@@ -9,15 +9,15 @@ import msgspec
 
 from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, unpinned
+from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, remove_gateway_meta
 from smart_mcp_proxy.gateway.shared.refusals import content_changed, content_unlisted, content_withheld
-from smart_mcp_proxy.gateway.visibility.cursors import cursor_after, place_of
+from smart_mcp_proxy.gateway.visibility.cursors import cursor_after, decode_cursor
 from smart_mcp_proxy.gateway.visibility.items import Item, Target, by_shown, only_one
-from smart_mcp_proxy.gateway.visibility.skill_lookup import entry_of, holding_skill, shown_entry
+from smart_mcp_proxy.gateway.visibility.skill_lookup import decode_skill_entry, find_holding_skill, relink_skill_entry
 from smart_mcp_proxy.gateway.visibility.uri_templates import (
     canonical,
     covers,
-    filled,
+    expand_template,
     fits,
     gateway_skill_uri,
     gateway_template,
@@ -28,7 +28,7 @@ from smart_mcp_proxy.gateway.visibility.uri_templates import (
 )
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord, WithheldState
-from smart_mcp_proxy.names import IDENTITIES, listed_name, listed_prefix, server_of, shelf
+from smart_mcp_proxy.names import IDENTITIES, build_listed_name, build_listed_prefix, extract_server_name, shelf
 
 __all__ = ["Contents", "require_unchanged"]
 
@@ -84,7 +84,7 @@ class Contents:
     def every(self, kind: ContentKind) -> Iterator[Item]:
         """All items of one kind, those too whose web URI another server has listed before."""
         known = {item.record.id: item for item in self._known.get(kind, {}).values()}
-        return self._seen(self._catalog.snapshot, kind, known)
+        return self._iterate_items(self._catalog.snapshot, kind, known)
 
     def page(self, kind: ContentKind, cursor: str | None) -> tuple[list[Mapping[str, Any]], str | None]:
         """Return a page of definitions and the cursor of the next page; None after the last.
@@ -93,7 +93,7 @@ class Contents:
             RequestError: The cursor is none of the gateway's.
         """
         items = [item for item in self.of(kind).values() if UNLISTED_KEY.encode() not in item.record.raw]
-        after = place_of(cursor) if cursor else None
+        after = decode_cursor(cursor) if cursor else None
         left = [item for item in items if after is None or item.place > after]
         page = left[:PAGE_ITEMS]
         return [item.definition for item in page], cursor_after(page[-1].place) if len(left) > PAGE_ITEMS else None
@@ -102,14 +102,14 @@ class Contents:
         """Equal as long as the lists of these kinds are the same ones."""
         return tuple((name, item.record.change_hash) for kind in kinds for name, item in self.of(kind).items())
 
-    def uri_of(self, server: str, uri: str) -> str:
+    def build_resource_uri(self, server: str, uri: str) -> str:
         """The URI under which agents here reach a server's resource."""
         return uri if self._passed is not None else gateway_uri(server, uri)
 
-    def naming(self, target: Target) -> Callable[[str, str], str]:
+    def select_uri_builder(self, target: Target) -> Callable[[str, str], str]:
         """Name the URIs in what a target's server gives, as agents here know them."""
         is_skill = target.record is not None and target.record.key.server == shelf(target.server, "skills")
-        return self.skill_uri if is_skill else self.uri_of
+        return self.skill_uri if is_skill else self.build_resource_uri
 
     def prompt(self, name: str) -> Target:
         """The prompt of that name.
@@ -123,7 +123,7 @@ class Contents:
         if (item := prompts.get(name) or next(said, None)) is not None:
             return Target(item.server, item.name, item.record)
         for key, each in self._catalog.snapshot.withheld.items():
-            server = server_of(key.server)
+            server = extract_server_name(key.server)
             names = self._prompt_name(server, key.tool), f"{server}:{key.tool}"
             is_named = key.server == shelf(server, "prompts") and name in names
             if is_named and self._visible.sees_content(server, key.tool):
@@ -148,15 +148,15 @@ class Contents:
             return Target(server, own, skill)
         if (item := self.of("resources").get(uri)) is not None:
             return Target(item.server, item.name, item.record)
-        target = self._templated(uri)
+        target = self._resolve_template(uri)
         if target is None:
-            server, own = self._named(uri)
+            server, own = self._resolve_unlisted(uri)
             target = Target(server, own, self._catalog.snapshot.by_key.get(ToolKey(shelf(server, "resources"), own)))
         if target.record is None or target.record.key.server == shelf(target.server, "templates"):
             _refuse_withheld(self._catalog.snapshot, target)
         return target
 
-    def skills_of(self, server: str) -> list[ToolRecord]:
+    def list_server_skills(self, server: str) -> list[ToolRecord]:
         """A server's approved skills."""
         return [item.record for item in self.of("skills").values() if item.server == server]
 
@@ -166,11 +166,11 @@ class Contents:
         Raises:
             QuarantinedError: The skill waits for the user, or was approved without the file.
         """
-        snapshot, records, place = self._catalog.snapshot, self.skills_of(server), shelf(server, "skills")
+        snapshot, records, place = self._catalog.snapshot, self.list_server_skills(server), shelf(server, "skills")
         has_skills = bool(records) or any(key.server == place for key in snapshot.withheld)
         if not has_skills or not self._visible.sees_content(server, uri):
             return None
-        return holding_skill(snapshot, server, uri, records)
+        return find_holding_skill(snapshot, server, uri, records)
 
     def skill(self, uri: str) -> Target:
         """The skill whose main file has this URI.
@@ -190,7 +190,7 @@ class Contents:
             f"No skill is {uri[:NAME_CHARS]!r}.", hint="skills/list has all that are approved.", code="not_found"
         )
 
-    def linked(self, server: str, uri: str) -> Target:
+    def resolve_link(self, server: str, uri: str) -> Target:
         """Resolve a resource that a server's result linked to; it may be new to its lists.
 
         Args:
@@ -220,7 +220,7 @@ class Contents:
         if self._passed is not None:
             return self.servers
         if is_prompt:
-            return [name for name in self.servers if wanted.startswith((listed_prefix(name), f"{name}:"))]
+            return [name for name in self.servers if wanted.startswith((build_listed_prefix(name), f"{name}:"))]
         said, _ = self.own_uri(wanted)
         return [name for name in self.servers if said in (name, None)]
 
@@ -239,7 +239,7 @@ class Contents:
             )
         return Target(item.server, item.name, item.record)
 
-    def _named(self, uri: str) -> tuple[str, str]:
+    def _resolve_unlisted(self, uri: str) -> tuple[str, str]:
         """Server and own URI of something that is not listed under this URI."""
         if self._passed is not None and self._visible.sees_content(self._passed, uri):
             return self._passed, uri
@@ -250,11 +250,11 @@ class Contents:
         owned = [item for item in self.of("resources").values() if item.name == uri]
         if (item := only_one("resource", uri, [(item, item.shown) for item in owned])) is not None:
             return item.server, item.name
-        if is_web(uri) and (waiting := self._withholding(uri)) is not None:
+        if is_web(uri) and (waiting := self._find_withholding_server(uri)) is not None:
             return waiting, uri
         raise self._unknown(uri)
 
-    def _withholding(self, uri: str) -> str | None:
+    def _find_withholding_server(self, uri: str) -> str | None:
         """A server that lists a resource of this URI which waits for the user."""
         withheld = self._catalog.snapshot.withheld
         places = ((server, ToolKey(shelf(server, "resources"), uri)) for server in self.servers)
@@ -262,7 +262,7 @@ class Contents:
             (server for server, key in places if key in withheld and self._visible.sees_content(server, uri)), None
         )
 
-    def _templated(self, uri: str) -> Target | None:
+    def _resolve_template(self, uri: str) -> Target | None:
         """Resolve a URI through a template.
 
         A URI of ours holds the server's own one encoded, a filled template holds the values as an agent has put them
@@ -276,18 +276,20 @@ class Contents:
                     return Target(server, own, item.record)
         for shown, item in templates.items():
             if (values := match(shown, uri)) is not None:
-                return Target(item.server, filled(item.name, values), item.record)
+                return Target(item.server, expand_template(item.name, values), item.record)
         if server is not None or any(item.name == uri for item in self.of("resources").values()):
             return None
         fitting = {item.server: item for item in templates.values() if fits(item.name, uri)}
-        only = only_one("resource", uri, [(item, self.uri_of(item.server, uri)) for item in fitting.values()])
+        only = only_one(
+            "resource", uri, [(item, self.build_resource_uri(item.server, uri)) for item in fitting.values()]
+        )
         return None if only is None else Target(only.server, uri, only.record)
 
     def _unknown(self, uri: str) -> RequestError:
         hint = "Use the URI that resources/list gives." if self._passed is None else "resources/list has all."
         return RequestError(f"No resource is {uri[:NAME_CHARS]!r}.", hint=hint, code="not_found")
 
-    def _seen(self, snapshot: Snapshot, kind: ContentKind, known: Mapping[int, Item]) -> Iterator[Item]:
+    def _iterate_items(self, snapshot: Snapshot, kind: ContentKind, known: Mapping[int, Item]) -> Iterator[Item]:
         for server in sorted(self.servers):
             for record in snapshot.by_server.get(shelf(server, kind), ()):
                 if self._visible.sees_content(server, record.key.tool):
@@ -298,12 +300,12 @@ class Contents:
         name = record.key.tool
         shown = _NAMES[kind](self, server, name)
         if kind == "skills" and self._passed is None:
-            return Item(server, name, record, shown, shown_entry(server, entry_of(record.raw)))
-        definition = unpinned(msgspec.json.decode(record.raw))
+            return Item(server, name, record, shown, relink_skill_entry(server, decode_skill_entry(record.raw)))
+        definition = remove_gateway_meta(msgspec.json.decode(record.raw))
         return Item(server, name, record, shown, {**definition, IDENTITIES[kind]: shown})
 
     def _prompt_name(self, server: str, name: str) -> str:
-        return name if self._passed is not None else listed_name(ToolKey(server, name), self._name_limit)
+        return name if self._passed is not None else build_listed_name(ToolKey(server, name), self._name_limit)
 
     def skill_uri(self, server: str, uri: str) -> str:
         """The URI under which agents here reach a skill's file or directory."""
@@ -354,7 +356,7 @@ def _refuse_withheld(snapshot: Snapshot, target: Target) -> None:
 
 _NAMES: Mapping[ContentKind, Callable[[Contents, str, str], str]] = {
     "prompts": Contents._prompt_name,
-    "resources": Contents.uri_of,
+    "resources": Contents.build_resource_uri,
     "templates": Contents._template_name,
     "skills": Contents.skill_uri,
 }

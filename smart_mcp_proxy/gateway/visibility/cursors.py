@@ -6,7 +6,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import RequestError
 
-__all__ = ["Position", "cursor_after", "place_of", "unknown_cursor"]
+__all__ = ["Position", "cursor_after", "decode_cursor", "unknown_cursor"]
 
 Position = tuple[str, int]
 """Where an item stands in its list: its server and id."""
@@ -17,7 +17,7 @@ def cursor_after(place: Position) -> str:
     return msgspec.json.encode(place).hex()
 
 
-def place_of(cursor: str) -> Position:
+def decode_cursor(cursor: str) -> Position:
     """The place after which a page begins.
 
     Raises:

@@ -8,10 +8,10 @@ from urllib.parse import unquote
 
 import msgspec
 
-from smart_mcp_proxy.catalog import CALL_WAIT_S, LINK_LIFE_S, STORE_AGAIN_S, Catalog, linking_servers, store_links
+from smart_mcp_proxy.catalog import CALL_WAIT_S, LINK_LIFE_S, STORE_AGAIN_S, Catalog, find_linking_servers, store_links
 from smart_mcp_proxy.errors import CatalogError, ProxyError, RequestError, UnverifiedError
 from smart_mcp_proxy.extensions import APP_META
-from smart_mcp_proxy.gateway.results.results import members_of, rewritten
+from smart_mcp_proxy.gateway.results.results import decode_members, rewrite_result
 from smart_mcp_proxy.gateway.shared.app_pages import FLAT_KEY
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Target
@@ -27,9 +27,9 @@ __all__ = [
     "Links",
     "is_instruction",
     "opens_by_link",
-    "relinked",
-    "relinked_prompt",
-    "relinked_tool",
+    "relink_prompt",
+    "relink_result",
+    "relink_tool",
 ]
 
 LINKS_PER_RESULT: Final = 256
@@ -65,7 +65,7 @@ def is_instruction(uri: str) -> bool:
     return any(_SKILL_FILE.search(spelled) for spelled in (uri, unquote(uri)))
 
 
-def relinked(raw: bytes, uri_of: UriOf, found: Found = lambda uri: None) -> bytes:
+def relink_result(raw: bytes, uri_of: UriOf, found: Found = lambda uri: None) -> bytes:
     """A tool's result whose links lead to the gateway; the same bytes where there is none.
 
     Args:
@@ -74,7 +74,7 @@ def relinked(raw: bytes, uri_of: UriOf, found: Found = lambda uri: None) -> byte
         found: Gets the server's URI of each resource that the content links to or embeds.
     """
     try:
-        members = members_of(raw)
+        members = decode_members(raw)
         meta = members.get("_meta")
         nested = _at(meta, (APP_META, "resourceUri"), uri_of, lambda uri: None)
         flat = _at(nested or meta, (FLAT_KEY,), uri_of, lambda uri: None)
@@ -85,10 +85,10 @@ def relinked(raw: bytes, uri_of: UriOf, found: Found = lambda uri: None) -> byte
     return msgspec.json.encode(members | changed) if changed else raw
 
 
-def relinked_prompt(raw: bytes, uri_of: UriOf) -> bytes:
+def relink_prompt(raw: bytes, uri_of: UriOf) -> bytes:
     """A prompt whose links lead to the gateway; the same bytes where there is none."""
     try:
-        members = members_of(raw)
+        members = decode_members(raw)
         messages = _list.decode(members.get("messages", b"[]"))
         new = [_message(message, uri_of) for message in messages]
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -99,7 +99,7 @@ def relinked_prompt(raw: bytes, uri_of: UriOf) -> bytes:
     return msgspec.json.encode(members | {"messages": _raw(kept)})
 
 
-def relinked_tool(definition: dict[str, Any], uri_of: UriOf) -> dict[str, Any]:
+def relink_tool(definition: dict[str, Any], uri_of: UriOf) -> dict[str, Any]:
     """A tool's definition whose interface is named as the gateway names it, in both forms of the name."""
     meta = definition.get("_meta")
     if not isinstance(meta, dict):
@@ -125,7 +125,9 @@ class Links:
         self._catalog = catalog
         self._wall = wall or catalog.now_s
 
-    async def passed_on(self, raw: RawResult, server: str, principal: str, *, keeps_uris: bool = False) -> RawResult:
+    async def relink_and_remember(
+        self, raw: RawResult, server: str, principal: str, *, keeps_uris: bool = False
+    ) -> RawResult:
         """A tool's result with links that lead to the gateway, which from now on its principal can follow.
 
         Args:
@@ -136,7 +138,7 @@ class Links:
         """
         found: dict[str, None] = {}
         uri_of = str if keeps_uris else partial(gateway_uri, server)
-        raw = await rewritten(raw, partial(relinked, uri_of=uri_of, found=found.setdefault))
+        raw = await rewrite_result(raw, partial(relink_result, uri_of=uri_of, found=found.setdefault))
         if found:
             await self._remember(server, principal, found)
         return raw
@@ -150,7 +152,7 @@ class Links:
             UnverifiedError: Whether a result linked to it cannot be looked up.
         """
         server, own = contents.own_uri(uri)
-        target = _listed(contents, uri)
+        target = _resolve_listed(contents, uri)
         if target is not None and target.name == own and (server is not None or _is_listed_itself(target)):
             return target
         refusal: ProxyError | None = None
@@ -158,14 +160,14 @@ class Links:
         linked: Sequence[str] = ()
         try:
             if opens_by_link(own):
-                linked = await self._linking(principal, own)
+                linked = await self._look_up_servers(principal, own)
         except UnverifiedError as error:
             unknown = error
         # A template for pages of the web fits those of every server: one that was linked to goes to who linked to it.
         for linking in linked:
             if server in (None, linking):
                 try:
-                    return contents.linked(linking, own)
+                    return contents.resolve_link(linking, own)
                 except ProxyError as error:
                     refusal = error
         if refusal is not None:
@@ -191,13 +193,13 @@ class Links:
         except CatalogError as exc:
             log.warning("an interface of '%s' cannot call its tools, for it could not be stored: %s", server, exc)
 
-    async def opened(self, principal: str, session: str | None) -> tuple[str, ...]:
+    async def find_opened_servers(self, principal: str, session: str | None) -> tuple[str, ...]:
         """Servers of whose interfaces a caller has opened a page, latest first.
 
         Raises:
             UnverifiedError: They cannot be looked up.
         """
-        return await self._linking(_opener(principal, session), _PAGE_OPENED, OPENED_S)
+        return await self._look_up_servers(_opener(principal, session), _PAGE_OPENED, OPENED_S)
 
     async def _remember(self, server: str, principal: str, found: Iterable[str]) -> None:
         """Keeps the links to what is not listed and approved anyway."""
@@ -216,8 +218,8 @@ class Links:
                 extra=fields(server=server),
             )
 
-    async def _linking(self, principal: str, uri: str, life_s: float = LINK_LIFE_S) -> tuple[str, ...]:
-        find = partial(linking_servers, principal=principal, uri=uri, now_s=self._wall(), life_s=life_s)
+    async def _look_up_servers(self, principal: str, uri: str, life_s: float = LINK_LIFE_S) -> tuple[str, ...]:
+        find = partial(find_linking_servers, principal=principal, uri=uri, now_s=self._wall(), life_s=life_s)
         try:
             return await self._catalog.read(find, limit_s=CALL_WAIT_S)
         except CatalogError as exc:
@@ -233,7 +235,7 @@ def _opener(principal: str, session: str | None) -> str:
     return f"{principal}\n{session or ''}"
 
 
-def _listed(contents: Contents, uri: str) -> Target | None:
+def _resolve_listed(contents: Contents, uri: str) -> Target | None:
     """Resolve a URI without links; None where nothing readable is there."""
     try:
         return contents.resource(uri)
@@ -279,11 +281,11 @@ def _at(raw: msgspec.Raw | None, path: tuple[str, ...], uri_of: UriOf, found: Fo
     members = _object(raw)
     name, *deeper = path
     value = members.get(name)
-    new = _at(value, tuple(deeper), uri_of, found) if deeper else _rewritten(_text(value), uri_of, found)
+    new = _at(value, tuple(deeper), uri_of, found) if deeper else _rewrite_uri(_text(value), uri_of, found)
     return None if new is None else _raw({**members, name: new})
 
 
-def _rewritten(uri: str | None, uri_of: UriOf, found: Found) -> msgspec.Raw | None:
+def _rewrite_uri(uri: str | None, uri_of: UriOf, found: Found) -> msgspec.Raw | None:
     if uri is None:
         return None
     found(uri)
@@ -294,7 +296,7 @@ def _rewritten(uri: str | None, uri_of: UriOf, found: Found) -> msgspec.Raw | No
 def _object(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
     """The members of an object, their values unread; none where there is none."""
     try:
-        return members_of(raw or b"{}")
+        return decode_members(raw or b"{}")
     except msgspec.ValidationError:
         return {}
 

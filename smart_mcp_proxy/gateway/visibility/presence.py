@@ -103,13 +103,13 @@ class Presence:
             return None
         state = upstream.status.state
         if state is ServerState.READY:
-            return self._lists.failure(server) or _unlisted(server)
+            return self._lists.failure(server) or _build_unlisted_error(server)
         if state in _ON_ITS_WAY:
-            return _connecting(server, upstream.status)
+            return _build_connecting_error(server, upstream.status)
         return upstream.not_ready()
 
 
-def _connecting(server: str, status: ServerStatus) -> UpstreamError:
+def _build_connecting_error(server: str, status: ServerStatus) -> UpstreamError:
     return UpstreamError(
         f"Server '{server}' is still connecting, so its tools are not known yet.",
         hint=f"Try the same again in {RETRY_S:g} s.",
@@ -119,7 +119,7 @@ def _connecting(server: str, status: ServerStatus) -> UpstreamError:
     )
 
 
-def _unlisted(server: str) -> UpstreamError:
+def _build_unlisted_error(server: str) -> UpstreamError:
     """The reason of a server that is connected and has no list yet."""
     return UpstreamError(
         f"Server '{server}' is connected and has not listed its tools yet.",

@@ -9,41 +9,49 @@ from urllib.parse import unquote
 import msgspec
 
 from smart_mcp_proxy.catalog import Snapshot
-from smart_mcp_proxy.gateway.shared.app_pages import pinned_digest
+from smart_mcp_proxy.gateway.shared.app_pages import read_page_digest
 from smart_mcp_proxy.gateway.shared.refusals import content_withheld, skill_file_unlisted
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_skill_uri
 from smart_mcp_proxy.models import ToolKey, ToolRecord, WithheldState
-from smart_mcp_proxy.names import server_of, shelf
-from smart_mcp_proxy.skills import SkillFile, files_of, is_inside, root_of
+from smart_mcp_proxy.names import extract_server_name, shelf
+from smart_mcp_proxy.skills import SkillFile, find_skill_root, is_inside, map_skill_files
 
-__all__ = ["DIRECTORY", "approved_digest", "children_of", "entry_of", "holding_skill", "manifest_of", "shown_entry"]
+__all__ = [
+    "DIRECTORY",
+    "decode_skill_entry",
+    "find_approved_digest",
+    "find_holding_skill",
+    "list_skill_children",
+    "read_skill_manifest",
+    "relink_skill_entry",
+]
 
 DIRECTORY: Final = "inode/directory"
 _KEPT: Final = 2_048
 
 
 @lru_cache(_KEPT)
-def entry_of(raw: bytes) -> Mapping[str, Any]:
+def decode_skill_entry(raw: bytes) -> Mapping[str, Any]:
     """A skill's entry as its server sent it."""
     entry: Mapping[str, Any] = msgspec.json.decode(raw)
     return entry
 
 
 @lru_cache(_KEPT)
-def manifest_of(raw: bytes) -> Mapping[str, SkillFile] | None:
+def read_skill_manifest(raw: bytes) -> Mapping[str, SkillFile] | None:
     """The files that a skill was approved with, by the server's URI; None for one that is generated."""
-    return files_of(entry_of(raw))
+    return map_skill_files(decode_skill_entry(raw))
 
 
-def approved_digest(record: ToolRecord, uri: str) -> str | None:
+def find_approved_digest(record: ToolRecord, uri: str) -> str | None:
     """The digest of the content that a page or a skill's file was approved with; None for what has none."""
-    if record.key.server != shelf(server_of(record.key.server), "skills"):
-        return pinned_digest(record)
-    file = (manifest_of(record.raw) or {}).get(uri)
+    if record.key.server != shelf(extract_server_name(record.key.server), "skills"):
+        return read_page_digest(record)
+    file = (read_skill_manifest(record.raw) or {}).get(uri)
     return None if file is None else file.digest
 
 
-def shown_entry(server: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+def relink_skill_entry(server: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """An entry under URIs that lead to the gateway; all else as it is."""
     files = entry["resources"]
     if not isinstance(files, str):
@@ -51,7 +59,7 @@ def shown_entry(server: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, "uri": gateway_skill_uri(server, entry["uri"]), "resources": files}
 
 
-def holding_skill(snapshot: Snapshot, server: str, uri: str, records: Iterable[ToolRecord]) -> ToolRecord | None:
+def find_holding_skill(snapshot: Snapshot, server: str, uri: str, records: Iterable[ToolRecord]) -> ToolRecord | None:
     """The approved skill that a file belongs to; None where the URI has nothing to do with skills.
 
     Args:
@@ -67,30 +75,30 @@ def holding_skill(snapshot: Snapshot, server: str, uri: str, records: Iterable[T
     if (own := snapshot.withheld.get(ToolKey(place, uri))) is not None:
         raise content_withheld(own.record.key, own.state)
     _refuse_blocked(snapshot, ToolKey(shelf(server, "resources"), uri))
-    holding = [record for record in records if uri in (manifest_of(record.raw) or ())]
+    holding = [record for record in records if uri in (read_skill_manifest(record.raw) or ())]
     if holding:
         return _innermost(holding)
-    around = [record for record in records if is_inside(root_of(record.key.tool), uri)]
-    keys = [key for key in snapshot.withheld if key.server == place and is_inside(root_of(key.tool), uri)]
+    around = [record for record in records if is_inside(find_skill_root(record.key.tool), uri)]
+    keys = [key for key in snapshot.withheld if key.server == place and is_inside(find_skill_root(key.tool), uri)]
     nearest = _innermost(around) if around else None
     if keys and (nearest is None or max(map(_depth, keys)) > _depth(nearest.key)):
         key = max(keys, key=_depth)
         raise content_withheld(key, snapshot.withheld[key].state)
-    if nearest is None or manifest_of(nearest.raw) is None:
+    if nearest is None or read_skill_manifest(nearest.raw) is None:
         return nearest
     if ToolKey(shelf(server, "resources"), uri) in snapshot.by_key:  # approved by itself
         return None
     raise skill_file_unlisted(nearest.key)
 
 
-def children_of(uri: str, records: Iterable[ToolRecord]) -> list[dict[str, Any]] | None:
+def list_skill_children(uri: str, records: Iterable[ToolRecord]) -> list[dict[str, Any]] | None:
     """Children of a directory of approved skills, as resources; None where it is in none of them.
 
     Args:
         uri: The directory, as the server knows it.
         records: The approved skills of the server that are seen.
     """
-    files = [file for record in records for file in manifest_of(record.raw) or () if is_inside(uri, file)]
+    files = [file for record in records for file in read_skill_manifest(record.raw) or () if is_inside(uri, file)]
     if not files:
         return None
     return [_child(child, is_file=child in files) for child in dict.fromkeys(_below(uri, files))]
@@ -103,11 +111,11 @@ def _below(uri: str, files: Iterable[str]) -> Iterator[str]:
 
 def _child(uri: str, *, is_file: bool) -> dict[str, Any]:
     name = unquote(uri.rpartition("/")[2])
-    type_ = _type_of(name) if is_file else DIRECTORY
+    type_ = _guess_mime_type(name) if is_file else DIRECTORY
     return {"uri": uri, "name": name} | ({"mimeType": type_} if type_ else {})
 
 
-def _type_of(name: str) -> str | None:
+def _guess_mime_type(name: str) -> str | None:
     return "text/markdown" if name.lower().endswith(".md") else mimetypes.guess_type(name)[0]
 
 
@@ -122,4 +130,4 @@ def _innermost(records: Iterable[ToolRecord]) -> ToolRecord:
 
 
 def _depth(key: ToolKey) -> int:
-    return len(root_of(key.tool))
+    return len(find_skill_root(key.tool))

@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 __all__ = [
     "canonical",
     "covers",
-    "filled",
+    "expand_template",
     "fits",
     "gateway_skill_uri",
     "gateway_template",
@@ -78,7 +78,7 @@ def gateway_template(server: str, template: str) -> str:
         return gateway_uri(server, template)
     parts, expressions = _EXPRESSION.split(template), _EXPRESSION.findall(template)
     encoded = [quote(part, safe="") for part in parts]
-    return f"{SCHEME}{quote(server, safe='')}/{_joined(encoded, expressions)}"
+    return f"{SCHEME}{quote(server, safe='')}/{_interleave_parts(encoded, expressions)}"
 
 
 def variables(template: str) -> list[str]:
@@ -135,10 +135,10 @@ def fits(template: str, uri: str) -> bool:
     if values is None:
         return False
     expressions = _EXPRESSION.findall(template)
-    return all(_values_of(each).fullmatch(value) for each, value in zip(expressions, values, strict=True))
+    return all(_choose_value_pattern(each).fullmatch(value) for each, value in zip(expressions, values, strict=True))
 
 
-def _values_of(expression: str) -> re.Pattern[str]:
+def _choose_value_pattern(expression: str) -> re.Pattern[str]:
     is_simple = expression[1:2].isalnum() and "*" not in expression
     return _SIMPLE if is_simple else _RESERVED
 
@@ -167,11 +167,11 @@ def covers(template: str, uri: str) -> bool:
     return match(canonical(_EXPRESSION.sub("{}", template)), canonical(uri)) is not None
 
 
-def filled(template: str, values: tuple[str, ...]) -> str:
+def expand_template(template: str, values: tuple[str, ...]) -> str:
     """The URI with these texts in the place of the template's expressions."""
-    return _joined(_EXPRESSION.split(template), values)
+    return _interleave_parts(_EXPRESSION.split(template), values)
 
 
-def _joined(parts: list[str], between: "list[str] | tuple[str, ...]") -> str:
+def _interleave_parts(parts: list[str], between: "list[str] | tuple[str, ...]") -> str:
     pieces = [piece for pair in zip(parts, between, strict=False) for piece in pair]
     return "".join((*pieces, parts[-1]))

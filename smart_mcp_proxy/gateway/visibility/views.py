@@ -51,7 +51,7 @@ class Views:
         if narrowed is None:
             if len(self._narrowed) >= NARROWED:
                 del self._narrowed[next(iter(self._narrowed))]  # its sessions keep it, and it keeps up by itself
-            narrowed = self._narrowed[profile, reach] = self.narrowed(view, reach)
+            narrowed = self._narrowed[profile, reach] = self.narrow_view(view, reach)
         return narrowed
 
     def at(self, path: str, reach: Reach) -> CatalogView | None:
@@ -59,7 +59,7 @@ class Views:
         kind, _, name = path.partition("/")
         return self.of(name, reach) if kind in ("", "p") and bool(kind) == bool(name) else None
 
-    def narrowed(self, view: CatalogView, reach: Reach) -> CatalogView:
+    def narrow_view(self, view: CatalogView, reach: Reach) -> CatalogView:
         """Narrow a view to a reach, whatever becomes of the configuration."""
         return view if reach == WHOLE else NarrowedView(view, reach, self._profiles_now)
 

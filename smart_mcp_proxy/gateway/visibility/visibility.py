@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.visibility.analysis import with_analysis
 from smart_mcp_proxy.gateway.visibility.presence import Absence
 from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
 from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, WithheldState
-from smart_mcp_proxy.names import listed_prefix, parse_canonical, visible_name
+from smart_mcp_proxy.names import build_listed_prefix, parse_canonical, visible_name
 from smart_mcp_proxy.proxying import ambiguous
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
@@ -112,18 +112,18 @@ class CatalogView:
         """Whether this tool may be searched, described and called here."""
         return self._current().offers(record)
 
-    def hidden_by(self, record: ToolRecord) -> str:
+    def find_hiding_rule(self, record: ToolRecord) -> str:
         """Name the rule of the server file that hides a listed tool here, for people; empty if none does."""
-        return self._current().hidden_by(record)
+        return self._current().find_hiding_rule(record)
 
     @property
     def servers(self) -> Mapping[str, ServerConfig]:
         """The configured servers, as far as they are seen here, by name."""
         return self._current().servers
 
-    def reached(self) -> list[str]:
+    def list_reachable_servers(self) -> list[str]:
         """Names of the servers that something may be seen of here; by the configuration alone, listed or not."""
-        return self._current().reached()
+        return self._current().list_reachable_servers()
 
     @property
     def per_client(self) -> frozenset[str]:
@@ -252,11 +252,11 @@ class CatalogView:
             ToolNotFoundError: Nothing visible has that name; `data.did_you_mean` holds up to three that are close.
         """
         try:
-            return await self._required(name)
+            return await self._require_tool(name)
         except QuarantinedError as refusal:
-            raise await self.analysed(refusal) from None
+            raise await self.add_analysis(refusal) from None
 
-    async def analysed(self, refusal: QuarantinedError) -> QuarantinedError:
+    async def add_analysis(self, refusal: QuarantinedError) -> QuarantinedError:
         """The refusal of a tool or server with what the scanner finds in what waits, once per state."""
         seen = self._now()
         if refusal.message not in seen.refusals:
@@ -264,17 +264,17 @@ class CatalogView:
             seen.refusals[refusal.message] = await to_thread.run_sync(work)
         return copy(seen.refusals[refusal.message])
 
-    async def _required(self, name: str) -> ToolRecord:
+    async def _require_tool(self, name: str) -> ToolRecord:
         absent: UpstreamError | None = None
-        if (record := self._found_or_refused(name)) is not None:
+        if (record := self._find_or_refuse(name)) is not None:
             return record
         if self._absence is not None and (server := self._server_meant(name)) is not None:
             absent = await self._absence(server)
-            if (record := self._found_or_refused(name)) is not None:  # listed meanwhile
+            if (record := self._find_or_refuse(name)) is not None:  # listed meanwhile
                 return record
-            if absent is not None and not self._catalog.snapshot.tools_of(server):
+            if absent is not None and not self._catalog.snapshot.collect_server_tools(server):
                 raise absent
-        same = await self.named(name)
+        same = await self.find_by_own_name(name)
         if len(same) > 1:
             raise ambiguous("tool", name, [(each.key.server, str(each.key)) for each in same])
         near = [str(each.key) for each in same]
@@ -288,7 +288,7 @@ class CatalogView:
             f"No tool is named {name[:NAME_LIMIT_CHARS]!r}.", hint=hint, data={"did_you_mean": near} if near else None
         )
 
-    async def named(self, name: str) -> list[ToolRecord]:
+    async def find_by_own_name(self, name: str) -> list[ToolRecord]:
         """Find the visible tools that their servers call so; none if the name says a server."""
         try:
             self._refuse_kept_back(name)
@@ -302,7 +302,7 @@ class CatalogView:
         """Why a server's present tools are not known, after a short wait; None if they are."""
         return None if self._absence is None else await self._absence(server)
 
-    def kept_back(self, name: str) -> RefusedError | UpstreamError | None:
+    def find_refusal(self, name: str) -> RefusedError | UpstreamError | None:
         """Return the refusal of that tool or its server, without an analysis; None if there is none."""
         if len(name) > NAME_LIMIT_CHARS or not name.strip() or " " in name:  # words, as nearly always
             return None
@@ -312,7 +312,7 @@ class CatalogView:
             return error
         return None
 
-    def _found_or_refused(self, name: str) -> ToolRecord | None:
+    def _find_or_refuse(self, name: str) -> ToolRecord | None:
         """The tool of that name, None if none is known; raises where it is kept back."""
         record = self.find(name)
         if record is None:
@@ -325,7 +325,7 @@ class CatalogView:
         rules, key = self._current(), parse_canonical(name)
         if key is not None:
             return key.server if rules.allows(*key) else None
-        begun = [(prefix, server) for server in rules.servers if name.startswith(prefix := listed_prefix(server))]
+        begun = [(prefix, server) for server in rules.servers if name.startswith(prefix := build_listed_prefix(server))]
         fitting = [(prefix, server) for prefix, server in begun if rules.allows(server, name.removeprefix(prefix))]
         return max(fitting)[1] if fitting else None
 
@@ -344,7 +344,7 @@ class CatalogView:
         if withheld is not None and self._current().names(withheld.record):
             raise tool_withheld(withheld.record.key, withheld.state)
         if record is None and (meant := self._server_meant(name)) is not None:
-            tool = key.tool if key is not None else name.removeprefix(listed_prefix(meant))
+            tool = key.tool if key is not None else name.removeprefix(build_listed_prefix(meant))
             if (left_out := self._why_left_out(meant, tool)) is not None:
                 raise left_out
 
@@ -362,7 +362,7 @@ class CatalogView:
             return withheld[key]
         return next((each for each in withheld.values() if each.record.listed_name == name), None)
 
-    def waiting(self) -> Mapping[str, int]:
+    def count_waiting(self) -> Mapping[str, int]:
         """Count the tools that wait for the user, by server; without blocked ones."""
         rules, withheld = self._current(), self._catalog.snapshot.withheld.values()
         open_ = (each for each in withheld if each.state is not WithheldState.BLOCKED)
@@ -420,7 +420,7 @@ class NarrowedView(CatalogView):
         theirs = self._whole._current()
         if theirs is not self._narrowed_from:
             held_to = None if self._reach.profile is None else self._profile_of(self._reach.profile)
-            self._rules = theirs.narrowed(self._reach, held_to)
+            self._rules = theirs.narrow_to_reach(self._reach, held_to)
             self._narrowed_from = theirs
         return self._rules
 

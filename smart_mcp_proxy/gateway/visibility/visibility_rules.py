@@ -29,7 +29,7 @@ class Rules(NamedTuple):
             return False
         return self._fits(config, *record.key) and policy.is_within(self.access, record.annotations)
 
-    def hidden_by(self, record: ToolRecord) -> str:
+    def find_hiding_rule(self, record: ToolRecord) -> str:
         """Name the rule of the server file that hides a listed tool, for people; empty if none does."""
         config = self.servers.get(record.key.server)
         if config is None:
@@ -43,7 +43,7 @@ class Rules(NamedTuple):
         }
         return next((rule for rule, is_hiding in rules.items() if is_hiding), "")
 
-    def narrowed(self, reach: Reach, held_to: Profile | None) -> "Rules":
+    def narrow_to_reach(self, reach: Reach, held_to: Profile | None) -> "Rules":
         """Narrow these rules to a reach; nothing is left if the profile of the reach is gone.
 
         Never more than before: whoever is narrowed again stays within all that held already.
@@ -62,7 +62,7 @@ class Rules(NamedTuple):
         """Whether a tool is one of those that are offered, whatever keeps its server from offering it."""
         return self.allows(*record.key)
 
-    def reached(self) -> list[str]:
+    def list_reachable_servers(self) -> list[str]:
         """Names of the servers that something may be seen of, whatever state they are in."""
         parts = [part for part in (self.profile, *self.held_to) if part is not None]
         return [

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 from smart_mcp_proxy.policy.scanner.findings import Finding
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.policy.scanner.peers import Peer, Peers
+    from smart_mcp_proxy.policy.scanner.peers import Peers, PeerTool
     from smart_mcp_proxy.policy.scanner.scanning import scan
 
-__all__ = ["Finding", "Peer", "Peers", "scan"]
+__all__ = ["Finding", "PeerTool", "Peers", "scan"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,5 +17,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from smart_mcp_proxy.policy.scanner import peers, scanning
 
-    globals().update(Peer=peers.Peer, Peers=peers.Peers, scan=scanning.scan)
+    globals().update(PeerTool=peers.PeerTool, Peers=peers.Peers, scan=scanning.scan)
     return globals()[name]

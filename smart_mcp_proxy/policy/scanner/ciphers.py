@@ -4,7 +4,7 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-__all__ = ["ciphers_in"]
+__all__ = ["find_ciphers"]
 
 _COMMON = (
     "the",
@@ -32,7 +32,7 @@ _TOGETHER = 2
 Decode = Callable[[str], str]
 
 
-def ciphers_in(text: str) -> list[tuple[str, Decode]]:
+def find_ciphers(text: str) -> list[tuple[str, Decode]]:
     """Name and decoder of each cipher in which some words of the text say something."""
     words = text.lower().split()
     if _WORDS.isdisjoint(words):
@@ -44,11 +44,11 @@ def ciphers_in(text: str) -> list[tuple[str, Decode]]:
     return [(name, decode) for name, decode in _CIPHERS if found[name] >= _TOGETHER]
 
 
-def _moved(by: int) -> Decode:
-    return _exchanged(string.ascii_lowercase[by:] + string.ascii_lowercase[:by])
+def _build_shift(by: int) -> Decode:
+    return _build_substitution(string.ascii_lowercase[by:] + string.ascii_lowercase[:by])
 
 
-def _exchanged(alphabet: str) -> Decode:
+def _build_substitution(alphabet: str) -> Decode:
     table = str.maketrans(string.ascii_letters, alphabet + alphabet.upper())
     return lambda text: text.translate(table)
 
@@ -59,8 +59,8 @@ def _words_reversed(text: str) -> str:
 
 def _ciphers() -> Iterator[tuple[str, Decode]]:
     for by in range(1, len(string.ascii_lowercase)):
-        yield "rot13" if by == 13 else f"letters moved by {by}", _moved(by)
-    yield "a mirrored alphabet", _exchanged(string.ascii_lowercase[::-1])
+        yield "rot13" if by == 13 else f"letters moved by {by}", _build_shift(by)
+    yield "a mirrored alphabet", _build_substitution(string.ascii_lowercase[::-1])
     yield "reversed writing", lambda text: text[::-1]
     yield "reversed words", _words_reversed
 
@@ -68,7 +68,7 @@ def _ciphers() -> Iterator[tuple[str, Decode]]:
 _CIPHERS = tuple(_ciphers())
 
 
-def _betraying() -> dict[str, list[tuple[str, int]]]:
+def _index_cipher_words() -> dict[str, list[tuple[str, int]]]:
     """Words that betray a cipher, with the cipher and how surely."""
     words: dict[str, list[tuple[str, int]]] = {}
     for place, (name, _) in enumerate(_CIPHERS):
@@ -79,5 +79,5 @@ def _betraying() -> dict[str, list[tuple[str, int]]]:
     return words
 
 
-_BETRAYING = _betraying()
+_BETRAYING = _index_cipher_words()
 _WORDS = frozenset(_BETRAYING)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from smart_mcp_proxy.policy.scanner.findings import Evidence
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
-__all__ = ["ALWAYS", "LEARNED", "Run", "Verdict", "classify", "runs", "said", "share"]
+__all__ = ["ALWAYS", "LEARNED", "Run", "Verdict", "classify", "compute_log_odds", "runs", "share"]
 
 Run = tuple[str, ...]
 """One word; two that follow each other; or two with any word between them, for which an empty one stands."""
@@ -57,7 +57,7 @@ def classify(reading: Reading) -> Verdict:
     known = {start: model.keys() & runs(text) for start, text in texts.items()}
     together = set[Run]().union(*known.values())
     least, most = _bounds(len(together))
-    weight = min(most, max(least, SCALE * said(model, together)))
+    weight = min(most, max(least, SCALE * compute_log_odds(model, together)))
     if weight < WORTH_NAMING:
         return Verdict(weight, ())
     passage = max(known, key=lambda start: math.fsum(model[run] for run in known[start]))
@@ -77,7 +77,7 @@ def runs(text: str) -> Iterator[Run]:
     return chain(zip(words), pairwise(words), zip(words, repeat(""), words[2:]))
 
 
-def said(model: Mapping[Run, float], known: Collection[Run]) -> float:
+def compute_log_odds(model: Mapping[Run, float], known: Collection[Run]) -> float:
     """Log odds that a model gives to the runs that it knows."""
     return model[ALWAYS] + math.fsum(model[run] for run in known) * share(len(known))
 

@@ -85,7 +85,7 @@ class Encoding(NamedTuple):
 def readable(data: bytes | str | None) -> str:
     """The decoded text, unpacked if it is packed, if a person would call it text; else an empty string."""
     if isinstance(data, bytes):
-        data = _as_text(_unpacked(data))
+        data = _as_text(_decompress(data))
     if data is None or len(data) < _LEAST_CHARS or _UNREADABLE.search(data):
         return ""
     return data if len(_WORDY.findall(data)) >= _WORDY_SHARE * len(data) else ""
@@ -100,7 +100,7 @@ def _as_text(data: bytes) -> str | None:
         return None
 
 
-def _unpacked(data: bytes) -> bytes:
+def _decompress(data: bytes) -> bytes:
     if data[:2] != b"\x1f\x8b" and data[:1] != b"x":
         return data
     try:
@@ -133,14 +133,14 @@ def _from_base32(run: str) -> bytes | None:
 
 
 def _from_base85(run: str) -> bytes | None:
-    return _aligned(run, base64.b85decode)
+    return _decode_aligned(run, base64.b85decode)
 
 
 def _from_ascii85(run: str) -> bytes | None:
-    return _aligned(run.removesuffix("~").removesuffix("<"), base64.a85decode)
+    return _decode_aligned(run.removesuffix("~").removesuffix("<"), base64.a85decode)
 
 
-def _aligned(run: str, decode: Callable[[str], bytes]) -> bytes | None:
+def _decode_aligned(run: str, decode: Callable[[str], bytes]) -> bytes | None:
     """Decode a run of groups of five; text before it may look like a part of it."""
     for skipped in range(5):
         try:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ["DECISIVE", "EXCERPT_CHARS", "Evidence", "Finding", "Passage", "Severity", "escaped", "excerpt"]
+__all__ = ["DECISIVE", "EXCERPT_CHARS", "Evidence", "Finding", "Passage", "Severity", "escape_unsafe", "excerpt"]
 
 Severity = Literal["review", "note"]
 
@@ -76,19 +76,19 @@ class Evidence(NamedTuple):
     excerpt: str
 
 
-def escaped(text: str) -> str:
+def escape_unsafe(text: str) -> str:
     """`text` with everything spelled out that a terminal or an eye could take for something else."""
-    return _UNSAFE.sub(_spelled, text)
+    return _UNSAFE.sub(_escape_char, text)
 
 
 def excerpt(text: str, start: int, end: int) -> str:
     """The text from `start` to `end` with a few characters around it, escaped and bounded."""
     first = max(0, start - _AROUND_CHARS)
-    shown = escaped(text[first : min(end + _AROUND_CHARS, first + EXCERPT_CHARS)])
+    shown = escape_unsafe(text[first : min(end + _AROUND_CHARS, first + EXCERPT_CHARS)])
     return shown if len(shown) <= EXCERPT_CHARS else shown[: EXCERPT_CHARS - 3] + "..."
 
 
-def _spelled(match: re.Match[str]) -> str:
+def _escape_char(match: re.Match[str]) -> str:
     code = ord(match[0])
     if match[0] in "\n\t\\":
         return {"\n": "\\n", "\t": "\\t", "\\": "\\\\"}[match[0]]

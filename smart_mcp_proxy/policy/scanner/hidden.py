@@ -5,9 +5,9 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
-from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, escaped, excerpt
+from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, escape_unsafe, excerpt
 
-__all__ = ["FLAG", "hidden_text"]
+__all__ = ["FLAG", "find_hidden_text"]
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+")
 _ASCII_CONTROLS = bytes(code for code in range(128) if _CONTROL.match(chr(code)))
@@ -68,7 +68,7 @@ _MOST_SHOWN = 20
 """Of one string: more are neither read nor told apart."""
 
 
-def hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
+def find_hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of everything in the passages that is there for the model alone."""
     if _is_plain("\n".join([passage.text for passage in passages])):
         return
@@ -82,7 +82,7 @@ def hidden_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
             yield _evidence(passage, match, f"The text holds {what}.", "terminal_control")
         if (pushed := _PUSHED.search(text.rstrip())) is not None:
             reason = f"{pushed.end() - pushed.start()} blank characters push the rest of the text out of sight."
-            shown = escaped(text[pushed.end() : pushed.end() + 60])
+            shown = escape_unsafe(text[pushed.end() : pushed.end() + 60])
             yield Evidence("pushed_out_of_sight", DECISIVE, passage.place, reason, shown)
         if not text.isascii():
             yield from _invisible(passage)
@@ -106,14 +106,14 @@ def _invisible(passage: Passage) -> Iterator[Evidence]:
 
 def _reason(run: str) -> str:
     if said := "".join(chr(ord(char) - _TAG_BASE) for char in run if 0x20 <= ord(char) - _TAG_BASE < 0x7F):
-        return f'Invisible TAG characters spell "{escaped(said)[:200]}".'
-    if len(run) > 1 and (said := _bytes_of(run)):
-        return f'Variation selectors carry {len(run)} bytes of hidden text: "{escaped(said)[:200]}".'
+        return f'Invisible TAG characters spell "{escape_unsafe(said)[:200]}".'
+    if len(run) > 1 and (said := _decode_selectors(run)):
+        return f'Variation selectors carry {len(run)} bytes of hidden text: "{escape_unsafe(said)[:200]}".'
     names = sorted({_name(char) for char in run})
     return f"The text holds characters that a reader does not see: {', '.join(names[:4])}."
 
 
-def _bytes_of(run: str) -> str:
+def _decode_selectors(run: str) -> str:
     """The text that a run of variation selectors stands for, one byte each; empty if it is none."""
     codes = [ord(char) for char in run]
     if not all(0xFE00 <= code <= 0xFE0F or 0xE0100 <= code <= 0xE01EF for code in codes):
@@ -138,7 +138,7 @@ def _is_at_home(text: str, match: re.Match[str]) -> bool:
     if len(run) == 2 and run[0] == "\ufe0f" and run[1] == "\u200d":  # a heart on fire: emoji, selector, joiner, emoji
         return _is_symbol(before) and _is_symbol(after)
     if set(run) == {_BRAILLE_BLANK}:
-        return _is_of(["BRAILLE"], before) or _is_of(["BRAILLE"], after)
+        return _has_script(["BRAILLE"], before) or _has_script(["BRAILLE"], after)
     if len(run) > 1:
         return False
     rule = next((rule for chars, rule in _HOMES if run in chars), None)
@@ -153,14 +153,14 @@ def _is_symbol(char: str) -> bool:
     return bool(char) and (unicodedata.category(char) in ("So", "Sk", "Sm") or char in _PICTURES)
 
 
-def _is_of(scripts: Collection[str], char: str) -> bool:
+def _has_script(scripts: Collection[str], char: str) -> bool:
     return bool(char) and unicodedata.name(char, "").split(" ")[0].split("-")[0] in scripts
 
 
 def _joins(text: str, at: int) -> bool:
     before, after = text[at - 1 : at], text[at + 1 : at + 2]
     is_emoji = _is_symbol(before) and _is_symbol(after) and not before.isascii()
-    return is_emoji or _is_of(_JOINING, before)
+    return is_emoji or _has_script(_JOINING, before)
 
 
 def _selects_picture(text: str, at: int) -> bool:
@@ -169,7 +169,7 @@ def _selects_picture(text: str, at: int) -> bool:
 
 
 def _selects_ideograph(text: str, at: int) -> bool:
-    return _is_of(["CJK"], text[at - 1 : at])
+    return _has_script(["CJK"], text[at - 1 : at])
 
 
 def _is_right_to_left(text: str, at: int) -> bool:
@@ -177,18 +177,18 @@ def _is_right_to_left(text: str, at: int) -> bool:
 
 
 def _breaks_line(text: str, at: int) -> bool:
-    return _is_of(_UNSPACED, text[at - 1 : at]) and _is_of(_UNSPACED, text[at + 1 : at + 2])
+    return _has_script(_UNSPACED, text[at - 1 : at]) and _has_script(_UNSPACED, text[at + 1 : at + 2])
 
 
 def _is_among_its_own(text: str, at: int) -> bool:
     """Whether a letter of the script for which it is made stands beside it."""
     script = _SCRIPTS.get(text[at], unicodedata.name(text[at], "").split(" ")[0])
-    return any(_is_of([script], beside) for beside in (text[at - 1 : at], text[at + 1 : at + 2]))
+    return any(_has_script([script], beside) for beside in (text[at - 1 : at], text[at + 1 : at + 2]))
 
 
 def _counts(text: str, at: int) -> bool:
     """Return whether a sign over a number or verse has digits or letters of its script."""
-    return text[at + 1 : at + 2].isdigit() and any(_is_of(_ARABIC, char) for char in text[max(0, at - 9) : at])
+    return text[at + 1 : at + 2].isdigit() and any(_has_script(_ARABIC, char) for char in text[max(0, at - 9) : at])
 
 
 def _begins_text(text: str, at: int) -> bool:

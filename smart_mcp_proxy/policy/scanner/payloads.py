@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from smart_mcp_proxy.policy.scanner.addresses import addresses
-from smart_mcp_proxy.policy.scanner.ciphers import ciphers_in
+from smart_mcp_proxy.policy.scanner.ciphers import find_ciphers
 from smart_mcp_proxy.policy.scanner.encodings import ENCODINGS, MOST_DECODED, Encoding, readable
-from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, escaped
+from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, escape_unsafe
 from smart_mcp_proxy.policy.scanner.rules.rule_files import MIDDLE
-from smart_mcp_proxy.policy.scanner.wording import read, wording
+from smart_mcp_proxy.policy.scanner.wording import find_suspect_wording, read
 
-__all__ = ["encoded_text"]
+__all__ = ["find_encoded_text"]
 
 READABLE_WEIGHT = 0.3
 _DEPTH = 3
@@ -60,12 +60,12 @@ class _Said(NamedTuple):
     is_whole: bool = False
 
 
-def encoded_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
+def find_encoded_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
     """Evidence of encoded text in the passages: decisive where it is an order or a command."""
     whole = "\n".join([passage.text for passage in passages])
     unbroken = " ".join([word for word in whole.split() if len(word) >= _LEAST_ENCODED_CHARS])
     kinds = [kind for kind in ENCODINGS if _is_there(kind, whole if kind.may_be_spaced else unbroken)]
-    ciphers = ciphers_in(whole)
+    ciphers = find_ciphers(whole)
     if not kinds and not ciphers:
         return
     found, room = dict[_Said, None](), _MOST_TEXT
@@ -74,15 +74,15 @@ def encoded_text(passages: tuple[Passage, ...]) -> Iterator[Evidence]:
             continue
         for name, decode in ciphers:
             found[_Said(passage.place, name, decode(passage.text), True, True)] = None
-        for said in _decoded(passage.place, passage.text, _DEPTH, kinds):
+        for said in _decode_runs(passage.place, passage.text, _DEPTH, kinds):
             room -= 0 if said in found else len(said.text)
             if room < 0 or len(found) >= _MOST_RUNS:
                 reason = "It holds more encoded text than was read."
                 yield Evidence("encoded_text", DECISIVE, passage.place, reason, "")
-                yield from _judged(tuple(found))
+                yield from _weigh_texts(tuple(found))
                 return
             found[said] = None
-    yield from _judged(tuple(found))
+    yield from _weigh_texts(tuple(found))
 
 
 def _is_there(kind: Encoding, text: str) -> bool:
@@ -94,7 +94,7 @@ def _is_there(kind: Encoding, text: str) -> bool:
     return any(readable(kind.decode(run)) for run in dict.fromkeys(kind.pattern.findall(text)))
 
 
-def _decoded(place: str, text: str, depth: int, kinds: Sequence[Encoding]) -> Iterator[_Said]:
+def _decode_runs(place: str, text: str, depth: int, kinds: Sequence[Encoding]) -> Iterator[_Said]:
     """Yield the text of every encoded run, runs inside runs included."""
     for kind in kinds:
         if not kind.is_possible(text):
@@ -107,7 +107,7 @@ def _decoded(place: str, text: str, depth: int, kinds: Sequence[Encoding]) -> It
                 run = text[begin : match.end()]
             said = readable(kind.decode(run))
             if said and said != run:
-                inner = list(_decoded(place, said, depth - 1, ENCODINGS)) if depth > 1 else []
+                inner = list(_decode_runs(place, said, depth - 1, ENCODINGS)) if depth > 1 else []
                 yield from inner or [_Said(place, kind.name, said, _hides(kind, run, said))]
 
 
@@ -122,12 +122,12 @@ def _letters(text: str) -> int:
     return sum(map(str.isalpha, text))
 
 
-def _judged(found: Sequence[_Said]) -> Iterator[Evidence]:
+def _weigh_texts(found: Sequence[_Said]) -> Iterator[Evidence]:
     if not found:
         return
     reading = read([Passage(str(number), said.text) for number, said in enumerate(found)])
     worst = [0.0] * len(found)
-    for evidence in (*wording(reading), *addresses(reading)):
+    for evidence in (*find_suspect_wording(reading), *addresses(reading)):
         number = int(evidence.place)
         worst[number] = max(worst[number], evidence.weight)
     for said, weight in zip(found, worst, strict=True):
@@ -136,7 +136,7 @@ def _judged(found: Sequence[_Said]) -> Iterator[Evidence]:
 
 def _evidence(said: _Said, weight: float) -> Iterator[Evidence]:
     """Evidence of one run whose words alone would weigh this much."""
-    shown = escaped(said.text)[:_PRINTED_CHARS]
+    shown = escape_unsafe(said.text)[:_PRINTED_CHARS]
     if weight >= (MIDDLE if said.is_hidden else DECISIVE) or _is_order(said.text):
         yield Evidence("encoded_text", DECISIVE, said.place, f"Words to the agent are hidden as {said.kind}.", shown)
     elif _is_command(said):

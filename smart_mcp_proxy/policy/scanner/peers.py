@@ -10,7 +10,7 @@ from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, excerpt
 from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
-__all__ = ["Peer", "Peers"]
+__all__ = ["PeerTool", "Peers"]
 
 REFERENCE_WEIGHT, CLONE_WEIGHT, NAMESAKE_WEIGHT = 0.6, 0.6, 0.1
 LEAST_COMMON_WORDS = 4
@@ -27,7 +27,7 @@ _DISTINCTIVE_CHARS = 6
 _DIGITS = str.maketrans("01", "ol")
 
 
-class Peer(NamedTuple):
+class PeerTool(NamedTuple):
     """A tool of some server.
 
     Attributes:
@@ -48,13 +48,13 @@ class Peers:
         tools: Of every server, the scanned tool's own included.
     """
 
-    def __init__(self, tools: Iterable[Peer] = ()) -> None:
-        self._by_name: dict[str, list[Peer]] = defaultdict(list)
+    def __init__(self, tools: Iterable[PeerTool] = ()) -> None:
+        self._by_name: dict[str, list[PeerTool]] = defaultdict(list)
         self._names: dict[str, set[str]] = defaultdict(set)
         for peer in tools:
             self._by_name[skeleton(peer.tool)].append(peer)
             self._names[peer.server].add(skeleton(peer.tool))
-        self._words: dict[Peer, frozenset[str]] = {}
+        self._words: dict[PeerTool, frozenset[str]] = {}
 
     def evidence(self, server: str, definition: Mapping[str, Any], reading: Reading) -> Iterator[Evidence]:
         """Evidence that a definition of `server` is about other servers' tools."""
@@ -107,10 +107,10 @@ class Peers:
         common = len(own & foreign)
         return common >= SIBLING_TOOLS and common >= SIBLING_SHARE * min(len(own), len(foreign))
 
-    def _is_copy(self, description: str, peer: Peer) -> bool:
+    def _is_copy(self, description: str, peer: PeerTool) -> bool:
         if peer not in self._words:
-            self._words[peer] = _words(peer.description)
-        mine, other = _words(description), self._words[peer]
+            self._words[peer] = _casefold_words(peer.description)
+        mine, other = _casefold_words(description), self._words[peer]
         common = len(mine & other)
         return common >= LEAST_COMMON_WORDS and common >= LEAST_SHARE * min(len(mine), len(other))
 
@@ -123,5 +123,5 @@ def skeleton(name: str) -> str:
     return _SEPARATORS.sub("", plain)
 
 
-def _words(text: str) -> frozenset[str]:
+def _casefold_words(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.casefold()))

@@ -7,13 +7,13 @@ from typing import Any
 from smart_mcp_proxy.policy.scanner.addresses import addresses
 from smart_mcp_proxy.policy.scanner.classifier import Verdict, classify
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Finding, Severity
-from smart_mcp_proxy.policy.scanner.hidden import hidden_text
+from smart_mcp_proxy.policy.scanner.hidden import find_hidden_text
 from smart_mcp_proxy.policy.scanner.passages import MOST_CHARS, MOST_DEPTH, passages
-from smart_mcp_proxy.policy.scanner.payloads import encoded_text
+from smart_mcp_proxy.policy.scanner.payloads import find_encoded_text
 from smart_mcp_proxy.policy.scanner.peers import Peers
 from smart_mcp_proxy.policy.scanner.side_steps import side_steps
 from smart_mcp_proxy.policy.scanner.values import values
-from smart_mcp_proxy.policy.scanner.wording import read, wording
+from smart_mcp_proxy.policy.scanner.wording import find_suspect_wording, read
 
 __all__ = ["scan"]
 
@@ -36,11 +36,18 @@ def scan(server: str, definition: Mapping[str, Any], others: Peers = _NO_PEERS) 
     """
     texts, is_all = passages(definition)
     reading = read(texts)
-    shown = [*hidden_text(texts), *encoded_text(texts), *values(texts), *others.evidence(server, definition, reading)]
+    shown = [
+        *find_hidden_text(texts),
+        *find_encoded_text(texts),
+        *values(texts),
+        *others.evidence(server, definition, reading),
+    ]
     if not is_all:
         reason = f"Only its first {MOST_CHARS:,} characters, and {MOST_DEPTH} levels, were read."
         shown.append(Evidence("too_long", DECISIVE, "$", reason, ""))
-    return _findings(shown, [*wording(reading), *side_steps(reading), *addresses(reading)], classify(reading))
+    return _findings(
+        shown, [*find_suspect_wording(reading), *side_steps(reading), *addresses(reading)], classify(reading)
+    )
 
 
 def _findings(shown: list[Evidence], words: list[Evidence], whole: Verdict) -> tuple[Finding, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from smart_mcp_proxy.policy.scanner.findings import Evidence
-from smart_mcp_proxy.policy.scanner.rules.rule_files import CERTAIN, RuleFile, Words
+from smart_mcp_proxy.policy.scanner.rules.rule_files import CERTAIN, RuleFile, TermPattern
 from smart_mcp_proxy.policy.scanner.wording import STORES, Reading
 
 __all__ = ["side_steps"]
@@ -39,7 +39,7 @@ class Sentence(NamedTuple):
     is_first: bool
 
 
-class Step(NamedTuple):
+class SideStep(NamedTuple):
     """A kind of step.
 
     Attributes:
@@ -51,24 +51,26 @@ class Step(NamedTuple):
 
     check: str
     reason: str
-    about: tuple[Words, ...]
+    about: tuple[TermPattern, ...]
     least: int
 
 
 STEPS = (
-    Step(
+    SideStep(
         "command",
         "The agent is told to run a command that destroys, opens up or fetches: '{}'.",
         _RULES.words("command"),
         1,
     ),
-    Step(
+    SideStep(
         "keys",
         "The agent is told to read or pass on what holds keys or passwords: '{}'.",
         (*STORES, *_RULES.words("store")),
         2,
     ),
-    Step("act", "The agent is told to do something else beside the tool's purpose: '{}'.", _RULES.words("action"), 2),
+    SideStep(
+        "act", "The agent is told to do something else beside the tool's purpose: '{}'.", _RULES.words("action"), 2
+    ),
 )
 
 
@@ -80,7 +82,7 @@ def side_steps(reading: Reading) -> Iterator[Evidence]:
             for match in reading.find(words):
                 start, end = _bounds(reading, match.start())
                 if start not in judged:
-                    judged[start] = _judged(reading.text, start, end)
+                    judged[start] = _parse_sentence(reading.text, start, end)
                 if _is_order(judged[start], match, step.least):
                     reason = step.reason.format(match[0][:SHOWN_CHARS])
                     shown = max(start, match.start() - SHOWN_CHARS)
@@ -95,7 +97,7 @@ def _is_order(sentence: Sentence, match: re.Match[str], least: int) -> bool:
     return _REFUSED.match(match.string, match.end()) is None
 
 
-def _judged(text: str, start: int, end: int) -> Sentence:
+def _parse_sentence(text: str, start: int, end: int) -> Sentence:
     is_first = text[max(0, start - 3) : start].strip(" ") in ("", "\n")
     sentence = _STOP.split(text[start : min(end, start + 3 * SENTENCE_CHARS)], maxsplit=1)[0]
     if _ASKED_FOR.search(sentence):

@@ -9,9 +9,9 @@ from typing import TypeVar
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, EXCERPT_CHARS, Evidence, Passage, excerpt
 from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable
-from smart_mcp_proxy.policy.scanner.rules.rule_files import STRONG, Phrase, RuleFile, Words
+from smart_mcp_proxy.policy.scanner.rules.rule_files import STRONG, Phrase, RuleFile, TermPattern
 
-__all__ = ["STORES", "Reading", "read", "wording"]
+__all__ = ["STORES", "Reading", "find_suspect_wording", "read"]
 
 LEAK_WEIGHT, SECRET_LEAK_WEIGHT, MISMATCH_WEIGHT, ASKED_WEIGHT, PRIVATE_WEIGHT = 1.0, 1.0, 0.6, 0.6, 0.4
 TALKED_ABOUT = 0.4
@@ -41,7 +41,7 @@ _MIXED = re.compile(
     "(?<![^\\W\\d_])(?:[a-z]+[\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff]+[a-z])[^\\W\\d_]*"
 )
 
-_Said = TypeVar("_Said", Phrase, Words)
+_Said = TypeVar("_Said", Phrase, TermPattern)
 _PHRASES = tuple(
     phrase for name in ("orders", "secrecy", "steering", "consent", "side_steps") for phrase in RuleFile(name).phrases()
 )
@@ -67,7 +67,7 @@ class Reading:
     """
 
     def __init__(self, passages: Sequence[Passage]) -> None:
-        parts = [_plain(_spaced(place, text)) for place, text in passages]
+        parts = [_plain(_split_sentence_key(place, text)) for place, text in passages]
         self.text = " \n ".join(parts)
         self._searchable = Searchable(self.text)
         self.words = frozenset(self.text.split(" "))
@@ -90,7 +90,7 @@ class Reading:
             if not place.endswith(("~", ".type")):
                 yield start, line
 
-    def find(self, wanted: Phrase | Words) -> Iterable[re.Match[str]]:
+    def find(self, wanted: Phrase | TermPattern) -> Iterable[re.Match[str]]:
         """Matches of a group in the text, in order."""
         return self._searchable.find(wanted.ways)
 
@@ -138,7 +138,7 @@ def read(passages: Sequence[Passage]) -> Reading:
     return Reading(passages)
 
 
-def wording(reading: Reading) -> Iterator[Evidence]:
+def find_suspect_wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
     phrases: tuple[Phrase, ...] = (*_PHRASES, *_FOREIGN_PHRASES) if reading.is_foreign else _PHRASES
@@ -149,16 +149,16 @@ def wording(reading: Reading) -> Iterator[Evidence]:
                 weight = min(STRONG, weight) * TALKED_ABOUT
             yield reading.evidence(phrase.check, weight, match.start(), match.end(), phrase.reason)
     yield from _data(reading)
-    yield from _handed_over(reading)
-    yield from _asked(reading.passages)
-    yield from _mixed(reading.passages)
+    yield from _find_agent_data(reading)
+    yield from _check_parameter_names(reading.passages)
+    yield from _find_mixed_scripts(reading.passages)
 
 
 def _data(reading: Reading) -> Iterator[Evidence]:
     """Evidence of data that is not the tool's own: where it goes, and whether the tool's purpose needs it."""
     text = reading.text
-    private = _said(reading, _PRIVATE)
-    secrets = _said(reading, _SECRET)
+    private = _find_statements(reading, _PRIVATE)
+    secrets = _find_statements(reading, _SECRET)
     if private or secrets:
         yield from _leaks(reading, private, secrets)
     in_prose = [match for match in private if not reading.place(match.start()).endswith("~")]
@@ -176,14 +176,14 @@ def _data(reading: Reading) -> Iterator[Evidence]:
                 yield reading.evidence("purpose", MISMATCH_WEIGHT, match.start(), match.end(), reason)
 
 
-def _handed_over(reading: Reading) -> Iterator[Evidence]:
+def _find_agent_data(reading: Reading) -> Iterator[Evidence]:
     """Yield evidence of asking for what only the agent has.
 
     Gravest where a parameter of a tool about something else asks for it.
     """
     text = reading.text
     purpose: bool | None = None
-    for match in _said(reading, _AGENT_DATA):
+    for match in _find_statements(reading, _AGENT_DATA):
         place = reading.place(match.start())
         purpose = _ABOUT_AGENTS.search(reading.purpose) is not None if purpose is None else purpose
         reason = f"It speaks of what only the agent has: '{match[0][:40]}'."
@@ -219,7 +219,7 @@ def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence
                 break
 
 
-def _said(reading: Reading, names: Sequence[Words]) -> list[re.Match[str]]:
+def _find_statements(reading: Reading, names: Sequence[TermPattern]) -> list[re.Match[str]]:
     """Matches that the text states as its own, not as an example, in order."""
     text = reading.text
     said = (match for words in reading.may_say(names) for match in reading.find(words))
@@ -238,7 +238,7 @@ def _gap(one: re.Match[str], other: re.Match[str]) -> int:
     return max(one.start(), other.start()) - min(one.end(), other.end())
 
 
-def _asked(passages: Sequence[Passage]) -> Iterator[Evidence]:
+def _check_parameter_names(passages: Sequence[Passage]) -> Iterator[Evidence]:
     """Evidence of parameters whose names ask for what the agent knows."""
     for place, text in passages:
         if place[-1] == "~" and ".properties" in place and _ASKED_NAME.match(text.lower()):
@@ -251,7 +251,7 @@ def _asked(passages: Sequence[Passage]) -> Iterator[Evidence]:
             )
 
 
-def _mixed(passages: Sequence[Passage]) -> Iterator[Evidence]:
+def _find_mixed_scripts(passages: Sequence[Passage]) -> Iterator[Evidence]:
     """Evidence of words that look like others."""
     for place, text in passages:
         if not text.isascii():
@@ -267,7 +267,7 @@ def _is_talked_about(text: str, start: int) -> bool:
     return _QUOTED.search(before) is not None or _EXAMPLE_MARKS.search(before) is not None
 
 
-def _spaced(place: str, text: str) -> str:
+def _split_sentence_key(place: str, text: str) -> str:
     """A key that is a sentence, in words."""
     return text.replace("_", " ") if place[-1] == "~" and text.count("_") >= SENTENCE_BLANKS else text
 

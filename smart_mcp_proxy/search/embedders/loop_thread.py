@@ -23,7 +23,7 @@ class LoopThread:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
-    def wait_for(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    def run_and_wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
         """Run `work` on the loop and wait for it; callable from any thread but the loop's.
 
         Raises:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.search.embedders.bert import bert_model
 from smart_mcp_proxy.search.embedders.recipe import read_recipe
-from smart_mcp_proxy.search.embedders.snapshot import WEIGHTS, damaged, verified_revision
+from smart_mcp_proxy.search.embedders.snapshot import WEIGHTS, build_damage_error, verify_revision
 from smart_mcp_proxy.search.embedders.tensors import find_tensors
 from smart_mcp_proxy.search.embedders.texts import encodable
 
@@ -44,7 +44,7 @@ class MiniLmEmbedder:
         from tokenizers import Tokenizer
 
         self._recipe = read_recipe(folder)
-        revision = verified_revision(folder, model)
+        revision = verify_revision(folder, model)
         file = (folder / WEIGHTS).resolve()  # a link in the hub's cache
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # `embed` spreads whole batches over cores instead
@@ -58,21 +58,21 @@ class MiniLmEmbedder:
             self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
             self.dimension: int = self._run([[0]]).shape[1]  # says whether the shapes fit
         except Exception as exc:  # the library raises nothing more precise
-            raise damaged(folder / WEIGHTS, f"it does not hold the model of config.json: {exc}") from exc
+            raise build_damage_error(folder / WEIGHTS, f"it does not hold the model of config.json: {exc}") from exc
         try:
             self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as exc:  # likewise
-            raise damaged(folder / "tokenizer.json", str(exc)) from exc
+            raise build_damage_error(folder / "tokenizer.json", str(exc)) from exc
         words = next(tensor for name, tensor in tensors.items() if name.endswith("word_embeddings.weight"))
         if self._tokenizer.get_vocab_size() > words.shape[0]:
-            raise damaged(folder / "tokenizer.json", "it knows more tokens than the model")
+            raise build_damage_error(folder / "tokenizer.json", "it knows more tokens than the model")
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(self._recipe.max_tokens)
         self.id = f"hf:{model}:{revision}:{self.dimension}"
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of tools' texts, one row of unit length each, shape (len(texts), dimension)."""
-        return self._encode([self._recipe.document_prompt + text for text in texts], _indexing_threads())
+        return self._encode([self._recipe.document_prompt + text for text in texts], _count_indexing_threads())
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a query, of unit length, shape (dimension,)."""
@@ -131,6 +131,6 @@ def _batches(sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         yield batch
 
 
-def _indexing_threads() -> int:
+def _count_indexing_threads() -> int:
     """Half of the cores: searches go on while tools are indexed."""
     return max(1, (os.cpu_count() or 1) // 2)

@@ -155,7 +155,7 @@ class OpenAiEmbedder:
     def _ask(self, texts: Sequence[str], timeout_s: float) -> NDArray[np.float32]:
         """Embed texts that fit a single request; returns unit rows in the order of the texts."""
         try:
-            reply = self._thread.wait_for(self._reply(texts, timeout_s), timeout_s)
+            reply = self._thread.run_and_wait(self._reply(texts, timeout_s), timeout_s)
         # Nothing of what the service says is passed on or chained: some echo the key.
         except self._openai.APIStatusError as exc:
             raise self._refusal(exc.status_code, exc.code, exc.response.headers.get("retry-after")) from None
@@ -196,13 +196,13 @@ class OpenAiEmbedder:
                 f"{self._service} refuses the key ({reason}).", hint="Set OPENAI_API_KEY to a key that it accepts."
             )
         if (status in _PASSING_STATUS or status >= 500) and code != _QUOTA:
-            return self._unavailable(f"is busy or broken ({reason})", self._asked_s(retry_after or ""))
+            return self._unavailable(f"is busy or broken ({reason})", self._parse_retry_after_s(retry_after or ""))
         return EmbeddingError(
             f"{self._service} does not embed with model {self._model!r} ({reason}).",
             hint="Check MCPPROXY_OPENAI_MODEL, OPENAI_BASE_URL and the account's plan.",
         )
 
-    def _asked_s(self, retry_after: str) -> float:
+    def _parse_retry_after_s(self, retry_after: str) -> float:
         """Seconds for which the service wants to be left alone, which it gives as a number or a date.
 
         Source: RFC 9110, section 10.2.3

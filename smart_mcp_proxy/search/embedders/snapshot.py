@@ -10,7 +10,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import EmbeddingError
 
-__all__ = ["WEIGHTS", "damaged", "find_snapshot", "places", "read_json", "verified_revision"]
+__all__ = ["WEIGHTS", "build_damage_error", "find_snapshot", "places", "read_json", "verify_revision"]
 
 T = TypeVar("T")
 
@@ -78,7 +78,7 @@ def places(model: str, environ: Mapping[str, str]) -> Iterator[Path]:
             return
 
 
-def verified_revision(folder: Path, model: str) -> str:
+def verify_revision(folder: Path, model: str) -> str:
     """First digits of the SHA-256 of the files that decide a snapshot's vectors.
 
     Its weights first, then its other files.
@@ -92,10 +92,10 @@ def verified_revision(folder: Path, model: str) -> str:
     digest = _sha256(weights)
     known = _KNOWN_SHA256.get(_hub_name(model))
     if known and digest != known and weights.name == WEIGHTS:
-        raise damaged(weights, f"its SHA-256 starts with {digest[:8]}, that of {model} with {known[:8]}")
+        raise build_damage_error(weights, f"its SHA-256 starts with {digest[:8]}, that of {model} with {known[:8]}")
     if weights.name.endswith(_SHARDS_SUFFIX):
-        digest = _combined(folder, [weights, *_shards(weights)])
-    recipe = _combined(folder, _recipe_files(folder))
+        digest = _hash_files(folder, [weights, *_shards(weights)])
+    recipe = _hash_files(folder, _recipe_files(folder))
     revision = digest[:_REVISION_DIGITS]
     return revision if recipe == _KNOWN_RECIPE else f"{revision}-{recipe[:_REVISION_DIGITS]}"
 
@@ -124,12 +124,12 @@ def read_json(file: Path, type_: type[T], default: T | None = None) -> T:
     except FileNotFoundError as exc:
         if default is not None:
             return default
-        raise damaged(file, "it is missing") from exc
+        raise build_damage_error(file, "it is missing") from exc
     except (OSError, msgspec.DecodeError) as exc:
-        raise damaged(file, str(exc)) from exc
+        raise build_damage_error(file, str(exc)) from exc
 
 
-def damaged(file: Path, reason: str) -> EmbeddingError:
+def build_damage_error(file: Path, reason: str) -> EmbeddingError:
     """The error that says which file of a model is not as it should be."""
     return EmbeddingError(
         f"{file} cannot be used: {reason}.",
@@ -137,7 +137,7 @@ def damaged(file: Path, reason: str) -> EmbeddingError:
     )
 
 
-def _combined(folder: Path, files: Iterable[Path]) -> str:
+def _hash_files(folder: Path, files: Iterable[Path]) -> str:
     """The SHA-256 of files of a folder, names and contents."""
     lines = (f"{file.relative_to(folder).as_posix()} {_sha256(file)}\n" for file in files)
     return hashlib.sha256("".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
@@ -148,7 +148,7 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as exc:
-        raise damaged(path, exc.strerror or type(exc).__name__) from exc
+        raise build_damage_error(path, exc.strerror or type(exc).__name__) from exc
 
 
 def _weights(folder: Path) -> Path:

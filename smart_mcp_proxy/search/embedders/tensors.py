@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from smart_mcp_proxy.search.embedders.snapshot import damaged
+from smart_mcp_proxy.search.embedders.snapshot import build_damage_error
 
 __all__ = ["Tensor", "find_tensors"]
 
@@ -58,7 +58,7 @@ def find_tensors(file: Path) -> dict[str, Tensor]:
         entries = msgspec.convert(header, dict[str, _Entry])
         return {name: _tensor(entry, start, size) for name, entry in entries.items() if entry.dtype in _ITEM_BYTES}
     except (OSError, ValueError) as exc:
-        raise damaged(file, str(exc)) from exc
+        raise build_damage_error(file, str(exc)) from exc
 
 
 def _tensor(entry: _Entry, start: int, file_bytes: int) -> Tensor:

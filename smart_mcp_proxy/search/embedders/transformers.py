@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError
-from smart_mcp_proxy.search.embedders.snapshot import find_snapshot, verified_revision
+from smart_mcp_proxy.search.embedders.snapshot import find_snapshot, verify_revision
 from smart_mcp_proxy.search.embedders.texts import encodable
 
 __all__ = ["SentenceTransformerEmbedder"]
@@ -35,7 +35,7 @@ class SentenceTransformerEmbedder:
 
             disable_progress_bar()  # loading draws on stderr otherwise
             folder = find_snapshot(model, environ)
-            revision = verified_revision(folder, model) if folder else None
+            revision = verify_revision(folder, model) if folder else None
             self._model = SentenceTransformer(str(folder or model))
         except (ImportError, OSError, ValueError, RuntimeError, KeyError) as exc:
             raise EmbeddingError(
@@ -44,7 +44,7 @@ class SentenceTransformerEmbedder:
             ) from exc
         if revision is None:
             downloaded = find_snapshot(model, environ)
-            revision = verified_revision(downloaded, model) if downloaded else "unknown"
+            revision = verify_revision(downloaded, model) if downloaded else "unknown"
         self._lock = Lock()  # its tokenizer must not be used by two threads at once
         self.dimension = self._encode(["dimension"], is_query=True).shape[1]
         self.id = f"hf:{model}:{revision}:{self.dimension}"

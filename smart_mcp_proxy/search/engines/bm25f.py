@@ -13,26 +13,26 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, fit_of
+from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, classify_fitness
 from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
 from smart_mcp_proxy.search.engines.crowd import crowd_place
-from smart_mcp_proxy.search.engines.fields import matched_by_field
+from smart_mcp_proxy.search.engines.fields import match_terms_by_field
 from smart_mcp_proxy.search.engines.postings import (
     Postings,
     append,
+    count_servers,
     drop,
-    following,
+    fill_column,
     in_both,
-    packed,
+    pack_postings,
     place,
-    servers_in,
-    unpacked,
-    written,
+    unpack_postings,
+    update_postings,
 )
 from smart_mcp_proxy.search.engines.top import best_rows, top_rows
-from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, compounds_in
+from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, find_compounds
 from smart_mcp_proxy.search.text import split_literals, terms
-from smart_mcp_proxy.search.ties import tie_of
+from smart_mcp_proxy.search.ties import compute_tie_break
 
 __all__ = ["Bm25fEngine"]
 
@@ -139,11 +139,11 @@ class _State:
 
     def score(self, query: str) -> _Scores:
         """Score each row for the query."""
-        words, names = self.terms_of(query)
+        words, names = self.parse_query_terms(query)
         counts = dict.fromkeys(words, 1) if len(set(words)) == len(words) else Counter(words)
         has_synonyms = len(counts) <= SYNONYM_TERMS
         matches = {term: self._match(term, has_synonyms) for term in counts}
-        for term, compounds in compounds_in(words, self.postings).items():
+        for term, compounds in find_compounds(words, self.postings).items():
             matches[term] = self._match(term, has_synonyms, compounds)
         weighed = [(match, math.sqrt(counts[term])) for term, match in matches.items()]
         need = total = sum([match.weight * repeats for match, repeats in weighed])
@@ -162,7 +162,7 @@ class _State:
                 sums[rows] += worths  # once for a row that is there twice
         return _Scores(sums, total, need)
 
-    def terms_of(self, query: str) -> tuple[list[str], list[str]]:
+    def parse_query_terms(self, query: str) -> tuple[list[str], list[str]]:
         """The terms of a query that say what is needed, and those of its literals that name a tool or server.
 
         A query of literals alone is taken as it stands.
@@ -195,7 +195,7 @@ class _State:
             return known
         variants = self.vocabulary.variants(term, has_synonyms=has_synonyms)
         variants += [Variant((compound,), COMPOUND) for compound in compounds]
-        match = self._matched(term, variants)
+        match = self._match_term(term, variants)
         # There are few dense ones, unless each is remembered with all its neighbours.
         if match.rows is not None or not compounds:
             if len(self.matches) >= _MATCHES_LIMIT:
@@ -203,7 +203,7 @@ class _State:
             self.matches[key] = match
         return match
 
-    def _matched(self, term: str, variants: Sequence[Variant]) -> _Match:
+    def _match_term(self, term: str, variants: Sequence[Variant]) -> _Match:
         """Match a term and its variants; a common variant counts no more than by itself."""
         own, weight = self.postings.get(term, _NOWHERE), self.rarity(term)
         rarities = [max([self.rarity(name) for name in names]) for names, _ in variants]
@@ -268,45 +268,45 @@ class Bm25fEngine:
             gone = {id for id in (*removed, *new) if id in old.documents}
             freed = [old.row_of[id] for id in gone]
             ids, placed = place(old.ids, freed, list(new))
-            documents, row_of = old.documents.changed(new, gone), old.row_of.changed(placed, gone)
+            documents, row_of = old.documents.apply_changes(new, gone), old.row_of.apply_changes(placed, gone)
             changed = drop(old.postings, [old.documents[id] for id in gone], freed, len(old.ids))
             append(old.postings, changed, new.values(), placed)
-            postings = following(old.postings, changed)
+            postings = update_postings(old.postings, changed)
             rows = list(placed.values())
-            server_of = written(old.server_of, len(ids), rows, map(self._server_number, new.values()))
-            ties = written(old.ties, len(ids), rows, map(tie_of, new.values()))
-            vocabulary = old.vocabulary.changed(postings, changed)
-            servers = servers_in(server_of, ids)
+            server_of = fill_column(old.server_of, len(ids), rows, map(self._server_number, new.values()))
+            ties = fill_column(old.ties, len(ids), rows, map(compute_tie_break, new.values()))
+            vocabulary = old.vocabulary.replace_terms(postings, changed)
+            servers = count_servers(server_of, ids)
             self._state = _State(documents, row_of, ids, ties, postings, vocabulary, server_of, servers)
 
-    def stored(self, ids: NDArray[np.int64]) -> Arrays:
+    def dump_arrays(self, ids: NDArray[np.int64]) -> Arrays:
         """Return the work on these documents, which are all that there are, numbered in this order."""
         state = self._state
         order = np.fromiter(map(state.row_of.__getitem__, ids.tolist()), np.intp, len(ids))
-        return packed(state.postings, order, len(state.ids))
+        return pack_postings(state.postings, order, len(state.ids))
 
     def restore(self, arrays: Arrays, documents: dict[int, Document], ids: NDArray[np.int64]) -> None:
         """Make documents searchable again, in place of all that were."""
         with self._writing:
-            postings = Layered(unpacked(arrays, ids >= 0))
+            postings = Layered(unpack_postings(arrays, ids >= 0))
             row_of = Layered({id: row for row, id in enumerate(ids.tolist()) if id >= 0})
             rows, held, known = list(row_of.values()), [documents[id] for id in row_of], Vocabulary(postings)
-            server_of = written(np.empty(0, np.int32), len(ids), rows, map(self._server_number, held))
-            ties = written(np.empty(0, np.int64), len(ids), rows, map(tie_of, held))
-            servers = servers_in(server_of, ids)
+            server_of = fill_column(np.empty(0, np.int32), len(ids), rows, map(self._server_number, held))
+            ties = fill_column(np.empty(0, np.int64), len(ids), rows, map(compute_tie_break, held))
+            servers = count_servers(server_of, ids)
             self._state = _State(Layered(documents), row_of, ids, ties, postings, known, server_of, servers)
 
     def _server_number(self, document: Document) -> int:
         return self._server_numbers.setdefault(document.server, len(self._server_numbers))
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first, equal ones by `tie_of`."""
+        """At most `depth` hits with a score above 0, best first, equal ones by `compute_tie_break`."""
         return self.scores(query, depth, allowed).hits()
 
     def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
         """Rank like `rank`, as arrays."""
         state = self._state
-        ranked = self._ranked(state, query, depth, allowed)
+        ranked = self._rank_or_reuse(state, query, depth, allowed)
         rows, (sums, total, _) = ranked.rows[:depth], ranked.scores
         return Scores(state.ids[rows], np.cbrt(sums[rows] / total) if total else sums[rows], total)
 
@@ -315,13 +315,13 @@ class Bm25fEngine:
         state = self._state
         if id not in state.row_of:
             return Fit.NO
-        ranked = self._ranked(state, query, _CROWD_DEPTH, allowed)
+        ranked = self._rank_or_reuse(state, query, _CROWD_DEPTH, allowed)
         sums = ranked.scores.sums
         own = float(sums[state.row_of[id]])
         # The crowd is no higher than the tool in its place, whichever servers fill the places before it.
         highest = float(sums[ranked.rows[_CROWD - 1]]) if len(ranked.rows) >= _CROWD else 0.0
-        fit = fit_of(_fitness(ranked, own, highest))
-        return fit if fit is Fit.YES else fit_of(_fitness(ranked, own, self._crowd(ranked)))
+        fit = classify_fitness(_fitness(ranked, own, highest))
+        return fit if fit is Fit.YES else classify_fitness(_fitness(ranked, own, self._crowd(ranked)))
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
         """Fitness of a hit: its lead and the share of the need it meets, in units of 0.65.
@@ -334,11 +334,11 @@ class Bm25fEngine:
         state = self._state
         if id not in state.row_of:
             return 0.0
-        ranked = self._ranked(state, query, _CROWD_DEPTH, allowed)
+        ranked = self._rank_or_reuse(state, query, _CROWD_DEPTH, allowed)
         own = float(ranked.scores.sums[state.row_of[id]])
         return _fitness(ranked, own, self._crowd(ranked))
 
-    def _ranked(self, state: _State, query: str, depth: int, allowed: Set[int] | None) -> _Ranked:
+    def _rank_or_reuse(self, state: _State, query: str, depth: int, allowed: Set[int] | None) -> _Ranked:
         """Rank at least so deep; the last ranking again where it will do, as `fits` follows `rank`."""
         last = self._last
         is_scored = last.state is state and last.query == query
@@ -353,13 +353,13 @@ class Bm25fEngine:
     def _crowd(self, ranked: _Ranked) -> float:
         """The sum of the tool in the crowd's place; 0 if there are not as many tools."""
         while (row := _crowd_row(ranked)) is None and len(ranked.rows) >= ranked.depth:
-            ranked = self._ranked(ranked.state, ranked.query, _DEEPER * ranked.depth, ranked.allowed)
+            ranked = self._rank_or_reuse(ranked.state, ranked.query, _DEEPER * ranked.depth, ranked.allowed)
         return 0.0 if row is None else float(ranked.scores.sums[row])
 
     def meets(self, query: str, ids: Collection[int]) -> bool:
         """Whether one of these documents holds a word of the query, or what may stand for one."""
         state = self._state
-        sums = self._ranked(state, query, 1, self._last.allowed).scores.sums
+        sums = self._rank_or_reuse(state, query, 1, self._last.allowed).scores.sums
         if any(sums[state.row_of[id]] > 0 for id in ids if id in state.row_of):
             return True  # as all that ranks
         return any(why["matched"] for why in self.explain(query, ids).values())
@@ -369,14 +369,14 @@ class Bm25fEngine:
     ) -> Mapping[int, Mapping[str, Any]]:
         """`matched`: query terms or variants found, by field; `lexical`: the score."""
         state = self._state
-        words, names = state.terms_of(query)
-        compounds = [compound for found in compounds_in(words, state.postings).values() for compound in found]
+        words, names = state.parse_query_terms(query)
+        compounds = [compound for found in find_compounds(words, state.postings).values() for compound in found]
         is_short = len(set(words)) <= SYNONYM_TERMS
         others = chain.from_iterable(state.vocabulary.variants(term, has_synonyms=is_short) for term in words)
         wanted = list(dict.fromkeys((*words, *names, *compounds, *chain.from_iterable(each.terms for each in others))))
         scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
         return {
-            id: {"matched": matched_by_field(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
+            id: {"matched": match_terms_by_field(wanted, state.documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
             for id in ids
             if id in state.documents
         }

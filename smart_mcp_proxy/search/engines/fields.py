@@ -7,7 +7,7 @@ from typing import NamedTuple
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.text import terms
 
-__all__ = ["FIELD_LIMIT_CHARS", "impacts", "matched_by_field", "terms_by_field"]
+__all__ = ["FIELD_LIMIT_CHARS", "impacts", "match_terms_by_field", "terms_by_field"]
 
 
 class _Field(NamedTuple):
@@ -56,7 +56,7 @@ def terms_by_field(document: Document) -> dict[str, list[str]]:
     }
 
 
-def matched_by_field(wanted: Sequence[str], document: Document) -> Mapping[str, Sequence[str]]:
+def match_terms_by_field(wanted: Sequence[str], document: Document) -> Mapping[str, Sequence[str]]:
     """Select the terms that a document holds, by the name of the field."""
     matched = {name: [term for term in wanted if term in found] for name, found in terms_by_field(document).items()}
     return {name: found for name, found in matched.items() if found}

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.embedding import Embedder, text_of
-from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, fit_of
+from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text
+from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, classify_fitness
 from smart_mcp_proxy.search.engines.crowd import crowd_place
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.search.ties import cut
@@ -156,22 +156,24 @@ class FusedEngine:
         with self._writing:
             old = self._documents
             gone = {id: old[id] for id in (*dropped, *new) if id in old}
-            stale = {id for id in new.keys() & gone.keys() if text_of(gone[id]) != text_of(new[id])}
+            stale = {
+                id for id in new.keys() & gone.keys() if build_embedding_text(gone[id]) != build_embedding_text(new[id])
+            }
             self._vectors.update((), np.empty((0, self._vectors.dimension), np.float32), stale | dropped)
             self._lexical.update(new.values(), dropped)
-            self._documents = old.changed(new, dropped)
+            self._documents = old.apply_changes(new, dropped)
             tools_of = self._tools_of.copy()
             tools_of.update([document.server for document in new.values()])
             tools_of.subtract([document.server for document in gone.values()])
             self._tools_of = +tools_of  # without servers that have none left
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first; of equal ones at the end, those by `tie_of`."""
+        """At most `depth` hits with a score above 0, best first; ties at the end go by `compute_tie_break`."""
         found = self._last = self._candidates(query, max(depth, _CANDIDATES), allowed)
         if found.vectors is None:
             return found.words.hits()[:depth]
         ids, cosines, by_words = self._side_by_side(found, found.vectors)
-        scores = self._fused(cosines, by_words, found.words.weight)
+        scores = self._fuse_scores(cosines, by_words, found.words.weight)
         order = np.argsort(-scores, kind="stable")
         known = [at for at, id in zip(order.tolist(), ids[order].tolist(), strict=True) if id in found.documents]
         best, scores = ids[known], scores[known]
@@ -185,19 +187,21 @@ class FusedEngine:
         agree on it for the query to be answered. What many tools are as near to is the frame of the request and not
         what it is about, so the lead over the crowd counts most. A tool without a vector is judged by its words.
         """
-        found = self._found(query, allowed)
+        found = self._reuse_candidates(query, allowed)
         if id not in found.documents:
             return Fit.NO
         if self._is_left_to_words(found, id):
             return self._lexical.fit(query, id, allowed)
         # The crowd is no nearer than the tool in its place, whichever servers fill the places before it.
         highest = max(0.0, float(found.cosines[_CROWD - 1])) if len(found.cosines) >= _CROWD else 0.0
-        at_least = fit_of(_fitness(found, highest))
-        return at_least if at_least is Fit.YES else fit_of(_fitness(found, _crowd(found, len(self._tools_of))))
+        at_least = classify_fitness(_fitness(found, highest))
+        return (
+            at_least if at_least is Fit.YES else classify_fitness(_fitness(found, _crowd(found, len(self._tools_of))))
+        )
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
         """Fitness of a best hit, see `fit`, with the two floors at 1 and at 0.7."""
-        found = self._found(query, allowed)
+        found = self._reuse_candidates(query, allowed)
         if id not in found.documents:
             return 0.0
         if self._is_left_to_words(found, id):
@@ -220,7 +224,7 @@ class FusedEngine:
         `lexical` is there where words count, `vector` where there is one, and where both are, `evidence` says what the
         words weigh, in nats. Unknown ids are left out.
         """
-        found, matched = self._found(query, allowed), self._lexical.explain(query, ids)
+        found, matched = self._reuse_candidates(query, allowed), self._lexical.explain(query, ids)
         why = {}
         for id, cosine in zip(ids, self._cosines(found.vectors, ids), strict=True):
             if id not in matched:
@@ -234,7 +238,7 @@ class FusedEngine:
                 told["evidence"] = round(found.words.weight * told["lexical"] ** 3, 1)
         return why
 
-    def _found(self, query: str, allowed: Set[int] | None) -> _Candidates:
+    def _reuse_candidates(self, query: str, allowed: Set[int] | None) -> _Candidates:
         """The last result if it was for this query, else a new one."""
         last = self._last
         if last is not None and last.key == (query, allowed) and last.documents is self._documents:
@@ -243,7 +247,7 @@ class FusedEngine:
 
     def _candidates(self, query: str, depth: int, allowed: Set[int] | None) -> _Candidates:
         documents, words = self._documents, self._lexical.scores(query, depth, allowed)
-        vectors = self._embedded(query)
+        vectors = self._compute_query_vectors(query)
         ids, cosines, fitness = np.empty(0, np.int64), np.empty(0, np.float32), 0.0
         if vectors is not None:
             ids, cosines = self._nearest(vectors, depth, allowed)
@@ -293,7 +297,9 @@ class FusedEngine:
         cosines: list[float] = self._highest(vectors, np.array(list(ids), np.int64)).tolist()
         return cosines
 
-    def _fused(self, cosines: NDArray[np.float64], by_words: NDArray[np.float64], weight: float) -> NDArray[np.float64]:
+    def _fuse_scores(
+        self, cosines: NDArray[np.float64], by_words: NDArray[np.float64], weight: float
+    ) -> NDArray[np.float64]:
         """Scores in [0, 1]; `cosines` are NaN where there is no vector."""
         # Cosine and the root of the share rate a right answer alike, about 0.7 in the middle.
         meaning = np.where(np.isnan(cosines), by_words**1.5, np.minimum(np.maximum(cosines, 0.0), 1.0))
@@ -301,7 +307,7 @@ class FusedEngine:
         scores: NDArray[np.float64] = -np.expm1(-_STEEPNESS * (meaning + _COSINES_PER_NAT * evidence))
         return scores
 
-    def _embedded(self, query: str) -> NDArray[np.float32] | None:
+    def _compute_query_vectors(self, query: str) -> NDArray[np.float32] | None:
         """The vectors of the query and its sentences, shape (n, dimension); None while the embedder fails.
 
         A failed one is asked again after a rest.

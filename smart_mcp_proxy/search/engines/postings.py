@@ -12,7 +12,18 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.fields import impacts
 
-__all__ = ["Postings", "append", "drop", "following", "in_both", "packed", "place", "servers_in", "unpacked", "written"]
+__all__ = [
+    "Postings",
+    "append",
+    "count_servers",
+    "drop",
+    "fill_column",
+    "in_both",
+    "pack_postings",
+    "place",
+    "unpack_postings",
+    "update_postings",
+]
 
 Number = TypeVar("Number", np.int32, np.int64)
 
@@ -49,7 +60,7 @@ def place(ids: NDArray[np.int64], freed: Sequence[int], new: Sequence[int]) -> t
     return ids, dict(zip(new, rows, strict=True))
 
 
-def written(column: NDArray[Number], size: int, rows: Sequence[int], values: Iterable[int]) -> NDArray[Number]:
+def fill_column(column: NDArray[Number], size: int, rows: Sequence[int], values: Iterable[int]) -> NDArray[Number]:
     """The column in this size, with values in these rows."""
     wider = np.zeros(size, column.dtype)
     wider[: len(column)] = column
@@ -57,7 +68,7 @@ def written(column: NDArray[Number], size: int, rows: Sequence[int], values: Ite
     return wider
 
 
-def servers_in(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
+def count_servers(server_of: NDArray[np.int32], ids: NDArray[np.int64]) -> int:
     """The number of servers that have a row."""
     return int(np.count_nonzero(np.bincount(server_of[ids >= 0])))
 
@@ -112,13 +123,13 @@ def append(
         changed[term] = Postings(rows_array, impacts_array)
 
 
-def following(postings: Layered[str, Postings], changed: Mapping[str, Postings]) -> Layered[str, Postings]:
+def update_postings(postings: Layered[str, Postings], changed: Mapping[str, Postings]) -> Layered[str, Postings]:
     """The next version of all postings; a term that nothing holds any more is not in it."""
     held = {term: each for term, each in changed.items() if len(each.rows)}
-    return postings.changed(held, [term for term in changed if term not in held])
+    return postings.apply_changes(held, [term for term in changed if term not in held])
 
 
-def packed(postings: Mapping[str, Postings], order: NDArray[np.intp], size: int) -> Arrays:
+def pack_postings(postings: Mapping[str, Postings], order: NDArray[np.intp], size: int) -> Arrays:
     """The postings as a few arrays, for a file.
 
     Args:
@@ -142,8 +153,8 @@ def packed(postings: Mapping[str, Postings], order: NDArray[np.intp], size: int)
     }
 
 
-def unpacked(arrays: Arrays, kept: NDArray[np.bool_]) -> dict[str, Postings]:
-    """The postings that `packed` wrote, of the rows that are `kept`; they keep their numbers."""
+def unpack_postings(arrays: Arrays, kept: NDArray[np.bool_]) -> dict[str, Postings]:
+    """The postings that `pack_postings` wrote, of the rows that are `kept`; they keep their numbers."""
     rows, worths, counts = arrays["rows"].astype(np.intp), arrays["impacts"], arrays["counts"]
     if not kept.all():
         is_kept = kept[rows]

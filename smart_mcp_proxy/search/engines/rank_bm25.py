@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import MissingExtraError
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.engine import Fit, Scores, fit_of
+from smart_mcp_proxy.search.engine import Fit, Scores, classify_fitness
 from smart_mcp_proxy.search.text import terms
-from smart_mcp_proxy.search.ties import tie_of
+from smart_mcp_proxy.search.ties import compute_tie_break
 
 __all__ = ["RankBm25Engine"]
 
@@ -47,8 +47,8 @@ class _Corpus:
 
     @cached_property
     def ties(self) -> NDArray[np.int64]:
-        """The `tie_of` each, in the order of the ids."""
-        return np.array([tie_of(self.documents[id]) for id in self.ids.tolist()], np.int64)
+        """The `compute_tie_break` each, in the order of the ids."""
+        return np.array([compute_tie_break(self.documents[id]) for id in self.ids.tolist()], np.int64)
 
     @cached_property
     def model(self) -> Any:
@@ -117,7 +117,7 @@ class RankBm25Engine:
             self._corpus = _Corpus(kept | new)
 
     def rank(self, query: str, depth: int, allowed: Set[int] | None) -> list[Hit]:
-        """At most `depth` hits with a score above 0, best first, equal ones by `tie_of`."""
+        """At most `depth` hits with a score above 0, best first, equal ones by `compute_tie_break`."""
         return self.scores(query, depth, allowed).hits()
 
     def scores(self, query: str, depth: int, allowed: Set[int] | None) -> Scores:
@@ -136,7 +136,7 @@ class RankBm25Engine:
 
     def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
         """Fit of a best hit, see `fitness`."""
-        return fit_of(self.fitness(query, id, allowed))
+        return classify_fitness(self.fitness(query, id, allowed))
 
     def fitness(self, query: str, id: int, allowed: Set[int] | None = None) -> float:
         """Fitness of a hit: evidence and coverage together; 1 is enough.
@@ -161,7 +161,7 @@ class RankBm25Engine:
     def meets(self, query: str, ids: Collection[int]) -> bool:
         """Whether one of these documents holds a word of the query."""
         wanted, documents = terms(query), self._corpus.documents
-        return any(_matched(wanted, documents[id]) for id in ids if id in documents)
+        return any(_match_terms(wanted, documents[id]) for id in ids if id in documents)
 
     def explain(
         self, query: str, ids: Collection[int], allowed: Set[int] | None = None
@@ -170,13 +170,13 @@ class RankBm25Engine:
         wanted, documents = dict.fromkeys(terms(query)), self._corpus.documents
         scores = {hit.id: hit.score for hit in self.rank(query, max(1, len(ids)), frozenset(ids))}
         return {
-            id: {"matched": _matched(wanted, documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
+            id: {"matched": _match_terms(wanted, documents[id]), "lexical": round(scores.get(id, 0.0), 3)}
             for id in ids
             if id in documents
         }
 
 
-def _matched(wanted: Iterable[str], document: Document) -> Mapping[str, Sequence[str]]:
+def _match_terms(wanted: Iterable[str], document: Document) -> Mapping[str, Sequence[str]]:
     found = set(_terms(document))
     matched = [term for term in wanted if term in found]
     return {"definition": matched} if matched else {}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.search.engines.thesaurus import same_in_meaning
 from smart_mcp_proxy.search.text import is_one_slip
 
-__all__ = ["COMPOUND", "SYNONYM_TERMS", "Variant", "Vocabulary", "compounds_in", "joined"]
+__all__ = ["COMPOUND", "SYNONYM_TERMS", "Variant", "Vocabulary", "find_compounds", "form_compounds"]
 
 _SYNONYM = 0.5
 """What a match by synonym counts: half, so that the tool that says the very word comes first."""
@@ -53,7 +53,7 @@ class _Letters(NamedTuple):
 
 
 class Vocabulary:
-    """The terms of a catalog for fuzzy look-up. Immutable: `changed` returns the next one.
+    """The terms of a catalog for fuzzy look-up. Immutable: `replace_terms` returns the next one.
 
     Args:
         known: Terms by which tools can be found; must not change any more.
@@ -63,7 +63,7 @@ class Vocabulary:
         self._known = known
         self._by_initial = _with_terms({}, known)
 
-    def changed(self, known: Mapping[str, object], touched: Collection[str]) -> "Vocabulary":
+    def replace_terms(self, known: Mapping[str, object], touched: Collection[str]) -> "Vocabulary":
         """The vocabulary of `known`, for the cost of what is new or gone in it.
 
         Args:
@@ -94,20 +94,20 @@ class Vocabulary:
         return [other for at in is_near.nonzero()[0].tolist() if is_one_slip(term, other := near.terms[at])]
 
 
-def compounds_in(words: Sequence[str], known: Container[str]) -> dict[str, list[str]]:
+def find_compounds(words: Sequence[str], known: Container[str]) -> dict[str, list[str]]:
     """The words of a query that make a known compound with their neighbour, with these compounds."""
     found: dict[str, list[str]] = {}
     for pair in pairwise(words):
         if (compound := "".join(pair)) not in known and not compound.endswith("e"):
             continue  # as nearly always
-        for compound in joined(*pair):
+        for compound in form_compounds(*pair):
             if compound in known:
                 for term in pair:
                     found.setdefault(term, []).append(compound)
     return found
 
 
-def joined(first: str, second: str) -> tuple[str, ...]:
+def form_compounds(first: str, second: str) -> tuple[str, ...]:
     """Terms that two neighbours may form as one word, `web` and `page` for example webpage."""
     compound = first + second
     # The stemmer drops a final e from longer words only.

@@ -49,12 +49,12 @@ class CosineScale:
         """The cosines on the other scale; NaN stays NaN."""
         count = len(self._vectors)
         if not self._seen / _GROWTH <= count <= self._seen * _GROWTH:
-            self._seen, self._spread = count, self._measured()
+            self._seen, self._spread = count, self._measure_spread()
         slope = _FITTED.deviation / self._spread.deviation
         scaled: NDArray[np.float32] = np.float32(_FITTED.mean) + (cosines - np.float32(self._spread.mean)) * slope
         return scaled.astype(np.float32)
 
-    def _measured(self) -> _Spread:
+    def _measure_spread(self) -> _Spread:
         sample = self._vectors.sample(_TOOLS)
         if len(sample) < _LEAST_TOOLS:
             return _FITTED

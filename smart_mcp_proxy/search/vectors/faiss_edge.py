@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import MissingExtraError, SearchError
 
-__all__ = ["compressed_scan", "read_index", "write_index"]
+__all__ = ["build_compressed_scan", "read_index", "write_index"]
 
 Scan = Callable[[NDArray[np.float32], int], tuple[NDArray[np.int64], float]]
 """Takes a vector of unit length, shape (d,), and a count k; returns the numbers of about the k nearest rows, in no
@@ -21,7 +21,7 @@ _SCALED_ROWS = 4_096
 """Rows that are scaled at a time, so that no second matrix is made."""
 
 
-def compressed_scan(matrix: NDArray[np.float32]) -> Scan | None:
+def build_compressed_scan(matrix: NDArray[np.float32]) -> Scan | None:
     """Build a scan of `matrix` that reads one byte a component, not four; None without Faiss.
 
     Its order is that of rounded vectors, so whoever uses it asks for more rows than it needs and compares exactly.

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["held_alone"]
+__all__ = ["try_lock_file"]
 
 
 @contextmanager
-def held_alone(path: Path) -> Iterator[bool]:
+def try_lock_file(path: Path) -> Iterator[bool]:
     """Yield whether this process alone holds the lock; never waits.
 
     The file is created, for the owner only, and stays.

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.embedding import text_hash, text_of
+from smart_mcp_proxy.search.embedding import build_embedding_text, text_hash
 from smart_mcp_proxy.search.vectors.sidecar import Sidecar
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex, are_sound
 
@@ -67,14 +67,14 @@ class VectorLinks:
                 del self._hashes[id]
             for id, document in documents.items():
                 if old.get(id) is not document:
-                    self._hashes[id] = text_hash(text_of(document))
+                    self._hashes[id] = text_hash(build_embedding_text(document))
             stale = [id for id, hash in self._linked.items() if self._hashes.get(id) != hash]
             self.vectors.update((), np.empty((0, self.vectors.dimension), np.float32), stale)
             for id in stale:
                 del self._linked[id]
             self.revision += bool(stale)
 
-    def missing(self) -> dict[str, list[int]]:
+    def find_missing_vectors(self) -> dict[str, list[int]]:
         """The tools without a vector, by the hash of their text."""
         with self._changing:
             found: dict[str, list[int]] = {}
@@ -87,7 +87,7 @@ class VectorLinks:
     def texts(self, wanted: Mapping[str, Sequence[int]]) -> dict[str, str]:
         """The texts of tools, given by hash, as they are returned."""
         documents = self._documents
-        return {hash: text_of(documents[ids[0]]) for hash, ids in wanted.items()}
+        return {hash: build_embedding_text(documents[ids[0]]) for hash, ids in wanted.items()}
 
     def link(self, found: Mapping[int, tuple[str, Vector]]) -> None:
         """Gives tools their vectors, unless they read otherwise by now.
@@ -123,7 +123,7 @@ class VectorLinks:
         with self._changing:
             return set(self._hashes.values())
 
-    def stored_form(self) -> dict[str, bytes]:
+    def dump_vectors(self) -> dict[str, bytes]:
         """All vectors as they are stored, by the hash of their text."""
         with self._changing:
             ids, vectors = self.vectors.take(self._linked)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import SearchError
 from smart_mcp_proxy.search.vectors.faiss_edge import read_index, write_index
-from smart_mcp_proxy.search.vectors.file_lock import held_alone
+from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["SIDECAR_NAME", "Sidecar", "load", "save"]
@@ -58,7 +58,7 @@ def load(path: Path, embedder_id: str, dimension: int) -> Sidecar | None:
         MissingExtraError: Faiss is not installed.
     """
     try:
-        sidecar = _parsed(path.read_bytes())
+        sidecar = _parse_sidecar(path.read_bytes())
         if sidecar.embedder_id != embedder_id or sidecar.vectors.shape[1] != dimension:
             raise SearchError(f"It holds vectors of '{sidecar.embedder_id}', not of '{embedder_id}'.")
     except (OSError, SearchError) as exc:
@@ -78,7 +78,7 @@ def save(path: Path, sidecar: Sidecar) -> bool:
         MissingExtraError: Faiss is not installed.
     """
     staged = path.with_name(f"{path.name}.new")
-    with held_alone(staged) as is_alone:
+    with try_lock_file(staged) as is_alone:
         if not is_alone:
             return False  # what a dead process left there is written over
         write_index(staged, sidecar.ids, sidecar.vectors)
@@ -88,7 +88,7 @@ def save(path: Path, sidecar: Sidecar) -> bool:
     return True
 
 
-def _parsed(data: bytes) -> Sidecar:
+def _parse_sidecar(data: bytes) -> Sidecar:
     """Parse a whole file.
 
     Raises:

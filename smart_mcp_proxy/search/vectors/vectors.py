@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import SearchError
-from smart_mcp_proxy.search.vectors.faiss_edge import Scan, compressed_scan
+from smart_mcp_proxy.search.vectors.faiss_edge import Scan, build_compressed_scan
 
 __all__ = ["VectorIndex", "are_sound"]
 
@@ -74,14 +74,14 @@ class _Block:
     def near(self, vector: NDArray[np.float32], depth: int) -> _Near:
         """Find the `depth` nearest rows, and perhaps some more."""
         for reach in _REACHES if len(self.ids) <= _REACH_FAR_FROM_ROWS else _REACHES[1:]:
-            if (scanned := self._scanned(vector, depth, reach * depth)) is not None:
+            if (scanned := self._scan_nearest(vector, depth, reach * depth)) is not None:
                 return scanned
         scores = self.matrix @ vector
         scores[self.ids == _FREE] = -np.inf
         rows = _top(scores, depth)
         return _Near(rows, _products(self.matrix[rows], vector))
 
-    def _scanned(self, vector: NDArray[np.float32], depth: int, reach: int) -> _Near | None:
+    def _scan_nearest(self, vector: NDArray[np.float32], depth: int, reach: int) -> _Near | None:
         """Scan for `reach` rows; None where so many are near that others may be as near."""
         if self.scan is None or reach * _GATHERED_SHARE > len(self.ids):
             return None
@@ -119,7 +119,7 @@ class _State:
         rows = rows[np.argsort(ids[rows], kind="stable")]
         return cls(base, fresh, ids[rows], rows)
 
-    def rows_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_rows(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The row of each of `ids`; -1 where an id has no vector."""
         if not len(self.known):
             return np.full(len(ids), _FREE, np.int64)
@@ -157,7 +157,7 @@ class _State:
             fresh = self.fresh.near(vector, depth)
             rows = np.concatenate((near.rows, fresh.rows + len(self.base.ids)))
             return _Near(rows, np.concatenate((near.cosines, fresh.cosines)))
-        rows = self.rows_of(np.fromiter(allowed, np.int64, len(allowed)))
+        rows = self.find_rows(np.fromiter(allowed, np.int64, len(allowed)))
         rows = rows[rows != _FREE]
         if len(rows) * _GATHERED_SHARE > len(self.known):
             scores = np.concatenate((self.base.matrix @ vector, self.fresh.matrix @ vector))
@@ -208,11 +208,11 @@ class VectorIndex:
         if not (sound := are_sound(added)).all():
             raise SearchError(f"The vector of tool {ids[int(np.argmin(sound))]} does not have unit length.")
         with self._writing:
-            self._state = _changed(self._state, ids, added, removed)
+            self._state = _update_state(self._state, ids, added, removed)
 
     def has(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Flag those of `ids` that have a vector."""
-        has_vector: NDArray[np.bool_] = self._state.rows_of(ids) != _FREE
+        has_vector: NDArray[np.bool_] = self._state.find_rows(ids) != _FREE
         return has_vector
 
     def search(
@@ -239,7 +239,7 @@ class VectorIndex:
     def cosines(self, vector: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """The cosine with each of `ids`, as `search` tells it; NaN where an id has no vector."""
         state = self._state
-        rows = state.rows_of(ids)
+        rows = state.find_rows(ids)
         known = rows != _FREE
         if known.all():
             return _products(state.rows(rows), vector)
@@ -251,7 +251,7 @@ class VectorIndex:
         """Select the `ids` that have a vector; returns them and their vectors, one row each."""
         state = self._state
         wanted = np.array(list(ids), np.int64)
-        rows = state.rows_of(wanted)
+        rows = state.find_rows(wanted)
         has_vector = rows != _FREE
         return wanted[has_vector].tolist(), state.rows(rows[has_vector])
 
@@ -261,28 +261,28 @@ class VectorIndex:
         return state.rows(state.places[:: len(state.places) // count + 1])
 
 
-def _changed(state: _State, ids: Sequence[int], added: NDArray[np.float32], removed: Iterable[int]) -> _State:
+def _update_state(state: _State, ids: Sequence[int], added: NDArray[np.float32], removed: Iterable[int]) -> _State:
     """The state after an update."""
-    gone = state.rows_of(np.array(list({*removed, *ids}), np.int64))
+    gone = state.find_rows(np.array(list({*removed, *ids}), np.int64))
     start = len(state.base.ids)
     base = state.base.without(gone[(gone != _FREE) & (gone < start)])
     fresh = state.fresh.without(gone[gone >= start] - start)
-    fresh = _joined(fresh, _Block(added, np.array(ids, np.int64)))
+    fresh = _concat_blocks(fresh, _Block(added, np.array(ids, np.int64)))
     following = _State.of(base, fresh)
     size = len(following.known)
     free = start + len(fresh.ids) - size
     if len(fresh.ids) <= _FRESH_ROWS and free <= max(_FRESH_ROWS, size):
         return following
-    return _State.of(_merged((base, fresh), size), _Block(fresh.matrix[:0], fresh.ids[:0]))
+    return _State.of(_merge_blocks((base, fresh), size), _Block(fresh.matrix[:0], fresh.ids[:0]))
 
 
-def _joined(first: _Block, second: _Block) -> _Block:
+def _concat_blocks(first: _Block, second: _Block) -> _Block:
     if not len(second.ids):
         return first
     return _Block(np.concatenate((first.matrix, second.matrix)), np.concatenate((first.ids, second.ids)))
 
 
-def _merged(blocks: Sequence[_Block], size: int) -> _Block:
+def _merge_blocks(blocks: Sequence[_Block], size: int) -> _Block:
     """Copy the `size` vectors that are left in `blocks` into a block, each once."""
     matrix = np.empty((size, blocks[0].matrix.shape[1]), np.float32)
     ids = np.empty(size, np.int64)
@@ -292,7 +292,7 @@ def _merged(blocks: Sequence[_Block], size: int) -> _Block:
         part = slice(start, start := start + len(rows))
         np.take(block.matrix, rows, axis=0, out=matrix[part], mode="clip")
         ids[part] = block.ids[rows]
-    return _Block(matrix, ids, compressed_scan(matrix) if size >= _COMPRESSED_FROM_ROWS else None)
+    return _Block(matrix, ids, build_compressed_scan(matrix) if size >= _COMPRESSED_FROM_ROWS else None)
 
 
 def _top(scores: NDArray[np.float32], depth: int) -> NDArray[np.int64]:

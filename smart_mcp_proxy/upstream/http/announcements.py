@@ -6,7 +6,7 @@ from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream
+from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import Response
 
@@ -35,7 +35,7 @@ class Announcements:
     def __init__(
         self,
         server: str,
-        endpoint: Endpoint,
+        endpoint: ServerEndpoint,
         connect: Callable[[str], Awaitable[Response]],
         take: Callable[[bytes], Awaitable[object]],
         max_event_bytes: int,
@@ -52,7 +52,7 @@ class Announcements:
         """Listens; returns when there is nothing to listen to."""
         while True:
             try:
-                response = await self._opened()
+                response = await self._open_stream()
                 if response is None:
                     return
                 await self._read(response)
@@ -61,7 +61,7 @@ class Announcements:
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
 
-    async def _opened(self) -> Response | None:
+    async def _open_stream(self) -> Response | None:
         """The beginning of the stream, None if the server offers none."""
         response = await self._connect(self._last_id)
         if is_event_stream(response):

@@ -14,7 +14,7 @@ import httptools
 
 from smart_mcp_proxy.io.header_cache import KnownHeads
 from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response
-from smart_mcp_proxy.upstream.proxies import Proxy, tunnel
+from smart_mcp_proxy.upstream.proxies import HttpProxy, tunnel
 
 __all__ = ["AnswerHead", "Connection", "Origin", "connect", "encode_head"]
 
@@ -166,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
             if packet and not response.cookies and self._is_reusable:
                 headers = {name: value for name, value in response.headers.items() if name != "content-length"}
                 head = AnswerHead(response.status, response.reason, headers)
-                self._heads.learn(packet, response.arrived, head)
+                self._heads.learn(packet, response.available_body, head)
             self._let_go()
         elif self._wordless_bytes > _HEAD_BYTES:
             self._break(BadAnswerError("its headers are too long"))
@@ -274,7 +274,7 @@ async def connect(
     heads: KnownHeads[AnswerHead],
     on_free: Callable[[Connection], None],
     on_lost: Callable[[Connection], None],
-    proxy: Proxy | None = None,
+    proxy: HttpProxy | None = None,
 ) -> Connection:
     """A new connection.
 

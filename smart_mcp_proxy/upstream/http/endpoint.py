@@ -19,20 +19,20 @@ from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, 
 from smart_mcp_proxy.upstream.http.http_client import HttpClient
 from smart_mcp_proxy.upstream.http.unpacking import UnpackedResponse, can_unpack
 from smart_mcp_proxy.upstream.http_failures import (
-    Failure,
+    HttpFailure,
     failure_error,
+    has_sign_in_metadata,
     is_refusal,
-    missing_scope,
-    names_sign_in,
+    parse_missing_scope,
     retry_after_s,
     status_words,
     too_long,
 )
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 
-__all__ = ["Endpoint", "is_event_stream", "is_json", "media_type"]
+__all__ = ["ServerEndpoint", "is_event_stream", "is_json", "media_type"]
 
 _PORTS: Final = {"http": 80, "https": 443}
 _CUT: Final = "broke the connection in the middle of its answer"
@@ -58,7 +58,7 @@ _MEDIA_TYPES: Final = 64
 """Remembered, of all servers together: each writes one or two."""
 
 
-class Endpoint:
+class ServerEndpoint:
     """URL of a server, with its own connections, cookies, headers and sign-in.
 
     Compression is declined; an answer that comes compressed all the same is unpacked within the limits on size.
@@ -71,7 +71,7 @@ class Endpoint:
 
     def __init__(
         self,
-        opening: Opening,
+        opening: SessionOptions,
         on_unreachable: Callable[[str], None],
         on_sign_in_lost: Callable[[UpstreamAuthError], None],
     ) -> None:
@@ -113,42 +113,42 @@ class Endpoint:
             UpstreamError: There is no answer, or none that is accepted.
         """
         if self._bearer is None:
-            return self._followed(verb, headers, body)
-        return self._signed_in(self._bearer, verb, headers, body)
+            return self._follow_redirects(verb, headers, body)
+        return self._send_renewing_token(self._bearer, verb, headers, body)
 
-    async def _signed_in(
+    async def _send_renewing_token(
         self, bearer: Bearer, verb: str, headers: Mapping[str, str], body: RequestBody | None
     ) -> Response:
         token = await bearer.token()
-        response = await self._authorized(bearer.proofs, token, verb, headers, body)
-        if scope := _missing_scope(response):
+        response = await self._send_with_token(bearer.proofs, token, verb, headers, body)
+        if scope := _extract_missing_scope(response):
             await bearer.want(scope)
         if response.status != 401:
             return response
         try:
-            if not await bearer.renewed(token):
+            if not await bearer.renew_refused_token(token):
                 return response
         except BaseException:
             response.close()
             raise
         response.close()
         token = await bearer.token()
-        return await self._authorized(bearer.proofs, token, verb, headers, body)
+        return await self._send_with_token(bearer.proofs, token, verb, headers, body)
 
-    async def _authorized(
+    async def _send_with_token(
         self, proofs: Proofs | None, token: str, verb: str, headers: Mapping[str, str], body: RequestBody | None
     ) -> Response:
         """Send with the token and the proof it needs; again where the server asks for a nonce."""
         if proofs is None:
-            return await self._followed(verb, {**headers, "authorization": f"Bearer {token}"}, body)
+            return await self._follow_redirects(verb, {**headers, "authorization": f"Bearer {token}"}, body)
         prove = partial(proofs.headers, verb, token=token)
-        response = await self._followed(verb, headers, body, prove)
+        response = await self._follow_redirects(verb, headers, body, prove)
         if not proofs.asks_again(response.url, response.headers) or response.status != 401:
             return response
         response.close()
-        return await self._followed(verb, headers, body, prove)
+        return await self._follow_redirects(verb, headers, body, prove)
 
-    async def _followed(
+    async def _follow_redirects(
         self,
         verb: str,
         headers: Mapping[str, str],
@@ -161,14 +161,16 @@ class Endpoint:
             try:
                 response = await self._client.request(verb, url, sent, body)
             except (BadAnswerError, OSError, ValueError) as exc:
-                raise self._unanswered(exc, body) from exc
+                raise self._build_exchange_error(exc, body) from exc
             self._has_answered = True
             if not 300 <= response.status < 400:
                 break
             response.close()
             target = _target(response)
             if followed == _MAX_REDIRECTS or target is None or not _may_follow(verb, response, target):
-                raise self.error(_redirected(self._server, response, target, is_circle=followed == _MAX_REDIRECTS))
+                raise self.error(
+                    _build_redirect_failure(self._server, response, target, is_circle=followed == _MAX_REDIRECTS)
+                )
             url = target
             if response.status == 308:
                 self._url = url
@@ -180,22 +182,24 @@ class Endpoint:
             return UnpackedResponse(response)
         response.close()
         reason = f"sent an answer compressed with '{encoding[:_SHOWN_CHARS]}', which was not asked for"
-        raise self.error(Failure(reason, hint=_PACKED_HINT))
+        raise self.error(HttpFailure(reason, hint=_PACKED_HINT))
 
-    def _unanswered(self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None) -> UpstreamError:
+    def _build_exchange_error(
+        self, exc: BadAnswerError | OSError | ValueError, body: RequestBody | None
+    ) -> UpstreamError:
         if isinstance(exc, BadAnswerError) or (isinstance(exc, OSError) and body is not None and body.is_sent):
             # One that has answered before speaks http, and had another reason to break the connection.
             is_doubtful = isinstance(exc, BadAnswerError) or not self._has_answered
             hint = _TLS_HINT if is_doubtful and self._url.startswith("http://") else ""
-            return self.error(Failure(_words(exc), hint=hint, is_lost=True))
+            return self.error(HttpFailure(_describe_broken_exchange(exc), hint=hint, is_lost=True))
         if not isinstance(exc, OSError):  # a certificate that cannot be verified is a ValueError, too
             reason = "cannot be asked: its url or one of its headers is not valid in HTTP"
-            return self.error(Failure(reason, was_refused=True))
+            return self.error(HttpFailure(reason, was_refused=True))
         none_left = why_none_left(exc)
         reason = f"cannot be reached: {none_left}" if none_left else _words_for_unreachable(exc)
         self._on_unreachable(reason)
         hint = OPEN_FILES_HINT if none_left else ""
-        return self.error(Failure(reason, was_refused=True, hint=hint, is_lost=not none_left))
+        return self.error(HttpFailure(reason, was_refused=True, hint=hint, is_lost=not none_left))
 
     async def read_some(self, response: Response) -> bytes:
         """Return body bytes that have arrived, at least one; empty at the end.
@@ -219,11 +223,13 @@ class Endpoint:
         except (BadAnswerError, OSError) as exc:
             raise self._cut(exc) from exc
         if body is None:
-            raise self.oversized()
+            raise self.build_oversize_error()
         return body
 
     def _cut(self, exc: BadAnswerError | OSError) -> UpstreamError:
-        return self.error(Failure(_words(exc) if isinstance(exc, BadAnswerError) else _CUT, is_lost=True))
+        return self.error(
+            HttpFailure(_describe_broken_exchange(exc) if isinstance(exc, BadAnswerError) else _CUT, is_lost=True)
+        )
 
     async def read_refusal(self, response: Response) -> bytes | None:
         """The body of an error; None if it does not come whole and soon."""
@@ -251,7 +257,7 @@ class Endpoint:
         if self._bearer is not None:
             await self._bearer.close()
 
-    def error(self, failure: Failure) -> UpstreamError:
+    def error(self, failure: HttpFailure) -> UpstreamError:
         """The error for an exchange that failed."""
         is_signed_in = self._bearer is not None
         if failure.reason == _PLAIN:
@@ -268,13 +274,13 @@ class Endpoint:
             said: What its body says.
             is_session_over: A 404 means the session that the request named; see `refuses_session`.
         """
-        failure = Failure(
+        failure = HttpFailure(
             status_words(response.status),
             response.status,
             was_refused=is_refusal(response.status, is_session_over=is_session_over),
             retry_after_s=retry_after_s(response.headers.get("retry-after", "")),
-            missing_scope=_missing_scope(response),
-            names_sign_in=names_sign_in(response.status, response.headers.get("www-authenticate", "")),
+            missing_scope=_extract_missing_scope(response),
+            names_sign_in=has_sign_in_metadata(response.status, response.headers.get("www-authenticate", "")),
             said=redact(said),
         )
         return self.error(failure)
@@ -287,9 +293,11 @@ class Endpoint:
         """
         if response.status == 400 and self._url.startswith("http://") and _WANTS_TLS.search(page, 0, _PAGE_BYTES):
             hint = "Write https:// instead of http:// in its url, or give the port at which it speaks http."
-            raise self.error(Failure("speaks https alone at that port (HTTP 400)", 400, was_refused=True, hint=hint))
+            raise self.error(
+                HttpFailure("speaks https alone at that port (HTTP 400)", 400, was_refused=True, hint=hint)
+            )
 
-    def oversized(self) -> UpstreamError:
+    def build_oversize_error(self) -> UpstreamError:
         """The error for an answer that is too long."""
         return self.error(too_long(self._max_body_bytes))
 
@@ -315,8 +323,8 @@ def _media_type(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def _missing_scope(response: Response) -> str:
-    return missing_scope(response.status, response.headers.get("www-authenticate", ""))
+def _extract_missing_scope(response: Response) -> str:
+    return parse_missing_scope(response.status, response.headers.get("www-authenticate", ""))
 
 
 def _target(response: Response) -> str | None:
@@ -339,11 +347,11 @@ def _may_follow(verb: str, response: Response, target: str) -> bool:
     return ways[0] == ways[1] or ways == [("http", 80), ("https", 443)]
 
 
-def _redirected(server: str, response: Response, target: str | None, *, is_circle: bool) -> Failure:
+def _build_redirect_failure(server: str, response: Response, target: str | None, *, is_circle: bool) -> HttpFailure:
     there = urlsplit(target) if target is not None else None
     if there is None or not there.hostname:
         reason, hint = f"redirects to no address (HTTP {response.status})", ""
-        return Failure(reason, response.status, was_refused=is_refusal(response.status), hint=hint)
+        return HttpFailure(reason, response.status, was_refused=is_refusal(response.status), hint=hint)
     # Neither a password nor what a query may hold belongs into a message.
     host = f"[{there.hostname}]" if ":" in there.hostname else there.hostname
     place = f"{there.scheme}://{host}" + (f":{there.port}" if there.port else "") + there.path[:_PATH_CHARS]
@@ -360,7 +368,7 @@ def _redirected(server: str, response: Response, target: str | None, *, is_circl
         reason = f"redirects to {place} (HTTP {response.status}), which is not followed"
         trust = "" if there.hostname == urlsplit(response.url).hostname else " and may get what its entry sends"
         hint = f"If that is where it is now{trust}: mcpproxy server patch {name} {shell_word(f'url={place}')}"
-    return Failure(reason, response.status, was_refused=is_refusal(response.status), hint=hint)
+    return HttpFailure(reason, response.status, was_refused=is_refusal(response.status), hint=hint)
 
 
 def _words_for_unreachable(exc: OSError) -> str:
@@ -380,7 +388,7 @@ def _is_plain_http(exc: OSError) -> bool:
     return isinstance(exc, ssl.SSLError) and exc.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 
-def _words(exc: Exception) -> str:
+def _describe_broken_exchange(exc: Exception) -> str:
     if isinstance(exc, BadAnswerError):
         return f"sent an answer that is no valid HTTP: {_first_line(exc)}"
     return f"broke the connection: {_first_line(exc) or type(exc).__name__}"

@@ -86,7 +86,7 @@ class Response:
         return self._is_complete or self._error is not None
 
     @property
-    def arrived(self) -> bytes:
+    def available_body(self) -> bytes:
         """Bytes of the body that have arrived and were not read."""
         return b"".join(self._chunks)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from smart_mcp_proxy.io.busy_poll import Side, busy_poll_of
+from smart_mcp_proxy.io.busy_poll import Side, get_busy_poll
 from smart_mcp_proxy.io.clocks import since_boot
 from smart_mcp_proxy.io.header_cache import KnownHeads
 from smart_mcp_proxy.upstream.http.connection import AnswerHead, Connection, Origin, connect, encode_head
@@ -42,7 +42,7 @@ class HttpClient:
     def __init__(self, headers: Mapping[str, str], tls: TlsContext, clock: Callable[[], float] = since_boot) -> None:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._poll, self._side = busy_poll_of(self._loop), Side()
+        self._poll, self._side = get_busy_poll(self._loop), Side()
         self._headers = dict(headers)
         self._tls = tls
         self._cookies: dict[str, str] = {}
@@ -67,7 +67,7 @@ class HttpClient:
         """
         address, origin = self._split(url)
         head = self._head(verb, address, headers, body)
-        connection = self._kept(origin) or await self._connected(origin)
+        connection = self._take_idle_connection(origin) or await self._open_connection(origin)
         response = connection.send(head, body, url)
         self._poll.begin(self._loop, self._side)
         try:
@@ -75,7 +75,7 @@ class HttpClient:
         except BaseException:
             connection.abort()
             raise
-        self._poll.heard()
+        self._poll.note_arrival()
         for cookie in response.cookies:
             self._store(cookie)
         return response
@@ -104,12 +104,12 @@ class HttpClient:
         if head is None:
             if len(self._heads) == _HEADS:
                 self._heads.clear()
-            head = self._heads[key] = self._encoded_head(verb, address, headers)
+            head = self._heads[key] = self._build_request_head(verb, address, headers)
         if body is None:
             return head + b"\r\n"
         return b"%b%bcontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % (head, body.fields, len(body.text))
 
-    def _encoded_head(self, verb: str, address: SplitResult, headers: Mapping[str, str]) -> bytes:
+    def _build_request_head(self, verb: str, address: SplitResult, headers: Mapping[str, str]) -> bytes:
         fields = {"host": address.netloc.rpartition("@")[2], **self._headers}
         for name, value in headers.items():
             fields[name.lower()] = value
@@ -117,14 +117,14 @@ class HttpClient:
         if self._cookies:
             fields["cookie"] = "; ".join(f"{name}={value}" for name, value in self._cookies.items())
         target = (address.path or "/") + (f"?{address.query}" if address.query else "")
-        proxy = self._tls.proxy_for(*self._address[2]) if address.scheme == "http" else None
+        proxy = self._tls.find_proxy(*self._address[2]) if address.scheme == "http" else None
         if proxy is not None:
             target = f"http://{fields['host']}{target}"
             if proxy.authorization:
                 fields["proxy-authorization"] = proxy.authorization
         return encode_head(verb, target, fields)
 
-    def _kept(self, origin: Origin) -> Connection | None:
+    def _take_idle_connection(self, origin: Origin) -> Connection | None:
         """The connection to `origin` that was used last, if it can still be used."""
         while self._idle:
             connection = self._idle.pop()
@@ -134,9 +134,9 @@ class HttpClient:
             connection.abort()
         return None
 
-    async def _connected(self, origin: Origin) -> Connection:
+    async def _open_connection(self, origin: Origin) -> Connection:
         tls = await self._tls.get() if origin[0] == "https" else None
-        proxy = self._tls.proxy_for(*origin)
+        proxy = self._tls.find_proxy(*origin)
         try:
             async with asyncio.timeout(_CONNECT_S):
                 connection = await connect(origin, tls, self._known, self._free, self._connections.discard, proxy)

@@ -7,16 +7,16 @@ from typing import Any, Final
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import OnMessage
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, is_json, media_type
+from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream, is_json, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.message_lines import MessageLines, is_notification
-from smart_mcp_proxy.upstream.http_failures import IN_SESSION_HINT, Failure, refuses_session, words_of
+from smart_mcp_proxy.upstream.http_failures import IN_SESSION_HINT, HttpFailure, extract_error_message, refuses_session
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.session import timeout_error
 
-__all__ = ["HttpSession"]
+__all__ = ["HttpSessionTransport"]
 
 _SESSION_HEADER: Final = "Mcp-Session-Id"
 _RESUME_S: Final = 1.0
@@ -29,7 +29,7 @@ _CLOSE_S: Final = 2.0
 _log = get_logger("upstream")
 
 
-class HttpSession:
+class HttpSessionTransport:
     """Messages between one server and us; knows the session's headers, not the era.
 
     Args:
@@ -46,7 +46,7 @@ class HttpSession:
     def __init__(
         self,
         server: str,
-        endpoint: Endpoint,
+        endpoint: ServerEndpoint,
         inbox: Inbox,
         max_event_bytes: int,
         on_refused: Callable[[UpstreamError], None],
@@ -88,7 +88,7 @@ class HttpSession:
             if not last_id or not self.has_id:
                 raise self._improper(method, "its stream ended before it came")
             await asyncio.sleep(_RESUME_S if cut.retry_s is None else min(cut.retry_s, _LONGEST_RESUME_S))
-            response = await self._resumed(method, last_id)
+            response = await self._resume_stream(method, last_id)
         return response.status
 
     async def announcements(self, last_id: str) -> Response:
@@ -202,7 +202,7 @@ class HttpSession:
         self._endpoint.raise_where_tls_is_missing(response, body)
         if is_sign_in or not self._inbox.take_refusal(body, request_id):
             is_session_over = self.has_id and told is not None and refuses_session(told)
-            error = self._endpoint.status_error(response, words_of(body), is_session_over=is_session_over)
+            error = self._endpoint.status_error(response, extract_error_message(body), is_session_over=is_session_over)
             if self.has_id and response.status == 404:
                 error.hint = IN_SESSION_HINT  # the path of the url is right
             raise error
@@ -214,7 +214,7 @@ class HttpSession:
             for notification in lines.feed(chunk):
                 await on_message(notification)
             if lines.is_oversized:
-                raise self._endpoint.oversized()
+                raise self._endpoint.build_oversize_error()
         return (lines.rest,)
 
     async def _read_events(
@@ -233,13 +233,13 @@ class HttpSession:
                     if number % BURST_EVENTS == 0:
                         await asyncio.sleep(0)
         except OversizedEventError:
-            raise self._endpoint.oversized() from None
+            raise self._endpoint.build_oversize_error() from None
         except UpstreamError:
             if not parser.last_id or not self.has_id:
                 raise
         return parser
 
-    async def _resumed(self, method: str, last_id: str) -> Response:
+    async def _resume_stream(self, method: str, last_id: str) -> Response:
         """The rest of a stream that was cut."""
         try:
             response = await self.announcements(last_id)
@@ -252,7 +252,7 @@ class HttpSession:
         raise self._improper(method, reason, is_lost=True)
 
     def _improper(self, method: str, reason: str, *, is_lost: bool = False) -> UpstreamError:
-        return self._endpoint.error(Failure(f"gave no proper answer to '{method}': {reason}", is_lost=is_lost))
+        return self._endpoint.error(HttpFailure(f"gave no proper answer to '{method}': {reason}", is_lost=is_lost))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = spawn(work, f"upstream-http-{self._server}")

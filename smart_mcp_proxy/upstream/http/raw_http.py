@@ -16,15 +16,15 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.trace_context import trace_fields
 from smart_mcp_proxy.upstream.http.announcements import Announcements
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream
+from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
-from smart_mcp_proxy.upstream.http.http_session import HttpSession
-from smart_mcp_proxy.upstream.http_failures import REFUSALS_S, Failure, is_about_session, lost_session_error
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.http.http_session import HttpSessionTransport
+from smart_mcp_proxy.upstream.http_failures import REFUSALS_S, HttpFailure, build_lost_session_error, is_about_session
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, BaseSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.deadline import Deadline
-from smart_mcp_proxy.upstream.protocol.handshake import Agreement, announced, enveloped, negotiate
+from smart_mcp_proxy.upstream.protocol.handshake import Agreement, build_list_subscriptions, merge_envelope, negotiate
 from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.pending import NO_REPORTS, SUBSCRIBE, PendingCall, Reports, next_request_id
@@ -48,7 +48,7 @@ _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
 """What a server that no longer knows `initialize` may answer to it, where it gives no JSON-RPC error."""
 
 
-async def open_raw_http(opening: Opening) -> "RawHttpSession":
+async def open_raw_http(opening: SessionOptions) -> "RawHttpSession":
     """Connects to the server and agrees on an era with it.
 
     Raises:
@@ -68,12 +68,12 @@ class RawHttpSession(BaseSession):
         opening: What it is opened from.
     """
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: SessionOptions) -> None:
         super().__init__(opening.config, opening.on_event, opening.peer)
         limit = self._max_message_bytes = opening.max_message_bytes
-        self._endpoint = Endpoint(opening, self._lose, self._lose_sign_in)
+        self._endpoint = ServerEndpoint(opening, self._lose, self._lose_authorization)
         self._inbox = Inbox(self._server, opening.on_event, self._stream_opened, self._answer, self._say, opening.peer)
-        self._session = HttpSession(self._server, self._endpoint, self._inbox, limit, self._stream_refused)
+        self._session = HttpSessionTransport(self._server, self._endpoint, self._inbox, limit, self._stream_refused)
         self._cause: UpstreamError | None = None
         """By which the server says that it no longer knows the session."""
         self._check: asyncio.Task[None] | None = None
@@ -93,7 +93,7 @@ class RawHttpSession(BaseSession):
         """Connects; see `open_raw_http`."""
         try:
             async with asyncio.timeout(self.limits.init_s):
-                self._adopt(await self._agreed(known))
+                self._adopt(await self._negotiate_agreement(known))
                 with contextlib.suppress(UpstreamError):  # some servers refuse it and work all the same
                     await self.notify("notifications/initialized", {})
                 await self._start_listening()
@@ -134,23 +134,23 @@ class RawHttpSession(BaseSession):
                 async with asyncio.timeout(_CLOSE_S):
                     await self._has_ended_calls.wait()
 
-    def _lost_error(self, *, was_sent: bool) -> UpstreamError:
+    def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
         if self._cause is not None:
-            return lost_session_error(self._server, self._cause, was_refused=not was_sent)
+            return build_lost_session_error(self._server, self._cause, was_refused=not was_sent)
         reason = self._reason or "ended the session"
-        return self._endpoint.error(Failure(reason, was_refused=not was_sent, is_lost=True))
+        return self._endpoint.error(HttpFailure(reason, was_refused=not was_sent, is_lost=True))
 
     # --- agreeing on an era
 
-    async def _agreed(self, known: Era | None) -> Agreement:
+    async def _negotiate_agreement(self, known: Era | None) -> Agreement:
         try:
-            return await self._negotiated(known)
+            return await self._attempt_negotiation(known)
         except UpstreamError as exc:
             if not _hints_at_modern(exc, known):
                 raise
-        return await self._negotiated("modern")
+        return await self._attempt_negotiation("modern")
 
-    async def _negotiated(self, known: Era | None) -> Agreement:
+    async def _attempt_negotiation(self, known: Era | None) -> Agreement:
         tasks: list[asyncio.Task[None]] = []
         replies: list[asyncio.Future[RawResult]] = []
 
@@ -199,13 +199,13 @@ class RawHttpSession(BaseSession):
         """The `result` of one request exactly as the server wrote it; see `UpstreamSession.request`."""
         if on_progress is not None or (self.limits.call_max_s is not None and method == "tools/call"):
             reports = Reports(on_progress)
-            on_message = on_message and partial(_heard, reports, on_message)
+            on_message = on_message and partial(_relay_notification, reports, on_message)
             return reports.around(self._result(method, params, reports, timeout_s, on_message))
         if method == "tools/list" and self.era == "modern":
-            return self._learned(params, timeout_s)
+            return self._list_usable_tools(params, timeout_s)
         return self._result(method, params, NO_REPORTS, timeout_s, on_message)
 
-    async def _learned(self, params: Mapping[str, Any], timeout_s: float) -> RawResult:
+    async def _list_usable_tools(self, params: Mapping[str, Any], timeout_s: float) -> RawResult:
         """The tools, of those that demand headers the ones that can be used."""
         listing = await self._result("tools/list", params, NO_REPORTS, timeout_s)
         return RawResult(await asyncio.to_thread(self._header_rules.learn, listing.text))
@@ -225,9 +225,9 @@ class RawHttpSession(BaseSession):
     ) -> RawResult:
         """The result of one request, had over an HTTP exchange of its own."""
         if self._reason is not None:
-            raise self._lost_error(was_sent=False)
+            raise self._build_lost_error(was_sent=False)
         request_id = next_request_id()
-        meta = enveloped(params.get("_meta") or {}, self._envelope)
+        meta = merge_envelope(params.get("_meta") or {}, self._envelope)
         if reports is not NO_REPORTS:
             meta["progressToken"] = request_id
         if meta:
@@ -257,14 +257,14 @@ class RawHttpSession(BaseSession):
         except TimeoutError:
             self._cancel(request_id, method, body)
             if self._reason is not None:
-                raise self._lost_error(was_sent=body.is_sent) from None
+                raise self._build_lost_error(was_sent=body.is_sent) from None
             raise self._late(method, reports, began_s, timeout_s, was_sent=body.is_sent) from None
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 self._cancel(request_id, method, body)
                 raise
-            raise self._lost_error(was_sent=body.is_sent) from exc
+            raise self._build_lost_error(was_sent=body.is_sent) from exc
         finally:
             self._deadlines.discard(deadline)
             if self._lost.is_set() and not self._deadlines:
@@ -292,11 +292,11 @@ class RawHttpSession(BaseSession):
                 self._forget(error)
             else:
                 left_s = ends_s - asyncio.get_running_loop().time()
-                await asyncio.wait({self._checked()}, timeout=max(_LEAST_CHECK_S, left_s))
+                await asyncio.wait({self._ensure_session_check()}, timeout=max(_LEAST_CHECK_S, left_s))
         if self._cause is not None:
-            raise lost_session_error(self._server, error, method=method) from error
+            raise build_lost_session_error(self._server, error, method=method) from error
 
-    def _checked(self) -> asyncio.Task[None]:
+    def _ensure_session_check(self) -> asyncio.Task[None]:
         """The one check under way of whether the server still knows the session."""
         if self._check is None or self._check.done():
             self._check = spawn(self._check_session(), f"upstream-session-{self._server}")
@@ -312,7 +312,7 @@ class RawHttpSession(BaseSession):
         """End the session because the server no longer knows it."""
         if self._reason is None:
             self._cause = cause
-            self._lose("has forgotten the session", lost_session_error(self._server, cause, was_refused=True))
+            self._lose("has forgotten the session", build_lost_session_error(self._server, cause, was_refused=True))
 
     def _stream_refused(self, error: UpstreamError) -> None:
         if self._reason is not None or not is_about_session(error, has_id=True):
@@ -320,7 +320,7 @@ class RawHttpSession(BaseSession):
         if _is_certain(error):
             self._forget(error)
         else:
-            self._checked()
+            self._ensure_session_check()
 
     def _headers(self, method: str, params: Mapping[str, Any]) -> Mapping[str, str]:
         if self.era == "modern":
@@ -347,7 +347,7 @@ class RawHttpSession(BaseSession):
     async def _start_listening(self) -> None:
         """Open the stream of unsolicited messages, so that no change after the list is missed."""
         is_modern = self.era == "modern"
-        if is_modern and not announced(self.capabilities):
+        if is_modern and not build_list_subscriptions(self.capabilities):
             return
         if not is_modern and not self._session.has_id:
             return  # without a session the server could not tell to whom to announce
@@ -371,7 +371,7 @@ class RawHttpSession(BaseSession):
         return response
 
     async def _subscription(self, _last_id: str) -> Response:
-        params = {"notifications": announced(self.capabilities), "_meta": self._envelope}
+        params = {"notifications": build_list_subscriptions(self.capabilities), "_meta": self._envelope}
         message = {"jsonrpc": "2.0", "id": next_request_id(), "method": SUBSCRIBE, "params": params}
         return await self._endpoint.send("POST", self._headers(SUBSCRIBE, params), RequestBody(encode_message(message)))
 
@@ -396,7 +396,7 @@ def _is_certain(error: UpstreamError) -> bool:
     return error.delivery == "not_sent" and (error.data or {}).get("http_status") == 404
 
 
-async def _heard(reports: Reports, on_message: OnMessage, notification: bytes) -> None:
+async def _relay_notification(reports: Reports, on_message: OnMessage, notification: bytes) -> None:
     """Passes on what comes on a request's own exchange, and not through the inbox; notes progress."""
     if _PROGRESS in notification:
         reports.hear()

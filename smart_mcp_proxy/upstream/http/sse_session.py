@@ -17,21 +17,21 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.http.endpoint import Endpoint, is_event_stream, is_json, media_type
+from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream, is_json, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http_failures import (
     IN_SESSION_HINT,
     REFUSALS_S,
-    Failure,
+    HttpFailure,
+    build_lost_session_error,
+    extract_error_message,
+    extract_rpc_error_message,
     is_about_session,
-    lost_session_error,
-    refused_call_words,
     refuses_session,
     too_long,
-    words_of,
 )
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
@@ -54,7 +54,7 @@ _STREAM_HEADERS: Final[Mapping[str, str]] = {"Accept": "text/event-stream"}
 _log = get_logger("upstream")
 
 
-async def open_sse(opening: Opening) -> "SseSession":
+async def open_sse(opening: SessionOptions) -> "SseSession":
     """Connects to the server.
 
     Raises:
@@ -65,7 +65,7 @@ async def open_sse(opening: Opening) -> "SseSession":
     session = SseSession(opening)
     deadline_s = asyncio.get_running_loop().time() + opening.config.limits.init_s
     await session.connect(deadline_s)
-    return await session.opened("handshake", deadline_s)
+    return await session.establish_session("handshake", deadline_s)
 
 
 class SseSession(StreamSession):
@@ -75,11 +75,11 @@ class SseSession(StreamSession):
         opening: What it is opened from. A message on the stream that is too large ends the session.
     """
 
-    def __init__(self, opening: Opening) -> None:
+    def __init__(self, opening: SessionOptions) -> None:
         super().__init__(opening.config, opening.on_event, opening.max_message_bytes, opening.peer)
         self._max_message_bytes = opening.max_message_bytes
-        self._endpoint = Endpoint(opening, self._lose, self._lose_sign_in)
-        self._failure = Failure("")
+        self._endpoint = ServerEndpoint(opening, self._lose, self._lose_authorization)
+        self._failure = HttpFailure("")
         """What ended the session, where more than its reason is known."""
         self._cause: UpstreamError | None = None
         """By which the server says that it no longer knows the session."""
@@ -121,7 +121,9 @@ class SseSession(StreamSession):
             error.hint = hint if response.status in _NOT_HERE else error.hint
             return error
         kind = media_type(response) or "no content type"
-        return self._endpoint.error(Failure(f"opened no stream of events (HTTP {response.status}, {kind})", hint=hint))
+        return self._endpoint.error(
+            HttpFailure(f"opened no stream of events (HTTP {response.status}, {kind})", hint=hint)
+        )
 
     async def close(self) -> None:
         """Ends the session; calls under way fail."""
@@ -142,20 +144,20 @@ class SseSession(StreamSession):
                 for _ in range(_MAX_POSTS):
                     await self._slots.acquire()
 
-    async def _agreed(self, post: Post, known: Era | None) -> Agreement:
+    async def _negotiate_agreement(self, post: Post, known: Era | None) -> Agreement:
         return await greet(self._server, post, self._declared)  # the transport belongs to the handshake era
 
     def _lose(self, reason: str, error: UpstreamError | None = None) -> None:
         super()._lose(reason, error)
         if not self._has_address.done():
-            self._has_address.set_exception(self._lost_error(was_sent=False))
+            self._has_address.set_exception(self._build_lost_error(was_sent=False))
             self._has_address.exception()  # seen: whoever waited may have gone with another error
 
-    def _lost_error(self, *, was_sent: bool) -> UpstreamError:
+    def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
         if self._cause is not None:
-            return lost_session_error(self._server, self._cause, was_refused=not was_sent)
+            return build_lost_session_error(self._server, self._cause, was_refused=not was_sent)
         reason, hint = self._reason or "ended", self._failure.hint
-        failure = Failure(reason, was_refused=not was_sent, hint=hint, is_lost=True)
+        failure = HttpFailure(reason, was_refused=not was_sent, hint=hint, is_lost=True)
         return self._endpoint.error(failure)
 
     # --- the stream
@@ -225,14 +227,14 @@ class SseSession(StreamSession):
         is_answer = sent.method == "tools/call" and _head(body).id == sent.id
         is_over = response.status == 404 and told is not None and not is_answer and refuses_session(told)
         is_accepted = response.status < 400
-        words = refused_call_words(body) if is_accepted else words_of(body)
+        words = extract_rpc_error_message(body) if is_accepted else extract_error_message(body)
         error = self._endpoint.status_error(response, words, is_session_over=is_over)
         if self.protocol_version and (response.status in _OVER or is_about_session(error, has_id=False)):
             if is_over or self._reason is not None or await self._is_forgotten():
                 self._lose_session(error)
             if self._cause is not None:
                 was_refused = False if is_answer else None
-                raise lost_session_error(self._server, error, method=sent.method, was_refused=was_refused)
+                raise build_lost_session_error(self._server, error, method=sent.method, was_refused=was_refused)
             if response.status == 404:
                 error.hint = IN_SESSION_HINT
         if not is_accepted:
@@ -244,13 +246,13 @@ class SseSession(StreamSession):
         response = await self._endpoint.send("POST", {}, ping)
         body = await self._endpoint.read_refusal(response) if response.status == 200 and is_json(response) else b""
         response.close()
-        return response.status >= 400 or refused_call_words(body or b"") != ""
+        return response.status >= 400 or extract_rpc_error_message(body or b"") != ""
 
     def _lose_session(self, cause: UpstreamError) -> None:
         """End the session because the server no longer knows it."""
         if self._reason is None:
             self._cause = cause
-            self._lose("has forgotten the session", self._lost_error(was_sent=False))
+            self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
 
     def _write_soon(self, line: bytes) -> None:
         if len(self._chores) < _MAX_CHORES and not self.is_lost:

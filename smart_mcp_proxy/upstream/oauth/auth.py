@@ -13,7 +13,7 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
-from smart_mcp_proxy.upstream.addresses import addresses_of
+from smart_mcp_proxy.upstream.addresses import resolve_host
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
@@ -67,7 +67,7 @@ class SignIns:
         *,
         store: SignInStore | None = None,
         now: Callable[[], float] = time.time,
-        resolve: Resolve = addresses_of,
+        resolve: Resolve = resolve_host,
         tls: TlsContext | None = None,
     ) -> None:
         self.store = RememberingStore(store or SignInFiles(data_dir / _FOLDER))
@@ -90,7 +90,7 @@ class SignIns:
         await bearer.open()
         return bearer
 
-    async def found(self, config: ServerConfig) -> Bearer | None:
+    async def find_bearer(self, config: ServerConfig) -> Bearer | None:
         """Return the bearer for a server whose entry asks for no sign-in, if somebody has signed in to it.
 
         Raises:
@@ -109,7 +109,7 @@ class SignIns:
             )
             if isinstance(exc, UpstreamAuthError):  # of no use; the server may well do without one, and says so if not
                 return None
-            if self.store.known(config.name, config.url) is not None:
+            if self.store.recall_entry(config.name, config.url) is not None:
                 return await self.bearer(config)
             raise UnreadSignInError(
                 f"The stored sign-in at server '{config.name}' could not be looked up. {exc.message}",
@@ -123,7 +123,7 @@ class SignIns:
         if known is None or (known.url != config.url and not known.is_open):
             self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
 
-    async def sign_in(self, config: ServerConfig, browser: Browser | None) -> SignIn:
+    async def authorize_server(self, config: ServerConfig, browser: Browser | None) -> SignIn:
         """Signs in anew and stores it; gateways that run take it up within 2 s.
 
         Args:
@@ -139,19 +139,19 @@ class SignIns:
         except UpstreamAuthError:
             earlier = None  # it cannot be used, and this replaces it
         try:
-            sign_in = await self._flow(config).sign_in(browser, earlier)
+            sign_in = await self._flow(config).run_flow(browser, earlier)
         except UpstreamAuthError:
             if earlier is not None and earlier.wanted_scope:
                 await self._forget_wanted(config)
             raise
-        async with self.store.locked(config.name, config.url):
+        async with self.store.hold_lock(config.name, config.url):
             await self.store.write(config.name, config.url, sign_in)
         return sign_in
 
     async def _forget_wanted(self, config: ServerConfig) -> None:
         """Leaves out next time what the server asked for on top: it may be what could not be had."""
         name, url = config.name, config.url
-        async with self.store.locked(name, url):
+        async with self.store.hold_lock(name, url):
             held, _ = await self.store.read(name, url)
             if held is not None:
                 await self.store.write(name, url, msgspec.structs.replace(held, wanted_scope=""))
@@ -159,7 +159,7 @@ class SignIns:
     async def sign_out(self, config: ServerConfig) -> SignedOut:
         """Gives the sign-in back where that is offered, and forgets it in any case."""
         name, url = config.name, config.url
-        async with self.store.locked(name, url):
+        async with self.store.hold_lock(name, url):
             problem, is_revoked = "", False
             try:
                 held, _ = await self.store.read(name, url)
@@ -191,14 +191,14 @@ class SignIns:
     async def _keep_looking(self, retry: Callable[[str], None]) -> None:
         while True:
             await asyncio.sleep(_WATCH_S)
-            for bearer in await self._outdated(tuple(self._bearers.values())):
+            for bearer in await self._select_outdated(tuple(self._bearers.values())):
                 if bearer.is_open:
                     with suppress(UpstreamError):  # lost meanwhile: the stamp stays outdated, and the next look retries
                         await bearer.reload()
                 else:
                     retry(bearer.server)
 
-    async def _outdated(self, bearers: tuple[Bearer, ...]) -> list[Bearer]:
+    async def _select_outdated(self, bearers: tuple[Bearer, ...]) -> list[Bearer]:
         if not bearers:
             return []
         try:

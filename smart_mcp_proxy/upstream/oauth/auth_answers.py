@@ -8,7 +8,7 @@ import httpx2
 from mcp.client.auth.utils import build_oauth_authorization_server_metadata_discovery_urls, issuers_match
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.upstream.oauth.auth_http import members_of
+from smart_mcp_proxy.upstream.oauth.auth_http import parse_json_members
 from smart_mcp_proxy.upstream.oauth.auth_provider import Memory
 
 __all__ = ["with_known_members", "with_working_server"]
@@ -23,7 +23,7 @@ def with_known_members(response: httpx2.Response, memory: Memory) -> httpx2.Resp
 
     Some servers give a lifetime with a fraction or as text, and scopes as a list. Source: RFC 6749, section 5.1.
     """
-    answer = members_of(response)
+    answer = parse_json_members(response)
     memory.is_proved = memory.proofs is not None and str(answer.get("token_type")).lower() == "dpop"
     if "access_token" not in answer:
         return response
@@ -69,7 +69,7 @@ async def with_working_server(
         issuer: The configured one, which goes before the others; empty for none.
         send: Asks; raises UpstreamError where there is no answer.
     """
-    metadata = members_of(response)
+    metadata = parse_json_members(response)
     named = metadata.get(_SERVERS)
     if response.status_code != 200 or not isinstance(named, list) or not all(isinstance(one, str) for one in named):
         return response
@@ -89,6 +89,6 @@ async def _answers(issuer: str, server_url: str, send: Callable[[httpx2.Request]
             response = await send(httpx2.Request("GET", url))
         except (UpstreamError, httpx2.InvalidURL):
             return False
-        if response.status_code == 200 and "issuer" in members_of(response):
+        if response.status_code == 200 and "issuer" in parse_json_members(response):
             return True
     return False

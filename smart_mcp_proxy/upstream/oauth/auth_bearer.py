@@ -11,7 +11,7 @@ import msgspec
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.telemetry import get_logger, result_of, secrets_hidden, spawn
+from smart_mcp_proxy.telemetry import await_shielded, get_logger, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.oauth.auth_flow import EndedSignInError, SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
@@ -100,7 +100,7 @@ class Bearer:
         """
         held = await self._read_or_known()
         if held is None and self._flow.needs_person:
-            raise self._flow.ended("Nobody is signed in")
+            raise self._flow.build_ended_error("Nobody is signed in")
         self.is_open = True
         self._adopt(held)
         try:
@@ -131,7 +131,7 @@ class Bearer:
         assert self._held is not None
         return self._held.access_token
 
-    async def renewed(self, refused: str) -> bool:
+    async def renew_refused_token(self, refused: str) -> bool:
         """Whether there is another token than the one that the server refused just now.
 
         Raises:
@@ -155,7 +155,7 @@ class Bearer:
         try:
             held = await self._read()
             if held is None and self._flow.needs_person:
-                raise self._flow.ended("Somebody has signed out")
+                raise self._flow.build_ended_error("Somebody has signed out")
         except UpstreamAuthError as exc:
             self.on_lost(exc)
         else:
@@ -168,12 +168,12 @@ class Bearer:
         Args:
             scope: With spaces between.
         """
-        if self._held is None or not _added(self._held.wanted_scope, scope):
+        if self._held is None or not _pick_new_scopes(self._held.wanted_scope, scope):
             return
         try:
-            async with self._store.locked(self.server, self.url):
+            async with self._store.hold_lock(self.server, self.url):
                 held = await self._read()
-                if held is not None and (added := _added(held.wanted_scope, scope)):
+                if held is not None and (added := _pick_new_scopes(held.wanted_scope, scope)):
                     held = msgspec.structs.replace(held, wanted_scope=f"{held.wanted_scope} {added}".strip())
                     self._adopt(held)
                     await self._write(held)
@@ -214,7 +214,7 @@ class Bearer:
             self._renewal = asyncio.get_running_loop().create_future()
             self._renewal.add_done_callback(lambda done: done.exception())
             spawn(self._settle(self._renewal, refused), f"upstream-renewal-{self.server}")
-        await result_of(self._renewal)
+        await await_shielded(self._renewal)
 
     async def _settle(self, renewal: "asyncio.Future[None]", refused: str) -> None:
         try:
@@ -231,7 +231,7 @@ class Bearer:
             renewal.set_result(None)
 
     async def _renew_alone(self, refused: str) -> None:
-        async with self._store.locked(self.server, self.url):
+        async with self._store.hold_lock(self.server, self.url):
             held = await self._read()
             if held is not None and held.access_token != refused and self._is_good(held):
                 self._adopt(held)  # another process was quicker
@@ -275,7 +275,7 @@ class Bearer:
         except UpstreamAuthError:
             raise
         except UpstreamError:
-            if (known := self._store.known(self.server, self.url)) is None:
+            if (known := self._store.recall_entry(self.server, self.url)) is None:
                 raise
             held, self.stamp = known
             return held
@@ -296,7 +296,7 @@ class Bearer:
         return not held.expires_at_s or self._now() < held.expires_at_s
 
 
-def _added(wanted: str, scope: str) -> str:
+def _pick_new_scopes(wanted: str, scope: str) -> str:
     """Scopes of `scope` that `wanted` lacks and that still fit."""
     added = " ".join(one for one in dict.fromkeys(scope.split()) if one not in wanted.split())
     return added if len(wanted) + len(added) <= _WANTED_CHARS else ""

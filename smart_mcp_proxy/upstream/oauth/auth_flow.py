@@ -22,16 +22,16 @@ from smart_mcp_proxy.names import login_hint, shell_word
 from smart_mcp_proxy.servers import ServerConfig, read_oauth
 from smart_mcp_proxy.telemetry import printable
 from smart_mcp_proxy.upstream.oauth.auth_answers import with_known_members, with_working_server
-from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, error_code, members_of
+from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, error_code, parse_json_members
 from smart_mcp_proxy.upstream.oauth.auth_programs import program_provider
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs, send_with_proof, wants_proofs
 from smart_mcp_proxy.upstream.oauth.auth_provider import (
     Browser,
     Memory,
-    configured_client,
+    build_configured_client,
+    build_sign_in_record,
     person_provider,
     provider_after,
-    to_sign_in,
     with_resource,
 )
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
@@ -85,7 +85,7 @@ class SignInFlow:
         """Whether signing in takes somebody in a browser."""
         return self._options.grant == "authorization_code"
 
-    async def sign_in(self, browser: Browser | None, earlier: SignIn | None = None) -> SignIn:
+    async def run_flow(self, browser: Browser | None, earlier: SignIn | None = None) -> SignIn:
         """A new sign-in: discovery, registration where no client is configured, consent, tokens.
 
         Args:
@@ -96,7 +96,7 @@ class SignInFlow:
             UpstreamAuthError: It was refused, or what the server says of its sign-in must not be followed.
             UpstreamError: Somebody cannot be reached.
         """
-        memory = Memory(None, configured_client(self._options))
+        memory = Memory(None, build_configured_client(self._options))
         provider = self._first(memory, browser)
         probe = self._probe()
         tries: list[int] = []
@@ -114,8 +114,8 @@ class SignInFlow:
 
         await self._drive(provider, probe, answer)
         if memory.tokens is None or tries[-1] in (401, 403):
-            raise self._failed(f"it refuses the token that it asked for (HTTP {tries[-1]})")
-        return to_sign_in(provider.context, memory, self._now(), earlier)
+            raise self._build_flow_error(f"it refuses the token that it asked for (HTTP {tries[-1]})")
+        return build_sign_in_record(provider.context, memory, self._now(), earlier)
 
     async def renew(self, held: SignIn | None) -> SignIn:
         """The sign-in that follows on `held`, without asking anybody.
@@ -126,9 +126,9 @@ class SignInFlow:
             UpstreamError: The authorization server cannot be reached or has a failure; it may be tried again.
         """
         if not self.needs_person:
-            return await self.sign_in(None, held)
+            return await self.run_flow(None, held)
         if held is None or not held.refresh_token:
-            raise self.ended("Nobody is signed in" if held is None else "The sign-in has run out")
+            raise self.build_ended_error("Nobody is signed in" if held is None else "The sign-in has run out")
         memory = Memory(None, None)
         memory.proofs = Proofs(held.proof_key, self._now) if held.proof_key else None
         provider = self._after(held, memory)
@@ -151,7 +151,7 @@ class SignInFlow:
                 f"Server '{self._server}': the answer to renewing its sign-in cannot be read.",
                 hint=f"It is tried again. If it lasts: {login_hint(self._server)}",
             )
-        return to_sign_in(provider.context, memory, self._now(), held)
+        return build_sign_in_record(provider.context, memory, self._now(), held)
 
     async def revoke(self, held: SignIn) -> bool:
         """Whether the authorization server took back what it gave; False where it offers no such thing.
@@ -172,7 +172,7 @@ class SignInFlow:
         try:
             data, headers = context.prepare_token_auth(form, {})
         except OAuthTokenError as exc:
-            raise self._failed(_words(exc)) from exc
+            raise self._build_flow_error(_summarize_error(exc)) from exc
         response = await self._http.send(httpx2.Request("POST", str(endpoint), data=data, headers=headers))
         if response.status_code >= 400:
             raise UpstreamError(
@@ -198,7 +198,7 @@ class SignInFlow:
         except StopAsyncIteration:
             return
         except _FAILURES as exc:
-            raise self._failed(_words(exc)) from exc
+            raise self._build_flow_error(_summarize_error(exc)) from exc
         finally:
             await flow.aclose()
 
@@ -212,7 +212,7 @@ class SignInFlow:
         try:
             return provider_after(self._url, self._options, memory, held)
         except ValueError as exc:
-            raise self.ended("The stored sign-in cannot be read") from exc
+            raise self.build_ended_error("The stored sign-in cannot be read") from exc
 
     # --- questions and answers
 
@@ -255,7 +255,7 @@ class SignInFlow:
                 response = await with_working_server(response, self._url, self._options.issuer, self._http.send)
             return _with_issuer_as(named, response, memory)
         if memory.is_without_metadata and response.status_code in (404, 405):
-            raise self._failed(
+            raise self._build_flow_error(
                 f"it does not say where to sign in (no metadata of it, and no {request.url.path})", _TOKEN_HINT
             )
         if self._options.client_id and (code := error_code(response)) in _CLIENT_REFUSALS:
@@ -279,12 +279,14 @@ class SignInFlow:
 
     def _check_metadata(self, metadata: OAuthMetadata | None) -> None:
         if metadata is None:
-            raise self._failed("it does not say where to sign in (no authorization server metadata)", _TOKEN_HINT)
+            raise self._build_flow_error(
+                "it does not say where to sign in (no authorization server metadata)", _TOKEN_HINT
+            )
         if self._options.issuer and str(metadata.issuer).rstrip("/") != self._options.issuer.rstrip("/"):
-            raise self._failed(f"it leads to {metadata.issuer}, not to the configured issuer")
+            raise self._build_flow_error(f"it leads to {metadata.issuer}, not to the configured issuer")
         if self.needs_person and "S256" not in (metadata.code_challenge_methods_supported or ()):
             # Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/authorization
-            raise self._failed(f"{metadata.issuer} does not offer PKCE with S256")
+            raise self._build_flow_error(f"{metadata.issuer} does not offer PKCE with S256")
 
     def _not_renewed(self, response: httpx2.Response) -> UpstreamError:
         """The error for a refresh that was not answered with a token."""
@@ -297,11 +299,11 @@ class SignInFlow:
             )
         if self._options.client_id and code in _CLIENT_REFUSALS:
             return self._client_refused(code)
-        return self.ended(f"The sign-in was not renewed ({code or f'HTTP {status}'})")
+        return self.build_ended_error(f"The sign-in was not renewed ({code or f'HTTP {status}'})")
 
     def _not_registered(self, response: httpx2.Response) -> UpstreamError:
         """The error for a registration that was refused; the same command would only be refused again."""
-        status, members = response.status_code, members_of(response)
+        status, members = response.status_code, parse_json_members(response)
         said = members.get("error_description") or members.get("error")
         words = (
             f"{printable(said)[:_REASON_CHARS].rstrip('.')}, HTTP {status}"
@@ -328,11 +330,11 @@ class SignInFlow:
             hint=f"{hint} {login_hint(self._server)}" if self.needs_person else hint,
         )
 
-    def ended(self, reason: str) -> EndedSignInError:
+    def build_ended_error(self, reason: str) -> EndedSignInError:
         """The error for a server that a person has to sign in to."""
         return EndedSignInError(f"{reason} at server '{self._server}'.", hint=login_hint(self._server))
 
-    def _failed(self, reason: str, hint: str = "") -> UpstreamAuthError:
+    def _build_flow_error(self, reason: str, hint: str = "") -> UpstreamAuthError:
         return UpstreamAuthError(
             f"Server '{self._server}': the sign-in failed: {reason}.",
             hint=hint or (login_hint(self._server) if self.needs_person else "Check 'oauth' in its entry."),
@@ -345,7 +347,7 @@ def _with_issuer_as(named: str | None, response: httpx2.Response, memory: Memory
     Many servers add that slash to an issuer that has none. It is the same origin; the SDK compares letters. How the
     metadata itself has it is noted in `memory`, as are algorithms of proofs, which the SDK leaves out.
     """
-    metadata = members_of(response)
+    metadata = parse_json_members(response)
     issuer = metadata.get("issuer")
     if response.status_code != 200 or not isinstance(issuer, str):
         return response
@@ -373,7 +375,7 @@ def _places_of_old(request: httpx2.Request) -> dict[str, Any]:
     return {"issuer": origin, "code_challenge_methods_supported": ["S256"], **endpoints}
 
 
-def _words(exc: Exception) -> str:
+def _summarize_error(exc: Exception) -> str:
     """The first line of an error; some of it may be an answer's text."""
     lines = str(exc).splitlines()
     return printable(lines[0] if lines else type(exc).__name__)[:_REASON_CHARS].rstrip(".")

@@ -9,11 +9,11 @@ import httpx2
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import printable
-from smart_mcp_proxy.upstream.addresses import Reach, addresses_of, reach_of
+from smart_mcp_proxy.upstream.addresses import AddressReach, classify_address, resolve_host
 from smart_mcp_proxy.upstream.http_failures import TlsContext, new_transport
-from smart_mcp_proxy.upstream.proxies import Proxy
+from smart_mcp_proxy.upstream.proxies import HttpProxy
 
-__all__ = ["AuthHttp", "Resolve", "error_code", "members_of"]
+__all__ = ["AuthHttp", "Resolve", "error_code", "parse_json_members"]
 
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """The IP addresses behind host and port."""
@@ -38,12 +38,12 @@ class AuthHttp:
         resolve: Finds addresses.
     """
 
-    def __init__(self, server: str, url: str, tls: TlsContext, resolve: Resolve = addresses_of) -> None:
+    def __init__(self, server: str, url: str, tls: TlsContext, resolve: Resolve = resolve_host) -> None:
         self._server = server
         self._url = url
         self._tls = tls
         self._resolve = resolve
-        self._server_reach: Reach | None = None
+        self._server_reach: AddressReach | None = None
 
     def beside(self, url: str) -> "AuthHttp":
         """Create one for an address that the user configured, wherever that is."""
@@ -57,7 +57,7 @@ class AuthHttp:
             UpstreamError: Its host is not known.
         """
         try:
-            return await self._judged(url)
+            return await self._resolve_allowed_addresses(url)
         except UpstreamAuthError:
             raise
         except UpstreamError:
@@ -66,22 +66,22 @@ class AuthHttp:
                 raise
             return []
 
-    def _proxy(self, url: str) -> Proxy | None:
+    def _proxy(self, url: str) -> HttpProxy | None:
         parts = urlsplit(url)
-        return self._tls.proxy_for(parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0))
+        return self._tls.find_proxy(parts.scheme, parts.hostname or "", parts.port or _PORTS.get(parts.scheme, 0))
 
-    async def _judged(self, url: str) -> list[str]:
+    async def _resolve_allowed_addresses(self, url: str) -> list[str]:
         if self._server_reach is None:
-            reaches = [reach_of(address) for address in await self._addresses(self._url)]
+            reaches = [classify_address(address) for address in await self._addresses(self._url)]
             self._server_reach = min(reaches)
         addresses = await self._addresses(url)
-        closest = max(map(reach_of, addresses))
-        if closest is Reach.FORBIDDEN:
-            raise self._refused(url, "its address is link-local, reserved or a cloud's metadata service")
+        closest = max(map(classify_address, addresses))
+        if closest is AddressReach.FORBIDDEN:
+            raise self._build_refusal_error(url, "its address is link-local, reserved or a cloud's metadata service")
         if closest > self._server_reach:
-            raise self._refused(url, "it is closer to this machine than the server itself")
-        if urlsplit(url).scheme == "http" and closest is not Reach.LOOPBACK:
-            raise self._refused(url, "it is not https")
+            raise self._build_refusal_error(url, "it is closer to this machine than the server itself")
+        if urlsplit(url).scheme == "http" and closest is not AddressReach.LOOPBACK:
+            raise self._build_refusal_error(url, "it is not https")
         return addresses
 
     async def send(self, request: httpx2.Request, *, reads_body: bool = True) -> httpx2.Response:
@@ -120,7 +120,7 @@ class AuthHttp:
     async def _addresses(self, url: str) -> list[str]:
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname or parts.username is not None:
-            raise self._refused(url, "it is no plain https address")
+            raise self._build_refusal_error(url, "it is no plain https address")
         try:
             return await self._resolve(parts.hostname, parts.port or _PORTS[parts.scheme])
         except (OSError, ValueError) as exc:
@@ -129,7 +129,7 @@ class AuthHttp:
                 hint="Check the server's url and the network.",
             ) from exc
 
-    def _refused(self, url: str, reason: str) -> UpstreamAuthError:
+    def _build_refusal_error(self, url: str, reason: str) -> UpstreamAuthError:
         parts = urlsplit(url)
         place = printable(f"{parts.scheme}://{parts.hostname or ''}")[:200]
         return UpstreamAuthError(
@@ -144,7 +144,7 @@ class AuthHttp:
         )
 
 
-def members_of(response: httpx2.Response) -> dict[str, Any]:
+def parse_json_members(response: httpx2.Response) -> dict[str, Any]:
     """The JSON object in a response; an empty one if it holds none."""
     try:
         body: Any = response.json()
@@ -158,7 +158,7 @@ def error_code(response: httpx2.Response) -> str:
 
     Source: RFC 6749, section 5.2.
     """
-    code = members_of(response).get("error")
+    code = parse_json_members(response).get("error")
     return printable(code)[:_CODE_CHARS] if isinstance(code, str) else ""
 
 

@@ -43,7 +43,7 @@ class RememberingStore:
             self._known[server, url] = newest, stamp
         return newest, stamp
 
-    def known(self, server: str, url: str) -> tuple[SignIn, Stamp] | None:
+    def recall_entry(self, server: str, url: str) -> tuple[SignIn, Stamp] | None:
         """The sign-in that was read or stored last, and its stamp, for while the store cannot be read."""
         return self._known.get((server, url))
 
@@ -66,15 +66,15 @@ class RememberingStore:
         self._known.pop((server, url), None)
         return await self._store.remove(server, url)
 
-    def locked(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
+    def hold_lock(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
         """Let one at a time change this sign-in; see `SignInStore`."""
-        return self._store.locked(server, url)
+        return self._store.hold_lock(server, url)
 
     async def catch_up(self) -> None:
         """Store what could not be stored; what fails again is tried again with the next call."""
         for server, url in tuple(self._unstored):
             try:
-                async with self._store.locked(server, url):
+                async with self._store.hold_lock(server, url):
                     try:
                         stored, _ = await self._store.read(server, url)
                         newest = self._newest(server, url, stored)

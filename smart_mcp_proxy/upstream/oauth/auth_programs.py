@@ -20,7 +20,7 @@ from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuth
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.auth.oauth import JwtBearerProvider, without_warning
 from smart_mcp_proxy.servers import OAuthOptions
-from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, error_code, members_of
+from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, error_code, parse_json_members
 
 __all__ = ["program_provider"]
 
@@ -74,7 +74,7 @@ async def _sign_assertion(server: str, options: OAuthOptions, now: Callable[[], 
 
     Source: RFC 7523, sections 2.2 and 3.
     """
-    algorithm, key = _signing_key(server, options.private_key)
+    algorithm, key = _load_private_key(server, options.private_key)
     issued_s = int(now())
     claims = {
         **{"iss": options.client_id, "sub": options.client_id, "aud": audience, "jti": secrets.token_urlsafe(16)},
@@ -84,7 +84,7 @@ async def _sign_assertion(server: str, options: OAuthOptions, now: Callable[[], 
     return jwt.encode(header, claims, key, algorithms=[algorithm])
 
 
-def _signing_key(server: str, pem: str) -> tuple[str, RSAKey | ECKey]:
+def _load_private_key(server: str, pem: str) -> tuple[str, RSAKey | ECKey]:
     """The algorithm for a private key, and the key."""
     try:
         rsa = RSAKey.import_key(pem)
@@ -153,7 +153,7 @@ async def _exchange(
     else:
         form["client_id"] = options.idp_client_id
     response = await http.send(httpx2.Request("POST", options.idp_token_endpoint, data=form, headers=headers))
-    answer, code = members_of(response), error_code(response)
+    answer, code = parse_json_members(response), error_code(response)
     assertion = answer.get("access_token")
     if response.status_code == 200 and answer.get("issued_token_type") == _ID_JAG and isinstance(assertion, str):
         return assertion

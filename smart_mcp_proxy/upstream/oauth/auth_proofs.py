@@ -63,10 +63,10 @@ class Proofs:
         if nonce := self._nonces.get(parts.netloc):
             claims["nonce"] = nonce
         if not token:
-            return {"dpop": self._signed(claims)}
+            return {"dpop": self._sign_claims(claims)}
         digest = hashlib.sha256(token.encode()).digest()
         claims["ath"] = base64.urlsafe_b64encode(digest).decode().rstrip("=")
-        return {"dpop": self._signed(claims), "authorization": f"DPoP {token}"}
+        return {"dpop": self._sign_claims(claims), "authorization": f"DPoP {token}"}
 
     def asks_again(self, url: str, headers: Mapping[str, str], said: str = "") -> bool:
         """Take up the nonce of a response; return whether the request was refused for want of it.
@@ -81,7 +81,7 @@ class Proofs:
             self._nonces[urlsplit(url).netloc] = nonce
         return bool(nonce) and (_USE_NONCE in headers.get("www-authenticate", "") or _USE_NONCE in said)
 
-    def _signed(self, claims: dict[str, Any]) -> str:
+    def _sign_claims(self, claims: dict[str, Any]) -> str:
         return jwt.encode(self._header, claims, self._pair, algorithms=[_ALGORITHM])
 
 

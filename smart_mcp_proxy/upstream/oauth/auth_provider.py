@@ -21,7 +21,15 @@ from smart_mcp_proxy.servers import OAuthOptions
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 
-__all__ = ["Browser", "Memory", "configured_client", "person_provider", "provider_after", "to_sign_in", "with_resource"]
+__all__ = [
+    "Browser",
+    "Memory",
+    "build_configured_client",
+    "build_sign_in_record",
+    "person_provider",
+    "provider_after",
+    "with_resource",
+]
 
 _CLIENT_NAME: Final = "smart-mcp-proxy"
 _LONG_AGO_S: Final = 1.0
@@ -149,7 +157,7 @@ def provider_after(url: str, options: OAuthOptions, memory: Memory, held: SignIn
     return provider
 
 
-def configured_client(options: OAuthOptions) -> OAuthClientInformationFull | None:
+def build_configured_client(options: OAuthOptions) -> OAuthClientInformationFull | None:
     """The configured client; None where one is registered.
 
     The last registered one is not used again: an authorization server that has forgotten it says so to the person, on a
@@ -165,7 +173,7 @@ def configured_client(options: OAuthOptions) -> OAuthClientInformationFull | Non
     )
 
 
-def to_sign_in(context: OAuthContext, memory: Memory, now_s: float, earlier: SignIn | None) -> SignIn:
+def build_sign_in_record(context: OAuthContext, memory: Memory, now_s: float, earlier: SignIn | None) -> SignIn:
     """Build the sign-in to store from a flow that brought the tokens in `memory`, after `earlier`."""
     metadata, client, named = context.oauth_metadata, context.client_info, context.protected_resource_metadata
     tokens = memory.tokens
@@ -174,9 +182,9 @@ def to_sign_in(context: OAuthContext, memory: Memory, now_s: float, earlier: Sig
     assert client is not None
     return SignIn(
         issuer=str(metadata.issuer),
-        metadata=_dumped(metadata),
-        resource_metadata=None if named is None else _dumped(named),
-        client=_dumped(client),
+        metadata=_dump_model(metadata),
+        resource_metadata=None if named is None else _dump_model(named),
+        client=_dump_model(client),
         access_token=tokens.access_token,
         refresh_token=tokens.refresh_token or "",
         # One that is not said is the one that was asked for. Source: RFC 6749, sections 5.1 and 6.
@@ -243,6 +251,6 @@ def _adapt(client: OAuthClientInformationFull, metadata: OAuthMetadata | None) -
         client.token_endpoint_auth_method = "client_secret_post"
 
 
-def _dumped(model: Any) -> dict[str, Any]:
+def _dump_model(model: Any) -> dict[str, Any]:
     dumped: dict[str, Any] = model.model_dump(mode="json", exclude_none=True)
     return dumped

@@ -111,7 +111,7 @@ class SignInStore(Protocol):
         """
         ...
 
-    def locked(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
+    def hold_lock(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
         """Lets one at a time change this sign-in, among all tasks and gateways: refresh tokens work once.
 
         Raises:
@@ -171,7 +171,7 @@ class SignInFiles:
         try:
             sealed = msgspec.json.decode(read_private(self._path(server, url)), type=_Sealed)
             key = self._key.load(sealed.key)
-            box = AESGCM(key).decrypt(sealed.nonce, sealed.box, _bound_to(server, url, sealed.issuer))
+            box = AESGCM(key).decrypt(sealed.nonce, sealed.box, _build_associated_data(server, url, sealed.issuer))
             return msgspec.json.decode(box, type=SignIn), stamp
         except FileNotFoundError:
             return None, None
@@ -188,7 +188,9 @@ class SignInFiles:
             self._make_folder()
             key, place = self._key.load_or_make()
             nonce = secrets.token_bytes(_NONCE_BYTES)
-            box = AESGCM(key).encrypt(nonce, msgspec.json.encode(sign_in), _bound_to(server, url, sign_in.issuer))
+            box = AESGCM(key).encrypt(
+                nonce, msgspec.json.encode(sign_in), _build_associated_data(server, url, sign_in.issuer)
+            )
             write_private(self._path(server, url), msgspec.json.encode(_Sealed(place, sign_in.issuer, nonce, box)))
         except (OSError, UnusableFileError) as exc:
             raise ConfigError(
@@ -205,7 +207,7 @@ class SignInFiles:
         return True
 
     @asynccontextmanager
-    async def locked(self, server: str, url: str) -> AsyncIterator[None]:
+    async def hold_lock(self, server: str, url: str) -> AsyncIterator[None]:
         """Lets one at a time change this sign-in, among all tasks and processes: refresh tokens work once.
 
         Raises:
@@ -224,13 +226,13 @@ class SignInFiles:
             os.close(descriptor)
 
     def _path(self, server: str, url: str) -> Path:
-        return self._folder / f"{hashlib.sha256(_bound_to(server, url, '')).hexdigest()[:32]}.json"
+        return self._folder / f"{hashlib.sha256(_build_associated_data(server, url, '')).hexdigest()[:32]}.json"
 
     def _make_folder(self) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _bound_to(server: str, url: str, issuer: str) -> bytes:
+def _build_associated_data(server: str, url: str, issuer: str) -> bytes:
     """Associated data of a stored sign-in; a file moved to another server cannot be opened there."""
     return json.dumps([server, url, issuer]).encode()
 

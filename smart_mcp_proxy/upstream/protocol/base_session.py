@@ -13,7 +13,14 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
 from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
 from smart_mcp_proxy.upstream.protocol.codec import encode_message, request_line
-from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, announced, enveloped, modern_meta, negotiate
+from smart_mcp_proxy.upstream.protocol.handshake import (
+    Agreement,
+    Post,
+    build_list_subscriptions,
+    merge_envelope,
+    modern_meta,
+    negotiate,
+)
 from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import (
     NO_REPORTS,
@@ -25,7 +32,7 @@ from smart_mcp_proxy.upstream.protocol.pending import (
     is_answered,
     next_request_id,
 )
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, lost_error, see_log, start_error
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, build_lost_error, see_log, start_error
 
 __all__ = ["UNCANCELLABLE", "BaseSession", "StreamSession"]
 
@@ -76,13 +83,13 @@ class BaseSession:
         """Whether the session ended."""
         return self._reason is not None
 
-    def timed_out(self, began_s: float) -> None:
+    def note_timeout(self, began_s: float) -> None:
         """Note that a request, begun at this time of the event loop, had no answer in time."""
 
     async def wait_closed(self) -> UpstreamError:
         """Waits for the end, and says why it came."""
         await self._lost.wait()
-        return self._end_error or self._lost_error(was_sent=True)
+        return self._end_error or self._build_lost_error(was_sent=True)
 
     def _adopt(self, agreement: Agreement) -> None:
         self.era = agreement.era
@@ -120,12 +127,12 @@ class BaseSession:
             was_sent=was_sent,
         )
 
-    def _lose_sign_in(self, error: UpstreamError) -> None:
+    def _lose_authorization(self, error: UpstreamError) -> None:
         self._lose("is no longer signed in to", error)
 
-    def _lost_error(self, *, was_sent: bool) -> UpstreamError:
+    def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
         """The error of a request that the end of the session leaves without an answer."""
-        return lost_error(self._server, self._reason or "ended", was_sent=was_sent)
+        return build_lost_error(self._server, self._reason or "ended", was_sent=was_sent)
 
 
 class StreamSession(BaseSession, ABC):
@@ -179,12 +186,12 @@ class StreamSession(BaseSession, ABC):
     async def close(self) -> None:
         """End the session; see `UpstreamSession.close`."""
 
-    async def _agreed(self, post: Post, known: Era | None) -> Agreement:
+    async def _negotiate_agreement(self, post: Post, known: Era | None) -> Agreement:
         return await negotiate(self._server, post, known, self._declared)
 
     # --- lifetime
 
-    async def opened(self, known: Era | None, deadline_s: float) -> Self:
+    async def establish_session(self, known: Era | None, deadline_s: float) -> Self:
         """This session, once both sides agree; closed if they do not.
 
         Args:
@@ -201,13 +208,15 @@ class StreamSession(BaseSession, ABC):
 
         try:
             async with asyncio.timeout_at(deadline_s):
-                agreement = await self._agreed(post, known)
+                agreement = await self._negotiate_agreement(post, known)
                 self._adopt(agreement)
                 if agreement.era == "handshake":
                     await self.notify("notifications/initialized", {})
-                elif announced(agreement.capabilities):
+                elif build_list_subscriptions(agreement.capabilities):
                     # Sent before anybody can list: a change after the list is never missed.
-                    self._listener = spawn(self._listen(await self._subscribed()), f"upstream-listen-{self._server}")
+                    self._listener = spawn(
+                        self._listen(await self._send_subscription()), f"upstream-listen-{self._server}"
+                    )
         except TimeoutError:
             await self.close()
             raise self._with_noise(start_error(self._config)) from None
@@ -234,7 +243,7 @@ class StreamSession(BaseSession, ABC):
     def _lose(self, reason: str, error: UpstreamError | None = None) -> None:
         if self._reason is None:
             super()._lose(reason, error)
-            self._pending.fail_all(lambda: self._lost_error(was_sent=True))
+            self._pending.fail_all(lambda: self._build_lost_error(was_sent=True))
 
     # --- requests
 
@@ -262,7 +271,7 @@ class StreamSession(BaseSession, ABC):
         request_id, reply = self._expect(method, reports)
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if self.era == "modern":
-            meta = enveloped(meta, self._envelope) if meta else self._envelope
+            meta = merge_envelope(meta, self._envelope) if meta else self._envelope
         if reports is not NO_REPORTS:
             meta = {**meta, "progressToken": request_id}
         is_sent, began_s = False, self._loop.time()
@@ -276,7 +285,7 @@ class StreamSession(BaseSession, ABC):
             is_sent = True
             return await reply
         except TimeoutError:
-            self.timed_out(began_s)
+            self.note_timeout(began_s)
             raise self._late(method, reports, began_s, timeout_s, was_sent=is_sent) from None
         finally:
             timer.cancel()
@@ -295,7 +304,7 @@ class StreamSession(BaseSession, ABC):
 
     def _expect(self, method: str, reports: Reports) -> tuple[int, "asyncio.Future[RawResult]"]:
         if self._reason is not None:
-            raise self._lost_error(was_sent=False)
+            raise self._build_lost_error(was_sent=False)
         request_id = next_request_id()
         reply: asyncio.Future[RawResult] = self._loop.create_future()
         self._pending.add(request_id, PendingCall(method, reply, reports))
@@ -323,10 +332,10 @@ class StreamSession(BaseSession, ABC):
 
     # --- changes of lists, in the modern era
 
-    async def _subscribed(self) -> "tuple[int, asyncio.Future[RawResult]]":
+    async def _send_subscription(self) -> "tuple[int, asyncio.Future[RawResult]]":
         """Id and future end of a new subscription to changes of lists; the changes come as notifications."""
         request_id, end = self._expect(SUBSCRIBE, NO_REPORTS)
-        params = {"notifications": announced(self.capabilities), "_meta": self._envelope}
+        params = {"notifications": build_list_subscriptions(self.capabilities), "_meta": self._envelope}
         await self._write(request_line(request_id, SUBSCRIBE, params))
         return request_id, end
 
@@ -337,7 +346,7 @@ class StreamSession(BaseSession, ABC):
             try:
                 await end
                 await asyncio.sleep(_RENEW_S)
-                subscription = await self._subscribed()
+                subscription = await self._send_subscription()
             except UpstreamError as exc:
                 _log.debug("server %s offers no subscription: %s", self._server, exc)
                 return

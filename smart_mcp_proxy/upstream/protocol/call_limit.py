@@ -3,7 +3,7 @@
 from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamTimeoutError
-from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.servers import ServerLimits
 from smart_mcp_proxy.upstream.protocol.session import timeout_error
 
 __all__ = ["ends_at_s", "late_error"]
@@ -11,7 +11,7 @@ __all__ = ["ends_at_s", "late_error"]
 _LONGEST_SETTING: Final = "'limits.call_max_s' (seconds) in its entry."
 
 
-def ends_at_s(limits: Limits, began_s: float, timeout_s: float, heard_s: float) -> float:
+def ends_at_s(limits: ServerLimits, began_s: float, timeout_s: float, heard_s: float) -> float:
     """When a request without an answer ends.
 
     Args:
@@ -29,7 +29,7 @@ def ends_at_s(limits: Limits, began_s: float, timeout_s: float, heard_s: float) 
 def late_error(
     server: str,
     method: str,
-    limits: Limits,
+    limits: ServerLimits,
     *,
     began_s: float,
     timeout_s: float,

@@ -17,12 +17,12 @@ __all__ = [
     "Envelope",
     "LongReply",
     "RpcError",
-    "cleaned",
+    "clean_line",
     "decode_messages",
     "encode_message",
     "is_blank",
     "read_messages",
-    "recovered_id",
+    "recover_request_id",
     "request_line",
 ]
 
@@ -148,7 +148,7 @@ def request_line(request_id: int, method: str, params: Mapping[str, Any]) -> byt
     return encode_message({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
 
 
-def cleaned(line: bytes) -> bytes:
+def clean_line(line: bytes) -> bytes:
     """Strip BOM and blanks from `line`; replace invalid UTF-8 and lone surrogates by U+FFFD."""
     line = line.removeprefix(_BOM).strip()
     if not line.isascii():
@@ -172,7 +172,7 @@ def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
 
     A batch has several.
 
-    They are read from the text as `cleaned` makes it.
+    They are read from the text as `clean_line` makes it.
 
     Args:
         pieces: The text, at least one piece.
@@ -181,7 +181,7 @@ def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
     if is_long and len(pieces) > 1 and any(b"\\" in piece for piece in pieces):
         pieces = (b"".join(pieces),)  # an escape may stand in two of them
     if not (is_known_clean := is_long and is_clean(pieces)):
-        pieces = (cleaned(b"".join(pieces)),)
+        pieces = (clean_line(b"".join(pieces)),)
     if is_long and (is_known_clean or not _has_line_ends(pieces[0])):
         reply = _long_reply(pieces, is_clean=is_known_clean)
         if reply is not None:
@@ -194,7 +194,7 @@ def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
         messages = _batch.decode(line) if line.startswith(b"[") else [_envelope.decode(line)]
     except (msgspec.DecodeError, RecursionError) as exc:
         edges = line[:_EDGE_BYTES] + line[-_EDGE_BYTES:]
-        request_id = recovered_id(line[:_EDGE_BYTES], b"")
+        request_id = recover_request_id(line[:_EDGE_BYTES], b"")
         return BrokenMessage(request_id, str(exc)) if b'"jsonrpc"' in edges else None
     return [message for message in messages if _is_meant(message)] or None
 
@@ -254,7 +254,7 @@ def _is_meant(message: Envelope) -> bool:
     return bool(message.method) or message.is_reply or bool(bytes(message.jsonrpc) and bytes(message.id))
 
 
-def recovered_id(head: bytes, tail: bytes) -> int | None:
+def recover_request_id(head: bytes, tail: bytes) -> int | None:
     """Recover the id of a message from its ends; None unless it is certainly its own.
 
     Certain means beside the message's `jsonrpc` member: an `id` alone may be anything inside a result.

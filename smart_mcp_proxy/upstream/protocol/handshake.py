@@ -22,7 +22,16 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.protocol.session import CLIENT_INFO
 
-__all__ = ["Agreement", "Post", "announced", "enveloped", "greet", "modern_meta", "negotiate", "server_label"]
+__all__ = [
+    "Agreement",
+    "Post",
+    "build_list_subscriptions",
+    "greet",
+    "merge_envelope",
+    "modern_meta",
+    "negotiate",
+    "server_label",
+]
 
 Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[RawResult]"]]
 """Sends one request and returns the future of its result."""
@@ -47,7 +56,7 @@ def modern_meta(version: str) -> dict[str, Any]:
     """The `_meta` of every request of the modern era.
 
     No capability is declared: one session serves many agents. What one of them can be asked is declared with its own
-    requests, see `enveloped`.
+    requests, see `merge_envelope`.
     """
     return {
         PROTOCOL_VERSION_META_KEY: version,
@@ -56,7 +65,7 @@ def modern_meta(version: str) -> dict[str, Any]:
     }
 
 
-def enveloped(meta: Mapping[str, Any], envelope: Mapping[str, Any]) -> dict[str, Any]:
+def merge_envelope(meta: Mapping[str, Any], envelope: Mapping[str, Any]) -> dict[str, Any]:
     """Merge the envelope of a modern request into `meta`, keeping capabilities declared there."""
     whole = {**meta, **envelope}
     if CLIENT_CAPABILITIES_META_KEY in meta and CLIENT_CAPABILITIES_META_KEY in envelope:
@@ -64,7 +73,7 @@ def enveloped(meta: Mapping[str, Any], envelope: Mapping[str, Any]) -> dict[str,
     return whole
 
 
-def announced(capabilities: Mapping[str, Any]) -> dict[str, bool]:
+def build_list_subscriptions(capabilities: Mapping[str, Any]) -> dict[str, bool]:
     """Subscriptions for a modern server with these capabilities; empty where it announces nothing."""
     declared = {kind: capabilities.get(kind) for kind in ("tools", "prompts", "resources")}
     return {
@@ -101,19 +110,19 @@ async def negotiate(
     """
     probe: asyncio.Future[RawResult] | None = None
     if known != "handshake":
-        probe = await _probed(post, MODERN_PROTOCOL_VERSIONS[-1])
-        if probe.done() and (version := _offered(probe)):
-            probe = await _probed(post, version)
-        if probe.done() and (agreement := _discovered(probe)):
+        probe = await _probe_server(post, MODERN_PROTOCOL_VERSIONS[-1])
+        if probe.done() and (version := _choose_offered_version(probe)):
+            probe = await _probe_server(post, version)
+        if probe.done() and (agreement := _read_discover_answer(probe)):
             return agreement
-    greeting = await _greeted(post, capabilities)
+    greeting = await _send_initialize(post, capabilities)
     if probe is not None and not probe.done():
         await asyncio.wait({probe, greeting}, return_when=asyncio.FIRST_COMPLETED)
-        if probe.done() and (agreement := _discovered(probe)):
+        if probe.done() and (agreement := _read_discover_answer(probe)):
             greeting.cancel()
             return agreement
     try:
-        return _initialized(server, (await greeting).text)
+        return _read_initialize_answer(server, (await greeting).text)
     except UpstreamError as exc:
         if not exc.was_answered or known != "handshake":
             raise
@@ -125,24 +134,24 @@ async def negotiate(
 
 async def greet(server: str, post: Post, capabilities: Mapping[str, Any]) -> Agreement:
     """Agrees with a server of the handshake era; see `negotiate`."""
-    return _initialized(server, (await (await _greeted(post, capabilities))).text)
+    return _read_initialize_answer(server, (await (await _send_initialize(post, capabilities))).text)
 
 
-async def _greeted(post: Post, capabilities: Mapping[str, Any]) -> "asyncio.Future[RawResult]":
+async def _send_initialize(post: Post, capabilities: Mapping[str, Any]) -> "asyncio.Future[RawResult]":
     """The answer to `initialize`."""
     declared = dict(capabilities)
     params = {"protocolVersion": LATEST_HANDSHAKE_VERSION, "capabilities": declared, "clientInfo": CLIENT_INFO}
     return await post("initialize", params)
 
 
-async def _probed(post: Post, version: str) -> "asyncio.Future[RawResult]":
+async def _probe_server(post: Post, version: str) -> "asyncio.Future[RawResult]":
     """The answer to `server/discover`, if it came within its time."""
     probe = await post("server/discover", {"_meta": modern_meta(version)})
     await asyncio.wait({probe}, timeout=_PROBE_S)
     return probe
 
 
-def _offered(probe: "asyncio.Future[RawResult]") -> str | None:
+def _choose_offered_version(probe: "asyncio.Future[RawResult]") -> str | None:
     """The version to ask again with: a server that refuses one names those that it supports.
 
     Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning
@@ -159,7 +168,7 @@ def _newest_known(versions: object) -> str | None:
     return known[-1] if known else None
 
 
-def _discovered(probe: "asyncio.Future[RawResult]") -> Agreement | None:
+def _read_discover_answer(probe: "asyncio.Future[RawResult]") -> Agreement | None:
     """Read the answer to `server/discover`; None if it is no sign of the modern era."""
     if probe.cancelled() or probe.exception() is not None:
         return None
@@ -172,7 +181,7 @@ def _discovered(probe: "asyncio.Future[RawResult]") -> Agreement | None:
     return Agreement("modern", version, _capabilities(result), server_label(info))
 
 
-def _initialized(server: str, text: bytes) -> Agreement:
+def _read_initialize_answer(server: str, text: bytes) -> Agreement:
     result = _object(text)
     version = result.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:

@@ -54,7 +54,7 @@ class HeaderRules:
         name = params.get(_NAMING.get(method, ""))
         if not isinstance(name, str):
             return {MCP_PROTOCOL_VERSION_HEADER: version, MCP_METHOD_HEADER: method}
-        headers = (_known_naming if len(name) <= _NAME_CHARS else _naming)(version, method, name)
+        headers = (_known_naming if len(name) <= _NAME_CHARS else _build_request_headers)(version, method, name)
         rules = self._maps.get(name) if method == "tools/call" else None
         return headers if rules is None else {**headers, **mcp_param_headers(rules, params.get("arguments") or {})}
 
@@ -96,7 +96,7 @@ class HeaderRules:
         return True
 
 
-def _naming(version: str, method: str, name: str) -> Mapping[str, str]:
+def _build_request_headers(version: str, method: str, name: str) -> Mapping[str, str]:
     return {
         MCP_PROTOCOL_VERSION_HEADER: version,
         MCP_METHOD_HEADER: method,
@@ -104,7 +104,7 @@ def _naming(version: str, method: str, name: str) -> Mapping[str, str]:
     }
 
 
-_known_naming = lru_cache(_NAMES)(_naming)
+_known_naming = lru_cache(_NAMES)(_build_request_headers)
 
 
 def _read(tool: msgspec.Raw) -> object:

@@ -21,10 +21,10 @@ from smart_mcp_proxy.upstream.protocol.session import (
     OnEvent,
     Peer,
     SessionEvent,
-    announced_event,
+    parse_change_event,
 )
 
-__all__ = ["Inbox", "answer_to", "event_of"]
+__all__ = ["Inbox", "answer_to", "parse_session_event"]
 
 _LOG_TEXT_CHARS: Final = 2_000
 _VERSION: Final = b'"2.0"'
@@ -113,7 +113,7 @@ class Inbox:
         return False
 
     def _announce(self, message: Envelope) -> None:
-        event = event_of(message)
+        event = parse_session_event(message)
         if event is not None:
             self._on_event(event)
         if message.method == _ACKNOWLEDGED and not isinstance(event, Acknowledged):
@@ -146,11 +146,11 @@ def _is_whole_error(message: Envelope) -> bool:
         return False
 
 
-def event_of(message: Envelope) -> SessionEvent | None:
+def parse_session_event(message: Envelope) -> SessionEvent | None:
     """Convert a server's notification into an event; None where nothing here needs it."""
     if message.method == "notifications/message":
         return LogLine(bytes(message.params)[:_LOG_TEXT_CHARS].decode(errors="replace"))
-    return announced_event(message.method, bytes(message.params))
+    return parse_change_event(message.method, bytes(message.params))
 
 
 def answer_to(message: Envelope) -> dict[str, Any]:

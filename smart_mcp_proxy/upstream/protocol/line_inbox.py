@@ -15,9 +15,9 @@ from smart_mcp_proxy.upstream.protocol.codec import (
     decode_messages,
     is_blank,
     read_messages,
-    recovered_id,
+    recover_request_id,
 )
-from smart_mcp_proxy.upstream.protocol.inbox import answer_to, event_of
+from smart_mcp_proxy.upstream.protocol.inbox import answer_to, parse_session_event
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
 from smart_mcp_proxy.upstream.protocol.session import LogLine, OnEvent, Peer
 
@@ -100,7 +100,7 @@ class LineInbox:
         """The beginning of what came in place of the first message, if only without the end of a line."""
         if self.noise or self._is_spoken:
             return self.noise
-        return printable(self._lines.unfinished[:_NOISE_CHARS].decode(errors="replace"))
+        return printable(self._lines.partial_line[:_NOISE_CHARS].decode(errors="replace"))
 
     def take(self, chunk: bytes) -> bool:
         """Deals with what has just arrived, unless it is much; then it has to be read. See `OfferingReader`."""
@@ -140,7 +140,7 @@ class LineInbox:
     def _receive_line(self, line: bytes | OverlongLine) -> None:
         if isinstance(line, OverlongLine):
             reason = f"{line.size_bytes:,} bytes long, at most {self._limit_bytes:,} are accepted"
-            broken = BrokenMessage(recovered_id(line.head, line.tail), reason)
+            broken = BrokenMessage(recover_request_id(line.head, line.tail), reason)
             _log.warning(
                 "server %s: a message was refused: %s", self._server, reason, extra=fields(server=self._server)
             )
@@ -178,7 +178,7 @@ class LineInbox:
             self._answer(answer_to(message))
         elif message.method == "notifications/progress":
             self._pending.report(bytes(message.params))
-        elif (event := event_of(message)) is not None:
+        elif (event := parse_session_event(message)) is not None:
             self._on_event(event)
 
     def _hear_noise(self, line: bytes) -> None:
@@ -204,7 +204,7 @@ class LineInbox:
 
     def _hear_question(self) -> None:
         """Keep a line that is no message before it ends: a program that asks somebody waits in it."""
-        begun = self._lines.unfinished.strip()
+        begun = self._lines.partial_line.strip()
         if begun and not begun.startswith((b"{", b"[")) and not self._is_question_told:
             self._is_question_told = True
             self._on_event(LogLine(begun[:_LOGGED_BYTES].decode(errors="replace")))

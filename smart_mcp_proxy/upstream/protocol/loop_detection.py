@@ -17,7 +17,7 @@ from smart_mcp_proxy.names import GATEWAYS_CAPABILITY
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.protocol.session import OpenSession, UpstreamSession
 
-__all__ = ["STARTED_BY", "Lineage", "gateways_behind", "marked"]
+__all__ = ["STARTED_BY", "Lineage", "gateways_behind", "mark_environment"]
 
 STARTED_BY: Final = "SMART_MCP_PROXY_STARTED_BY"
 """Environment variable of children: `INSTANCE:CONFIGURATION` of every gateway above, the outermost first."""
@@ -27,7 +27,7 @@ _MOST_KNOWN: Final = 64
 _INSTANCE: Final = re.compile("[0-9a-f]{16}")
 
 
-def marked(environ: Mapping[str, str], config_file: Path | None) -> dict[str, str]:
+def mark_environment(environ: Mapping[str, str], config_file: Path | None) -> dict[str, str]:
     """Environment for child servers, with the gateway-loop marker.
 
     A gateway that runs under one with the same configuration file takes that one's identity: it is the same again.
@@ -56,7 +56,7 @@ class Lineage:
     """Position of a gateway in the chain: the gateways in front of it and behind it.
 
     Args:
-        environ: Of its servers, see `marked`; without a mark it is a gateway that nobody started.
+        environ: Of its servers, see `mark_environment`; without a mark it is a gateway that nobody started.
 
     Attributes:
         instance: Random, the same for as long as the gateway runs.
@@ -70,7 +70,7 @@ class Lineage:
     def __repr__(self) -> str:
         return f"<Lineage {self.instance}, {len(self._above)} above>"
 
-    def known(self, servers: Iterable[Mapping[str, Any]]) -> list[str]:
+    def list_gateway_ids(self, servers: Iterable[Mapping[str, Any]]) -> list[str]:
         """This gateway, then those behind it, out of the capabilities of its servers."""
         behind = frozenset().union(*map(gateways_behind, servers)) - {self.instance}
         return [self.instance, *sorted(behind)][:_MOST_KNOWN]

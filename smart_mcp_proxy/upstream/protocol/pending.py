@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import OnProgress, Progress
+from smart_mcp_proxy.models import OnProgress, ProgressReport
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, RpcError
 from smart_mcp_proxy.upstream.protocol.progress import ProgressFeed
@@ -81,7 +81,7 @@ class Reports:
         """Notes that there is progress: the limit of the request counts from now."""
         self.heard_s = asyncio.get_running_loop().time()
 
-    def offer(self, report: Progress) -> None:
+    def offer(self, report: ProgressReport) -> None:
         """Takes a report; see `ProgressFeed.offer`."""
         self.hear()
         if self._on_progress is None:
@@ -161,7 +161,7 @@ class PendingCalls:
             return exchange_id is None and message.has_lost_id and self._fail_only("it carries no usable id")
         result, error = message.read_result(), bytes(message.error)
         if error and result is None:
-            failure = _error_of(self._server, call.method, error)
+            failure = _parse_rpc_error(self._server, call.method, error)
             if exchange_id is not None and failure.answer is not None:
                 failure.answer = replace(failure.answer, has_id=False)
             self._fail(call, failure)
@@ -169,7 +169,7 @@ class PendingCalls:
             if not call.reply.done():
                 call.reply.set_result(result)
         else:
-            self._fail(call, self._broken(call, "its result is no JSON object"))
+            self._fail(call, self._build_unreadable_error(call, "its result is no JSON object"))
         return True
 
     def settle_broken(self, message: BrokenMessage, *, is_garbled: bool = True) -> bool:
@@ -182,7 +182,7 @@ class PendingCalls:
         if message.request_id is None:
             is_met = self._fail_only(message.reason)
         elif is_met := (call := self._calls.get(message.request_id)) is not None:
-            self._fail(call, self._broken(call, message.reason))
+            self._fail(call, self._build_unreadable_error(call, message.reason))
         if is_met and is_garbled:
             self._count_garbled()
         return is_met
@@ -206,7 +206,7 @@ class PendingCalls:
             return
         call = self._calls.get(token)
         if call is not None and call.reports is not NO_REPORTS and not call.reply.done():
-            call.reports.offer(Progress(report.progress, report.total, report.message))
+            call.reports.offer(ProgressReport(report.progress, report.total, report.message))
 
     def fail_all(self, error: Callable[[], UpstreamError]) -> None:
         """Fails whatever is still waiting, each with an error of its own."""
@@ -217,10 +217,10 @@ class PendingCalls:
         calls = [call for call in self._calls.values() if call.method != SUBSCRIBE]
         if len(calls) != 1:
             return False
-        self._fail(calls[0], self._broken(calls[0], reason))
+        self._fail(calls[0], self._build_unreadable_error(calls[0], reason))
         return True
 
-    def _broken(self, call: PendingCall, reason: str) -> UpstreamError:
+    def _build_unreadable_error(self, call: PendingCall, reason: str) -> UpstreamError:
         return UpstreamError(
             f"Server '{self._server}' sent an answer to '{call.method}' that cannot be read: {reason}.",
             hint="The server is at fault; the call may have been carried out.",
@@ -233,7 +233,7 @@ class PendingCalls:
             call.reply.set_exception(error)
 
 
-def _error_of(server: str, method: str, text: bytes) -> UpstreamError:
+def _parse_rpc_error(server: str, method: str, text: bytes) -> UpstreamError:
     try:
         error = msgspec.json.decode(text, type=RpcError)
     except (msgspec.DecodeError, RecursionError):  # a bare string, say: show it as it is

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import replace
 from typing import Final
 
-from smart_mcp_proxy.models import OnProgress, Progress
+from smart_mcp_proxy.models import OnProgress, ProgressReport
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
 __all__ = ["ProgressFeed"]
@@ -36,11 +36,11 @@ class ProgressFeed:
         self._on_progress: OnProgress | None = on_progress
         self._highest: float | None = None
         self._offered = 0
-        self._waiting = deque[Progress]()
+        self._waiting = deque[ProgressReport]()
         self._pump: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
 
-    def offer(self, report: Progress) -> None:
+    def offer(self, report: ProgressReport) -> None:
         """Takes a report; one that does not go beyond the last is dropped, a late one that waits is replaced."""
         if self._on_progress is None or (self._highest is not None and report.progress <= self._highest):
             return
@@ -48,7 +48,7 @@ class ProgressFeed:
         self._offered += 1
         if self._offered > _PROMPT_REPORTS and self._waiting:
             self._waiting.pop()
-        self._waiting.append(_bounded(report))
+        self._waiting.append(_drop_long_message(report))
         if self._pump is None or self._pump.done():
             self._pump = spawn(self._deliver_all(), "upstream-progress")
 
@@ -73,7 +73,7 @@ class ProgressFeed:
                 async with asyncio.timeout(_INTERVAL_S):
                     await self._is_over.wait()
 
-    async def _deliver(self, report: Progress) -> None:
+    async def _deliver(self, report: ProgressReport) -> None:
         if self._on_progress is None:
             return
         try:
@@ -82,7 +82,7 @@ class ProgressFeed:
             _log.warning("a progress listener failed: %s", exc)
 
 
-def _bounded(report: Progress) -> Progress:
+def _drop_long_message(report: ProgressReport) -> ProgressReport:
     """The report without words that are longer than any that somebody reads: several wait at a time."""
     size = len(report.message or "")
     if size <= _MESSAGE_CHARS:

@@ -16,7 +16,7 @@ from smart_mcp_proxy.models import ClientLine
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 
-__all__ = ["ClientSide", "Conversation", "Exchange"]
+__all__ = ["ClientRequest", "ClientSide", "Conversation"]
 
 _ASKED: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
@@ -76,7 +76,7 @@ class ClientSide(Protocol):
         """Tells the client; arguments as of `answer`."""
 
 
-class Exchange:
+class ClientRequest:
     """A request of the client under way; its deadline stands still while the client is asked.
 
     Args:
@@ -96,7 +96,7 @@ class Exchange:
         self._left_s = 0.0
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def pause_deadline(self) -> Iterator[None]:
         """Stops the deadline while open."""
         clock = asyncio.get_running_loop().time
         if not self._asking:
@@ -123,7 +123,7 @@ class Exchange:
             self._deadline.reschedule(when)
 
 
-_own_exchange: ContextVar[Exchange | None] = ContextVar("own_exchange", default=None)
+_own_exchange: ContextVar[ClientRequest | None] = ContextVar("own_exchange", default=None)
 """The request in whose task a message is read. Over HTTP each answer is read where its request was made, so that what
 comes on the same stream certainly belongs to it; over pipes one reader reads for all, and nobody can tell."""
 
@@ -140,7 +140,7 @@ class Conversation:
         self.capabilities = side.capabilities
         self._server = server
         self._side = side
-        self._exchanges: list[Exchange] = []
+        self._exchanges: list[ClientRequest] = []
         self._questions: dict[bytes, asyncio.Task[None]] = {}
         self._withdrawn: set[bytes] = set()
         """Questions that are about to end and that the server expects no reply to."""
@@ -155,9 +155,9 @@ class Conversation:
         return f"<Conversation with {self._server}, {len(self._questions)} questions>"
 
     @contextmanager
-    def under_way(self, line: ClientLine, deadline: asyncio.Timeout) -> Iterator[Exchange]:
+    def under_way(self, line: ClientLine, deadline: asyncio.Timeout) -> Iterator[ClientRequest]:
         """While open, what the server says in answer to the present task's request goes to `line`."""
-        exchange = Exchange(line, deadline)
+        exchange = ClientRequest(line, deadline)
         self._exchanges.append(exchange)
         token = _own_exchange.set(exchange)
         try:
@@ -222,7 +222,7 @@ class Conversation:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _exchange(self) -> tuple[Exchange | None, bool]:
+    def _exchange(self) -> tuple[ClientRequest | None, bool]:
         """The client's request that the present message belongs to, and whether that is certain."""
         own = _own_exchange.get()
         if own in self._exchanges:
@@ -243,7 +243,7 @@ class Conversation:
         waiting = [exchange] if exchange is not None and is_certain else list(self._exchanges)
         question = spawn(self._ask(message, exchange, waiting, reply), f"upstream-ask-{self._server}")
         self._questions[key] = question
-        question.add_done_callback(partial(self._settled, key, message.id, reply_soon))
+        question.add_done_callback(partial(self._finish_question, key, message.id, reply_soon))
         if exchange is not None and is_certain:
             exchange.questions.add(question)
             question.add_done_callback(exchange.questions.discard)
@@ -259,7 +259,9 @@ class Conversation:
             return f"The question has {size_bytes:,} bytes, of which {_QUESTION_BYTES:,} are passed on."
         return None
 
-    def _settled(self, key: bytes, id_: msgspec.Raw, reply_soon: ReplySoon, question: "asyncio.Task[None]") -> None:
+    def _finish_question(
+        self, key: bytes, id_: msgspec.Raw, reply_soon: ReplySoon, question: "asyncio.Task[None]"
+    ) -> None:
         del self._questions[key]
         is_withdrawn = key in self._withdrawn
         self._withdrawn.discard(key)
@@ -269,15 +271,15 @@ class Conversation:
     async def _ask(
         self,
         message: Envelope,
-        exchange: Exchange | None,
-        waiting: Sequence[Exchange],
+        exchange: ClientRequest | None,
+        waiting: Sequence[ClientRequest],
         reply: Reply,
     ) -> None:
         try:
             with ExitStack() as stopped:
                 for each in waiting:
-                    stopped.enter_context(each.asking())
-                result = msgspec.json.encode(await self._answered(message, exchange))
+                    stopped.enter_context(each.pause_deadline())
+                result = msgspec.json.encode(await self._ask_client(message, exchange))
             answer = {"jsonrpc": "2.0", "id": message.id, "result": msgspec.Raw(result)}
         except ProxyError as error:
             facts = error.data or {}
@@ -291,7 +293,7 @@ class Conversation:
         self._replies.add(sending)
         sending.add_done_callback(self._replies.discard)
 
-    async def _answered(self, message: Envelope, exchange: Exchange | None) -> Mapping[str, Any]:
+    async def _ask_client(self, message: Envelope, exchange: ClientRequest | None) -> Mapping[str, Any]:
         """Ask the client, on another request's stream if that of `exchange` has ended."""
         params = _object(message.params)
         while True:
@@ -311,7 +313,7 @@ class Conversation:
     async def _tell_all(self) -> None:
         while self._waiting:
             method, text, line = self._next_waiting()
-            if not (params := await asyncio.to_thread(_redacted, text)):
+            if not (params := await asyncio.to_thread(_redact_params, text)):
                 continue
             try:
                 async with asyncio.timeout(_TELL_S):
@@ -336,7 +338,7 @@ def _object(text: msgspec.Raw) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _redacted(params: bytes) -> Mapping[str, Any]:
+def _redact_params(params: bytes) -> Mapping[str, Any]:
     """Params with secrets masked; empty where nothing readable is left.
 
     They are written anew first: a server may spell a secret with escapes that nobody looks for.

@@ -18,7 +18,7 @@ from smart_mcp_proxy.errors import Delivery, RpcAnswer, UpstreamError, UpstreamT
 from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 
@@ -39,9 +39,9 @@ __all__ = [
     "UpdatesMissed",
     "UpstreamSession",
     "after_gap",
-    "announced_event",
+    "build_lost_error",
     "has_updates",
-    "lost_error",
+    "parse_change_event",
     "rpc_error",
     "see_log",
     "start_error",
@@ -167,7 +167,7 @@ def has_updates(capabilities: Mapping[str, Any]) -> bool:
     return isinstance(resources, Mapping) and resources.get("subscribe") is True
 
 
-def announced_event(method: str, params: bytes) -> SessionEvent | None:
+def parse_change_event(method: str, params: bytes) -> SessionEvent | None:
     """Convert a notification on lists, resources and tasks into an event; None for others."""
     if method in _CHANGES:
         return _CHANGES[method]
@@ -226,7 +226,7 @@ class UpstreamSession(Protocol):
     """
 
     era: Era
-    limits: Limits
+    limits: ServerLimits
     protocol_version: str
     capabilities: Mapping[str, Any]
     server_info: str
@@ -266,7 +266,7 @@ class UpstreamSession(Protocol):
         """Ends the session within seconds, and with it all that it started. Calls under way fail."""
         ...
 
-    def timed_out(self, began_s: float) -> None:
+    def note_timeout(self, began_s: float) -> None:
         """Notes that a request, begun at this time of the event loop, had no answer in time."""
 
     async def wait_closed(self) -> UpstreamError:
@@ -336,7 +336,7 @@ def rpc_error(server: str, method: str, code: int, message: str, data: Any = Non
     A server that repeats what it was trusted with there is not repeated, and what it says twice is said once: its
     words end the message, and `data` holds what it said besides. Data nested too deep to be looked through is left out.
     """
-    message, data = redact(message), _redacted_or_none(data)
+    message, data = redact(message), _redact_data(data)
     facts = {"rpc_code": code}
     if (besides := _without(message, data)) not in (None, {}, []):
         facts["rpc_data"] = besides
@@ -368,21 +368,21 @@ def _without(message: str, data: Any) -> Any:
     return None if data == message else data
 
 
-def _redacted_or_none(data: Any) -> Any:
+def _redact_data(data: Any) -> Any:
     """JSON data without the secrets in use; None for what is nested too deep."""
     try:
-        return _redacted(data, _MOST_LEVELS)
+        return _redact_nested(data, _MOST_LEVELS)
     except RecursionError:
         return None
 
 
-def _redacted(data: Any, levels: int) -> Any:
+def _redact_nested(data: Any, levels: int) -> Any:
     if not levels:
         raise RecursionError
     if isinstance(data, dict):
-        return {redact(key): _redacted(value, levels - 1) for key, value in data.items()}
+        return {redact(key): _redact_nested(value, levels - 1) for key, value in data.items()}
     if isinstance(data, list):
-        return [_redacted(value, levels - 1) for value in data]
+        return [_redact_nested(value, levels - 1) for value in data]
     return redact(data) if isinstance(data, str) else data
 
 
@@ -420,7 +420,7 @@ def start_error(config: ServerConfig) -> UpstreamTimeoutError:
     )
 
 
-def lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamError:
+def build_lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamError:
     """The error for a session that ended, before or while a request was under way."""
     delivery: Delivery = "unknown" if was_sent else "not_sent"
     error = UpstreamError(f"Server '{server}' {reason}.", hint=see_log(server), delivery=delivery)

@@ -12,7 +12,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
-from smart_mcp_proxy.upstream.protocol.session import lost_error, timeout_error
+from smart_mcp_proxy.upstream.protocol.session import build_lost_error, timeout_error
 
 __all__ = ["Ask", "WatchStream"]
 
@@ -32,7 +32,7 @@ class Ask(Protocol):
         ...
 
 
-def _wanted_resources(uris: frozenset[str]) -> Mapping[str, Any]:
+def _build_resource_params(uris: frozenset[str]) -> Mapping[str, Any]:
     return {"notifications": {"resourceSubscriptions": sorted(uris)}}
 
 
@@ -51,7 +51,7 @@ class WatchStream:
         server: str,
         ask: Ask,
         on_updated: Callable[[str], None],
-        wanted: Callable[[frozenset[str]], Mapping[str, Any]] = _wanted_resources,
+        wanted: Callable[[frozenset[str]], Mapping[str, Any]] = _build_resource_params,
     ) -> None:
         self._server = server
         self._ask = ask
@@ -79,7 +79,7 @@ class WatchStream:
             agreed = await self._replace(self.uris | uris, timeout_s)
         except UpstreamError as exc:
             return dict.fromkeys(uris, exc)
-        return {uri: _unwatched(self._server, uri) for uri in uris - agreed}
+        return {uri: _build_unwatched_error(self._server, uri) for uri in uris - agreed}
 
     async def remove(self, uris: frozenset[str], timeout_s: float) -> None:
         """Watches the others only."""
@@ -93,7 +93,7 @@ class WatchStream:
         except UpstreamError as exc:
             _log.debug("server %s goes on telling of %d more resources: %s", self._server, len(uris), exc)
 
-    def acknowledged(self, uris: frozenset[str]) -> bool:
+    def confirm_stream(self, uris: frozenset[str]) -> bool:
         """The server has confirmed a stream for these; False if none was waited for."""
         if self._opened is None or self._opened.done():
             return False
@@ -152,11 +152,11 @@ class WatchStream:
             if self._is_replacing:
                 return
             opened: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
-            opened.add_done_callback(self._renewed)
+            opened.add_done_callback(self._report_missed_updates)
             await self._listen(uris, opened)
             pause_s = _PAUSE_S[0] if opened.exception() is None else min(longest_s, pause_s * 2)
 
-    def _renewed(self, opened: "asyncio.Future[frozenset[str]]") -> None:
+    def _report_missed_updates(self, opened: "asyncio.Future[frozenset[str]]") -> None:
         if not opened.cancelled() and opened.exception() is None:
             for uri in self.uris:
                 self._on_updated(uri)
@@ -164,7 +164,7 @@ class WatchStream:
     async def _listen(self, uris: frozenset[str], opened: "asyncio.Future[frozenset[str]]") -> None:
         """Run a stream from its opening to its end; `opened` is done afterwards."""
         self._opened = opened
-        error = lost_error(self._server, "ended its stream of changed resources at once", was_sent=True)
+        error = build_lost_error(self._server, "ended its stream of changed resources at once", was_sent=True)
         try:
             await self._ask(SUBSCRIBE, self._wanted(uris), timeout_s=_STREAM_S)
         except UpstreamError as exc:
@@ -177,7 +177,7 @@ class WatchStream:
             opened.set_exception(error)
 
 
-def _unwatched(server: str, uri: str) -> UpstreamError:
+def _build_unwatched_error(server: str, uri: str) -> UpstreamError:
     return UpstreamError(
         f"Server '{server}' does not tell when '{uri}' changes.",
         hint="Read it again when you need it.",

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.protocol.loop_detection import STARTED_BY
 
-__all__ = ["Inherited", "child_environment", "inherited", "network_hint"]
+__all__ = ["Inherited", "child_environment", "network_hint", "select_inherited"]
 
 _PLAIN: Final = frozenset({
     "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER", "TZ", "NVM_DIR", STARTED_BY,
@@ -73,7 +73,7 @@ class Inherited(NamedTuple):
     cut: tuple[str, ...]
 
 
-def inherited(environ: Mapping[str, str]) -> Inherited:
+def select_inherited(environ: Mapping[str, str]) -> Inherited:
     """Select the variables of the gateway's environment that every server gets."""
     variables: dict[str, str] = {}
     cut = []
@@ -91,7 +91,7 @@ def inherited(environ: Mapping[str, str]) -> Inherited:
 
 def child_environment(environ: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
     """The environment that a server starts with: inherited, set for every server, and configured for it."""
-    return inherited(environ).variables | {**_SET, **configured}
+    return select_inherited(environ).variables | {**_SET, **configured}
 
 
 def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) -> str:
@@ -105,7 +105,7 @@ def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) ->
     if config.transport != "stdio" or not _NETWORK_WORDS.search(said) or _PROGRAM_WORDS.search(said):
         return ""
     configured = (*config.inherit, *config.env)
-    passed = inherited(environ)
+    passed = select_inherited(environ)
     cut = [name for name in passed.cut if name in passed.variables and name not in configured]
     withheld = [
         name
@@ -119,14 +119,14 @@ def network_hint(environ: Mapping[str, str], config: ServerConfig, said: str) ->
         return ""
     parts = []
     if cut:
-        parts.append(f"with {_joined(cut)} without user and password")
+        parts.append(f"with {_join_names(cut)} without user and password")
     if withheld:
-        parts.append(f"without {_joined(withheld)}")
+        parts.append(f"without {_join_names(withheld)}")
     names = ", ".join(f'"{name}"' for name in (*cut, *withheld)[:_NAMES_SHOWN])
     return f' It was started {" and ".join(parts)}; its user can pass them on: "inherit": [{names}] in its entry.'
 
 
-def _joined(names: Collection[str]) -> str:
+def _join_names(names: Collection[str]) -> str:
     shown = list(names)[:_NAMES_SHOWN]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

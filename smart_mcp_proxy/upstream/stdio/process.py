@@ -115,7 +115,7 @@ class ChildProcess:
         if watchdog is None:
             return cls(*await _begin(config, child_environment(environ, config.env)), on_stderr)
         await watchdog.start()
-        async with watchdog.announced() as mark:
+        async with watchdog.announce_child() as mark:
             transport, notices = await _begin(config, child_environment(environ, config.env) | mark)
             watchdog.watch(transport.get_pid())
         return cls(transport, notices, on_stderr, watchdog)
@@ -155,7 +155,7 @@ class ChildProcess:
 
         Lines before it have yet to leave, or the pipe is closed.
         """
-        if self._write_lock.locked() or self._stdin.waiting_bytes or self._is_closed:
+        if self._write_lock.locked() or self._stdin.backlog_bytes or self._is_closed:
             return False
         self._stdin.write(line)
         return True
@@ -166,7 +166,7 @@ class ChildProcess:
 
     def write_soon(self, line: bytes) -> None:
         """Hands one small line to the pipe without waiting; it is dropped when the server has stopped reading."""
-        if not self._stdin.is_closing and self._stdin.waiting_bytes < _CHUNK_BYTES:
+        if not self._stdin.is_closing and self._stdin.backlog_bytes < _CHUNK_BYTES:
             self._stdin.write(line)
 
     async def wait(self, timeout_s: float | None = None) -> int | None:

@@ -6,7 +6,7 @@ from typing import Final
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.io.process_state import is_stopped
 from smart_mcp_proxy.telemetry import spawn
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import request_line
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
@@ -26,7 +26,7 @@ _LOOK_S: Final = 0.25
 """How often a silent server is looked at."""
 
 
-async def open_stdio(opening: Opening) -> "StdioSession":
+async def open_stdio(opening: SessionOptions) -> "StdioSession":
     """Starts the server and agrees on an era with it.
 
     Raises:
@@ -34,20 +34,20 @@ async def open_stdio(opening: Opening) -> "StdioSession":
         UpstreamTimeoutError: It does not answer within `limits.init_s`.
     """
     deadline = asyncio.get_running_loop().time() + opening.config.limits.init_s
-    session = await _started(opening)
+    session = await _spawn_session(opening)
     try:
-        return await session.opened(opening.era, deadline)
+        return await session.establish_session(opening.era, deadline)
     except UpstreamTimeoutError:
         raise  # it lived: another start would take as long
     except UpstreamError:
         # Some servers of the handshake era end when anything but `initialize` comes first: once more, without probe.
         if opening.era == "handshake" or not session.is_lost:
             raise
-    session = await _started(opening)
-    return await session.opened("handshake", deadline)
+    session = await _spawn_session(opening)
+    return await session.establish_session("handshake", deadline)
 
 
-async def _started(opening: Opening) -> "StdioSession":
+async def _spawn_session(opening: SessionOptions) -> "StdioSession":
     child = await ChildProcess.start(
         opening.config, opening.environ, lambda line: opening.on_event(LogLine(line)), opening.watchdog
     )
@@ -62,7 +62,7 @@ class StdioSession(StreamSession):
         child: The server's process, just started.
     """
 
-    def __init__(self, opening: Opening, child: ChildProcess) -> None:
+    def __init__(self, opening: SessionOptions, child: ChildProcess) -> None:
         super().__init__(opening.config, opening.on_event, opening.max_message_bytes, opening.peer, child.put)
         self.folders = opening.folders()
         self._child = child
@@ -88,7 +88,7 @@ class StdioSession(StreamSession):
                 await self._child.write(line)
         except ConnectionError as exc:
             await self._lose_pipe("closed its input")
-            raise self._lost_error(was_sent=False) from exc
+            raise self._build_lost_error(was_sent=False) from exc
 
     def _write_soon(self, line: bytes) -> None:
         self._child.write_soon(line)
@@ -107,7 +107,7 @@ class StdioSession(StreamSession):
         code = await self._child.wait(_EXIT_NOTICE_S)
         self._lose(words if code is None else f"ended with {_exit_words(code)}")
 
-    def timed_out(self, began_s: float) -> None:
+    def note_timeout(self, began_s: float) -> None:
         """Looks whether the server works at all, if it has said nothing since."""
         if self._inbox.heard_s < began_s and (self._doubter is None or self._doubter.done()):
             self._doubter = spawn(self._doubt(), f"upstream-doubt-{self._server}")

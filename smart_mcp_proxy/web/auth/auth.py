@@ -10,18 +10,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.catalog import STORE_AGAIN_S
 from smart_mcp_proxy.errors import UnverifiedError
-from smart_mcp_proxy.fastmcp_compat.http.http import owned_by
-from smart_mcp_proxy.fastmcp_compat.paths import acting_for
+from smart_mcp_proxy.fastmcp_compat.http.http import add_session_owner
+from smart_mcp_proxy.fastmcp_compat.paths import bind_principal
 from smart_mcp_proxy.gateway.admin.agent_tokens import PREFIX, AgentTokens
 from smart_mcp_proxy.models import LOCAL, Principal
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
-from smart_mcp_proxy.web.auth.token_files import kept_token
+from smart_mcp_proxy.web.auth.token_files import load_or_create_token
 from smart_mcp_proxy.web.common.hosts import is_loopback
 from smart_mcp_proxy.web.common.refusals import refusal
 
-__all__ = ["Admission", "Keys", "OwnToken", "own_token"]
+__all__ = ["Keys", "OwnToken", "TokenMiddleware", "own_token"]
 
 TOKEN_NAME: Final = "auth.token"
 _MADE: Final = PREFIX.encode()
@@ -50,7 +50,7 @@ class Keys:
         """Whether a request without a token is let in."""
         return self._is_open
 
-    def known(self, authorization: bytes | None) -> Principal | None:
+    def look_up_principal(self, authorization: bytes | None) -> Principal | None:
         """Look up the principal of a request; None if that needs a closer look, or has none.
 
         Whoever sends a token is who the token says, on an open endpoint as well: one that has ended opens nothing.
@@ -66,9 +66,9 @@ class Keys:
         if self._token is not None and hmac.compare_digest(token, self._token):
             return TOKEN
         digest = hashlib.sha256(token).digest()
-        who = self._agents.principal_of(digest)
+        who = self._agents.find_principal(digest)
         if who is None and self._signed is not None:
-            return self._signed.principal_of(digest, token)
+            return self._signed.find_principal(digest, token)
         # Where people sign in nobody needs a gateway's token, whatever the others on the database have.
         return TOKEN if who is None and digest in self._of_gateways.digests("agents") else who
 
@@ -82,7 +82,7 @@ class Keys:
         if len(sent) > 1:
             return None
         authorization = sent[0].strip() if sent else None
-        who = self.known(authorization)
+        who = self.look_up_principal(authorization)
         if who is None and authorization is not None and self._signed is not None:
             who = await self._signed.verify(_bearer(authorization))
         if who is None and _bearer(authorization or b"").startswith(_MADE) and not self._agents.is_current:
@@ -100,7 +100,7 @@ def _bearer(authorization: bytes) -> bytes:
     return token if scheme.lower() == b"bearer" else b""
 
 
-class Admission:
+class TokenMiddleware:
     """ASGI app that admits good tokens and sets the principal for the app behind it.
 
     Args:
@@ -125,8 +125,8 @@ class Admission:
         if who is None:
             await Response(status_code=401)(scope, receive, send)
             return
-        with acting_for(who):
-            await self._app(owned_by(scope, who), receive, send)
+        with bind_principal(who):
+            await self._app(add_session_owner(scope, who), receive, send)
 
 
 class OwnToken(NamedTuple):
@@ -166,7 +166,7 @@ def own_token(settings: Settings, *, has_signed: bool = False) -> OwnToken:
     path = settings.data_dir / TOKEN_NAME
     secret = SecretKey.of(settings)
     given = None if secret is None else secret.token("agents")
-    kept = kept_token(path, given=given, hint=f"Make it yours alone (chmod 600), or remove it. {_OTHER_WAYS}")
+    kept = load_or_create_token(path, given=given, hint=f"Make it yours alone (chmod 600), or remove it. {_OTHER_WAYS}")
     return OwnToken(kept.value, path, kept.is_new)
 
 

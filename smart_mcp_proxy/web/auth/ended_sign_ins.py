@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from smart_mcp_proxy.catalog import Catalog, count_ended_sign_in, ended_sign_ins
+from smart_mcp_proxy.catalog import Catalog, increment_ended_sign_ins, read_ended_sign_ins
 from smart_mcp_proxy.errors import CatalogError
 
 __all__ = ["EndedSignIns"]
@@ -35,14 +35,14 @@ class EndedSignIns:
         if self._catalog is None:
             return
         with suppress(CatalogError):
-            await self._catalog.write(count_ended_sign_in, is_ordered=False)
+            await self._catalog.write(increment_ended_sign_ins, is_ordered=False)
 
     async def follow(self) -> None:
         """Does the same for every end that another process notes, until it is cancelled."""
         known: int | None = None
         while self._catalog is not None:
             with suppress(CatalogError):
-                count = await self._catalog.read(ended_sign_ins)
+                count = await self._catalog.read(read_ended_sign_ins)
                 if known is not None and count != known:
                     self._forget()
                 known = count

@@ -10,9 +10,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import CallVariant, Reach
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.auth.signed_tokens import MISTAKEN, SignedTokens, names_in
+from smart_mcp_proxy.web.auth.signed_tokens import MISTAKEN, SignedTokens, parse_names_claim
 
-__all__ = ["BrowserSignIn", "Users", "asks_for_sign_in"]
+__all__ = ["BrowserSignIn", "Users", "is_sign_in_enabled"]
 
 _ANYBODY: Final = "*"
 
@@ -67,7 +67,7 @@ class Users:
             )
             self._access[name.casefold() if "@" in name else name] = allowed
 
-    def reach_of(self, token: AccessToken) -> Reach | None:
+    def resolve_reach(self, token: AccessToken) -> Reach | None:
         """Reach of the holder of a verified id token, by the most exact entry."""
         claims = token.claims
         subject = str(claims.get("sub") or "")
@@ -79,11 +79,11 @@ class Users:
         if isinstance(email, str) and "@" in email and claims.get("email_verified") is True:
             names += [email.casefold(), "@" + email.casefold().rpartition("@")[2]]
         access = next((self._access[name] for name in [*names, _ANYBODY] if name in self._access), None)
-        servers = names_in(claims.get(self._servers_claim))
+        servers = parse_names_claim(claims.get(self._servers_claim))
         return None if access is None or servers is MISTAKEN else Reach(servers, access)
 
 
-def asks_for_sign_in(settings: Settings) -> bool:
+def is_sign_in_enabled(settings: Settings) -> bool:
     """Whether people are to sign in at a provider; asks nobody.
 
     Raises:

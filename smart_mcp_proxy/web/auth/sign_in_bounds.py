@@ -105,10 +105,10 @@ class BoundedPages:
             RateLimitedError: There were too many.
         """
         if (allowance := self._counted.get(scope["path"])) is not None:
-            allowance.take(_address_of(scope.get("client")), self._clock())
+            allowance.take(_parse_client_address(scope.get("client")), self._clock())
 
 
-def _address_of(client: Any) -> int | None:
+def _parse_client_address(client: Any) -> int | None:
     """Address of a request's client; None for this machine, which proxied clients share."""
     try:
         address = ip_address(client[0])

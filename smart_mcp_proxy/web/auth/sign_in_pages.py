@@ -20,30 +20,30 @@ from smart_mcp_proxy.web.auth.sign_in_bounds import BoundedPages
 from smart_mcp_proxy.web.auth.sign_in_store import open_store
 from smart_mcp_proxy.web.auth.sign_in_turns import SignInTurns
 from smart_mcp_proxy.web.auth.signed_tokens import ReachOf, SignedTokens
-from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.refusals import Refusals
 
-__all__ = ["open_sign_in"]
+__all__ = ["open_oidc_login"]
 
 # FastMCP logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
 
 
-async def open_sign_in(settings: Settings, catalog: Catalog | None = None) -> BrowserSignIn:
+async def open_oidc_login(settings: Settings, catalog: Catalog | None = None) -> BrowserSignIn:
     """Open the sign-in of people.
 
     Args:
-        settings: They ask for it (`asks_for_sign_in`).
+        settings: They ask for it (`is_sign_in_enabled`).
         catalog: Keeps sign-ins where gateways share its store; None for files.
 
     Raises:
         ConfigError: A setting cannot be used, the provider cannot be asked, or the data directory cannot be written.
     """
     users = Users(settings.oidc_users, settings.jwt_servers_claim)
-    return await to_thread.run_sync(_opened, settings, catalog, users.reach_of)
+    return await to_thread.run_sync(_build_oidc_login, settings, catalog, users.resolve_reach)
 
 
-def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> BrowserSignIn:
+def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> BrowserSignIn:
     assert settings.oidc_url and settings.oidc_client_id and settings.public_url
     secret = settings.oidc_client_secret
     store, key = open_store(settings, catalog)
@@ -76,7 +76,7 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
     served = Starlette(routes=routes, exception_handlers={CatalogError: answer_unavailable})
     guarded = HostOriginGuardMiddleware(
         BoundedPages(StandardAnswers(served)),
-        allowed_hosts(settings),
+        list_allowed_hosts(settings),
         allowed_origins=["*"],
         mode="strict",
     )
@@ -85,7 +85,7 @@ def _opened(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> B
 
     async def is_operator(token: str) -> bool:
         found = await proxy.verify_token(token)
-        return found is not None and operators.reach_of(found) is not None
+        return found is not None and operators.resolve_reach(found) is not None
 
     paths = frozenset(route.path for route in routes)
     return BrowserSignIn(tokens, paths, pages, settings.oidc_scopes, is_operator, ended.follow, TIMED)

@@ -93,7 +93,7 @@ class SharedEntries(BaseStore):
         self._sweep_due_s = -math.inf
 
     async def _get_managed_entry(self, *, collection: str, key: str) -> ManagedEntry | None:
-        purpose, name = _named(collection, key)
+        purpose, name = _derive_entry_name(collection, key)
         now_s = self._catalog.now_s()
         kept = await self._catalog.read(partial(find_sealed, kind=KIND, key=name, now_s=now_s))
         if kept is None:
@@ -108,7 +108,7 @@ class SharedEntries(BaseStore):
         return ManagedEntry.from_ttl(value=value, ttl=kept.expires_s - now_s)
 
     async def _put_managed_entry(self, *, collection: str, key: str, managed_entry: ManagedEntry) -> None:
-        purpose, name = _named(collection, key)
+        purpose, name = _derive_entry_name(collection, key)
         box = seal(self._key, managed_entry.value_as_json.encode(), purpose)
         life_s = managed_entry.ttl
         ends_s = None if life_s is None else self._catalog.now_s() + life_s
@@ -120,11 +120,11 @@ class SharedEntries(BaseStore):
             await self._catalog.write(sweep, is_ordered=False)
 
     async def _delete_managed_entry(self, *, key: str, collection: str) -> bool:
-        name = _named(collection, key)[1]
+        name = _derive_entry_name(collection, key)[1]
         return await self._catalog.write(partial(drop_sealed, kind=KIND, key=name), is_ordered=False)
 
 
-def _named(collection: str, key: str) -> tuple[bytes, str]:
+def _derive_entry_name(collection: str, key: str) -> tuple[bytes, str]:
     """Associated data of an entry, and its name in the database: keys are tokens, in part."""
     purpose = json.dumps([KIND, collection, key]).encode()
     return purpose, hashlib.sha256(purpose).hexdigest()

@@ -14,7 +14,16 @@ from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["AGAIN_S", "MISTAKEN", "SCOPES", "ReachOf", "SignedTokens", "names_in", "resource_url", "signed_tokens"]
+__all__ = [
+    "AGAIN_S",
+    "MISTAKEN",
+    "SCOPES",
+    "ReachOf",
+    "SignedTokens",
+    "create_jwt_verifier",
+    "parse_names_claim",
+    "resource_url",
+]
 
 SCOPES: Final[dict[str, CallVariant]] = {"mcp:destructive": "destructive", "mcp:write": "write", "mcp:read": "read"}
 """What a token's scope allows; each includes those after it."""
@@ -69,7 +78,7 @@ class SignedTokens:
         self._renewed: set[bytes] = set()
         """Digests of tokens that are being verified anew."""
 
-    def principal_of(self, digest: bytes, token: bytes | None = None) -> Principal | None:
+    def find_principal(self, digest: bytes, token: bytes | None = None) -> Principal | None:
         """Whose token has this SHA-256; None if it was not verified within the last minute. A look-up.
 
         Args:
@@ -158,7 +167,7 @@ MISTAKEN: Final = frozenset({""})
 """A claim that is there and says nothing that could be understood."""
 
 
-def names_in(claim: Any) -> frozenset[str] | None:
+def parse_names_claim(claim: Any) -> frozenset[str] | None:
     """Names in a claim: a list, or one text with spaces between them; None where there is no such claim."""
     if claim is None:
         return None
@@ -171,15 +180,15 @@ def names_in(claim: Any) -> frozenset[str] | None:
 def _reach_by_scopes(servers_claim: str) -> ReachOf:
     """Return a function from a token's claims to its reach, by scopes and the servers claim."""
 
-    def reach_of(token: AccessToken) -> Reach | None:
+    def read_scope_reach(token: AccessToken) -> Reach | None:
         access = next((access for scope, access in SCOPES.items() if scope in token.scopes), None)
-        servers = names_in(token.claims.get(servers_claim))
+        servers = parse_names_claim(token.claims.get(servers_claim))
         return None if access is None or servers is MISTAKEN else Reach(servers, access)
 
-    return reach_of
+    return read_scope_reach
 
 
-def signed_tokens(settings: Settings, wall: Callable[[], float] = time.time) -> SignedTokens | None:
+def create_jwt_verifier(settings: Settings, wall: Callable[[], float] = time.time) -> SignedTokens | None:
     """Create the verifier of signed tokens by these settings; None where they ask for none.
 
     Args:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.secrets.auth_key import flocked
+from smart_mcp_proxy.secrets.auth_key import lock_file
 from smart_mcp_proxy.settings import BEARER
 
-__all__ = ["KeptToken", "kept_token"]
+__all__ = ["KeptToken", "load_or_create_token"]
 
 TOKEN_BYTES: Final = 32
 _LIMIT_BYTES: Final = 64 * 1024
@@ -42,7 +42,7 @@ class _UnfitError(_UnusableError):
     """The file is ours and proves nothing: others could have read it, or it holds no token."""
 
 
-def kept_token(path: Path, *, hint: str, replaces_unfit: bool = False, given: str | None = None) -> KeptToken:
+def load_or_create_token(path: Path, *, hint: str, replaces_unfit: bool = False, given: str | None = None) -> KeptToken:
     """The token in a file, made if there is none. It may block: run it in a thread.
 
     Args:
@@ -57,7 +57,7 @@ def kept_token(path: Path, *, hint: str, replaces_unfit: bool = False, given: st
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (replaces_unfit or given) and _is_unfit(path, given):
-            with flocked(path.with_name(f".{path.name}.lock")):
+            with lock_file(path.with_name(f".{path.name}.lock")):
                 if _is_unfit(path, given):  # and no other process has replaced it meanwhile
                     path.unlink()
         is_new = not os.path.lexists(path) and _make(path, given or secrets.token_urlsafe(TOKEN_BYTES))

@@ -10,7 +10,7 @@ from starlette.types import Send
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.web.common.messages import json_response
 
-__all__ = ["Answer", "failure"]
+__all__ = ["BrokerAnswer", "failure"]
 
 Headers = list[tuple[bytes, bytes]]
 _JSON: Final = (b"content-type", b"application/json")
@@ -21,7 +21,7 @@ _LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 """In JSON they stand between values only: inside of text they are escaped."""
 
 
-class Answer:
+class BrokerAnswer:
     """The way back to the caller of one request. Nothing of the server's own headers is passed on.
 
     A caller that takes event streams gets one; one that takes JSON only gets its lines, each a message.

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
-from smart_mcp_proxy.fastmcp_compat.http.http import accepted_replies
+from smart_mcp_proxy.fastmcp_compat.http.http import parse_accept_header
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker.brokering import Brokering, BrokerRequest
@@ -25,10 +25,10 @@ from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.trace_context import TRACE_PARENT, with_context
 from smart_mcp_proxy.web.auth.auth import Keys
-from smart_mcp_proxy.web.broker.answer import Answer, failure
+from smart_mcp_proxy.web.broker.answer import BrokerAnswer, failure
 from smart_mcp_proxy.web.broker.message import BrokerMessage, parse_message
 from smart_mcp_proxy.web.common.abandonment import Abandonment
-from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.messages import (
     BODY_LIMIT_BYTES,
     UnauthorizedError,
@@ -37,7 +37,7 @@ from smart_mcp_proxy.web.common.messages import (
     read_body,
     require_json,
 )
-from smart_mcp_proxy.web.common.refusals import refusal_of
+from smart_mcp_proxy.web.common.refusals import build_refusal_error
 
 __all__ = ["BrokerBeside"]
 
@@ -67,7 +67,7 @@ class BrokerBeside:
             PlainAddress(
                 HostOriginGuardMiddleware(
                     _endpoints(gateway, keys),
-                    allowed_hosts=list(allowed_hosts(settings)) or None,
+                    allowed_hosts=list(list_allowed_hosts(settings)) or None,
                     allowed_origins=origins or None,
                     mode="strict",
                 )
@@ -98,11 +98,11 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
         is_fenced=gateway.settings.fence_results,
     )
 
-    async def answered(request: Request, look: Callable[[Principal], Any]) -> Response:
+    async def answer_lookup(request: Request, look: Callable[[Principal], Any]) -> Response:
         who = None
         try:
             who = await keys.check(request.scope)
-            value = look(_admitted(request.scope, who))
+            value = look(_require_principal(request.scope, who))
         except ProxyError as error:
             name = request.path_params.get("name", "")
             is_proxy = who is not None and brokering.has_proxy(name, who)
@@ -110,10 +110,10 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
         return json_response(value)
 
     async def status(request: Request) -> Response:
-        return await answered(request, lambda who: brokering.status(request.path_params["name"], who))
+        return await answer_lookup(request, lambda who: brokering.status(request.path_params["name"], who))
 
     async def connections(request: Request) -> Response:
-        return await answered(request, brokering.connections)
+        return await answer_lookup(request, brokering.connections)
 
     proxy = _Proxy(brokering, gateway.agent, keys, gateway.settings.broker_requests)
     app = Starlette(
@@ -122,13 +122,13 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
             Route(SERVERS_PATH + "{name:path}/proxy", proxy, methods=["POST"]),
             Route(CONNECTIONS_PATH, connections, methods=["GET"]),
         ],
-        exception_handlers={404: _not_served, 405: _not_served, Exception: _failed},
+        exception_handlers={404: _not_served, 405: _not_served, Exception: _answer_broker_failure},
     )
     app.router.redirect_slashes = False
     return app
 
 
-def _traced(message: BrokerMessage, headers: Mapping[str, str]) -> BrokerMessage:
+def _add_message_trace(message: BrokerMessage, headers: Mapping[str, str]) -> BrokerMessage:
     """The message with the trace context of its request in `_meta`, where it has none there."""
     meta = message.params.get("_meta", {})
     if TRACE_PARENT not in headers or not isinstance(meta, dict):
@@ -158,7 +158,7 @@ class _Proxy:
         name: str = scope["path_params"]["name"]
         who = None
         try:
-            who = _admitted(scope, await self._keys.check(scope))
+            who = _require_principal(scope, await self._keys.check(scope))
             with self._place(who):
                 await self._serve(name, who, Request(scope, receive), send)
         except ProxyError as error:
@@ -187,13 +187,13 @@ class _Proxy:
         """Answers one request of a caller that is let in; a failure before the answer has begun is raised."""
         require_json(request)
         message = parse_message(await read_body(request, BODY_LIMIT_BYTES, "Send less at a time."))
-        message = _traced(message, request.headers)
+        message = _add_message_trace(message, request.headers)
         if message.id is None:
             self._brokering.accept(name, message.method, who)
             await Response(status_code=202)(request.scope, request.receive, send)
             return
-        takes_json, takes_events = accepted_replies(request.headers.get("accept", "*/*").encode("latin-1"))
-        answer = Answer(send, message.id, takes_json=takes_json or not takes_events, takes_events=takes_events)
+        takes_json, takes_events = parse_accept_header(request.headers.get("accept", "*/*").encode("latin-1"))
+        answer = BrokerAnswer(send, message.id, takes_json=takes_json or not takes_events, takes_events=takes_events)
         task = asyncio.current_task()
         assert task is not None
         has_left = False
@@ -211,7 +211,7 @@ class _Proxy:
                 raise
             task.uncancel()  # the caller's wish, not the gateway's end
 
-    async def _answer(self, name: str, message: BrokerMessage, who: Principal, answer: Answer) -> None:
+    async def _answer(self, name: str, message: BrokerMessage, who: Principal, answer: BrokerAnswer) -> None:
         try:
             asked = BrokerRequest(message.method, message.params, answer.say)
             with self._agent.in_flight():
@@ -251,17 +251,17 @@ class _Guarded:
 def _refusal(scope: Scope, start: Message) -> ProxyError | None:
     """Why the guard refuses a request; None for every answer of the broker's own, which are typed."""
     is_bare = not any(name == b"content-type" for name, _ in start["headers"])
-    return refusal_of(scope, start["status"]) if is_bare else None
+    return build_refusal_error(scope, start["status"]) if is_bare else None
 
 
-def _admitted(scope: Scope, who: Principal | None) -> Principal:
+def _require_principal(scope: Scope, who: Principal | None) -> Principal:
     """Return the principal that is let in.
 
     Raises:
         UnauthorizedError: Nobody.
     """
     if who is None:
-        error = refusal_of(scope, 401)
+        error = build_refusal_error(scope, 401)
         assert error is not None
         raise UnauthorizedError(error.message, hint=error.hint)
     return who
@@ -275,6 +275,6 @@ async def _not_served(request: Request, exc: Exception) -> Response:
     return response
 
 
-async def _failed(request: Request, exc: Exception) -> Response:
+async def _answer_broker_failure(request: Request, exc: Exception) -> Response:
     """Response to a failure of the gateway itself before another response began."""
     return failure(gateway_failed(), "", is_proxy=False)

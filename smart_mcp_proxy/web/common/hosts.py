@@ -9,13 +9,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["PlainAddress", "allowed_hosts", "is_loopback"]
+__all__ = ["PlainAddress", "is_loopback", "list_allowed_hosts"]
 
 _HOST = re.compile(rb"(?:[^\[\]@/\s]*|\[[0-9A-Fa-f:.]+\](?::\d+)?)")
 """A name or an IPv4 address, or an IPv6 address and nothing behind it but a port. Source: RFC 3986, section 3.2.2."""
 
 
-def allowed_hosts(settings: Settings) -> tuple[str, ...]:
+def list_allowed_hosts(settings: Settings) -> tuple[str, ...]:
     """Host names accepted besides loopback: the settings' own and the public address's."""
     public = urlsplit(settings.public_url).hostname if settings.public_url is not None else None
     return (*settings.allowed_hosts, public) if public else settings.allowed_hosts

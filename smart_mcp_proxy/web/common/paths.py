@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import UnverifiedError
-from smart_mcp_proxy.fastmcp_compat.paths import serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
 from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.web.common.refusals import refusal
 
@@ -61,7 +61,7 @@ class ServedPaths:
             # Served here, a slash at its end alone too: behind a proxy that ends TLS, a redirect would lead to plain
             # HTTP, and the token with it.
             scope = {**scope, "path": self._endpoint, "raw_path": self._endpoint.encode()}
-        with serving_path(place, partial(self.address, scope["scheme"], scope["headers"])):
+        with bind_request_path(place, partial(self.address, scope["scheme"], scope["headers"])):
             await self._app(scope, receive, send)
 
     def address(self, scheme: str, fields: Iterable[tuple[bytes, bytes]]) -> str:

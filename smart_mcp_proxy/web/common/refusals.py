@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
 
-__all__ = ["Refusals", "refusal", "refusal_of"]
+__all__ = ["Refusals", "build_refusal_error", "refusal"]
 
 INVALID_REQUEST = -32600
 """A refusal has no request id, like that of a forbidden Origin.
@@ -70,10 +70,10 @@ class Refusals:
     def _refusal(self, scope: Scope, start: Message) -> ProxyError | None:
         # What the library refuses in a bare word has no type.
         is_worded = self._is_rest and any(name == b"content-type" for name, _ in start["headers"])
-        return None if is_worded else refusal_of(scope, start["status"])
+        return None if is_worded else build_refusal_error(scope, start["status"])
 
 
-def refusal_of(scope: Scope, status: int) -> ProxyError | None:
+def build_refusal_error(scope: Scope, status: int) -> ProxyError | None:
     """Why a request is answered with this status; None if the status is no refusal of the endpoint."""
     if status not in (401, 403, 421):
         return None

@@ -49,14 +49,14 @@ class EndingStreams:
         async def hear() -> Message:
             nonlocal has_body_left
             if not has_body_left:  # what else can come is that the client leaves
-                return await self._left_or_over(receive)
+                return await self._await_disconnect(receive)
             message = await receive()
             has_body_left = message.get("more_body", False)
             return message
 
         await self._app(scope, hear, send)
 
-    async def _left_or_over(self, receive: Receive) -> Message:
+    async def _await_disconnect(self, receive: Receive) -> Message:
         async with anyio.create_task_group() as waiting:
 
             async def wait_over() -> None:

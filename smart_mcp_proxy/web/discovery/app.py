@@ -18,11 +18,11 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import WHOLE, Principal
 from smart_mcp_proxy.web.auth.auth import Keys
 from smart_mcp_proxy.web.auth.signed_tokens import resource_url
-from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.messages import JSON_TYPE
 from smart_mcp_proxy.web.common.refusals import Refusals
-from smart_mcp_proxy.web.discovery.cards import CARD_TYPE, Place, card_of, catalog_of
-from smart_mcp_proxy.web.discovery.registry import page_of, versions_of
+from smart_mcp_proxy.web.discovery.cards import CARD_TYPE, DiscoveryEndpoint, build_card_catalog, build_server_card
+from smart_mcp_proxy.web.discovery.registry import build_server_list, find_server_version
 
 __all__ = ["DiscoveryBeside"]
 
@@ -53,7 +53,7 @@ class DiscoveryBeside:
         self._has_registry = gateway.settings.serve_registry
         guarded = HostOriginGuardMiddleware(
             _endpoints(_Discovery(gateway, keys)),
-            allowed_hosts=list(allowed_hosts(gateway.settings)) or None,
+            allowed_hosts=list(list_allowed_hosts(gateway.settings)) or None,
             mode="strict",
         )
         self._own = Refusals(PlainAddress(guarded), metadata_url, scopes, is_rest=True)
@@ -83,61 +83,66 @@ class _Discovery:
         """A place's card."""
         profile = request.path_params.get("profile", "")
 
-        def look(places: Sequence[Place]) -> dict[str, Any] | None:
-            return next((card_of(place) for place in places if place.profile == profile), None)
+        def look(places: Sequence[DiscoveryEndpoint]) -> dict[str, Any] | None:
+            return next((build_server_card(place) for place in places if place.profile == profile), None)
 
-        return await self._answered(request, look, CARD_TYPE)
+        return await self._answer_lookup(request, look, CARD_TYPE)
 
     async def catalog(self, request: Request) -> Response:
         """All cards' addresses."""
-        return await self._answered(request, catalog_of)
+        return await self._answer_lookup(request, build_card_catalog)
 
     async def servers(self, request: Request) -> Response:
         """A page of the list."""
-        return await self._answered(request, lambda places: page_of(places, request.query_params))
+        return await self._answer_lookup(request, lambda places: build_server_list(places, request.query_params))
 
     async def versions(self, request: Request) -> Response:
         """The one version of a place, as a list."""
 
-        def look(places: Sequence[Place]) -> dict[str, Any] | None:
-            found = versions_of(places, request.path_params["name"])
+        def look(places: Sequence[DiscoveryEndpoint]) -> dict[str, Any] | None:
+            found = find_server_version(places, request.path_params["name"])
             return None if found is None else {"servers": [found], "metadata": {"count": 1}}
 
-        return await self._answered(request, look)
+        return await self._answer_lookup(request, look)
 
     async def version(self, request: Request) -> Response:
         """A place in the version that is asked for."""
         name, version = request.path_params["name"], request.path_params["version"]
-        return await self._answered(request, lambda places: versions_of(places, name, version))
+        return await self._answer_lookup(request, lambda places: find_server_version(places, name, version))
 
-    async def _answered(
-        self, request: Request, look: Callable[[Sequence[Place]], dict[str, Any] | None], kind: str = JSON_TYPE
+    async def _answer_lookup(
+        self,
+        request: Request,
+        look: Callable[[Sequence[DiscoveryEndpoint]], dict[str, Any] | None],
+        kind: str = JSON_TYPE,
     ) -> Response:
         try:
             who = await self._keys.check(request.scope)
         except UnverifiedError as error:
-            return _refused(error.http_status, f"{error.message} {error.hint}")
+            return _build_error_response(error.http_status, f"{error.message} {error.hint}")
         if who is None:
             return Response(status_code=401)
         try:
             value = look(self._places(request, who))
         except RequestError as error:
-            return _refused(400, f"{error.message} {error.hint}")
+            return _build_error_response(400, f"{error.message} {error.hint}")
         if value is None:
-            return _refused(404, "Server not found")
+            return _build_error_response(404, "Server not found")
         return Response(msgspec.json.encode(value), headers={"cache-control": _KEPT}, media_type=kind)
 
-    def _places(self, request: Request, who: Principal) -> list[Place]:
+    def _places(self, request: Request, who: Principal) -> list[DiscoveryEndpoint]:
         """The endpoint, and those of its profiles in which the caller reaches something."""
         endpoint = self._address or f"{request.url.scheme}://{request.headers.get('host', '')}/mcp"
-        profiles = [""] if self._gateway.config.passthrough is not None else ["", *self._reached(who)]
-        return [Place(profile, endpoint, not self._keys.is_open) for profile in profiles]
+        profiles = [""] if self._gateway.config.passthrough is not None else ["", *self._list_reachable_profiles(who)]
+        return [DiscoveryEndpoint(profile, endpoint, not self._keys.is_open) for profile in profiles]
 
-    def _reached(self, who: Principal) -> list[str]:
+    def _list_reachable_profiles(self, who: Principal) -> list[str]:
         views = self._gateway.views
         named = sorted(profile.name for profile in views.profiles)
         seen = ((name, views.of(name, who.reach)) for name in named)
-        return [name for name, view in seen if view is not None and (who.reach == WHOLE or view.reached())]
+        return [
+            name for name, view in seen if view is not None and (who.reach == WHOLE or view.list_reachable_servers())
+        ]
 
 
 def _endpoints(discovery: _Discovery) -> Starlette:
@@ -159,12 +164,12 @@ def _endpoints(discovery: _Discovery) -> Starlette:
 
 async def _no_such_path(request: Request, exc: Exception) -> Response:
     assert isinstance(exc, HTTPException)
-    response = _refused(exc.status_code, "Method not allowed" if exc.status_code == 405 else "Not found")
+    response = _build_error_response(exc.status_code, "Method not allowed" if exc.status_code == 405 else "Not found")
     response.headers.update(exc.headers or {})
     return response
 
 
-def _refused(status: int, words: str) -> Response:
+def _build_error_response(status: int, words: str) -> Response:
     return Response(
         msgspec.json.encode({"error": words}),
         status_code=status,

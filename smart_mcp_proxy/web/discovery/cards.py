@@ -18,7 +18,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 
-__all__ = ["CARD_TYPE", "Place", "card_of", "catalog_of", "remote_of"]
+__all__ = ["CARD_TYPE", "DiscoveryEndpoint", "build_card_catalog", "build_remote", "build_server_card"]
 
 CARD_TYPE: Final = "application/mcp-server-card+json"
 _CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
@@ -28,7 +28,7 @@ _WHOLE: Final = "One search tool in front of many MCP servers."
 _VERSIONS: Final = [*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS]
 
 
-class Place(NamedTuple):
+class DiscoveryEndpoint(NamedTuple):
     """The endpoint, or one of its profiles.
 
     Attributes:
@@ -72,7 +72,7 @@ class Place(NamedTuple):
         return f"{_WHOLE[:-1]}, as far as a profile goes." if self.profile else _WHOLE
 
 
-def card_of(place: Place) -> dict[str, Any]:
+def build_server_card(place: DiscoveryEndpoint) -> dict[str, Any]:
     """The server card of a place."""
     return {
         "$schema": _CARD_SCHEMA,
@@ -80,11 +80,11 @@ def card_of(place: Place) -> dict[str, Any]:
         "version": __version__,
         "title": place.title,
         "description": place.description,
-        "remotes": [remote_of(place) | {"supportedProtocolVersions": _VERSIONS}],
+        "remotes": [build_remote(place) | {"supportedProtocolVersions": _VERSIONS}],
     }
 
 
-def remote_of(place: Place) -> dict[str, Any]:
+def build_remote(place: DiscoveryEndpoint) -> dict[str, Any]:
     """The way to connect to a place; what has to be sent is described and never given."""
     remote: dict[str, Any] = {"type": "streamable-http", "url": place.url}
     if place.needs_token:
@@ -102,7 +102,7 @@ def remote_of(place: Place) -> dict[str, Any]:
     return remote
 
 
-def catalog_of(places: Iterable[Place]) -> dict[str, Any]:
+def build_card_catalog(places: Iterable[DiscoveryEndpoint]) -> dict[str, Any]:
     """The catalog of the cards of some places."""
     entries = [
         {

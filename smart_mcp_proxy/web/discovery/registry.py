@@ -13,9 +13,9 @@ from typing import Any, Final
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.registry.listing import OFFICIAL
-from smart_mcp_proxy.web.discovery.cards import Place, remote_of
+from smart_mcp_proxy.web.discovery.cards import DiscoveryEndpoint, build_remote
 
-__all__ = ["LATEST", "listing_of", "page_of", "versions_of"]
+__all__ = ["LATEST", "build_server_list", "build_server_response", "find_server_version"]
 
 LATEST: Final = "latest"
 PAGE: Final = 30
@@ -27,7 +27,7 @@ _DIGITS: Final = re.compile(r"[0-9]{1,4}")
 _SHOWN_CHARS: Final = 40
 
 
-def listing_of(place: Place) -> dict[str, Any]:
+def build_server_response(place: DiscoveryEndpoint) -> dict[str, Any]:
     """Build the registry's `ServerResponse` of an endpoint."""
     server = {
         "$schema": _SCHEMA,
@@ -35,18 +35,18 @@ def listing_of(place: Place) -> dict[str, Any]:
         "description": place.description,
         "title": place.title,
         "version": __version__,
-        "remotes": [remote_of(place)],
+        "remotes": [build_remote(place)],
     }
     return {"server": server, "_meta": {OFFICIAL: {"status": "active", "isLatest": True}}}
 
 
-def versions_of(places: Sequence[Place], name: str, version: str = LATEST) -> dict[str, Any] | None:
+def find_server_version(places: Sequence[DiscoveryEndpoint], name: str, version: str = LATEST) -> dict[str, Any] | None:
     """The place of that name in that version; None if there is none."""
     place = next((each for each in places if each.name == name), None)
-    return listing_of(place) if place is not None and version in (LATEST, __version__) else None
+    return build_server_response(place) if place is not None and version in (LATEST, __version__) else None
 
 
-def page_of(places: Sequence[Place], query: Mapping[str, str]) -> dict[str, Any]:
+def build_server_list(places: Sequence[DiscoveryEndpoint], query: Mapping[str, str]) -> dict[str, Any]:
     """A `ServerList`: the places that a query asks for, sorted by name, a page at a time.
 
     When something of a place changed is not known, so `updated_since` leaves none out: a mirror gets all of them again.
@@ -55,7 +55,7 @@ def page_of(places: Sequence[Place], query: Mapping[str, str]) -> dict[str, Any]
         RequestError: A parameter is not known, or its value is none.
     """
     _check(query)
-    after = _name_in(query["cursor"]) if query.get("cursor") else ""
+    after = _decode_cursor(query["cursor"]) if query.get("cursor") else ""
     limit = _limit(query.get("limit", str(PAGE)))
     words = query.get("search", "").casefold()
     is_version = query.get("version", LATEST) in (LATEST, __version__)
@@ -68,7 +68,7 @@ def page_of(places: Sequence[Place], query: Mapping[str, str]) -> dict[str, Any]
     metadata: dict[str, Any] = {"count": len(page)}
     if len(found) > limit:
         metadata["nextCursor"] = base64.urlsafe_b64encode(page[-1].name.encode()).decode()
-    return {"servers": [listing_of(place) for place in page], "metadata": metadata}
+    return {"servers": [build_server_response(place) for place in page], "metadata": metadata}
 
 
 def _check(query: Mapping[str, str]) -> None:
@@ -90,7 +90,7 @@ def _limit(text: str) -> int:
     return int(text)
 
 
-def _name_in(cursor: str) -> str:
+def _decode_cursor(cursor: str) -> str:
     try:
         return base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as exc:

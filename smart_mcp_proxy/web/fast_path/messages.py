@@ -18,14 +18,14 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from smart_mcp_proxy.extensions import APP_META, Extensions, declared_extensions
-from smart_mcp_proxy.fastmcp_compat.asking import declared_inputs
+from smart_mcp_proxy.extensions import APP_META, Extensions, read_client_extensions
+from smart_mcp_proxy.fastmcp_compat.asking import read_input_capabilities
 from smart_mcp_proxy.fastmcp_compat.message_guard import MAX_DEPTH, count_members, has_odd_members
 from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.shared.tool_offer import ToolProvider
 from smart_mcp_proxy.gateway.tools import Caller
-from smart_mcp_proxy.models import Era, Progress
+from smart_mcp_proxy.models import Era, ProgressReport
 
 __all__ = [
     "CallMeta",
@@ -120,17 +120,17 @@ def _read_envelope(*texts: bytes) -> CallMeta:
         is_modern=stated == LATEST_MODERN_VERSION
         and mcp_types.CLIENT_CAPABILITIES_META_KEY in given
         and has_good_envelope(LATEST_MODERN_VERSION, given),
-        is_askable=bool(declared_inputs(given.get(mcp_types.CLIENT_CAPABILITIES_META_KEY))),
+        is_askable=bool(read_input_capabilities(given.get(mcp_types.CLIENT_CAPABILITIES_META_KEY))),
         is_usual=True,
         members=count_members(given, _PARAM_LEVELS),
-        extensions=declared_extensions(given.get(mcp_types.CLIENT_CAPABILITIES_META_KEY), "modern"),
+        extensions=read_client_extensions(given.get(mcp_types.CLIENT_CAPABILITIES_META_KEY), "modern"),
     )
 
 
 _known_envelope = lru_cache(_METAS)(_read_envelope)
 
 
-def _meta_of(members: dict[str, msgspec.Raw]) -> CallMeta:
+def _build_call_meta(members: dict[str, msgspec.Raw]) -> CallMeta:
     """Raises `msgspec.MsgspecError` or RecursionError where a member cannot be read."""
     version = bytes(members.pop(mcp_types.PROTOCOL_VERSION_META_KEY, b""))
     info = bytes(members.pop(mcp_types.CLIENT_INFO_META_KEY, b""))
@@ -146,7 +146,7 @@ def _meta_of(members: dict[str, msgspec.Raw]) -> CallMeta:
 
 def _read_meta(text: bytes) -> CallMeta:
     """Raises `msgspec.MsgspecError` or RecursionError where it cannot be read."""
-    return _meta_of(_members.decode(text))
+    return _build_call_meta(_members.decode(text))
 
 
 _known_meta = lru_cache(_METAS)(_read_meta)
@@ -171,7 +171,7 @@ def _read_told(text: bytes, place: int) -> tuple[CallMeta, Token | None]:
             return _known_meta(rest), _token.decode(found[1])
     members = _members.decode(text)
     token = members.pop(_TOKEN_KEY, None)
-    return _meta_of(members), None if token is None else _token.decode(token)
+    return _build_call_meta(members), None if token is None else _token.decode(token)
 
 
 def _without(text: bytes, found: re.Match[bytes]) -> bytes:
@@ -260,7 +260,7 @@ def _usual(message: bytes, parsed: _CallMessage) -> WireCall | None:
     return WireCall(parsed.id, coerce_request_id(parsed.id), params.name, params.arguments, meta, token)
 
 
-async def _report(tell: Tell, token: Token, report: Progress) -> None:
+async def _report(tell: Tell, token: Token, report: ProgressReport) -> None:
     """Tells the client of the progress of its call, under the client's own token."""
     params: dict[str, Any] = {_TOKEN_KEY: token, "progress": report.progress}
     if report.total is not None:

@@ -12,7 +12,7 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession, accepted_replies, replying_with_json
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession, parse_accept_header, set_json_replies
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Era, Principal
 from smart_mcp_proxy.trace_context import TRACE_PARENT, TRACE_STATE, with_context
@@ -30,7 +30,7 @@ from smart_mcp_proxy.web.fast_path.messages import (
     parse_wire,
 )
 
-__all__ = ["Fields", "Headers", "TakenCall", "WireHttp", "headers_of"]
+__all__ = ["Fields", "Headers", "TakenCall", "WireHttp", "parse_wire_headers"]
 
 KNOWN_ORIGINS = 256
 REQUEST_CANCELLED = -32000
@@ -181,7 +181,7 @@ class WireHttp:
         body, messages = await _read(receive)
         if messages[-1]["type"] == "http.disconnect":  # before its request was whole: nobody waits for an answer
             return
-        await self._hand_on(scope, headers_of(scope["headers"]), body, messages, receive, send)
+        await self._hand_on(scope, parse_wire_headers(scope["headers"]), body, messages, receive, send)
 
     def take(self, headers: Headers, body: bytes, path: str) -> TakenCall | WireCancel | WireInitialized | None:
         """A call to answer, a notification that was heeded; None for whatever is the SDK's to judge.
@@ -189,24 +189,24 @@ class WireHttp:
         Args:
             headers: Of a POST to the fast path.
             body: Whole.
-            path: Where it came in, see `served_path`.
+            path: Where it came in, see `get_request_path`.
         """
-        if (who := self._entering(headers)) is None:
+        if (who := self._authenticate_request(headers)) is None:
             return None
         match parse_wire(body):
             case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:
-                return TakenCall(_traced(call, headers) if headers.trace else call, who, *way)
-            case WireCancel() as cancel if self._cancelled(headers, cancel, who, path):
+                return TakenCall(_add_call_trace(call, headers) if headers.trace else call, who, *way)
+            case WireCancel() as cancel if self._cancel_call(headers, cancel, who, path):
                 return cancel
-            case WireInitialized() as told if self._initialized(headers, who, path):
+            case WireInitialized() as told if self._mark_initialized(headers, who, path):
                 return told
         return None
 
-    def _entering(self, headers: Headers) -> Principal | None:
+    def _authenticate_request(self, headers: Headers) -> Principal | None:
         """Return the principal if Host, Origin and token are good by all that is known here."""
         if (headers.host, headers.origin) not in self._origins:
             return None
-        return self._keys.known(headers.authorization)
+        return self._keys.look_up_principal(headers.authorization)
 
     def _way(
         self, headers: Headers, call: WireCall, who: Principal, path: str
@@ -248,12 +248,12 @@ class WireHttp:
     def _session(self, headers: Headers, who: Principal, path: str) -> HttpSession | None:
         return self._find_session(headers.session_id, who, path)
 
-    def _cancelled(self, headers: Headers, cancel: WireCancel, who: Principal, path: str) -> bool:
+    def _cancel_call(self, headers: Headers, cancel: WireCancel, who: Principal, path: str) -> bool:
         session = self._session(headers, who, path)
         calls = self._session_calls.get(session) if session is not None else None
         return calls is not None and calls.cancel(cancel.params.requestId)
 
-    def _initialized(self, headers: Headers, who: Principal, path: str) -> bool:
+    def _mark_initialized(self, headers: Headers, who: Principal, path: str) -> bool:
         is_right = headers.is_json and _is_handshake(headers) and self._agent.find_offer(path, who) is not None
         return is_right and self._tell_initialized(headers.session_id, who, path)
 
@@ -282,7 +282,7 @@ class WireHttp:
 
         # The word may also stand in an argument; then the SDK opens a stream where a body would have done.
         is_told_more = body is None or b'"progressToken"' in body or self._may_be_asked(body, headers)
-        with replying_with_json(not is_told_more):
+        with set_json_replies(not is_told_more):
             if is_told_more and headers is not None and headers.is_json:
                 reply = FormAtFirstMessage(watch)
                 await self._app(scope, replay, reply.send)
@@ -317,7 +317,7 @@ def _is_handshake(headers: Headers) -> bool:
     return not headers.version or headers.version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
-def headers_of(fields: Fields) -> Headers | None:
+def parse_wire_headers(fields: Fields) -> Headers | None:
     """The headers that the fast path reads; None if one comes twice, or only the SDK can judge it.
 
     Args:
@@ -331,7 +331,7 @@ def headers_of(fields: Fields) -> Headers | None:
             found[name] = value.strip(BLANKS)
         elif name.startswith(b"mcp-param-"):
             return None
-    takes_json, takes_stream = accepted_replies(found.get(b"accept", b""))
+    takes_json, takes_stream = parse_accept_header(found.get(b"accept", b""))
     return Headers(
         host=found.get(b"host", b""),
         origin=found.get(b"origin", b""),
@@ -342,14 +342,14 @@ def headers_of(fields: Fields) -> Headers | None:
         name=found.get(b"mcp-name", b""),
         is_json=takes_json and found.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json",
         takes_stream=takes_stream,
-        trace=_trace_in(found) if b"traceparent" in found else _NO_TRACE,
+        trace=_extract_trace(found) if b"traceparent" in found else _NO_TRACE,
     )
 
 
-def _trace_in(found: Mapping[bytes, bytes]) -> Mapping[str, str]:
+def _extract_trace(found: Mapping[bytes, bytes]) -> Mapping[str, str]:
     return {name: found[key].decode("latin-1") for name, key in _TRACE_FIELDS if key in found}
 
 
-def _traced(call: WireCall, headers: Headers) -> WireCall:
+def _add_call_trace(call: WireCall, headers: Headers) -> WireCall:
     """The call with the trace context of its request in `_meta`, where it has none there."""
     return call._replace(meta=call.meta._replace(rest=with_context(call.meta.rest, headers.trace)))

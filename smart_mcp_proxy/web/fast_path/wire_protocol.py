@@ -13,13 +13,13 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from smart_mcp_proxy.fastmcp_compat.paths import serve_at
-from smart_mcp_proxy.io.busy_poll import busy_poll_of
+from smart_mcp_proxy.io.busy_poll import get_busy_poll
 from smart_mcp_proxy.io.header_cache import HEAD_END, KnownHeads
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.common.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.fast_path.messages import Pieces, WireCancel, WireInitialized
 from smart_mcp_proxy.web.fast_path.reply_stream import Pings, ReplyStream
-from smart_mcp_proxy.web.fast_path.wire_http import Fields, Headers, TakenCall, WireHttp, headers_of
+from smart_mcp_proxy.web.fast_path.wire_http import Fields, Headers, TakenCall, WireHttp, parse_wire_headers
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
 __all__ = ["FastPath", "WireProtocol"]
@@ -41,7 +41,7 @@ class CallHead(NamedTuple):
     Attributes:
         fields: As they were read, names in lower case.
         headers: Those of them that the fast path looks at.
-        place: Below the endpoint, see `served_path`.
+        place: Below the endpoint, see `get_request_path`.
         is_kept: Whether the connection stays open for another request.
     """
 
@@ -74,7 +74,7 @@ class FastPath:
         self._openings: dict[int, bytes] = {}
         self._defaults: Sequence[tuple[bytes, bytes]] = ()
 
-    def opening(self, status: int, defaults: Sequence[tuple[bytes, bytes]]) -> bytes:
+    def build_response_head(self, status: int, defaults: Sequence[tuple[bytes, bytes]]) -> bytes:
         """The first lines of an answer, up to its length.
 
         Args:
@@ -127,7 +127,7 @@ class WireProtocol(BoundedProtocol):
     def __init__(self, *args: Any, fast_path: FastPath, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._fast_path = fast_path
-        self._poll = busy_poll_of(self.loop)
+        self._poll = get_busy_poll(self.loop)
         self._side = self._poll.side("http clients")
         self._held: bytearray | None = None
         """The body so far of a message that may be a call; None where uvicorn has it already."""
@@ -143,7 +143,7 @@ class WireProtocol(BoundedProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""
-        self._poll.heard()
+        self._poll.note_arrival()
         heads, first = self._fast_path.heads, self._first
         is_next = bool(first) or self._begins_request()
         if is_next and not first and data.endswith(HEAD_END):
@@ -220,7 +220,7 @@ class WireProtocol(BoundedProtocol):
         held = self._held
         if held is not None:
             body, head = bytes(held), self._call_head()
-            taken = self._taken(head, body) if head is not None else None
+            taken = self._try_take(head, body) if head is not None else None
             if head is None or taken is None:
                 self._hand_on()
             else:
@@ -243,7 +243,7 @@ class WireProtocol(BoundedProtocol):
 
     def _is_answered_unread(self, head: CallHead, body: bytes) -> bool:
         """Whether a message whose head was read before is a call, and answered here; the parser never sees it."""
-        taken = None if self.transport.is_closing() else self._taken(head, body)
+        taken = None if self.transport.is_closing() else self._try_take(head, body)
         if taken is None:
             return False
         self._wordless_bytes = 0
@@ -251,7 +251,7 @@ class WireProtocol(BoundedProtocol):
         self._start(taken, head)
         return True
 
-    def _taken(self, head: CallHead, body: bytes) -> TakenCall | WireCancel | WireInitialized | None:
+    def _try_take(self, head: CallHead, body: bytes) -> TakenCall | WireCancel | WireInitialized | None:
         try:
             return self._fast_path.wire.take(head.headers, body, head.place)
         except Exception:  # boundary: a callback, whose caller would take it for a request that is not valid
@@ -261,7 +261,7 @@ class WireProtocol(BoundedProtocol):
     def _call_head(self) -> CallHead | None:
         """Facts read from a message's head; None if only the SDK can judge it."""
         fields = cast(Fields, self.scope["headers"])
-        headers = headers_of(fields)
+        headers = parse_wire_headers(fields)
         if headers is None:
             return None
         is_kept = self.parser.get_http_version() == "1.1" and self.parser.should_keep_alive()
@@ -345,7 +345,7 @@ class WireProtocol(BoundedProtocol):
         self.rest()
 
     def _send_body(self, status: int, body: Pieces, *, is_kept: bool) -> None:
-        opening = self._fast_path.opening(status, self.server_state.default_headers)
+        opening = self._fast_path.build_response_head(status, self.server_state.default_headers)
         ending = b"" if is_kept else b"connection: close\r\n"
         size_bytes = sum(map(len, body))
         pieces = (b"%b%d\r\n%b\r\n" % (opening, size_bytes, ending), *body)

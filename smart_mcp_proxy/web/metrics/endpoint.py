@@ -13,16 +13,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts, is_loopback
+from smart_mcp_proxy.web.common.hosts import PlainAddress, is_loopback, list_allowed_hosts
 from smart_mcp_proxy.web.common.messages import json_response
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.listening import bind
-from smart_mcp_proxy.web.metrics.exposition import written
+from smart_mcp_proxy.web.metrics.exposition import encode_metrics
 from smart_mcp_proxy.web.metrics.gathering import Gathering
 from smart_mcp_proxy.web.rest.route import Authorizer
-from smart_mcp_proxy.web.serve import serving
+from smart_mcp_proxy.web.serve import serve_app
 
-__all__ = ["METRICS_PATH", "MetricsBeside", "serving_metrics"]
+__all__ = ["METRICS_PATH", "MetricsBeside", "serve_metrics"]
 
 METRICS_PATH: Final = "/metrics"
 
@@ -41,7 +41,7 @@ class MetricsBeside:
     def __init__(self, app: ASGIApp, gateway: Gateway, authorizer: Authorizer) -> None:
         self._app = app
         is_on = gateway.settings.metrics and gateway.metrics is not None
-        self._figures = _guarded(_Figures(Gathering(gateway), authorizer), gateway) if is_on else None
+        self._figures = _guard_metrics_app(_Figures(Gathering(gateway), authorizer), gateway) if is_on else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -75,12 +75,12 @@ class _Figures:
         except ProxyError as error:
             return json_response({"error": error.to_dict()}, error)
         families = await self._gathering.families()
-        text, content_type = await to_thread.run_sync(written, families, request.headers.get("accept", ""))
+        text, content_type = await to_thread.run_sync(encode_metrics, families, request.headers.get("accept", ""))
         return Response(text, headers={"content-type": content_type, "cache-control": "no-store"})
 
 
 @asynccontextmanager
-async def serving_metrics(gateway: Gateway) -> AsyncIterator[None]:
+async def serve_metrics(gateway: Gateway) -> AsyncIterator[None]:
     """Serve the figures on the port that the settings name while open.
 
     Of several workers the first one does. Where the port is taken, by a gateway for another window for example, this
@@ -102,12 +102,12 @@ async def serving_metrics(gateway: Gateway) -> AsyncIterator[None]:
         return
     figures: ASGIApp = _Figures(gathering, None)
     # From elsewhere it is asked under whatever name or address the monitoring system knows.
-    app = _guarded(figures, gateway) if is_loopback(gateway.settings.host) else figures
-    async with serving(app, listener):
+    app = _guard_metrics_app(figures, gateway) if is_loopback(gateway.settings.host) else figures
+    async with serve_app(app, listener):
         yield
 
 
-def _guarded(figures: ASGIApp, gateway: Gateway) -> ASGIApp:
+def _guard_metrics_app(figures: ASGIApp, gateway: Gateway) -> ASGIApp:
     """The app behind REST's checks of Host and Origin: no page in a browser may read the figures."""
-    hosts = list(allowed_hosts(gateway.settings)) or None
+    hosts = list(list_allowed_hosts(gateway.settings)) or None
     return Refusals(PlainAddress(HostOriginGuardMiddleware(figures, allowed_hosts=hosts, mode="strict")), is_rest=True)

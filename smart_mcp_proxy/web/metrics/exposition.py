@@ -5,10 +5,10 @@ from typing import Any
 
 from smart_mcp_proxy.gateway.observability.metrics import BUCKETS_S, Family
 
-__all__ = ["written"]
+__all__ = ["encode_metrics"]
 
 
-def written(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
+def encode_metrics(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
     """The figures and their content type, in the format that a request's `Accept` asks for."""
     # Here and not above: only a gateway that is scraped needs it.
     from prometheus_client import CollectorRegistry
@@ -20,7 +20,7 @@ def written(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
 
         def collect(self) -> Iterator[Any]:
             """The library's own form of each family."""
-            return map(_metric_of, families)
+            return map(_convert_family, families)
 
         def describe(self) -> Iterator[Any]:
             """Names are looked at when they are collected."""
@@ -32,7 +32,7 @@ def written(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
     return encoder(registry), content_type
 
 
-def _metric_of(family: Family) -> Any:
+def _convert_family(family: Family) -> Any:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     if family.kind == "histogram":

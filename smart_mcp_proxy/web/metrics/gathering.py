@@ -10,7 +10,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.observability.metrics import Family, Sample
 from smart_mcp_proxy.web.metrics.gauges import gauges
 
-__all__ = ["Gathering", "merged"]
+__all__ = ["Gathering", "merge_families"]
 
 FIGURES: Final = b"m"
 """Kind of the parcels that ask for them."""
@@ -42,14 +42,14 @@ class Gathering:
         others = [number for number in range(self._worker.count) if number != self._worker.number]
         answers = await asyncio.gather(*(self._worker.ask(number, FIGURES) for number in others))
         told = {number: _decoder.decode(text) for number, text in zip(others, answers, strict=True) if text is not None}
-        return merged({self._worker.number: own, **told})
+        return merge_families({self._worker.number: own, **told})
 
     def _own(self) -> list[Family]:
         metrics = self._gateway.metrics
         return [*(metrics.families() if metrics is not None else ()), *gauges(self._gateway)]
 
 
-def merged(found: dict[int, Sequence[Family]]) -> list[Family]:
+def merge_families(found: dict[int, Sequence[Family]]) -> list[Family]:
     """The families of several workers as one each, by the worker's number as a label."""
     families: dict[str, Family] = {}
     for number, ones in sorted(found.items()):

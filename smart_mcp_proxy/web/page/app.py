@@ -16,15 +16,15 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
-from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.page.files import PageFiles
 from smart_mcp_proxy.web.page.operations import OperationError, Operations
-from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.places import PLACES
 from smart_mcp_proxy.web.page.provider_sign_in import BACK_PATH, BEGIN_PATH, ProviderSignIn
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
-from smart_mcp_proxy.web.page.visit import Visit, cookie_name
+from smart_mcp_proxy.web.page.visit import PageVisit, cookie_name
 
 __all__ = ["build_page"]
 
@@ -45,14 +45,14 @@ def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIAp
             Route(ENTRY_PATH + "{token}", page.enter),
             Route(BEGIN_PATH, page.begin),
             Route(BACK_PATH, page.come_back),
-            Route("/ui/leave", page.bound(Place("POST", "/leave", page.leave)), methods=["POST"]),
+            Route("/ui/leave", page.bind_route(PageRoute("POST", "/leave", page.leave)), methods=["POST"]),
             Route("/ui/static/{name}", PageFiles().answer),
-            *(Route("/ui" + place.path, page.bound(place), methods=[place.method]) for place in PLACES),
+            *(Route("/ui" + place.path, page.bind_route(place), methods=[place.method]) for place in PLACES),
         ],
-        exception_handlers={404: page.not_found, 405: page.not_found, Exception: page.failed},
+        exception_handlers={404: page.not_found, 405: page.not_found, Exception: page.answer_failure},
     )
     app.router.redirect_slashes = False
-    guarded = HostOriginGuardMiddleware(app, list(allowed_hosts(gateway.settings)) or None, mode="strict")
+    guarded = HostOriginGuardMiddleware(app, list(list_allowed_hosts(gateway.settings)) or None, mode="strict")
     return Refusals(PlainAddress(guarded), is_rest=True)
 
 
@@ -79,17 +79,17 @@ class _Page:
         self._public_host = urlsplit(gateway.settings.public_url or "").netloc or None
         self._is_https = (gateway.settings.public_url or "").startswith("https:")
 
-    def bound(self, place: Place) -> ASGIApp:
+    def bind_route(self, place: PageRoute) -> ASGIApp:
         """A route's app: the place as those see it who are let in; all others learn how to get in."""
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             request = Request(scope, receive, send)
-            answer = await self._answered(request, place)
+            answer = await self._answer_request(request, place)
             await answer(scope, receive, send)
 
         return _Raw(app)
 
-    async def _answered(self, request: Request, place: Place) -> Response | ASGIApp:
+    async def _answer_request(self, request: Request, place: PageRoute) -> Response | ASGIApp:
         secret = request.cookies.get(cookie_name(request, "page"), "")
         if not self._is_own(request):
             error = RefusedError(
@@ -101,9 +101,9 @@ class _Page:
         try:
             session = await self._sessions.find(secret)
             if session is None:
-                return self._locked(401)
+                return self._build_locked_page(401)
             is_https = self._is_https or request.url.scheme == "https"
-            visit = Visit(
+            visit = PageVisit(
                 request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https
             )
         except ProxyError as error:
@@ -139,7 +139,7 @@ class _Page:
             secret = await self._sessions.enter(request.path_params["token"])
         except ProxyError as error:
             return self._plain("failed.html", error.http_status, error=error)
-        return self._let_in(request, secret)
+        return self._build_entry_page(request, secret)
 
     async def begin(self, request: Request) -> Response:
         """A browser asks for the way to the provider."""
@@ -155,11 +155,11 @@ class _Page:
         if self._provider is None:
             raise HTTPException(404)
         try:
-            return self._let_in(request, await self._provider.finish(request))
+            return self._build_entry_page(request, await self._provider.finish(request))
         except ProxyError as error:
             return self._plain("failed.html", error.http_status, error=error)
 
-    def _let_in(self, request: Request, secret: str) -> Response:
+    def _build_entry_page(self, request: Request, secret: str) -> Response:
         # Not a redirect: the cookie would not go with one that began at another site, for example a mail program.
         response = self._plain("entered.html", 200)
         response.set_cookie(
@@ -173,11 +173,11 @@ class _Page:
         )
         return response
 
-    async def leave(self, visit: Visit) -> Response:
+    async def leave(self, visit: PageVisit) -> Response:
         """The session ends."""
         await visit.form()
         await self._sessions.leave(visit.secret)
-        response = self._locked(200)
+        response = self._build_locked_page(200)
         response.delete_cookie(cookie_name(visit.request, "page"), path="/ui")
         return response
 
@@ -186,11 +186,11 @@ class _Page:
         assert isinstance(exc, HTTPException)
         return self._plain("missing.html", exc.status_code)
 
-    async def failed(self, request: Request, exc: Exception) -> Response:
+    async def answer_failure(self, request: Request, exc: Exception) -> Response:
         """The answer where the page itself fails; the server logs why."""
         return self._plain("broken.html", 500)
 
-    def _locked(self, status: int) -> Response:
+    def _build_locked_page(self, status: int) -> Response:
         return self._plain("locked.html", status, begin_path=BEGIN_PATH if self._provider is not None else "")
 
     def _plain(self, template: str, status: int, **values: object) -> Response:

@@ -10,7 +10,7 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.visit import Form
 
-__all__ = ["WHOLE", "Field", "arguments_of", "fields_of", "json_of"]
+__all__ = ["WHOLE", "Field", "build_form_fields", "parse_form_arguments", "parse_typed_json"]
 
 WHOLE: Final = "json"
 """Field of all arguments as JSON, which counts in place of the others where something is in it."""
@@ -42,7 +42,7 @@ class Field(NamedTuple):
     default: str = ""
 
 
-def fields_of(schema: Any) -> tuple[Field, ...]:
+def build_form_fields(schema: Any) -> tuple[Field, ...]:
     """The fields of a tool's form; of very many arguments the first ones, required ones in front."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
@@ -76,7 +76,7 @@ def _field(key: str, schema: Any, *, is_required: bool) -> Field:
     )
 
 
-def arguments_of(form: Form, fields: tuple[Field, ...]) -> dict[str, Any]:
+def parse_form_arguments(form: Form, fields: tuple[Field, ...]) -> dict[str, Any]:
     """The arguments of a form that was sent; what is left empty is not sent.
 
     Raises:
@@ -84,7 +84,7 @@ def arguments_of(form: Form, fields: tuple[Field, ...]) -> dict[str, Any]:
     """
     whole = form.text(WHOLE).strip()
     if whole:
-        value = json_of("The arguments", whole, "Put texts into quotation marks.")
+        value = parse_typed_json("The arguments", whole, "Put texts into quotation marks.")
         if not isinstance(value, dict):
             raise RequestError("The arguments are no JSON object.", hint='Write them as {"name": value}.')
         return value
@@ -95,7 +95,7 @@ def arguments_of(form: Form, fields: tuple[Field, ...]) -> dict[str, Any]:
 def _value(field: Field, text: str) -> Any:
     if field.kind in ("text", "long"):
         return text
-    value = json_of(f"{field.key[:60]!r}", text, "Put texts into quotation marks.")
+    value = parse_typed_json(f"{field.key[:60]!r}", text, "Put texts into quotation marks.")
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if field.kind == "integer" and not (is_number and isinstance(value, int)):
         raise RequestError(f"{field.key[:60]!r} is {text[:40]!r}.", hint="Type a whole number.")
@@ -104,7 +104,7 @@ def _value(field: Field, text: str) -> Any:
     return value
 
 
-def json_of(what: str, text: str, hint: str) -> Any:
+def parse_typed_json(what: str, text: str, hint: str) -> Any:
     """The value that somebody typed as JSON; nothing that JSON has not, such as NaN or half a character.
 
     Raises:

@@ -36,9 +36,9 @@ class PageBeside:
         """Serves one request."""
         path = scope["path"] if scope["type"] == "http" else ""
         is_page = path == PREFIX or path.startswith(PREFIX + "/")
-        await (self._opened() if is_page else self._app)(scope, receive, send)
+        await (self._load_page() if is_page else self._app)(scope, receive, send)
 
-    def _opened(self) -> ASGIApp:
+    def _load_page(self) -> ASGIApp:
         if self._page is None:
             # Here and not above: templates take a tenth of a second and some megabytes, and few starts need them.
             from smart_mcp_proxy.web.page.app import build_page

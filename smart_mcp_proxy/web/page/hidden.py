@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-__all__ = ["TEXT_CHARS", "has_hidden", "respelled", "visible"]
+__all__ = ["TEXT_CHARS", "has_hidden", "render_rest_text", "visible"]
 
 TEXT_CHARS: Final = 4_000
 """Of a text in a page; the rest is counted."""
@@ -32,7 +32,7 @@ def visible(text: object, limit: int = TEXT_CHARS) -> Markup:
     parts: list[Markup | str] = []
     end = 0
     for match in _SUSPECT.finditer(shown):
-        parts += [escape(shown[end : match.start()]), _spelled(match[0])]
+        parts += [escape(shown[end : match.start()]), _mark_hidden_chars(match[0])]
         end = match.end()
     parts.append(escape(shown[end:]))
     if len(whole) > limit:
@@ -45,23 +45,23 @@ def has_hidden(text: str) -> bool:
     return any(_is_hidden(char) for match in _SUSPECT.finditer(text) for char in match[0])
 
 
-def respelled(text: str, limit: int = TEXT_CHARS) -> Markup:
+def render_rest_text(text: str, limit: int = TEXT_CHARS) -> Markup:
     """The same for a text in which REST has spelled out what is not plain.
 
     Line ends are line ends again.
     """
     shown = text[:limit]
-    plain = _SPELLED.sub(_unspelled, shown)
+    plain = _SPELLED.sub(_decode_escape, shown)
     more = Markup(' <span class="cut">and {:,} more characters</span>').format(len(text) - limit)
     return visible(plain, len(plain)) + (more if len(text) > limit else "")
 
 
-def _unspelled(match: re.Match[str]) -> str:
+def _decode_escape(match: re.Match[str]) -> str:
     word = match[1]
     return {"\\": "\\", "n": "\n", "t": "\t"}.get(word) or chr(min(int(word[1:], 16), 0x10FFFF))
 
 
-def _spelled(run: str) -> Markup:
+def _mark_hidden_chars(run: str) -> Markup:
     """A run of characters beyond plain ASCII, those that are hidden named."""
     parts: list[Markup | str] = []
     hidden = ""
@@ -70,13 +70,13 @@ def _spelled(run: str) -> Markup:
             hidden += char
             continue
         if hidden:
-            parts.append(_named(hidden))
+            parts.append(_render_hidden_run(hidden))
             hidden = ""
         parts.append(escape(char))
     return Markup("").join(parts)
 
 
-def _named(run: str) -> Markup:
+def _render_hidden_run(run: str) -> Markup:
     if len(run) <= _SHOWN_RUN:
         return Markup("").join(
             Markup('<span class="hid" title="{}">{}</span>').format(_name(char), _code(char)) for char in run

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
-from smart_mcp_proxy.web.page.asking import asked
+from smart_mcp_proxy.web.page.asking import call_asgi_app
 from smart_mcp_proxy.web.rest import PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.route import Need
 
@@ -75,7 +75,7 @@ class Operations:
         """
         words = {key: value for key, value in (query or {}).items() if value is not None}
         text = b"" if body is None else msgspec.json.encode(body)
-        status, answer = await asked(self._app, _scope(author, method, path, words, text), text)
+        status, answer = await call_asgi_app(self._app, _scope(author, method, path, words, text), text)
         value = msgspec.json.decode(answer)
         if status >= 400:
             raise OperationError.from_dict(value["error"], status=status)
@@ -88,10 +88,10 @@ class Operations:
         if last is not None:
             scope["headers"].append((b"last-event-id", last.encode("latin-1")))
 
-        async def passed_on(_: Scope, receive: Receive, send: Send) -> None:
+        async def forward_request(_: Scope, receive: Receive, send: Send) -> None:
             await self._app(scope, receive, send)
 
-        return passed_on
+        return forward_request
 
 
 def part(name: str) -> str:

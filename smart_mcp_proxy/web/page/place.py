@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from smart_mcp_proxy.web.page.visit import Visit
+from smart_mcp_proxy.web.page.visit import PageVisit
 
-__all__ = ["Limits", "Place"]
+__all__ = ["DisplayLimits", "PageRoute"]
 
 
-class Limits(NamedTuple):
+class DisplayLimits(NamedTuple):
     """Limits of what a place shows of a definition; the rest is counted.
 
     Attributes:
@@ -25,7 +25,7 @@ class Limits(NamedTuple):
     text: int
 
 
-class Place(NamedTuple):
+class PageRoute(NamedTuple):
     """A place that is shown, or an action that a form asks for.
 
     Attributes:
@@ -36,4 +36,4 @@ class Place(NamedTuple):
 
     method: Literal["GET", "POST"]
     path: str
-    handler: Callable[[Visit], Awaitable[Response | ASGIApp]]
+    handler: Callable[[PageVisit], Awaitable[Response | ASGIApp]]

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Bar", "Line", "Plot", "bars_of"]
+__all__ = ["Bar", "GridLine", "Plot", "build_bar_plot"]
 
 WIDTH: Final = 960.0
 HEIGHT: Final = 240.0
@@ -33,7 +33,7 @@ class Bar(NamedTuple):
     label: str
 
 
-class Line(NamedTuple):
+class GridLine(NamedTuple):
     """A line across the plot, at a round value."""
 
     y: float
@@ -44,13 +44,15 @@ class Plot(NamedTuple):
     """A plot's numbers."""
 
     bars: Sequence[Bar]
-    lines: Sequence[Line]
+    lines: Sequence[GridLine]
     width: float = WIDTH
     height: float = HEIGHT
     left: float = _LEFT
 
 
-def bars_of(found: Sequence[Mapping[str, Any]], member: str, *, until: datetime, span_s: int, count: int) -> Plot:
+def build_bar_plot(
+    found: Sequence[Mapping[str, Any]], member: str, *, until: datetime, span_s: int, count: int
+) -> Plot:
     """A bar for each of the last spans of time, those without records included.
 
     Args:
@@ -83,7 +85,7 @@ def bars_of(found: Sequence[Mapping[str, Any]], member: str, *, until: datetime,
                 label=label,
             )
         )
-    lines = [Line(round(_TOP + room * (1 - step / _LINES), 1), most * step / _LINES) for step in range(_LINES + 1)]
+    lines = [GridLine(round(_TOP + room * (1 - step / _LINES), 1), most * step / _LINES) for step in range(_LINES + 1)]
     return Plot(bars, lines)
 
 

@@ -15,7 +15,7 @@ from starlette.types import Scope
 from smart_mcp_proxy.errors import RefusedError, UpstreamAuthError
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
-from smart_mcp_proxy.web.page.asking import asked
+from smart_mcp_proxy.web.page.asking import call_asgi_app
 from smart_mcp_proxy.web.page.rendering import HEADERS
 from smart_mcp_proxy.web.page.visit import cookie_name
 
@@ -151,7 +151,7 @@ class ProviderSignIn:
             "client": request.scope["client"],  # each address has its share of what is registered
             "server": (host.partition("/")[0].partition(":")[0], 80),
         }
-        status, text = await asked(self._sign_in.pages, scope, body)
+        status, text = await call_asgi_app(self._sign_in.pages, scope, body)
         answer: Any = msgspec.json.decode(text) if text.startswith(b"{") else {}
         if status >= 400:
             reason = answer.get("error_description") or answer.get("error") or f"HTTP {status}"

@@ -10,8 +10,8 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 from starlette.responses import HTMLResponse
 
-from smart_mcp_proxy.policy.scanner.findings import escaped
-from smart_mcp_proxy.web.page.hidden import has_hidden, respelled, visible
+from smart_mcp_proxy.policy.scanner.findings import escape_unsafe
+from smart_mcp_proxy.web.page.hidden import has_hidden, render_rest_text, visible
 
 __all__ = ["HEADERS", "NAVIGATION", "Renderer", "is_shown_whole"]
 
@@ -52,8 +52,8 @@ class Renderer:
         )
         self._environment.filters |= {
             "shown": visible,
-            "respelled": respelled,
-            "spelled": escaped,
+            "respelled": render_rest_text,
+            "spelled": escape_unsafe,
             "pretty": _pretty,
             "moment": _moment,
             "count": _count,

@@ -19,7 +19,7 @@ from smart_mcp_proxy.web.common.messages import read_body
 from smart_mcp_proxy.web.page.operations import Operations
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
 
-__all__ = ["Form", "Visit", "cookie_name"]
+__all__ = ["Form", "PageVisit", "cookie_name"]
 
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 MOST_FIELDS: Final = 2_000
@@ -61,7 +61,7 @@ class Form:
         return any(key == name for key, _ in self._pairs)
 
 
-class Visit:
+class PageVisit:
     """A request, who sent it, and what is needed to answer it.
 
     Args:
@@ -99,22 +99,22 @@ class Visit:
         self._limit_bytes = limit_bytes
 
     def __repr__(self) -> str:
-        return f"<Visit of {self.request.url.path}>"
+        return f"<PageVisit of {self.request.url.path}>"
 
-    def asked(self, name: str, default: str = "") -> str:
+    def read_parameter(self, name: str, default: str = "") -> str:
         """A parameter of the address."""
         return self.request.query_params.get(name, default)
 
     def number(self, name: str) -> int:
         """A count in the address; 0 where it is none."""
-        text = self.asked(name)
+        text = self.read_parameter(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < len("10000000") else 0
 
     async def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         """Ask an operation of REST; raises what `Operations.ask` does."""
         return await self._operations.ask(self.session.author, method, path, query, body)
 
-    async def passed_on(self, path: str, query: Mapping[str, Any]) -> ASGIApp:
+    async def stream_operation(self, path: str, query: Mapping[str, Any]) -> ASGIApp:
         """An app whose answer is the stream of an operation."""
         return await self._operations.stream(self.session.author, self.request, path, query)
 

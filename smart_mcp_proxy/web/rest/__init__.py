@@ -83,14 +83,14 @@ def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starl
         return json_response(_document())
 
     async def docs(request: Request) -> Response:
-        return docs_response(_described())
+        return docs_response(_render_docs_page())
 
     async def start(request: Request) -> Response:
         return start_response(request)
 
     answers: dict[str, dict[str, Answer]] = {}
     for endpoint in ROUTES:
-        answers.setdefault(PREFIX + endpoint.path, {})[endpoint.method] = endpoint.bound_to(gateway, authorizer)
+        answers.setdefault(PREFIX + endpoint.path, {})[endpoint.method] = endpoint.bind_handler(gateway, authorizer)
     # A path that ends in any name would also take in what stands behind it: those come last.
     paths = sorted(answers, key=lambda path: path.endswith(":path}"))
     app = Starlette(
@@ -100,7 +100,7 @@ def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starl
             Route(OPENAPI_PATH, openapi),
             *(_route(path, answers[path]) for path in paths),
         ],
-        exception_handlers={404: _not_served, 405: _not_served, Exception: _failed},
+        exception_handlers={404: _not_served, 405: _not_served, Exception: _answer_rest_failure},
     )
     app.router.redirect_slashes = False
     return app
@@ -113,7 +113,7 @@ def _document() -> dict[str, Any]:
 
 
 @cache
-def _described() -> str:
+def _render_docs_page() -> str:
     return docs_page(_document())
 
 
@@ -149,7 +149,7 @@ async def _not_served(request: Request, exc: Exception) -> Response:
     return response
 
 
-async def _failed(request: Request, exc: Exception) -> Response:
+async def _answer_rest_failure(request: Request, exc: Exception) -> Response:
     """The answer where the gateway itself fails."""
     error = gateway_failed()
     return json_response({"error": error.to_dict()}, error)

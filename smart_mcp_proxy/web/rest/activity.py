@@ -17,14 +17,14 @@ from smart_mcp_proxy.gateway.activity.records import (
     parse_filter,
 )
 from smart_mcp_proxy.telemetry import ActivityKind
-from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, integer, one_of, whole_number
+from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, build_choice_parameter, integer, whole_number
 
 __all__ = ["FURTHEST_PLACE", "QUERY", "ROUTES"]
 
 PAGE = 50
 FURTHEST_PLACE = 2**62
 QUERY: Mapping[str, str | Parameter] = {
-    "kind": one_of("Of this kind only.", get_args(ActivityKind)),
+    "kind": build_choice_parameter("Of this kind only.", get_args(ActivityKind)),
     "server": "A server's name.",
     "tool": "A tool's own or canonical name.",
     "outcome": "An outcome; `failed` for all but ok and empty.",
@@ -51,7 +51,7 @@ async def _list(gateway: Gateway, request: Request) -> ActivityPage:
     )
 
 
-async def _show(gateway: Gateway, request: Request) -> ActivityView:
+async def _get_activity_record(gateway: Gateway, request: Request) -> ActivityView:
     return await activity_record(gateway.catalog, request.path_params["id"])
 
 
@@ -61,5 +61,7 @@ def _place(request: Request, name: str) -> int | None:
 
 ROUTES = (
     Endpoint("GET", "/activity", _list, "Searches, calls, approvals and changes.", answer=ActivityPage, query=QUERY),
-    Endpoint("GET", "/activity/{id}", _show, "One record.", ActivityView, failures=(UnknownRecordError,)),
+    Endpoint(
+        "GET", "/activity/{id}", _get_activity_record, "One record.", ActivityView, failures=(UnknownRecordError,)
+    ),
 )

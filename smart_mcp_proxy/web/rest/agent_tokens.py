@@ -17,9 +17,9 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import (
     TokenNotFoundError,
 )
 from smart_mcp_proxy.models import CallVariant
-from smart_mcp_proxy.web.rest.route import Endpoint, body_of
+from smart_mcp_proxy.web.rest.route import Endpoint, decode_body
 
-__all__ = ["ROUTES", "NewTokenBody", "TokenView", "view_of", "view_of_new"]
+__all__ = ["ROUTES", "NewTokenBody", "TokenView", "build_new_token_view", "build_token_view"]
 
 
 # What the descriptions say of these, the gateway checks, and words what does not fit.
@@ -67,7 +67,7 @@ class TokensView(msgspec.Struct, frozen=True):
     tokens: list[TokenView]
 
 
-def view_of(token: AgentToken, secret: str = "") -> TokenView:
+def build_token_view(token: AgentToken, secret: str = "") -> TokenView:
     """A token as it is shown."""
     return TokenView(
         id=token.principal_id,
@@ -83,21 +83,21 @@ def view_of(token: AgentToken, secret: str = "") -> TokenView:
     )
 
 
-def view_of_new(made: NewToken) -> TokenView:
+def build_new_token_view(made: NewToken) -> TokenView:
     """A token that has just been made, shown this once."""
-    return view_of(made.token, made.secret)
+    return build_token_view(made.token, made.secret)
 
 
 async def _create(gateway: Gateway, request: Request) -> TokenView:
-    body = await body_of(request, NewTokenBody)
+    body = await decode_body(request, NewTokenBody)
     body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.views.profiles])
     made = await gateway.agent_tokens.create(body.name, body.scope)
     gateway.changes.announce()  # to whoever looks at the tokens
-    return view_of_new(made)
+    return build_new_token_view(made)
 
 
 async def _list(gateway: Gateway, request: Request) -> TokensView:
-    return TokensView([view_of(token) for token in await gateway.agent_tokens.tokens()])
+    return TokensView([build_token_view(token) for token in await gateway.agent_tokens.tokens()])
 
 
 async def _revoke(gateway: Gateway, request: Request) -> dict[str, Any]:

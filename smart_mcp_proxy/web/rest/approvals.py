@@ -10,17 +10,17 @@ from starlette.requests import Request
 
 from smart_mcp_proxy.errors import ConflictError, RequestError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.admin.approvals import Waiting
+from smart_mcp_proxy.gateway.admin.approvals import PendingApproval
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.web.rest.route import (
     PLACES_MOST,
     SWITCH,
     Endpoint,
-    author_of,
-    body_of,
+    build_choice_parameter,
     choice,
+    decode_body,
+    get_author,
     integer,
-    one_of,
     whole_number,
 )
 
@@ -132,45 +132,45 @@ async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
     limit = integer(request, "limit", PLACES_MOST, 1, PLACES_MOST)
     has_changes = choice(request, "changes", SWITCH) == "true"
     has_blocked = choice(request, "blocked", ("true", "false")) == "true"
-    waiting = await gateway.approvals.listed(server, slice(start, start + limit), has_blocked=has_blocked)
+    waiting = await gateway.approvals.list_pending(server, slice(start, start + limit), has_blocked=has_blocked)
     total = len(gateway.approvals.withheld(server, has_blocked=has_blocked))
     tools = [_view(each, _changes(each) if has_changes else msgspec.UNSET) for each in waiting]
     return ApprovalsView(gateway.catalog.is_closed, total, tools)
 
 
-async def _show(gateway: Gateway, request: Request) -> ApprovalDetail:
+async def _get_approval(gateway: Gateway, request: Request) -> ApprovalDetail:
     waiting = await gateway.approvals.show(request.path_params["name"])
     return ApprovalDetail(_view(waiting), _changes(waiting))
 
 
 async def _approve(gateway: Gateway, request: Request) -> Approved:
-    body = await body_of(request, Approve)
+    body = await decode_body(request, Approve)
     if not body.tools and not body.reopens:
         raise RequestError("tools is empty.", hint='Send {"tools": [{"name": ..., "hash": ...}]}.')
     seen = {each.name: each.hash for each in body.tools}
-    by, lifts = author_of(request), body.lifts_blocks
+    by, lifts = get_author(request), body.lifts_blocks
     decided = await gateway.approvals.approve(seen, by, reopens=body.reopens, lifts=lifts)
     return Approved(list(decided.approved), list(decided.moved))
 
 
 async def _block(gateway: Gateway, request: Request) -> Named:
-    body = await body_of(request, Named)
-    return Named(await gateway.approvals.block(body.name, author_of(request)))
+    body = await decode_body(request, Named)
+    return Named(await gateway.approvals.block(body.name, get_author(request)))
 
 
 async def _unblock(gateway: Gateway, request: Request) -> Named:
-    body = await body_of(request, Named)
-    return Named(await gateway.approvals.unblock(body.name, author_of(request)))
+    body = await decode_body(request, Named)
+    return Named(await gateway.approvals.unblock(body.name, get_author(request)))
 
 
-def _changes(waiting: Waiting) -> list[FieldView]:
+def _changes(waiting: PendingApproval) -> list[FieldView]:
     return [
         FieldView(change.path, [WordsView(words.kind, words.text) for words in change.words])
         for change in waiting.changes
     ]
 
 
-def _view(waiting: Waiting, changes: list[FieldView] | msgspec.UnsetType = msgspec.UNSET) -> ApprovalView:
+def _view(waiting: PendingApproval, changes: list[FieldView] | msgspec.UnsetType = msgspec.UNSET) -> ApprovalView:
     withheld = waiting.withheld
     key = withheld.record.key
     return ApprovalView(
@@ -203,15 +203,15 @@ ROUTES = (
             "server": "Only of this server.",
             "limit": whole_number("Most of them (all).", 1, PLACES_MOST),
             "offset": whole_number("Leaves out so many at the beginning.", 0, PLACES_MOST),
-            "blocked": one_of("false: without those that the user blocked.", ("true", "false")),
-            "changes": one_of("true: with every difference from what was approved.", SWITCH),
+            "blocked": build_choice_parameter("false: without those that the user blocked.", ("true", "false")),
+            "changes": build_choice_parameter("true: with every difference from what was approved.", SWITCH),
         },
         failures=(ServerNotFoundError,),
     ),
     Endpoint(
         "GET",
         "/approvals/{name:path}",
-        _show,
+        _get_approval,
         "One of them, with every difference from what was approved.",
         ApprovalDetail,
         failures=_UNKNOWN,

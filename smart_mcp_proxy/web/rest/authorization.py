@@ -9,7 +9,7 @@ from starlette.requests import Request
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.auth.token_files import kept_token
+from smart_mcp_proxy.web.auth.token_files import load_or_create_token
 from smart_mcp_proxy.web.common.messages import UnauthorizedError, require_json
 from smart_mcp_proxy.web.rest.route import Need
 
@@ -87,4 +87,4 @@ def operator_token(settings: Settings) -> str:
     secret = SecretKey.of(settings)
     given = None if secret is None else secret.token("operator")
     hint = "Remove it, or check who may read it."
-    return kept_token(settings.data_dir / TOKEN_FILE, hint=hint, replaces_unfit=True, given=given).value
+    return load_or_create_token(settings.data_dir / TOKEN_FILE, hint=hint, replaces_unfit=True, given=given).value

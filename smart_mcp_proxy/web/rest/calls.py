@@ -28,10 +28,10 @@ from smart_mcp_proxy.web.rest.route import (
     SWITCH,
     Endpoint,
     Parameter,
-    body_of,
+    build_choice_parameter,
     choice,
+    decode_body,
     integer,
-    one_of,
     whole_number,
 )
 
@@ -63,7 +63,7 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
 
 
 async def _call(gateway: Gateway, request: Request) -> bytes:
-    body = await body_of(request, NamedCall)
+    body = await decode_body(request, NamedCall)
     meta = with_context({}, request.headers)
     call = CallRequest(body.name, body.arguments, variant=None, session=COMMAND_LINE, meta=meta, is_root=True)
     with gateway.agent.in_flight():
@@ -87,10 +87,10 @@ class NamedCall(msgspec.Struct, forbid_unknown_fields=True):
 _SEARCH: Mapping[str, str | Parameter] = {
     "q": Parameter("What the tool should do, or its name.", {"type": "string", "pattern": r"\S"}, is_required=True),
     "limit": whole_number(f"Most tools, 1 to {MOST_TOOLS}.", 1, MOST_TOOLS),
-    "detail": one_of("Of each tool its signature, or its whole schema.", _DETAILS),
+    "detail": build_choice_parameter("Of each tool its signature, or its whole schema.", _DETAILS),
     "server": Parameter("Only this one; may be repeated.", {"type": "array", "items": {"type": "string"}}),
-    "read_only": one_of("true: only tools marked read-only.", SWITCH),
-    "why": one_of("true: why each was found.", SWITCH),
+    "read_only": build_choice_parameter("true: only tools marked read-only.", SWITCH),
+    "why": build_choice_parameter("true: why each was found.", SWITCH),
     "types": Parameter(
         "Find these, in found beside tools; may be repeated.", {"type": "array", "items": {"enum": list(ITEM_KINDS)}}
     ),

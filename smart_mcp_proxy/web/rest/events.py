@@ -47,7 +47,7 @@ async def _events(gateway: Gateway, request: Request) -> Response:
     if after is None:
         after = await gateway.catalog.last_activity_place()
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return _EventStream(_told(gateway, wanted, after), headers)
+    return _EventStream(_stream_events(gateway, wanted, after), headers)
 
 
 class _EventStream(Response):
@@ -81,7 +81,7 @@ class _EventStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-async def _told(gateway: Gateway, wanted: ActivityFilter, after: int) -> AsyncIterator[bytes]:
+async def _stream_events(gateway: Gateway, wanted: ActivityFilter, after: int) -> AsyncIterator[bytes]:
     """Yield the events until the reader leaves."""
     clock = asyncio.get_running_loop().time
     change = gateway.changes.next()

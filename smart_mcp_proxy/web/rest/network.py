@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.web.common.hosts import PlainAddress, allowed_hosts
+from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.rest import PAGES, PREFIX, build_rest_app
@@ -36,7 +36,7 @@ class RestBeside:
         self._app = app
         guarded = HostOriginGuardMiddleware(
             build_rest_app(gateway, authorizer),
-            allowed_hosts=list(allowed_hosts(gateway.settings)) or None,
+            allowed_hosts=list(list_allowed_hosts(gateway.settings)) or None,
             mode="strict",
         )
         self._rest = EndingStreams(Refusals(PlainAddress(guarded), is_rest=True), is_over)

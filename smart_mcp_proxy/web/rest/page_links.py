@@ -4,7 +4,7 @@ import msgspec
 from starlette.requests import Request
 
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.web.rest.route import Endpoint, author_of, operator_of
+from smart_mcp_proxy.web.rest.route import Endpoint, get_author, get_operator_digest
 
 __all__ = ["ROUTES"]
 
@@ -17,7 +17,7 @@ class LinkView(msgspec.Struct, frozen=True):
 
 
 async def _make(gateway: Gateway, request: Request) -> LinkView:
-    link = await gateway.page_sessions.make_link(author_of(request), operator_of(request))
+    link = await gateway.page_sessions.make_link(get_author(request), get_operator_digest(request))
     return LinkView(link.url, link.expires_in_s)
 
 

@@ -30,12 +30,12 @@ __all__ = [
     "Endpoint",
     "Need",
     "Parameter",
-    "author_of",
-    "body_of",
+    "build_choice_parameter",
     "choice",
+    "decode_body",
+    "get_author",
+    "get_operator_digest",
     "integer",
-    "one_of",
-    "operator_of",
     "whole_number",
 ]
 
@@ -74,7 +74,7 @@ class Parameter(NamedTuple):
     is_required: bool = False
 
 
-def one_of(meaning: str, known: Sequence[str]) -> Parameter:
+def build_choice_parameter(meaning: str, known: Sequence[str]) -> Parameter:
     """A parameter whose value is one of these words."""
     return Parameter(meaning, {"enum": list(known)})
 
@@ -126,7 +126,7 @@ class Endpoint(NamedTuple):
             kinds.add(TooLargeError)
         return sorted({HTTPStatus.MISDIRECTED_REQUEST, *(kind.http_status for kind in kinds)})
 
-    def bound_to(self, gateway: Gateway, authorizer: Authorizer) -> Answer:
+    def bind_handler(self, gateway: Gateway, authorizer: Authorizer) -> Answer:
         """Bind a route's handler to this gateway."""
 
         async def answer(request: Request) -> Response:
@@ -157,19 +157,19 @@ class Endpoint(NamedTuple):
                 raise RequestError(f"{name[:40]!r} is not a parameter of this route.", hint=f"It takes: {known}.")
 
 
-def author_of(request: Request) -> Author:
+def get_author(request: Request) -> Author:
     """Return the author of an admitted request; an unknown one has the rights of an agent."""
     author: Author | None = request.state.author
     return author or "agent"
 
 
-def operator_of(request: Request) -> bytes | None:
+def get_operator_digest(request: Request) -> bytes | None:
     """The digest of another gateway's operator token, if an admitted request came with that."""
     digest: bytes | None = getattr(request.state, "operator", None)
     return digest
 
 
-async def body_of(request: Request, kind: type[BodyT]) -> BodyT:
+async def decode_body(request: Request, kind: type[BodyT]) -> BodyT:
     """The request's JSON body.
 
     Raises:

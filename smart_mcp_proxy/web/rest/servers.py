@@ -14,7 +14,16 @@ from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.greeting import EVERY_ERA, StdioEras
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import SERVER_NAME
-from smart_mcp_proxy.web.rest.route import SWITCH, Endpoint, author_of, body_of, choice, integer, one_of, whole_number
+from smart_mcp_proxy.web.rest.route import (
+    SWITCH,
+    Endpoint,
+    build_choice_parameter,
+    choice,
+    decode_body,
+    get_author,
+    integer,
+    whole_number,
+)
 
 __all__ = ["ROUTES"]
 
@@ -97,57 +106,57 @@ async def _list(gateway: Gateway, request: Request) -> ServersView:
     return await gateway.management.servers()
 
 
-async def _show(gateway: Gateway, request: Request) -> ServerPage:
+async def _get_server(gateway: Gateway, request: Request) -> ServerPage:
     is_review = choice(request, "review", SWITCH) == "true"
-    return await gateway.management.server(_name(request), author_of(request), is_review=is_review)
+    return await gateway.management.server(_name(request), get_author(request), is_review=is_review)
 
 
 async def _add(gateway: Gateway, request: Request) -> ServerChange:
-    body = await body_of(request, NewServer)
-    return await gateway.management.add(body.name, body.config, author_of(request), body.revision)
+    body = await decode_body(request, NewServer)
+    return await gateway.management.add(body.name, body.config, get_author(request), body.revision)
 
 
 async def _patch(gateway: Gateway, request: Request) -> ServerChange:
-    body = await body_of(request, ServerPatch)
-    return await gateway.management.patch(_name(request), body.config, author_of(request), body.revision)
+    body = await decode_body(request, ServerPatch)
+    return await gateway.management.patch(_name(request), body.config, get_author(request), body.revision)
 
 
 async def _replace(gateway: Gateway, request: Request) -> ServerChange:
-    body = await body_of(request, ServerEntry)
-    return await gateway.management.replace(_name(request), body.config, author_of(request), body.revision)
+    body = await decode_body(request, ServerEntry)
+    return await gateway.management.replace(_name(request), body.config, get_author(request), body.revision)
 
 
 async def _remove(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.management.remove(_name(request), author_of(request), revision)
+    return await gateway.management.remove(_name(request), get_author(request), revision)
 
 
 async def _enable(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.management.switch(_name(request), author_of(request), revision, is_enabled=True)
+    return await gateway.management.switch(_name(request), get_author(request), revision, is_enabled=True)
 
 
 async def _disable(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.management.switch(_name(request), author_of(request), revision, is_enabled=False)
+    return await gateway.management.switch(_name(request), get_author(request), revision, is_enabled=False)
 
 
 async def _approve(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.management.approve_server(_name(request), author_of(request), revision)
+    return await gateway.management.approve_server(_name(request), get_author(request), revision)
 
 
 async def _restart(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.management.restart(_name(request), author_of(request))
+    return await gateway.management.restart(_name(request), get_author(request))
 
 
 async def _refresh(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.management.refresh(_name(request), author_of(request))
+    return await gateway.management.refresh(_name(request), get_author(request))
 
 
 async def _import(gateway: Gateway, request: Request) -> ServerImported:
-    body = await body_of(request, ImportText)
-    return await gateway.management.import_text(body.text, author_of(request))
+    body = await decode_body(request, ImportText)
+    return await gateway.management.import_text(body.text, get_author(request))
 
 
 async def _logs(gateway: Gateway, request: Request) -> ServerLogs:
@@ -256,11 +265,13 @@ ROUTES = (
     Endpoint(
         "GET",
         _ONE,
-        _show,
+        _get_server,
         "One server, secrets masked; to its user, what a quarantined one would run is not.",
         ServerPage,
         query={
-            "review": one_of("true: before an approval; what a quarantined server would run is not masked.", SWITCH)
+            "review": build_choice_parameter(
+                "true: before an approval; what a quarantined server would run is not masked.", SWITCH
+            )
         },
         failures=(ServerNotFoundError,),
     ),

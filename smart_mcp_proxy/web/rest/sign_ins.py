@@ -6,7 +6,7 @@ from starlette.requests import Request
 from smart_mcp_proxy.errors import ConfigError, ConflictError, ServerNotFoundError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIn
-from smart_mcp_proxy.web.rest.route import Endpoint, body_of
+from smart_mcp_proxy.web.rest.route import Endpoint, decode_body
 
 __all__ = ["ROUTES"]
 
@@ -40,14 +40,14 @@ async def _begin(gateway: Gateway, request: Request) -> SignInView:
     return _view(name, await gateway.server_sign_ins.begin(name))
 
 
-async def _show(gateway: Gateway, request: Request) -> SignInView:
+async def _get_login_state(gateway: Gateway, request: Request) -> SignInView:
     name = request.path_params["name"]
     return _view(name, await gateway.server_sign_ins.of(name))
 
 
 async def _take(gateway: Gateway, request: Request) -> SignInView:
     name = request.path_params["name"]
-    body = await body_of(request, Address)
+    body = await decode_body(request, Address)
     return _view(name, await gateway.server_sign_ins.take(name, body.address.strip()))
 
 
@@ -67,7 +67,12 @@ ROUTES = (
         failures=(ServerNotFoundError, ConfigError),
     ),
     Endpoint(
-        "GET", _ONE, _show, "How far a sign-in to a server has come.", SignInView, failures=(ServerNotFoundError,)
+        "GET",
+        _ONE,
+        _get_login_state,
+        "How far a sign-in to a server has come.",
+        SignInView,
+        failures=(ServerNotFoundError,),
     ),
     Endpoint(
         "POST",

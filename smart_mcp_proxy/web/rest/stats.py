@@ -9,15 +9,15 @@ from smart_mcp_proxy.catalog import GROUPINGS, Grouping
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.activity.records import SINCE, moment_s
 from smart_mcp_proxy.gateway.activity.stats import BUCKETS, GROUPS, GROUPS_LIMIT, Bucket, Stats, stats
-from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, choice, integer, one_of, whole_number
+from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, build_choice_parameter, choice, integer, whole_number
 
 __all__ = ["ROUTES"]
 
 SINCE_DEFAULT: Final = "7d"
 _BUCKETS: Final[tuple[Bucket, ...]] = tuple(BUCKETS)
 _QUERY: Final[Mapping[str, str | Parameter]] = {
-    "by": one_of("What to group by (none); client is on whose behalf.", GROUPINGS),
-    "bucket": one_of("Span of time, in UTC (day).", _BUCKETS),
+    "by": build_choice_parameter("What to group by (none); client is on whose behalf.", GROUPINGS),
+    "bucket": build_choice_parameter("Span of time, in UTC (day).", _BUCKETS),
     "since": Parameter(f"An ISO 8601 time, or how long ago: 30m, 2h, 7d ({SINCE_DEFAULT}).", SINCE),
     "limit": whole_number(f"Groups, the largest first, 1 to {GROUPS_LIMIT} ({GROUPS}).", 1, GROUPS_LIMIT),
 }

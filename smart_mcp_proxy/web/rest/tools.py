@@ -17,8 +17,16 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.indexing.learning import forget_examples
 from smart_mcp_proxy.gateway.retrieval.preflight import NAMES_LIMIT, Checked, Preflight
 from smart_mcp_proxy.models import ToolRecord
-from smart_mcp_proxy.names import server_of
-from smart_mcp_proxy.web.rest.route import PLACES_MOST, Endpoint, Parameter, choice, integer, one_of, whole_number
+from smart_mcp_proxy.names import extract_server_name
+from smart_mcp_proxy.web.rest.route import (
+    PLACES_MOST,
+    Endpoint,
+    Parameter,
+    build_choice_parameter,
+    choice,
+    integer,
+    whole_number,
+)
 
 __all__ = ["ROUTES"]
 
@@ -65,7 +73,7 @@ class ListingView(msgspec.Struct, frozen=True):
     items: list[ListedView]
 
 
-async def _listing(gateway: Gateway, request: Request) -> ListingView:
+async def _list_tool_views(gateway: Gateway, request: Request) -> ListingView:
     query = request.query_params
     server, words = query.get("server"), query.get("name", "").casefold()
     state = choice(request, "state", _STATES)
@@ -77,19 +85,21 @@ async def _listing(gateway: Gateway, request: Request) -> ListingView:
     if state != "visible":
         found += ((each.record, each.state.value) for each in gateway.approvals.withheld())
     found = [
-        one for one in found if server in (None, server_of(one[0].key.server)) and words in str(one[0].key).casefold()
+        one
+        for one in found
+        if server in (None, extract_server_name(one[0].key.server)) and words in str(one[0].key).casefold()
     ]
     found.sort(key=lambda one: one[0].key)
     start = integer(request, "offset", 0, 0, PLACES_MOST)
     shown = found[start : start + integer(request, "limit", LISTED, 1, LISTED_MOST)]
-    return ListingView(len(found), [_listed(record, each) for record, each in shown])
+    return ListingView(len(found), [_build_tool_view(record, each) for record, each in shown])
 
 
-def _listed(record: ToolRecord, state: str) -> ListedView:
+def _build_tool_view(record: ToolRecord, state: str) -> ListedView:
     description = msgspec.json.decode(record.raw).get("description")
     return ListedView(
         name=str(record.key),
-        server=server_of(record.key.server),
+        server=extract_server_name(record.key.server),
         tool=record.key.tool,
         state=state,
         description=description[:SHOWN_CHARS] if isinstance(description, str) else "",
@@ -98,9 +108,9 @@ def _listed(record: ToolRecord, state: str) -> ListedView:
     )
 
 
-async def _show(gateway: Gateway, request: Request) -> dict[str, Any]:
+async def _get_tool(gateway: Gateway, request: Request) -> dict[str, Any]:
     record = await gateway.visible.require(request.path_params["name"])
-    examples = await gateway.catalog.examples_of(record.key)
+    examples = await gateway.catalog.read_examples(record.key)
     return gateway.retrieval.describe(record) | {"examples": [_example(example) for example in examples]}
 
 
@@ -108,7 +118,7 @@ async def _check(gateway: Gateway, request: Request) -> list[Checked]:
     names = request.query_params.getlist("tool")
     if not 1 <= len(names) <= NAMES_LIMIT:
         raise RequestError(f"{len(names)} tools are named.", hint=f"Name 1 to {NAMES_LIMIT}: ?tool=NAME&tool=NAME.")
-    return await Preflight(gateway.visible, gateway.calls.shown).check(names)
+    return await Preflight(gateway.visible, gateway.calls.clean_for_caller).check(names)
 
 
 async def _forget_examples(gateway: Gateway, request: Request) -> dict[str, int]:
@@ -155,13 +165,15 @@ ROUTES = (
     Endpoint(
         "GET",
         "/listing",
-        _listing,
+        _list_tool_views,
         "Tools by name, those that are withheld from agents included.",
         ListingView,
         query={
             "server": "Only of this server.",
             "name": "Only those whose canonical name holds this.",
-            "state": one_of("Only those that agents see, or those that are withheld from them.", _STATES),
+            "state": build_choice_parameter(
+                "Only those that agents see, or those that are withheld from them.", _STATES
+            ),
             "limit": whole_number(f"Most of them, 1 to {LISTED_MOST} ({LISTED}).", 1, LISTED_MOST),
             "offset": whole_number("Leaves out so many at the beginning.", 0, PLACES_MOST),
         },
@@ -170,7 +182,7 @@ ROUTES = (
     Endpoint(
         "GET",
         "/tools/{name:path}",
-        _show,
+        _get_tool,
         "One tool's whole definition, and what was learned about it.",
         failures=(ToolNotFoundError, UpstreamError, UpstreamAuthError),
     ),

@@ -15,13 +15,13 @@ from pydantic import ValidationError
 
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.message_guard import refuse, refuse_overlong, refuse_used_id
-from smart_mcp_proxy.fastmcp_compat.paths import served_path
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path
 from smart_mcp_proxy.fastmcp_compat.server import (
-    checked_clients,
     dump_message,
+    extract_request,
+    get_checked_clients,
     message_streams,
     parse_message,
-    request_of,
     response_id,
 )
 from smart_mcp_proxy.gateway import Gateway
@@ -36,9 +36,9 @@ from smart_mcp_proxy.web.stdio.stdio_pipes import (
     CHUNK_BYTES,
     MOST_UNSENT_BYTES,
     Writer,
-    claimed_stdio,
-    reader_of,
-    writer_of,
+    claim_stdio,
+    open_stdio_reader,
+    open_stdio_writer,
 )
 
 __all__ = ["serve_stdio"]
@@ -60,9 +60,9 @@ async def serve_stdio(gateway: Gateway, stop: asyncio.Event, greeter: Greeter | 
     """
     # First: nobody else may have the client's pipes from here on.
     greeted = Greeted(greeter.hand_over() if greeter is not None else None)
-    with claimed_stdio() as (source, sink):
-        reader = await reader_of(source)
-        writer = await writer_of(sink, gateway.admission)
+    with claim_stdio() as (source, sink):
+        reader = await open_stdio_reader(source)
+        writer = await open_stdio_writer(sink, gateway.admission)
         if greeted.unsent:
             writer.write(greeted.unsent)
         try:
@@ -87,7 +87,7 @@ class _Client:
         self, gateway: Gateway, reader: OfferingReader, writer: Writer, stop: asyncio.Event, greeted: Greeted
     ) -> None:
         self._server = gateway.mcp_server()
-        self._checked = checked_clients(self._server)
+        self._checked = get_checked_clients(self._server)
         self._agent = gateway.agent
         self._eras = gateway.stdio_eras
         self._clients = gateway.clients
@@ -207,8 +207,8 @@ class _Client:
     async def _hand_on(self, line: bytes, inbound: Any) -> None:
         """Gives the SDK a message, unless it is one that nobody should be given."""
         refusal = refuse(line)
-        message = _parsed(line) if refusal is None else None
-        request = request_of(message) if message is not None else None
+        message = _parse_line(line) if refusal is None else None
+        request = extract_request(message) if message is not None else None
         key = coerce_request_id(request.id) if request is not None else None
         if request is not None and key in self._in_use:
             refusal = refuse_used_id(request.id)
@@ -240,7 +240,7 @@ class _Client:
         if not (call.meta.is_modern if is_modern else call.meta.version is None):
             return None
         if self._calls is None:
-            offer = self._agent.offer_to(client.session, served_path(), LOCAL)
+            offer = self._agent.offer_to(client.session, get_request_path(), LOCAL)
             is_askable = client.is_askable and not is_modern  # a modern one says it anew with each call
             extensions = client.extensions
             self._calls = CallsInFlight(self._agent, offer, is_askable=is_askable, extensions=extensions)
@@ -267,7 +267,7 @@ class _Client:
         if self._is_gone:
             return
         if pieces and not self._writer.has_room(size_bytes := sum(map(len, pieces))):
-            pieces = () if answers is None else (_left_out(answers, size_bytes),)
+            pieces = () if answers is None else (_build_unread_error(answers, size_bytes),)
         try:
             if pieces:
                 self._writer.write(b"".join((*pieces, b"\n")))
@@ -281,7 +281,7 @@ class _Client:
             self._gone()
 
 
-def _left_out(request_id: int | str, size_bytes: int) -> bytes:
+def _build_unread_error(request_id: int | str, size_bytes: int) -> bytes:
     """Error for a client that did not read in time, in place of an answer too large to keep."""
     why = (
         f"The answer, {size_bytes:,} bytes, was left out: the client had left {MOST_UNSENT_BYTES:,} bytes of others "
@@ -291,7 +291,7 @@ def _left_out(request_id: int | str, size_bytes: int) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 
-def _parsed(line: bytes) -> Any:
+def _parse_line(line: bytes) -> Any:
     """The message, or the error that the SDK answers with."""
     try:
         return parse_message(line)

@@ -6,7 +6,7 @@ import anyio
 import msgspec
 from mcp.shared.dispatcher import coerce_request_id
 
-from smart_mcp_proxy.greeting import Handed, Kept
+from smart_mcp_proxy.greeting import BacklogLine, Handed
 from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -28,7 +28,7 @@ class Greeted:
 
     def __init__(self, handed: Handed | None) -> None:
         self._handed = handed or Handed([], b"", b"")
-        self._said: dict[int | str, Kept] = {}
+        self._said: dict[int | str, BacklogLine] = {}
         """Messages that the SDK is answering once more, by their ids; usually one."""
         self._repeated = anyio.Event()
 
@@ -75,12 +75,14 @@ def _corrections(method: str, said: bytes, answer: bytes) -> Iterator[bytes]:
     if now is None:
         log.warning("%s was answered as at the last start, and is an error now: %s", method, answer.decode())
     elif method == "tools/list" and "resultType" not in now:  # the modern era tells only those that listen
-        yield _changed("tools")
+        yield _encode_list_changed("tools")
     elif method == "initialize":
         yield from (
-            _changed(group) for group in _GROUPS if now["capabilities"].get(group) != before["capabilities"].get(group)
+            _encode_list_changed(group)
+            for group in _GROUPS
+            if now["capabilities"].get(group) != before["capabilities"].get(group)
         )
 
 
-def _changed(group: str) -> bytes:
+def _encode_list_changed(group: str) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "method": f"notifications/{group}/list_changed"})

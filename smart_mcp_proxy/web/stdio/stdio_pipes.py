@@ -17,9 +17,9 @@ __all__ = [
     "MOST_UNSENT_BYTES",
     "UNSENT_BYTES",
     "Writer",
-    "claimed_stdio",
-    "reader_of",
-    "writer_of",
+    "claim_stdio",
+    "open_stdio_reader",
+    "open_stdio_writer",
 ]
 
 CHUNK_BYTES = 256 * 1024
@@ -35,7 +35,7 @@ error. As much as all clients over HTTP together may leave unread."""
 
 
 @contextmanager
-def claimed_stdio() -> Iterator[tuple[int, int]]:
+def claim_stdio() -> Iterator[tuple[int, int]]:
     """Private descriptors of the client's pipes; meanwhile fd 0 is empty and fd 1 is stderr.
 
     A stray print, ours or a library's, lands in the log then, not in the middle of the protocol.
@@ -66,7 +66,7 @@ def _can_poll(descriptor: int) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
 
 
-async def reader_of(source: int) -> OfferingReader:
+async def open_stdio_reader(source: int) -> OfferingReader:
     """Open a reader on a descriptor; a file is read like a pipe."""
     loop = asyncio.get_running_loop()
     reader = OfferingReader(CHUNK_BYTES)
@@ -143,7 +143,7 @@ class _PipeWriter(Writer):
 
     def has_room(self, size_bytes: int) -> bool:
         """See `Writer`."""
-        waiting_bytes = self._pipe.waiting_bytes
+        waiting_bytes = self._pipe.backlog_bytes
         return not waiting_bytes or waiting_bytes + size_bytes <= MOST_UNSENT_BYTES
 
     async def drain(self) -> None:
@@ -191,7 +191,7 @@ class _Flow(asyncio.StreamReaderProtocol):
         self._admission.resume()
 
 
-async def writer_of(sink: int, admission: AdmissionControl) -> Writer:
+async def open_stdio_writer(sink: int, admission: AdmissionControl) -> Writer:
     """The writing side of a descriptor.
 
     Args:

@@ -11,7 +11,7 @@ from smart_mcp_proxy.io.open_files import is_scarce
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["RELAY", "Relay", "Relays"]
+__all__ = ["RELAY", "Relays", "WorkerRelay"]
 
 RELAY: Final = b"p"
 _UNREAD: Final = (BrokenPipeError, ConnectionResetError)
@@ -20,7 +20,7 @@ _UNREAD: Final = (BrokenPipeError, ConnectionResetError)
 log = get_logger("http")
 
 
-class Relay(asyncio.Protocol):
+class WorkerRelay(asyncio.Protocol):
     """Relay of a client's requests to another worker, one at a time; answers pass as they come.
 
     Args:
@@ -166,12 +166,12 @@ class Relays:
         client: asyncio.Transport,
         on_answer: Callable[[bool], None],
         on_unread: Callable[[bytes], None],
-    ) -> Relay:
+    ) -> WorkerRelay:
         """Open a relay that may be used at once.
 
         Args:
             keeper: Number of the other worker.
-            client: See `Relay`, as `on_answer` and `on_unread`.
+            client: See `WorkerRelay`, as `on_answer` and `on_unread`.
 
         Raises:
             OSError: There are no descriptors left, or those that servers need.
@@ -186,7 +186,7 @@ class Relays:
             except OSError:
                 own.close()
                 raise
-        relay = Relay(client, on_answer, on_unread)
+        relay = WorkerRelay(client, on_answer, on_unread)
         spawn(relay.connect(own), "relay of requests")
         return relay
 

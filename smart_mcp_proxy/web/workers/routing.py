@@ -18,8 +18,8 @@ from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
 from smart_mcp_proxy.web.server.protocol import LEFT_S
-from smart_mcp_proxy.web.workers.relay import RELAY, Relay, Relays
-from smart_mcp_proxy.web.workers.session_names import worker_in, worker_of
+from smart_mcp_proxy.web.workers.relay import RELAY, Relays, WorkerRelay
+from smart_mcp_proxy.web.workers.session_names import find_field_worker, find_head_worker
 
 __all__ = ["CONNECTION", "RoutedProtocol", "adopt_connections"]
 
@@ -62,9 +62,9 @@ class RoutedProtocol(WireProtocol):
         self._is_relay = is_relay
         self._was_handed_on = self._is_next_ours = bool(begun)
         """Whether the next request is for this worker, whatever it says: it was sent here."""
-        self._relays: dict[int, Relay] = {}
+        self._relays: dict[int, WorkerRelay] = {}
         """To other workers, by number."""
-        self._relay: Relay | None = None
+        self._relay: WorkerRelay | None = None
         """Whose answer is on its way."""
         self._is_ending = False
         self._is_refused = False
@@ -103,7 +103,7 @@ class RoutedProtocol(WireProtocol):
         head_bytes = data.find(_HEAD_END)
         if head_bytes < 0 and len(data) < _LONGEST_HEAD_BYTES and self._is_held(data, news, look_out):
             return
-        keeper = None if self._is_next_ours else worker_of(data, head_bytes + len(_LINE_END))
+        keeper = None if self._is_next_ours else find_head_worker(data, head_bytes + len(_LINE_END))
         self._is_next_ours = False
         if keeper is None or keeper == self._worker.number or keeper >= self._worker.count:
             super().data_received(data)
@@ -123,7 +123,7 @@ class RoutedProtocol(WireProtocol):
         """Route a request whose head is complete; a pipelined one is seen here for the first time."""
         if self._is_refused:
             return
-        keeper = worker_in(self.headers)
+        keeper = find_field_worker(self.headers)
         if keeper is None or keeper == self._worker.number or keeper >= self._worker.count:
             super().on_headers_complete()
         else:
@@ -318,13 +318,13 @@ def adopt_connections(worker: Worker, make: Callable[..., asyncio.Protocol]) -> 
         return
 
     def adopt(handed: socket.socket, **how: Any) -> None:
-        spawn(_adopted(partial(make, **how), handed), "adopted connection")
+        spawn(_adopt_connection(partial(make, **how), handed), "adopted connection")
 
     worker.listen(CONNECTION, lambda begun, handed: adopt(handed, begun=begun))
     worker.listen(RELAY, lambda _, handed: adopt(handed, is_relay=True))
 
 
-async def _adopted(make: Callable[[], asyncio.Protocol], handed: socket.socket) -> None:
+async def _adopt_connection(make: Callable[[], asyncio.Protocol], handed: socket.socket) -> None:
     try:
         await asyncio.get_running_loop().connect_accepted_socket(make, handed)
     except OSError as exc:

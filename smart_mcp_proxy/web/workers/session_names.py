@@ -11,7 +11,7 @@ from typing import Final
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["SessionNames", "replica_name", "worker_in", "worker_of"]
+__all__ = ["SessionNames", "find_field_worker", "find_head_worker", "replica_name"]
 
 _NAME: Final = rb"[ \t]*[0-9a-f]{32}-([0-9]{1,2})(?:\.[a-z0-9-]{1,63})?[ \t]*"
 _SESSION: Final = re.compile(rb"\r\n(?i:mcp-session-id):" + _NAME + rb"\r\n")
@@ -43,7 +43,7 @@ class SessionNames:
         return random + self._end
 
 
-def worker_of(request: bytes, head_bytes: int) -> int | None:
+def find_head_worker(request: bytes, head_bytes: int) -> int | None:
     """The number of the worker that keeps the session which an HTTP head names; None where it names none.
 
     Args:
@@ -54,8 +54,8 @@ def worker_of(request: bytes, head_bytes: int) -> int | None:
     return None if found is None else int(found[1])
 
 
-def worker_in(fields: Iterable[tuple[bytes, bytes]]) -> int | None:
-    """The same as `worker_of`, of header fields that a parser has read, names in lower case."""
+def find_field_worker(fields: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """The same as `find_head_worker`, of header fields that a parser has read, names in lower case."""
     for name, value in fields:
         if name == b"mcp-session-id" and (found := _VALUE.fullmatch(value)) is not None:
             return int(found[1])

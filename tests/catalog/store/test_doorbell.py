@@ -15,7 +15,7 @@ from postgres_server import PostgresServer
 from smart_mcp_proxy.catalog import AgentToken, Catalog, revoke_agent_token, store_agent_token
 from smart_mcp_proxy.catalog.store import doorbell
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
-from smart_mcp_proxy.catalog.store.postgres_edge import Address
+from smart_mcp_proxy.catalog.store.postgres_edge import DatabaseAddress
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
 
@@ -78,7 +78,7 @@ async def test_a_dropped_connection_is_made_anew_and_what_was_missed_is_looked_f
 ) -> None:
     """Whatever was told meanwhile is not told again, so everybody looks once."""
     database = postgres.new_database()
-    bell = Doorbell(Address(postgres.url(database)).dial)
+    bell = Doorbell(DatabaseAddress(postgres.url(database)).dial)
     with anyio.fail_after(30):
         await bell.wait("catalog", NEVER_S)
         postgres.refuse(database)
@@ -149,7 +149,7 @@ async def test_two_gateways_of_one_name_are_told_of_once(
         connection.execute('CREATE SCHEMA "an other"')
     bells = []
     for schema, name in (("public", "0.a"), ("public", "0.a"), ("public", "0.b"), ("public", ""), ("an other", "0.b")):
-        address = Address(f"{url}?options=-csearch_path%3D%22{schema.replace(' ', '%5C%20')}%22")
+        address = DatabaseAddress(f"{url}?options=-csearch_path%3D%22{schema.replace(' ', '%5C%20')}%22")
         bells.append(Doorbell(address.dial, ping_s=0.05))
         bells[-1].name = name
     with anyio.fail_after(20):
@@ -169,7 +169,7 @@ async def test_a_connection_that_is_ended_now_and_then_is_no_silence(
     """As `idle_session_timeout` does: two lines of the log each time would be thousands a day."""
     monkeypatch.setattr("smart_mcp_proxy.catalog.store.doorbell.AGAIN_S", 0.01)
     caplog.set_level(logging.INFO)
-    bell = Doorbell(Address(postgres.url(postgres.new_database())).dial, ping_s=0.05)
+    bell = Doorbell(DatabaseAddress(postgres.url(postgres.new_database())).dial, ping_s=0.05)
     with anyio.fail_after(20):
         for _ in range(3):
             await bell.wait("catalog", NEVER_S)

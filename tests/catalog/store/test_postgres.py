@@ -273,7 +273,7 @@ async def test_reads_fail_at_once_while_the_server_is_known_to_be_gone(
             tried += 1
             raise AssertionError
 
-        monkeypatch.setattr("smart_mcp_proxy.catalog.store.postgres_edge.Address.dial", dial)
+        monkeypatch.setattr("smart_mcp_proxy.catalog.store.postgres_edge.DatabaseAddress.dial", dial)
         with anyio.fail_after(5), pytest.raises(CatalogError, match="cannot be used"):
             await catalog.read(lambda _: None)
         assert tried == 0

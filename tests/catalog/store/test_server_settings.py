@@ -17,7 +17,7 @@ from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.catalog.store import postgres as postgres_store
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.migrations import Migration
-from smart_mcp_proxy.catalog.store.postgres_edge import Address
+from smart_mcp_proxy.catalog.store.postgres_edge import DatabaseAddress
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
@@ -120,9 +120,9 @@ async def test_a_server_that_stands_still_behind_an_open_connection_is_given_up(
 ) -> None:
     """As one does behind a pooler, which lets everybody in: nobody waits for it without an end."""
     stopped: list[int] = []
-    dial = Address.dial
+    dial = DatabaseAddress.dial
 
-    def still(address: Address) -> psycopg.Connection:
+    def still(address: DatabaseAddress) -> psycopg.Connection:
         wire = dial(address)
         stopped.append(wire.info.backend_pid)
         os.kill(stopped[-1], signal.SIGSTOP)
@@ -135,7 +135,7 @@ async def test_a_server_that_stands_still_behind_an_open_connection_is_given_up(
         postgres.accept(database)
         with monkeypatch.context() as patch:
             patch.setattr(postgres_store, "LIMIT_S", 0.2)
-            patch.setattr(Address, "dial", still)
+            patch.setattr(DatabaseAddress, "dial", still)
             try:
                 with anyio.fail_after(10):
                     await catalog.refresh()

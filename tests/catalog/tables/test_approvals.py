@@ -303,9 +303,9 @@ async def test_two_processes_share_what_is_approved_and_not_their_lists(opened: 
         await one.sync("s", [tool("a")])
         await two.refresh()
         assert shown(two) == shown(one) == {"s:a": hash_of(tool("a"))}
-        assert (one.listed_hash(A), two.listed_hash(A)) == (hash_of(tool("a")), hash_of(other))
-        assert one.listed_hash(ToolKey("s", "b")) == ""
-        assert one.listed_hash(ToolKey("t", "b")) is None
+        assert (one.get_listed_hash(A), two.get_listed_hash(A)) == (hash_of(tool("a")), hash_of(other))
+        assert one.get_listed_hash(ToolKey("s", "b")) == ""
+        assert one.get_listed_hash(ToolKey("t", "b")) is None
         await one.block(A, "user")
         await two.refresh()
         assert shown(two) == {}
@@ -324,7 +324,7 @@ async def test_of_a_removed_server_no_own_list_is_left(opened: Any, tool: MakeTo
         await one.refresh()
         await one.forget_servers([])
         assert ("s:a" in shown(one)) == is_used
-        assert one.listed_hash(A) is None
+        assert one.get_listed_hash(A) is None
 
 
 # --- files that come from elsewhere

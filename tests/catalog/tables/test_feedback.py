@@ -48,7 +48,7 @@ async def test_a_question_is_an_example_from_its_second_use_on(open_catalog: Ope
         before = catalog.snapshot
         await learned(catalog, lesson("daub it", at_s=3.0))
         assert catalog.snapshot is before
-        (example,) = await catalog.examples_of(PAINT)
+        (example,) = await catalog.read_examples(PAINT)
         assert (example.question, example.uses, example.last_used_s, example.is_confirmed) == ("daub it", 3, 5.0, True)
 
 
@@ -76,15 +76,15 @@ async def test_examples_outlive_restarts_and_changed_definitions_but_not_their_t
         await catalog.sync("s", [tool("other")])
         await catalog.sync("s", [tool("paint")])
         assert searched_with(catalog) == ()
-        assert await catalog.examples_of(PAINT) == ()
+        assert await catalog.read_examples(PAINT) == ()
         await learned(catalog, lesson("daub"), lesson("daub"))
         await catalog.forget_servers([])
         await catalog.sync("s", [tool("paint")])
-        assert await catalog.examples_of(PAINT) == ()
+        assert await catalog.read_examples(PAINT) == ()
         await learned(catalog, lesson("daub"), lesson("daub"))
     async with open_catalog(reset=True) as catalog:
         await catalog.sync("s", [tool("paint")])
-        assert await catalog.examples_of(PAINT) == ()
+        assert await catalog.read_examples(PAINT) == ()
 
 
 async def test_nothing_is_learned_about_a_tool_that_left(open_catalog: OpenCatalog, tool: MakeTool) -> None:
@@ -93,7 +93,7 @@ async def test_nothing_is_learned_about_a_tool_that_left(open_catalog: OpenCatal
         await catalog.sync("s", [tool("other")])
         await learned(catalog, lesson("daub"), lesson("daub"))
         await catalog.sync("s", [tool("other"), tool("paint")])
-        assert await catalog.examples_of(PAINT) == ()
+        assert await catalog.read_examples(PAINT) == ()
 
 
 async def test_another_process_sees_what_was_learned_and_forgotten(open_catalog: OpenCatalog, tool: MakeTool) -> None:
@@ -116,7 +116,7 @@ async def test_a_tool_keeps_twenty_examples_and_twenty_candidates(open_catalog: 
             await catalog.learn([lesson(f"confirmed {number:02}", at_s=number)] * 2)
         await learned(catalog, *(lesson(f"once {number:02}", at_s=1_000 + number) for number in range(30)))
         assert searched_with(catalog) == tuple(f"confirmed {number:02}" for number in range(1, 21))
-        kept = [example.question for example in await catalog.examples_of(PAINT)]
+        kept = [example.question for example in await catalog.read_examples(PAINT)]
         assert kept[20:] == [f"once {number:02}" for number in range(29, 9, -1)]
         await learned(catalog, lesson("once 29", at_s=2_000))
         assert searched_with(catalog)[0] == "confirmed 02"
@@ -166,7 +166,7 @@ async def test_a_store_that_fails_takes_no_lessons_and_loses_no_examples(
         store.lose()
         with pytest.raises(CatalogError):
             await catalog.learn([lesson("daub")])
-        assert await catalog.examples_of(PAINT) == ()
+        assert await catalog.read_examples(PAINT) == ()
         await catalog.sync("s", [tool("paint", title="Painter")])
         assert searched_with(catalog) == ("daub",)
 
@@ -184,4 +184,4 @@ async def test_what_was_learned_while_the_clock_was_ahead_leaves_as_everything_e
             await learned(catalog, lesson(f"new {at_s}", at_s=at_s))
             await learned(catalog, lesson(f"new {at_s}", at_s=at_s + 1))
             assert f"new {at_s}" in searched_with(catalog)
-        assert max(one.last_used_s for one in await catalog.examples_of(PAINT)) <= now_s + 1
+        assert max(one.last_used_s for one in await catalog.read_examples(PAINT)) <= now_s + 1

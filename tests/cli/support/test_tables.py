@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from smart_mcp_proxy.cli.support.output import table
-from smart_mcp_proxy.cli.support.tables import wrapped
+from smart_mcp_proxy.cli.support.tables import wrap_text
 
 LONG = "Adds a task to the list, most urgent first, and tells which other tasks are due on the same day. " * 2
 ROWS = [
@@ -66,13 +66,13 @@ def test_styles_stay_where_they_were() -> None:
 def test_a_text_breaks_between_words_and_keeps_a_command_whole() -> None:
     """What is to be copied stands on a line of its own, however long."""
     command = "mcpproxy server patch github headers.Authorization='Bearer ${env:TOKEN}'"
-    assert wrapped(f"It was refused, so give it another one: {command}", 40) == [
+    assert wrap_text(f"It was refused, so give it another one: {command}", 40) == [
         "It was refused, so give it another one:",
         command,
     ]
-    assert wrapped("Next: mcpproxy server logs a-server-with-a-long-name", 20) == [
+    assert wrap_text("Next: mcpproxy server logs a-server-with-a-long-name", 20) == [
         "Next: mcpproxy server logs a-server-with-a-long-name"
     ]
-    assert wrapped("  indented words go on below it", 18) == ["  indented words", "  go on below it"]
-    assert wrapped("short", 40) == ["short"]
-    assert wrapped("a\nb", 40) == ["a", "b"]
+    assert wrap_text("  indented words go on below it", 18) == ["  indented words", "  go on below it"]
+    assert wrap_text("short", 40) == ["short"]
+    assert wrap_text("a\nb", 40) == ["a", "b"]

@@ -9,7 +9,7 @@ import pytest
 from smart_mcp_proxy.cli.support import wait_ready
 from smart_mcp_proxy.cli.support.wait_ready import longest_start_s, settle
 from smart_mcp_proxy.models import ServerState, ServerStatus
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +56,7 @@ async def test_a_check_waits_until_each_server_has_answered_or_failed() -> None:
     """Those that are off are not waited for."""
 
     def server(init_s: float, **changes: Any) -> ServerConfig:
-        return ServerConfig(name="s", transport="stdio", limits=Limits(init_s=init_s), **changes)
+        return ServerConfig(name="s", transport="stdio", limits=ServerLimits(init_s=init_s), **changes)
 
     assert longest_start_s([server(300), server(20), server(900, disabled=True)]) == 330
     assert longest_start_s([]) == wait_ready.SETTLE_S

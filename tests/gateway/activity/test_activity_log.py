@@ -13,10 +13,10 @@ from postgres_server import PostgresServer
 from smart_mcp_proxy.catalog import ActivityFilter, Catalog
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity import write_ahead_log as journal_module
-from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log
+from smart_mcp_proxy.gateway.activity.activity_log import open_activity_log
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.activity.records import activity_page
-from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal, left_behind, read_journal
+from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal, find_abandoned_journals, read_journal
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 
@@ -63,7 +63,7 @@ async def test_a_wrong_clock_removes_nothing_that_other_gateways_have_stored(
             trimmed.set()
 
         monkeypatch.setattr(catalog, "trim_activity", trim_activity)
-        async with opened_activity_log(catalog, Settings(data_dir=tmp_path / "two", activity_days=30)):
+        async with open_activity_log(catalog, Settings(data_dir=tmp_path / "two", activity_days=30)):
             with anyio.fail_after(20):
                 await trimmed.wait()
         assert await catalog.find_activity(kept.id) is not None
@@ -91,7 +91,7 @@ async def test_long_records_take_no_more_memory_than_the_journal_has_room(
             recorder.record(line(f"{number:02}", arguments={"text": "x" * 1_000}))
         assert len(recorder._waiting) < 15
         store.is_failing = False
-    left = [record.subject for path in left_behind(tmp_path) for record in read_journal(path)]
+    left = [record.subject for path in find_abandoned_journals(tmp_path) for record in read_journal(path)]
     assert store.taken == [f"{number:02}" for number in range(50)][-len(store.taken) :]
     assert left[:5] == ["00", "01", "02", "03", "04"]
     assert "too many to hold; they are stored from the journal, as far as it took them" in caplog.text

@@ -27,7 +27,7 @@ def visitors(notebook: Notebook, clock: HandClock) -> Visitors:
 
 
 def come(visitors: Visitors, client: str = "agent") -> None:
-    with visitors.visiting(visit(client)):
+    with visitors.track_visit(visit(client)):
         pass
 
 
@@ -46,23 +46,23 @@ def test_a_client_is_written_down_when_it_comes_and_when_it_comes_back(
 
 def test_whoever_waits_for_an_answer_is_here(visitors: Visitors, notebook: Notebook, clock: HandClock) -> None:
     """A stream that is listened on for hours is one request."""
-    with visitors.visiting(visit()):
+    with visitors.track_visit(visit()):
         clock.now_s += 10 * ABSENT_S
         come(visitors)
-        (here,) = visitors.listed()
+        (here,) = visitors.list_visitors()
         assert (here.last_s, here.under_way) == (clock.now_s, 1)
     clock.now_s += 5
-    (gone,) = visitors.listed()
+    (gone,) = visitors.list_visitors()
     assert (gone.last_s, gone.under_way, len(notebook.lines)) == (clock.now_s - 5, 0, 1)
 
 
 def test_the_clients_seen_last_are_remembered(visitors: Visitors, clock: HandClock) -> None:
     """A bounded number, and never at the cost of one that waits."""
-    with visitors.visiting(visit("waits")):
+    with visitors.track_visit(visit("waits")):
         for number in range(2 * VISITORS):
             clock.now_s += 1
             come(visitors, f"agent {number}")
-        names = [visitor.visit.client for visitor in visitors.listed()]
+        names = [visitor.visit.client for visitor in visitors.list_visitors()]
     assert len(names) == VISITORS and "waits" in names
     assert names[-2] == f"agent {2 * VISITORS - 1}" or names[-1] == f"agent {2 * VISITORS - 1}"
     assert "agent 0" not in names

@@ -14,9 +14,9 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity import activity_log
 from smart_mcp_proxy.gateway.activity import recorder as recorder_module
 from smart_mcp_proxy.gateway.activity import write_ahead_log as journal_module
-from smart_mcp_proxy.gateway.activity.activity_log import opened_activity_log, recover
+from smart_mcp_proxy.gateway.activity.activity_log import open_activity_log, recover
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
-from smart_mcp_proxy.gateway.activity.write_ahead_log import FOLDER, Journal, left_behind, read_journal
+from smart_mcp_proxy.gateway.activity.write_ahead_log import FOLDER, Journal, find_abandoned_journals, read_journal
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 
@@ -56,7 +56,7 @@ async def test_a_record_is_in_the_file_when_record_returns(tmp_path: Path) -> No
         recorder.record(line("b", arguments={"n": 1}))
         assert in_files(tmp_path) == ["a", "b"]
         assert store.taken == []
-        assert left_behind(tmp_path) == [], "its process lives"
+        assert find_abandoned_journals(tmp_path) == [], "its process lives"
     assert store.taken == ["a", "b"]
     assert list((tmp_path / FOLDER).iterdir()) == []
 
@@ -67,10 +67,10 @@ async def test_what_comes_while_a_batch_is_stored_stays_in_the_other_file(tmp_pa
     journal.write(line("stored"))
     journal.turn()
     journal.write(line("next"))
-    journal.stored()
+    journal.discard_stored()
     assert in_files(tmp_path) == ["next"]
     journal.turn()
-    journal.stored()
+    journal.discard_stored()
     assert in_files(tmp_path) == []
     journal.close(is_stored=True)
 
@@ -101,7 +101,7 @@ async def test_what_is_refused_to_the_end_waits_for_the_next_gateway(
     async with Recorder(store, batch_s=3600, journal=Journal(tmp_path)) as recorder:
         recorder.record(line("a"))
     assert "1 activity records wait for the next gateway" in caplog.text
-    (file,) = left_behind(tmp_path)
+    (file,) = find_abandoned_journals(tmp_path)
     assert [record.subject for record in read_journal(file)] == ["a"]
     assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
@@ -142,10 +142,10 @@ async def test_records_that_leave_memory_while_the_catalog_refuses_are_stored_fr
                     await anyio.lowlevel.checkpoint()
         assert set("abcd") & set(store.taken) == set()
         with anyio.fail_after(20):
-            while not left_behind(tmp_path):
+            while not find_abandoned_journals(tmp_path):
                 await anyio.lowlevel.checkpoint()
         assert set(await subjects_in_catalog(tmp_path)) >= set("abcdefg")
-        assert left_behind(tmp_path) == []
+        assert find_abandoned_journals(tmp_path) == []
     assert list((tmp_path / FOLDER).iterdir()) == []
     assert "4 activity records were too many to hold; they are stored from the journal" in caplog.text
 
@@ -214,7 +214,7 @@ async def test_a_file_that_cannot_be_read_stays(
         journal = Journal(tmp_path)
         journal.write(line(subject))
         journal.close(is_stored=False)
-    bad, _ = left_behind(tmp_path)
+    bad, _ = find_abandoned_journals(tmp_path)
 
     def read_from_a_failing_disk(path: Path) -> list[Activity]:
         if path == bad:
@@ -224,7 +224,7 @@ async def test_a_file_that_cannot_be_read_stays(
     with monkeypatch.context() as patch:
         patch.setattr(activity_log, "read_journal", read_from_a_failing_disk)
         assert len(await subjects_in_catalog(tmp_path)) == 1
-    assert left_behind(tmp_path) == [bad]
+    assert find_abandoned_journals(tmp_path) == [bad]
     assert f"the activity records in {bad} cannot be read and stay there: Input/output error" in caplog.text
     assert await subjects_in_catalog(tmp_path) == "ab"
     with pytest.raises(IsADirectoryError):
@@ -257,7 +257,7 @@ async def test_a_line_without_an_end_and_a_broken_one_are_left_out(
     journal = Journal(tmp_path)
     journal.write(line("first"))
     journal.close(is_stored=False)
-    (file,) = left_behind(tmp_path)
+    (file,) = find_abandoned_journals(tmp_path)
     whole = file.read_bytes()
     file.write_bytes(b"\x00garbage\n" + whole + whole[:-20])
     assert [record.subject for record in read_journal(file)] == ["first"]
@@ -306,7 +306,7 @@ async def test_a_file_system_that_maps_nothing_is_written_line_by_line(tmp_path:
     assert in_files(tmp_path) == ["a", "b"]
     journal.turn()
     journal.write(line("c"))
-    journal.stored()
+    journal.discard_stored()
     assert in_files(tmp_path) == ["c"]
     journal.close(is_stored=True)
 
@@ -322,7 +322,7 @@ async def test_a_record_that_was_cut_short_spoils_no_other(tmp_path: Path, monke
         journal.write(line("cut"))
     journal.write(line("whole"))
     journal.close(is_stored=False)
-    (file,) = left_behind(tmp_path)
+    (file,) = find_abandoned_journals(tmp_path)
     assert [record.subject for record in read_journal(file)] == ["first", "whole"]
 
 
@@ -333,7 +333,7 @@ async def test_nothing_of_earlier_records_is_found_behind_later_ones(tmp_path: P
     for number in range(count):
         journal.write(line(f"earlier {number} " + "x" * 50_000))
     journal.turn()
-    journal.stored()
+    journal.discard_stored()
     journal.turn()  # the file that was emptied is the present one again
     journal.write(line("later"))
     assert in_files(tmp_path) == ["later"]
@@ -359,7 +359,7 @@ async def test_text_that_utf8_cannot_hold_comes_through(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.write(line("x", arguments={"half": "\ud800", "big": 10**30}))
     journal.close(is_stored=False)
-    (file,) = left_behind(tmp_path)
+    (file,) = find_abandoned_journals(tmp_path)
     (found,) = read_journal(file)
     assert (found.subject, found.arguments["half"]) == ("x", "?")
 
@@ -374,10 +374,10 @@ async def test_an_open_log_stores_recovers_and_trims(tmp_path: Path, monkeypatch
     async with Catalog.open(tmp_path, name_limit=60, clock=lambda: 1_700_000_000.0 + 40 * 86_400) as catalog:
         recent = Activity("call", "local", "recent", "ok", 1.0, 1_700_000_000.0 + 20 * 86_400)
         await catalog.append_activity([line("old"), recent])
-        async with opened_activity_log(catalog, Settings(data_dir=tmp_path, activity_days=30)):
+        async with open_activity_log(catalog, Settings(data_dir=tmp_path, activity_days=30)):
             with anyio.fail_after(20):
                 subjects = list[str]()
-                while left_behind(tmp_path) or subjects != ["recent"]:
+                while find_abandoned_journals(tmp_path) or subjects != ["recent"]:
                     await asyncio.sleep(0.01)
                     page = await catalog.activity_page(ActivityFilter(), 9)
                     subjects = [found.activity.subject for found in page]

@@ -51,11 +51,11 @@ async def test_a_new_token_is_good_at_once_and_says_who_and_how_far(pair: tuple[
     first = await tokens.create("ci", Scope(("a", "b"), "write", "work", DAY_S))
     second = await tokens.create("all", Scope(None, "destructive"))
     assert first.secret.startswith("mcpp_") and len(first.secret) == 48
-    assert tokens.principal_of(digest(first.secret)) == Principal(
+    assert tokens.find_principal(digest(first.secret)) == Principal(
         "agent-1", Reach(frozenset({"a", "b"}), "write", "work")
     )
-    assert tokens.principal_of(digest(second.secret)) == Principal("agent-2", Reach(None, "destructive", None))
-    assert tokens.principal_of(digest(first.secret + "x")) is None
+    assert tokens.find_principal(digest(second.secret)) == Principal("agent-2", Reach(None, "destructive", None))
+    assert tokens.find_principal(digest(first.secret + "x")) is None
     assert first.secret not in f"{first!r} {first.token!r} {tokens!r}"
     assert digest(first.secret).hex() not in f"{first!r} {first.token!r}"
 
@@ -66,11 +66,11 @@ async def test_a_token_ends_to_the_second(pair: tuple[AgentTokens, AgentTokens],
     short = await tokens.create("short", Scope(expires_in_s=DAY_S))
     endless = await tokens.create("endless", Scope())
     clock.now_s += DAY_S - 0.001
-    assert tokens.principal_of(digest(short.secret)) is not None
+    assert tokens.find_principal(digest(short.secret)) is not None
     clock.now_s += 0.001
-    assert tokens.principal_of(digest(short.secret)) is None
+    assert tokens.find_principal(digest(short.secret)) is None
     clock.now_s += 10_000 * DAY_S
-    assert tokens.principal_of(digest(endless.secret)) is not None
+    assert tokens.find_principal(digest(endless.secret)) is not None
 
 
 @pytest.mark.parametrize("life_s", [0.0, -DAY_S, 0.999, 3_651 * DAY_S, 1e300, float("inf"), float("nan")])
@@ -95,12 +95,12 @@ async def test_a_revoked_token_is_nobodys_and_its_name_is_free(pair: tuple[Agent
         await tokens.create("ci", Scope())
     assert (caught.value.error_code, caught.value.http_status) == ("token_exists", 409)
     await tokens.revoke("ci")
-    assert tokens.principal_of(digest(first.secret)) is None
+    assert tokens.find_principal(digest(first.secret)) is None
     with pytest.raises(RequestError) as caught:
         await tokens.revoke("ci")
     assert (caught.value.error_code, caught.value.http_status) == ("token_not_found", 404)
     second = await tokens.create("ci", Scope())
-    assert tokens.principal_of(digest(second.secret)) == Principal("agent-2", Reach(access="read"))
+    assert tokens.find_principal(digest(second.secret)) == Principal("agent-2", Reach(access="read"))
     assert [(one.id, one.revoked_s is None) for one in await tokens.tokens()] == [(1, False), (2, True)]
 
 
@@ -108,14 +108,14 @@ async def test_a_revoked_token_is_nobodys_and_its_name_is_free(pair: tuple[Agent
 async def test_other_processes_hear_of_both(pair: tuple[AgentTokens, AgentTokens]) -> None:
     """While they follow; within two seconds, here given ten on a busy machine."""
     ours, theirs = pair
-    async with theirs.following():
+    async with theirs.follow_tokens():
         made = await ours.create("ci", Scope())
         with anyio.fail_after(10):
-            while theirs.principal_of(digest(made.secret)) is None:
+            while theirs.find_principal(digest(made.secret)) is None:
                 await anyio.lowlevel.checkpoint()
         await ours.revoke("ci")
         with anyio.fail_after(10):
-            while theirs.principal_of(digest(made.secret)) is not None:
+            while theirs.find_principal(digest(made.secret)) is not None:
                 await anyio.lowlevel.checkpoint()
 
 
@@ -124,10 +124,10 @@ async def test_a_use_is_shown_at_once_and_stored_in_the_end(
 ) -> None:
     """Not with every call: the list in this process knows more for a while."""
     ours, theirs = pair
-    async with ours.following():
+    async with ours.follow_tokens():
         made = await ours.create("ci", Scope())
         assert [one.last_used_s for one in await ours.tokens()] == [None]
-        ours.principal_of(digest(made.secret))
+        ours.find_principal(digest(made.secret))
         assert [one.last_used_s for one in await ours.tokens()] == [clock.now_s]
     assert [one.last_used_s for one in await theirs.tokens()] == [clock.now_s]
 
@@ -139,9 +139,9 @@ async def test_the_last_use_is_the_last_one_whoever_stores_it_later(
     ours, theirs = pair
     made = await ours.create("ci", Scope())
     await theirs.refresh()
-    ours.principal_of(digest(made.secret))
+    ours.find_principal(digest(made.secret))
     clock.now_s += 10
-    theirs.principal_of(digest(made.secret))
+    theirs.find_principal(digest(made.secret))
     await theirs._store_uses()
     await ours._store_uses()
     assert [one.last_used_s for one in await ours.tokens()] == [clock.now_s]
@@ -158,7 +158,7 @@ async def test_tokens_that_have_ended_cost_nothing_every_second(
     clock.now_s += 2 * DAY_S
     await theirs.refresh()
     assert repr(theirs) == "<AgentTokens, 1 good ones>"
-    assert theirs.principal_of(digest(made.secret)) is not None
+    assert theirs.find_principal(digest(made.secret)) is not None
     assert [one.name for one in await theirs.tokens()] == ["revoked", "over", "good"]
 
 
@@ -169,7 +169,7 @@ async def test_a_use_is_not_forgotten_while_the_store_takes_none(
     ours, theirs = pair
     first, second = await ours.create("first", Scope()), await ours.create("second", Scope())
     used_s = clock.now_s
-    ours.principal_of(digest(first.secret))
+    ours.find_principal(digest(first.secret))
     with monkeypatch.context() as patch:
 
         async def write(*_: object, **__: object) -> None:
@@ -178,7 +178,7 @@ async def test_a_use_is_not_forgotten_while_the_store_takes_none(
         patch.setattr(ours._catalog, "write", write)
         await ours._store_uses()
     clock.now_s += 60
-    ours.principal_of(digest(second.secret))
+    ours.find_principal(digest(second.secret))
     await ours._store_uses()
     assert [one.last_used_s for one in await theirs.tokens()] == [used_s, clock.now_s]
 

@@ -22,7 +22,7 @@ class Asking:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def sign_in(self, config: ServerConfig, browser: Any) -> None:
+    async def authorize_server(self, config: ServerConfig, browser: Any) -> None:
         """Asks."""
         self.asked.append(config.url or "")
         await browser.ask(f"https://provider.example/{len(self.asked)}", "state")

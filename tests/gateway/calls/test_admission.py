@@ -12,7 +12,7 @@ from gateway_fakes import HandClock, config, definition, record_of
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallerRate, open_admission
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus
-from smart_mcp_proxy.servers import Limits, ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.settings import Settings
 
 pytestmark = pytest.mark.anyio
@@ -36,11 +36,11 @@ class AdmissionSetup:
 
     @staticmethod
     def servers(**limits: float | None) -> dict[str, ServerConfig]:
-        made: Callable[..., Limits] = Limits
+        made: Callable[..., ServerLimits] = ServerLimits
         return {"alpha": config("alpha", limits=made(**limits)), "beta": config("beta")}
 
     async def call(self, principal: str = "local", ends_with: ProxyError | None = None) -> float | None:
-        with self.admission.admitted(TOOL.key.server, "save", principal) as admission:
+        with self.admission.request_admission(TOOL.key.server, "save", principal) as admission:
             left_s = await admission.turn() if admission.is_waiting else None
             if ends_with is not None:
                 raise ends_with
@@ -66,7 +66,7 @@ class AdmissionSetup:
         goes, lands = asyncio.Event(), asyncio.Event()
 
         async def fly() -> None:
-            with self.admission.admitted(TOOL.key.server, "save", principal):
+            with self.admission.request_admission(TOOL.key.server, "save", principal):
                 goes.set()
                 await lands.wait()
 
@@ -154,7 +154,7 @@ async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
             error = await setup.refused()
             assert error.message == "Server 'alpha' has 1 calls in flight and 1 waiting, its limit."
             assert "'in_flight' and 'queue' under 'limits'" in error.hint
-            with setup.admission.admitted(OTHER.key.server, "save", "local"):
+            with setup.admission.request_admission(OTHER.key.server, "save", "local"):
                 pass
         assert await waiting is not None
 
@@ -166,12 +166,12 @@ async def test_the_gateways_own_cap_names_its_setting() -> None:
         async with setup.flying():
             waiting = [asyncio.ensure_future(setup.call()) for _ in range(4)]
             await settled()
-            with setup.admission.admitted(OTHER.key.server, "save", "local"):
+            with setup.admission.request_admission(OTHER.key.server, "save", "local"):
                 assert "Server 'alpha' has 1 calls in flight and 4 waiting" in (await setup.refused()).message
         await asyncio.gather(*waiting)
     setup = AdmissionSetup(in_flight=1)
     setup.admission.configure(AdmissionSetup.servers(in_flight=5, queue=0))
-    with setup.admission.admitted(OTHER.key.server, "save", "local"):
+    with setup.admission.request_admission(OTHER.key.server, "save", "local"):
         assert "MCPPROXY_IN_FLIGHT" in (await setup.refused()).hint
 
 
@@ -183,7 +183,9 @@ async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_
 
     async def call(number: int) -> None:
         nonlocal served, most
-        with admission.admitted(TOOL.key.server, "save", "local" if is_one_caller else f"client-{number}") as admitted:
+        with admission.request_admission(
+            TOOL.key.server, "save", "local" if is_one_caller else f"client-{number}"
+        ) as admitted:
             if admitted.is_waiting:
                 await admitted.turn()
             most = max(most, admission.places.in_flight)
@@ -275,9 +277,9 @@ async def test_a_tool_that_gives_no_answer_is_left_alone_for_a_while() -> None:
     assert (error.error_code, error.data) == ("breaker_open", {"breaker": "open"})
     assert isinstance(error, UpstreamError)
     assert error.message == "Calls of 'save' at server 'alpha' are held back, because it failed 5 calls in a row."
-    with setup.admission.admitted(TOOL.key.server, "load", "local"):
+    with setup.admission.request_admission(TOOL.key.server, "load", "local"):
         pass
-    with setup.admission.admitted(OTHER.key.server, "save", "local"):
+    with setup.admission.request_admission(OTHER.key.server, "save", "local"):
         pass
     assert error.retry_after_s is not None
     setup.clock.now_s += error.retry_after_s
@@ -296,7 +298,7 @@ async def test_what_the_tool_or_the_caller_did_wrong_opens_no_breaker() -> None:
         await setup.fails(4)
         await setup.fails(6, refusal)
         await setup.fails(6, not_ready)
-    assert setup.admission.shown(READY) == READY
+    assert setup.admission.add_breaker_status(READY) == READY
 
 
 async def test_a_server_that_cannot_be_reached_is_left_alone_whatever_is_called() -> None:
@@ -306,9 +308,9 @@ async def test_a_server_that_cannot_be_reached_is_left_alone_whatever_is_called(
     unreachable.is_lost = True
     await setup.fails(5, unreachable)
     assert (await setup.refused()).message.startswith("Calls to server 'alpha' are held back")
-    with pytest.raises(UpstreamError), setup.admission.admitted(TOOL.key.server, "load", "local"):
+    with pytest.raises(UpstreamError), setup.admission.request_admission(TOOL.key.server, "load", "local"):
         pass
-    assert setup.admission.shown(READY).error == "Calls are held back, because it failed 5 calls in a row."
+    assert setup.admission.add_breaker_status(READY).error == "Calls are held back, because it failed 5 calls in a row."
 
 
 async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
@@ -320,7 +322,7 @@ async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
         begun = asyncio.Event()
 
         async def probe() -> None:
-            with setup.admission.admitted(TOOL.key.server, "save", "local"):
+            with setup.admission.request_admission(TOOL.key.server, "save", "local"):
                 begun.set()
                 await asyncio.Event().wait()
 
@@ -347,14 +349,14 @@ async def test_the_status_of_a_server_says_that_calls_are_held_back() -> None:
     """Until it is connected anew, which begins a clean sheet."""
     setup = AdmissionSetup()
     await setup.fails(5)
-    shown = setup.admission.shown(READY)
+    shown = setup.admission.add_breaker_status(READY)
     assert (shown.state, shown.breaker) == (ServerState.READY, "open")
     assert shown.error == "Calls of 'save' are held back, because it failed 5 calls in a row."
     assert shown.hint.startswith("One call is let through in ")
     setup.clock.now_s += 60
-    assert setup.admission.shown(READY).hint == "The next call is let through."
+    assert setup.admission.add_breaker_status(READY).hint == "The next call is let through."
     setup.admission.connection_changed(READY)
-    assert setup.admission.shown(READY) == READY
+    assert setup.admission.add_breaker_status(READY) == READY
     await setup.call()
 
 
@@ -406,12 +408,12 @@ async def test_a_share_holds_over_a_change_of_the_servers() -> None:
     setup = AdmissionSetup(in_flight=9)
     setup.admission.divide([["alpha"], ["alpha"]])
     setup.admission.configure(AdmissionSetup.servers(in_flight=6, queue=0))
-    assert setup.admission.places.limits_of("alpha") == (2, 0)
+    assert setup.admission.places.get_server_limits("alpha") == (2, 0)
     assert setup.admission.places.most == 3
     setup.admission.hold("because")
     setup.admission.divide([])
     assert setup.admission.places.is_held
-    assert setup.admission.places.limits_of("alpha") == (6, 0)
+    assert setup.admission.places.get_server_limits("alpha") == (6, 0)
 
 
 async def test_a_callers_share_is_never_below_one_call() -> None:

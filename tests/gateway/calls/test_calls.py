@@ -27,14 +27,14 @@ from smart_mcp_proxy.models import (
     CallVariant,
     ClientInput,
     Intent,
-    Progress,
+    ProgressReport,
     ServerState,
     ToolKey,
     ToolRecord,
 )
 from smart_mcp_proxy.policy import call_with
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.servers import ServerLimits
 from smart_mcp_proxy.telemetry import secrets_hidden
 
 pytestmark = pytest.mark.anyio
@@ -232,14 +232,14 @@ async def test_a_cancelled_call_ends_the_upstreams_request_and_is_written_down(s
 
 async def test_progress_goes_to_who_asked_for_it(setup: CallSetup) -> None:
     """As it was reported; the server is not asked for it where nobody wants to hear."""
-    heard: list[Progress] = []
+    heard: list[ProgressReport] = []
 
-    async def listen(report: Progress) -> None:
+    async def listen(report: ProgressReport) -> None:
         heard.append(report)
 
     await setup.call("alpha:save", on_progress=listen)
     assert setup.alpha.on_progress is not None
-    reports = [Progress(1, 2, "half"), Progress(2), Progress(3, message="")]
+    reports = [ProgressReport(1, 2, "half"), ProgressReport(2), ProgressReport(3, message="")]
     for report in reports:
         await setup.alpha.on_progress(report)
     assert heard == reports
@@ -255,14 +255,14 @@ async def test_what_is_said_of_progress_is_cleaned_like_a_result(
     careful = CallSetup(parts, is_cleaned=is_cleaned)
     heard: list[str | None] = []
 
-    async def listen(report: Progress) -> None:
+    async def listen(report: ProgressReport) -> None:
         heard.append(report.message)
 
     await careful.call("alpha:save", on_progress=listen)
     assert careful.alpha.on_progress is not None
     hostile = "\x1b[2Jst\u202eep\U000e0041 of trusted-word-1"
     with secrets_hidden(["trusted-word-1"]):
-        for report in (Progress(1, 3, hostile), Progress(2, 3, hostile * 10_000)):
+        for report in (ProgressReport(1, 3, hostile), ProgressReport(2, 3, hostile * 10_000)):
             await careful.alpha.on_progress(report)
     short, long = heard
     assert short is not None and long is not None
@@ -384,7 +384,7 @@ class Waiting:
     """A call that stands in the queue of its server while another one is under way."""
 
     def __init__(self, setup: CallSetup, parts: Parts, *, inputs: Any = None, lists: Any = None) -> None:
-        limits = Limits(in_flight=1, queue=1)
+        limits = ServerLimits(in_flight=1, queue=1)
         admission = AdmissionControl(servers={"alpha": replace(config("alpha"), limits=limits)}, clock=parts.clock)
         fleet: Any = setup.fleet
         notebook: Any = parts.notebook
@@ -488,7 +488,7 @@ async def test_waiting_for_a_first_list_is_part_of_the_calls_time(setup: CallSet
         parts.clock.now_s += 1.25
 
     lists = FirstLists(while_waiting=advance, differs=False)
-    setup.alpha.config = replace(setup.alpha.config, limits=Limits(call_s=3.0))
+    setup.alpha.config = replace(setup.alpha.config, limits=ServerLimits(call_s=3.0))
     waiting = Waiting(setup, parts, lists=lists)
     await waiting.calls.call(CallRequest("alpha:save", {}, "write"))
     assert lists.limits_s == [3.0]

@@ -15,13 +15,13 @@ from smart_mcp_proxy.errors import RefusedError, RequestError, UpstreamError, Up
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients, Sender
 from smart_mcp_proxy.models import ClientLine, Era
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import Limits
+from smart_mcp_proxy.servers import ServerLimits
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, ToolListing
 from smart_mcp_proxy.upstream.per_client import LISTINGS, ListKind
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
-from smart_mcp_proxy.upstream.protocol.session import lost_error
+from smart_mcp_proxy.upstream.protocol.session import build_lost_error
 
 pytestmark = pytest.mark.anyio
 
@@ -74,11 +74,11 @@ class Lister:
         raise AssertionError("nobody closes it")
 
     async def wait_closed(self) -> UpstreamError:
-        return lost_error("alpha", "ended", was_sent=True)
+        return build_lost_error("alpha", "ended", was_sent=True)
 
 
 def connected_to(link: Lister, kind: type[OwnConnection] = OwnConnection) -> OwnConnection:
-    settings = replace(config("alpha"), limits=Limits(list_s=20, call_s=20))
+    settings = replace(config("alpha"), limits=ServerLimits(list_s=20, call_s=20))
     return kind(settings, link, Conversation("alpha", Client()), lambda: 0.0)
 
 
@@ -108,8 +108,8 @@ async def test_a_list_that_changes_as_soon_as_it_was_read_is_not_looked_at_for_e
     class Restless(OwnConnection):
         """Hears of a change while the list is compared with what was approved."""
 
-        async def listing(self, kind: ListKind) -> ToolListing:
-            listing = await super().listing(kind)
+        async def fetch_listing(self, kind: ListKind) -> ToolListing:
+            listing = await super().fetch_listing(kind)
             self.forget_lists()
             return listing
 
@@ -131,7 +131,7 @@ def asked_of(params: dict[str, Any], declared: dict[str, Any], method: str = "el
     """A question of server `alpha` as its client gets it."""
     fleet = fleet_of_none()
     clients = Clients(fleet, Notebook(), lambda path, principal: None, Settings(data_dir=Path("/")))  # type: ignore[arg-type]
-    return clients.shown("alpha", method, params, declared)
+    return clients.prepare_question("alpha", method, params, declared)
 
 
 def test_the_words_of_a_question_hide_what_its_server_was_trusted_with() -> None:
@@ -175,5 +175,8 @@ def test_what_a_server_tells_its_client_is_cleaned_and_hides_what_it_was_trusted
     plain = Clients(fleet, Notebook(), lambda path, principal: None, Settings(data_dir=Path("/"), clean_results=False))  # type: ignore[arg-type]
     said = {"level": "info", "data": {"red": "\x1b[31mred", "geheim-1234": ["geh\x1b[0meim-1234", 1.5]}}
     with secrets_hidden(["geheim-1234"]):
-        assert clients.said(said) == {"level": "info", "data": {"red": "red", "[hidden]": ["[hidden]", 1.5]}}
-        assert plain.said({"data": "\x1b[31m geheim-1234"}) == {"data": "\x1b[31m [hidden]"}
+        assert clients.shape_notification(said) == {
+            "level": "info",
+            "data": {"red": "red", "[hidden]": ["[hidden]", 1.5]},
+        }
+        assert plain.shape_notification({"data": "\x1b[31m geheim-1234"}) == {"data": "\x1b[31m [hidden]"}

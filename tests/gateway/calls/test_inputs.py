@@ -10,7 +10,7 @@ from gateway_fakes import config
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
-from smart_mcp_proxy.gateway.calls.inputs import ANSWER_S, MAX_ROUNDS, Inputs, Round
+from smart_mcp_proxy.gateway.calls.inputs import ANSWER_S, MAX_ROUNDS, InputRounds, Round
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates, Subject
 from smart_mcp_proxy.models import ClientInput
 from smart_mcp_proxy.raw_result import RawResult
@@ -27,9 +27,9 @@ ALL = {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listCh
 
 
 @pytest.fixture
-def inputs(tmp_path: Path) -> Inputs:
+def inputs(tmp_path: Path) -> InputRounds:
     servers = {"alpha": config("alpha", input_requests=True), "beta": config("beta")}
-    return Inputs(RequestStates(tmp_path), servers, is_cleaned=True)
+    return InputRounds(RequestStates(tmp_path), servers, is_cleaned=True)
 
 
 def question(state: str | None = "s", **requests: Any) -> bytes:
@@ -41,12 +41,14 @@ def question(state: str | None = "s", **requests: Any) -> bytes:
     return json.dumps(result).encode()
 
 
-async def asked(inputs: Inputs, raw: bytes, round: Round | None) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((await inputs.passed_on(RawResult(raw), "alpha", "tools/call", round)).text)
+async def asked(inputs: InputRounds, raw: bytes, round: Round | None) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(
+        (await inputs.seal_questions(RawResult(raw), "alpha", "tools/call", round)).text
+    )
     return result
 
 
-async def test_a_server_that_may_ask_is_told_what_the_client_can_be_asked(inputs: Inputs) -> None:
+async def test_a_server_that_may_ask_is_told_what_the_client_can_be_asked(inputs: InputRounds) -> None:
     """In that one request; a server of the handshake era, or one that may not ask, is told nothing."""
     first = await inputs.begin(SUBJECT, ClientInput(ALL))
     params = {"name": "t", "_meta": {"a": 1}}
@@ -57,7 +59,7 @@ async def test_a_server_that_may_ask_is_told_what_the_client_can_be_asked(inputs
     assert other.params(params, "modern") == params
 
 
-async def test_a_second_round_brings_the_servers_own_state_and_the_answers(inputs: Inputs) -> None:
+async def test_a_second_round_brings_the_servers_own_state_and_the_answers(inputs: InputRounds) -> None:
     """Whatever the client was given in the place of the state; the rest of the server's result is as it sent it."""
     first = await inputs.begin(SUBJECT, ClientInput(ALL))
     shown = await asked(inputs, question("the server's own", who=FORM), first)
@@ -70,7 +72,7 @@ async def test_a_second_round_brings_the_servers_own_state_and_the_answers(input
     assert second.number == 2
 
 
-async def test_a_server_without_a_state_gets_none_back(inputs: Inputs) -> None:
+async def test_a_server_without_a_state_gets_none_back(inputs: InputRounds) -> None:
     """Though the client was given one; and a question may also be a state alone."""
     first = await inputs.begin(SUBJECT, ClientInput(ALL))
     shown = await asked(inputs, question(None, who=FORM), first)
@@ -96,33 +98,35 @@ async def test_a_server_without_a_state_gets_none_back(inputs: Inputs) -> None:
         (question(who=FORM | {"params": {"message": "m", "requestedSchema": {"properties": {"pin": {}}}}}), "no form"),
     ],
 )
-async def test_what_is_no_proper_question_is_an_error(inputs: Inputs, raw: bytes, words: str) -> None:
+async def test_what_is_no_proper_question_is_an_error(inputs: InputRounds, raw: bytes, words: str) -> None:
     """That says whose fault it is, and repeats nothing of what the server wrote."""
     with pytest.raises(ProxyError, match=words) as failure:
-        await inputs.passed_on(RawResult(raw), "alpha", "tools/call", await inputs.begin(SUBJECT, ClientInput(ALL)))
+        await inputs.seal_questions(
+            RawResult(raw), "alpha", "tools/call", await inputs.begin(SUBJECT, ClientInput(ALL))
+        )
     assert failure.value.delivery in ("unknown", "executed")
 
 
-async def test_a_question_that_nobody_can_be_asked_is_an_error_that_says_why(inputs: Inputs) -> None:
+async def test_a_question_that_nobody_can_be_asked_is_an_error_that_says_why(inputs: InputRounds) -> None:
     """The caller cannot be asked, did not declare it, or the server is not allowed to."""
     with pytest.raises(ProxyError, match="this caller cannot be asked") as failure:
-        await inputs.passed_on(RawResult(question(who=FORM)), "alpha", "tools/call", None)
+        await inputs.seal_questions(RawResult(question(who=FORM)), "alpha", "tools/call", None)
     assert (failure.value.error_code, failure.value.delivery) == ("upstream_protocol", "unknown")
     shy = await inputs.begin(SUBJECT, ClientInput({"roots": {}}))
     with pytest.raises(ProxyError, match="asks for elicitation, which the client did not declare"):
-        await inputs.passed_on(RawResult(question(who=FORM)), "alpha", "tools/call", shy)
+        await inputs.seal_questions(RawResult(question(who=FORM)), "alpha", "tools/call", shy)
     with pytest.raises(ProxyError, match=r"which its user has not allowed it.*\"input_requests\": true"):
-        await inputs.passed_on(RawResult(question(who=FORM)), "beta", "tools/call", None)
+        await inputs.seal_questions(RawResult(question(who=FORM)), "beta", "tools/call", None)
 
 
-async def test_a_server_that_may_not_ask_is_sent_no_answers(inputs: Inputs) -> None:
+async def test_a_server_that_may_not_ask_is_sent_no_answers(inputs: InputRounds) -> None:
     """An answer that nobody asked for is not forwarded either."""
     for input in (ClientInput({}, responses={}), ClientInput({}, state="x"), ClientInput({}, pending=b"{}")):
         with pytest.raises(RequestError, match="may not ask for input"):
             await inputs.begin(Subject("ann", "beta", "tools/call", "t", {}, "h"), input)
 
 
-async def test_a_server_asks_ten_times_at_most(inputs: Inputs) -> None:
+async def test_a_server_asks_ten_times_at_most(inputs: InputRounds) -> None:
     """In one call; the count travels with the state."""
     input = ClientInput(ALL)
     for _ in range(MAX_ROUNDS):
@@ -132,7 +136,7 @@ async def test_a_server_asks_ten_times_at_most(inputs: Inputs) -> None:
         await asked(inputs, question(who=FORM), await inputs.begin(SUBJECT, input))
 
 
-async def test_questions_lose_what_steers_a_terminal(inputs: Inputs) -> None:
+async def test_questions_lose_what_steers_a_terminal(inputs: InputRounds) -> None:
     """The server's own state does not: nobody reads it."""
     form = FORM | {"params": FORM["params"] | {"message": "\x1b[2JWho\u202e?"}}  # type: ignore[operator]
     first = await inputs.begin(SUBJECT, ClientInput(ALL))
@@ -142,7 +146,7 @@ async def test_questions_lose_what_steers_a_terminal(inputs: Inputs) -> None:
     assert second.params({}, "modern")["requestState"] == "\x1b[2J"
 
 
-async def test_questions_do_not_show_what_the_server_was_trusted_with(inputs: Inputs) -> None:
+async def test_questions_do_not_show_what_the_server_was_trusted_with(inputs: InputRounds) -> None:
     """Words are hidden; where that would change the answers, nothing is asked."""
     first = await inputs.begin(SUBJECT, ClientInput(ALL))
     with secrets_hidden(["geheim-1234"]):
@@ -159,7 +163,7 @@ async def test_questions_do_not_show_what_the_server_was_trusted_with(inputs: In
     assert (refused.value.error_code, refused.value.delivery) == ("secret_shown", "unknown")
 
 
-async def test_a_question_is_asked_under_no_key_that_tells_a_secret(inputs: Inputs) -> None:
+async def test_a_question_is_asked_under_no_key_that_tells_a_secret(inputs: InputRounds) -> None:
     """Nor does its error say which."""
     first = await inputs.begin(SUBJECT, ClientInput(ALL))
     with secrets_hidden(["geheim-1234"]), pytest.raises(RefusedError, match="the key of a question") as refused:
@@ -167,7 +171,7 @@ async def test_a_question_is_asked_under_no_key_that_tells_a_secret(inputs: Inpu
     assert refused.value.error_code == "secret_shown" and "geheim" not in str(refused.value)
 
 
-async def test_an_older_client_is_asked_one_question_after_the_other(inputs: Inputs) -> None:
+async def test_an_older_client_is_asked_one_question_after_the_other(inputs: InputRounds) -> None:
     """Within one deadline for all of them; its answers go out like those of a modern one."""
     heard: list[tuple[str, Mapping[str, Any], float]] = []
 
@@ -175,7 +179,7 @@ async def test_an_older_client_is_asked_one_question_after_the_other(inputs: Inp
         heard.append((method, params, timeout_s))
         return {"answer": len(heard)}
 
-    shown = await inputs.passed_on(
+    shown = await inputs.seal_questions(
         RawResult(question(a=FORM, b=URL, c=ROOTS)),
         "alpha",
         "tools/call",
@@ -190,20 +194,20 @@ async def test_an_older_client_is_asked_one_question_after_the_other(inputs: Inp
     assert all(0 < timeout_s <= ANSWER_S for _, _, timeout_s in heard)
 
 
-async def test_an_older_client_that_does_not_answer_ends_the_call(inputs: Inputs) -> None:
+async def test_an_older_client_that_does_not_answer_ends_the_call(inputs: InputRounds) -> None:
     """With its own error."""
 
     async def ask(method: str, params: Mapping[str, Any], timeout_s: float) -> Mapping[str, Any]:
         raise RequestError("The client did not answer.", code="input_timeout", delivery="unknown")
 
-    shown = await inputs.passed_on(
+    shown = await inputs.seal_questions(
         RawResult(question(a=FORM)), "alpha", "tools/call", await inputs.begin(SUBJECT, ClientInput(ALL))
     )
     with pytest.raises(RequestError, match="did not answer"):
         await inputs.begin(SUBJECT, ClientInput(ALL, ask=ask, pending=shown.text))
 
 
-async def test_what_may_ask_follows_the_configuration(inputs: Inputs) -> None:
+async def test_what_may_ask_follows_the_configuration(inputs: InputRounds) -> None:
     """From the next call on."""
     assert inputs.is_on
     inputs.configure({"alpha": config("alpha")})
@@ -212,7 +216,7 @@ async def test_what_may_ask_follows_the_configuration(inputs: Inputs) -> None:
 
 
 async def test_what_stands_beside_the_questions_is_cleaned_and_hides_what_its_server_was_trusted_with(
-    inputs: Inputs,
+    inputs: InputRounds,
 ) -> None:
     """Like a result; a secret that is only whole once it is cleaned, too. The server's own state is not looked at."""
     raw = json.loads(question("come\x1b[1m back", who=FORM))

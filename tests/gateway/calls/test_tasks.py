@@ -36,7 +36,7 @@ def tasks_in(directory: Path, clock: Clock, run: str = "") -> Tasks:
 
 def started(tasks: Tasks, task: str, server: str, tool: str, principal: str) -> str:
     raw = RawResult(msgspec.json.encode({"resultType": "task", "taskId": task, "status": "working"}))
-    shown = msgspec.json.decode(asyncio.run(tasks.started(raw, server, tool, principal)).text)
+    shown = msgspec.json.decode(asyncio.run(tasks.seal_task(raw, server, tool, principal)).text)
     sealed: str = shown["taskId"]
     return sealed
 

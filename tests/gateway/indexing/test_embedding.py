@@ -16,7 +16,7 @@ from keeper_fakes import NEVER_S, PACE, EmbeddingSetup, WordEmbedder, opened_set
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.errors import EmbeddingError, MissingExtraError
 from smart_mcp_proxy.gateway.indexing.embedding import EmbeddingPace
-from smart_mcp_proxy.search.embedding import Embedder, text_of
+from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text
 from smart_mcp_proxy.search.vectors.sidecar import SIDECAR_NAME, load
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ def given(embedder: Embedder) -> Callable[[], Embedder]:
 def check(setup: EmbeddingSetup) -> None:
     """Every tool has the vector of its own text."""
     linked = setup.linked()
-    texts = {tool.name: text_of(tool) for tool in setup.index.documents.values()}
+    texts = {tool.name: build_embedding_text(tool) for tool in setup.index.documents.values()}
     assert linked.keys() == texts.keys()
     assert all((linked[name] == vector_of(text)).all() for name, text in texts.items())
 
@@ -61,10 +61,10 @@ async def test_vectors_rank_when_every_tool_has_one(tmp_path: Path, embedder: Wo
     """Until then words rank, and every answer says how far it is."""
     embedder.gate.clear()
     async with opened_setup(tmp_path, given(embedder), *TOOLS) as setup:
-        assert setup.embedding.degraded == ("the embedding model is being opened, words alone rank until then",)
+        assert setup.embedding.degradations == ("the embedding model is being opened, words alone rank until then",)
         assert setup.embedding.progress is None
         await setup.until(embedder.busy.is_set)
-        assert setup.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
+        assert setup.embedding.degradations == ("embedding tools: 0 of 3, words alone rank until then",)
         assert setup.embedding.progress == (0, 3)
         assert setup.index.engine.name == "bm25f"
         embedder.gate.set()
@@ -78,7 +78,7 @@ async def test_vectors_rank_when_every_tool_has_one(tmp_path: Path, embedder: Wo
 async def test_tools_that_come_first_after_the_start_are_waited_for(tmp_path: Path, embedder: WordEmbedder) -> None:
     """An empty catalog is not worth a switch, and is nothing to complain of."""
     async with opened_setup(tmp_path, given(embedder)) as setup:
-        await setup.until(lambda: not setup.embedding.degraded)
+        await setup.until(lambda: not setup.embedding.degradations)
         assert not setup.embedding.is_ranking
         await setup.listed(*TOOLS)
         await setup.ranking()
@@ -119,7 +119,7 @@ async def test_another_embedder_builds_beside_the_first_ones_vectors(tmp_path: P
     async with opened_setup(tmp_path, given(other)) as setup:
         await setup.until(other.busy.is_set)
         assert setup.index.engine.name == "bm25f"
-        assert setup.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
+        assert setup.embedding.degradations == ("embedding tools: 0 of 3, words alone rank until then",)
         other.gate.set()
         await setup.ranking()
     assert len(other.texts) == 3
@@ -137,7 +137,9 @@ async def test_only_what_changed_is_embedded(tmp_path: Path, embedder: WordEmbed
         embedder.busy.clear()
         await setup.listed("read_file", "write_file", send_mail="Sends a letter.")
         await setup.until(embedder.busy.is_set)
-        assert setup.embedding.degraded == ("embedding tools: 2 of 3, the others are found by their words until then",)
+        assert setup.embedding.degradations == (
+            "embedding tools: 2 of 3, the others are found by their words until then",
+        )
         assert setup.linked().keys() == {"read_file", "write_file"}
         assert [hit.score > 0 for hit in setup.index.search("letter", limit=1).hits] == [True]
         embedder.gate.set()
@@ -189,7 +191,7 @@ async def test_a_second_process_waits_while_the_first_embeds(tmp_path: Path) -> 
         await setup.until(first.busy.is_set)
         async with opened_setup(tmp_path, given(second)) as other:
             await other.until(lambda: len(other.slept_s) > 2)
-            assert other.embedding.degraded == ("embedding tools: 0 of 3, words alone rank until then",)
+            assert other.embedding.degradations == ("embedding tools: 0 of 3, words alone rank until then",)
             first.gate.set()
             await other.ranking()
             check(other)
@@ -204,11 +206,11 @@ async def test_a_failing_embedder_is_tried_again_and_again(
     failure = EmbeddingError("The service is down.", hint="Try later.")
     async with opened_setup(tmp_path, given(embedder)) as setup:
         setup.is_awake.clear()
-        await setup.until(lambda: not setup.embedding.degraded)
+        await setup.until(lambda: not setup.embedding.degradations)
         embedder.errors = [failure, EmbeddingError("Slowly.", retry_after_s=70), failure]
         await setup.listed(*names)
         await setup.until(lambda: bool(setup.slept_s))
-        assert setup.embedding.degraded == (
+        assert setup.embedding.degradations == (
             "embedding tools: 0 of 40, words alone rank until then",
             "embedding failed: The service is down. Try later.",
         )
@@ -230,7 +232,7 @@ async def test_one_text_that_fails_does_not_hold_up_the_others(tmp_path: Path, e
     embedder.bad = "poison"
     async with opened_setup(tmp_path, given(embedder), "poison", *(f"tool_{n}" for n in range(100))) as setup:
         await setup.until(lambda: len(embedder.texts) == 100)
-        await setup.until(lambda: setup.embedding.degraded[0].startswith("embedding tools: 100 of 101"))
+        await setup.until(lambda: setup.embedding.degradations[0].startswith("embedding tools: 100 of 101"))
         assert not setup.embedding.is_ranking
         embedder.bad = ""
         await setup.ranking()
@@ -246,7 +248,7 @@ async def test_an_answer_that_is_no_vectors_is_a_failure(
     monkeypatch.setattr(embedder, "embed", lambda texts: rows.astype(np.float32))
     async with opened_setup(tmp_path, given(embedder), *TOOLS) as setup:
         await setup.until(lambda: bool(setup.slept_s))
-        assert "'words:1' answered 3 texts" in setup.embedding.degraded[1]
+        assert "'words:1' answered 3 texts" in setup.embedding.degradations[1]
         monkeypatch.undo()
         await setup.ranking()
         check(setup)
@@ -261,7 +263,7 @@ async def test_a_missing_package_leaves_words_in_charge(tmp_path: Path) -> None:
 
     async with opened_setup(tmp_path, open_embedder, *TOOLS) as setup:
         said = ("MCPPROXY_EMBEDDER=HF needs x. Install it: pip install x; until then words alone rank",)
-        await setup.until(lambda: setup.embedding.degraded == said)
+        await setup.until(lambda: setup.embedding.degradations == said)
         assert setup.index.engine.name == "bm25f"
 
 
@@ -287,7 +289,7 @@ async def test_an_error_of_ours_is_said(tmp_path: Path, caplog: pytest.LogCaptur
         raise ZeroDivisionError
 
     async with opened_setup(tmp_path, open_embedder, *TOOLS) as setup:
-        await setup.until(lambda: "error of ours" in setup.embedding.degraded[0])
+        await setup.until(lambda: "error of ours" in setup.embedding.degradations[0])
         await setup.until(lambda: any(record.exc_info for record in caplog.records))
 
 

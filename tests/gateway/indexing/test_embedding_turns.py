@@ -11,7 +11,7 @@ from gateway_fakes import HandClock
 from keeper_fakes import EmbeddingSetup, WordEmbedder, opened_setup, vector_of
 from postgres_server import PostgresServer
 
-from smart_mcp_proxy.search.embedding import text_of
+from smart_mcp_proxy.search.embedding import build_embedding_text
 
 pytestmark = pytest.mark.anyio
 
@@ -47,7 +47,7 @@ def database(postgres: PostgresServer, tmp_path: Path) -> Database:
 
 def check(setup: EmbeddingSetup, count: int) -> None:
     """So many tools have the vector of their own text each."""
-    texts = {tool.name: text_of(tool) for tool in setup.index.documents.values()}
+    texts = {tool.name: build_embedding_text(tool) for tool in setup.index.documents.values()}
     linked = setup.linked()
     assert len(linked) == len(texts) == count
     assert all((linked[name] == vector_of(text)).all() for name, text in texts.items())

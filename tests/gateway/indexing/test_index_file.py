@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from smart_mcp_proxy.gateway.indexing import index_file
-from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, opened, save
+from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, open_index_file, save
 from smart_mcp_proxy.search.engine import Arrays
-from smart_mcp_proxy.search.vectors.file_lock import held_alone
+from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 
 ARRAYS: Arrays = {"ids": np.arange(5), "text": np.frombuffer(b"a\nb", np.uint8), "none": np.empty(0, np.float32)}
 
 
 def is_used(path: Path) -> bool:
-    with opened(path) as arrays:
+    with open_index_file(path) as arrays:
         return arrays is not None
 
 
@@ -25,7 +25,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / INDEX_NAME
     assert save(path, {"ids": np.arange(500)})
     assert save(path, ARRAYS)
-    with opened(path) as loaded:
+    with open_index_file(path) as loaded:
         assert loaded is not None
         assert list(loaded) == list(ARRAYS)
         assert len(loaded) == len(ARRAYS)
@@ -70,7 +70,7 @@ def test_of_two_processes_that_write_one_goes_first(tmp_path: Path) -> None:
     """The other one leaves it to it; its file stays whole."""
     path = tmp_path / INDEX_NAME
     save(path, ARRAYS)
-    with held_alone(tmp_path / f"{INDEX_NAME}.new"):
+    with try_lock_file(tmp_path / f"{INDEX_NAME}.new"):
         assert not save(path, {"ids": np.arange(9)})
     assert is_used(path)
     assert save(path, {"ids": np.arange(9)})

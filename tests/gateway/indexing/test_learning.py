@@ -19,10 +19,10 @@ from smart_mcp_proxy.gateway.indexing.learning import (
     SEARCHES_KEPT,
     WINDOW_S,
     Learning,
-    cleaned_question,
     forget_examples,
-    opened_learning,
-    words_of,
+    normalize_question,
+    normalize_wording,
+    open_learning,
 )
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval
 from smart_mcp_proxy.models import CallRequest, Document, ToolKey
@@ -54,50 +54,50 @@ def lessons(clock: HandClock) -> Class:
 
 def test_a_call_after_a_search_that_showed_its_tool_is_a_lesson(lessons: Class) -> None:
     """One for each search, however often the tool is called; each tool of the answer may have its own."""
-    lessons.learning.searched("ann", "s1", "daub  the Wall", [PAINT, MEASURE])
+    lessons.learning.record_search("ann", "s1", "daub  the Wall", [PAINT, MEASURE])
     for key in (PAINT, PAINT, MEASURE):
-        lessons.learning.called("ann", "s1", key)
+        lessons.learning.learn_from_call("ann", "s1", key)
     assert lessons.learned == [("alpha:paint", "daub the Wall"), ("alpha:measure", "daub the Wall")]
     assert lessons.lessons[0].words == "daub wall"
-    lessons.learning.searched("ann", "s1", "daub the wall", [PAINT])
-    lessons.learning.called("ann", "s1", PAINT)
+    lessons.learning.record_search("ann", "s1", "daub the wall", [PAINT])
+    lessons.learning.learn_from_call("ann", "s1", PAINT)
     assert len(lessons.lessons) == 3
 
 
 def test_the_latest_search_that_showed_the_tool_is_the_one_that_teaches(lessons: Class) -> None:
     """Searches for other steps may lie between."""
     for question, found in [("daub", [PAINT]), ("colour it", [PAINT]), ("how long", [MEASURE])]:
-        lessons.learning.searched("ann", None, question, found)
-    lessons.learning.called("ann", None, PAINT)
+        lessons.learning.record_search("ann", None, question, found)
+    lessons.learning.learn_from_call("ann", None, PAINT)
     assert lessons.learned == [("alpha:paint", "colour it")]
 
 
 def test_nothing_is_learned_from_what_does_not_belong_together(lessons: Class, clock: HandClock) -> None:
     """Another tool, another principal, another session, too much later, too many searches ago."""
     learning = lessons.learning
-    learning.searched("ann", "s1", "daub", [PAINT])
+    learning.record_search("ann", "s1", "daub", [PAINT])
     for principal, session, key in [
         ("ann", "s1", MEASURE),
         ("bob", "s1", PAINT),
         ("ann", "s2", PAINT),
         ("ann", None, PAINT),
     ]:
-        learning.called(principal, session, key)
+        learning.learn_from_call(principal, session, key)
     clock.now_s += WINDOW_S + 1
-    learning.called("ann", "s1", PAINT)
+    learning.learn_from_call("ann", "s1", PAINT)
     assert lessons.learned == []
-    learning.searched("ann", "s1", "daub", [PAINT])
+    learning.record_search("ann", "s1", "daub", [PAINT])
     for number in range(SEARCHES_KEPT):
-        learning.searched("ann", "s1", f"step {number}", [MEASURE])
-    learning.called("ann", "s1", PAINT)
+        learning.record_search("ann", "s1", f"step {number}", [MEASURE])
+    learning.learn_from_call("ann", "s1", PAINT)
     assert lessons.learned == []
 
 
 def test_a_call_at_the_end_of_the_window_still_counts(lessons: Class, clock: HandClock) -> None:
     """A person may have been asked for approval meanwhile."""
-    lessons.learning.searched("ann", None, "daub", [PAINT])
+    lessons.learning.record_search("ann", None, "daub", [PAINT])
     clock.now_s += WINDOW_S
-    lessons.learning.called("ann", None, PAINT)
+    lessons.learning.learn_from_call("ann", None, PAINT)
     assert lessons.learned == [("alpha:paint", "daub")]
 
 
@@ -105,9 +105,9 @@ def test_only_so_many_agents_are_remembered(lessons: Class, monkeypatch: pytest.
     """Sessions come and go by the thousand; the one that was silent longest is forgotten."""
     monkeypatch.setattr(learning_module, "AGENTS_KEPT", 2)
     for session in ("s1", "s2", "s1", "s3"):
-        lessons.learning.searched("ann", session, "daub", [PAINT])
+        lessons.learning.record_search("ann", session, "daub", [PAINT])
     for session in ("s1", "s2", "s3"):
-        lessons.learning.called("ann", session, PAINT)
+        lessons.learning.learn_from_call("ann", session, PAINT)
     assert len(lessons.lessons) == 2
 
 
@@ -126,7 +126,7 @@ def test_only_so_many_agents_are_remembered(lessons: Class, monkeypatch: pytest.
 )
 def test_a_question_is_stored_in_one_clean_line(asked: str, stored: str) -> None:
     """Without anything that could take control of a terminal."""
-    assert cleaned_question(asked) == stored
+    assert normalize_question(asked) == stored
 
 
 @pytest.mark.parametrize(
@@ -153,21 +153,21 @@ def test_a_question_is_stored_in_one_clean_line(asked: str, stored: str) -> None
 )
 def test_a_question_that_may_hold_a_secret_is_not_stored(asked: str) -> None:
     """Nor one that is too long, or holds no word."""
-    assert cleaned_question(asked) is None
+    assert normalize_question(asked) is None
 
 
 def test_a_secret_in_use_is_never_stored() -> None:
     """Whatever it looks like, also with invisible characters in between."""
     with secrets_hidden(["tree house"]):
-        assert cleaned_question("climb the tree house") is None
-        assert cleaned_question("climb the tree\u200b house") is None
-    assert cleaned_question("climb the tree house") == "climb the tree house"
+        assert normalize_question("climb the tree house") is None
+        assert normalize_question("climb the tree\u200b house") is None
+    assert normalize_question("climb the tree house") == "climb the tree house"
 
 
 def test_wordings_with_the_same_words_are_one_question() -> None:
     """Order, case, endings and little words do not matter; other words do."""
-    assert words_of("Create a github issue") == words_of("issues to CREATE in github")
-    assert words_of("create an issue") != words_of("close an issue")
+    assert normalize_wording("Create a github issue") == normalize_wording("issues to CREATE in github")
+    assert normalize_wording("create an issue") != normalize_wording("close an issue")
 
 
 class LearningSetup:
@@ -290,8 +290,8 @@ async def test_lessons_reach_the_index_off_the_call_path(parts: Parts, is_on: bo
         async with Recorder(store, batch_s=0, noun="lessons") as recorder:
             learning = Learning(recorder.record)
             for _ in range(2):
-                learning.searched("ann", None, "daub the wall", [PAINT])
-                learning.called("ann", None, PAINT)
+                learning.record_search("ann", None, "daub the wall", [PAINT])
+                learning.learn_from_call("ann", None, PAINT)
             with anyio.fail_after(20):
                 while not parts.catalog.snapshot.by_key[PAINT].examples:
                     await work.changes.wait()
@@ -306,16 +306,16 @@ async def test_a_lesson_has_the_time_by_the_store_s_clock(parts: Parts, monkeypa
     monkeypatch.setattr(parts.catalog, "_clock", lambda: 5.0)
     sync = ToolWork(FakeFleet(), parts.catalog, parts.index, parts.visible.sees).index_sync
     sync.loaded.set()
-    async with opened_learning(parts.catalog, sync, parts.clock) as learning:
-        learning.searched("ann", None, "daub the wall", [PAINT])
-        learning.called("ann", None, PAINT)
-    assert [one.last_used_s for one in await parts.catalog.examples_of(PAINT)] == [5.0]
+    async with open_learning(parts.catalog, sync, parts.clock) as learning:
+        learning.record_search("ann", None, "daub the wall", [PAINT])
+        learning.learn_from_call("ann", None, PAINT)
+    assert [one.last_used_s for one in await parts.catalog.read_examples(PAINT)] == [5.0]
 
 
 async def test_forgetting_takes_either_name_and_any_wording(parts: Parts) -> None:
     """A name that the catalog does not know, and a question without a word, are errors that say so."""
     await parts.sync("alpha", [definition("paint")])
-    lesson = Lesson(PAINT, "daub a wall", words_of("daub a wall"), 1.0)
+    lesson = Lesson(PAINT, "daub a wall", normalize_wording("daub a wall"), 1.0)
     for name, question, count in [
         ("alpha:paint", None, 1),
         ("alpha__paint", "Daub the WALLS", 1),

@@ -106,7 +106,7 @@ async def test_a_change_reaches_catalog_and_index(setup: ListSyncSetup) -> None:
     """New, changed and gone tools alike."""
     await setup.connected(definition("paint"), definition("measure"))
     setup.alpha.tools = [definition("paint", "Lacquer something."), definition("sand")]
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     await setup.listed(2)
     assert (setup.found("lacquer"), setup.found("sand"), setup.found("measure")) == (
         ["alpha:paint"],
@@ -120,12 +120,12 @@ async def test_notifications_within_a_moment_are_one_listing(parts: Parts) -> No
     async with opened_shelf(parts, merge_s=0.1) as setup:
         await setup.connected(definition("paint"))
         for _ in range(20):
-            setup.work.sync.changed("alpha")
+            setup.work.sync.list_soon("alpha")
             await anyio.lowlevel.checkpoint()
         assert setup.alpha.listings == 1
         await setup.until(lambda: setup.alpha.listings > 1)
         await setup.listed(2)
-        setup.work.sync.changed("alpha")
+        setup.work.sync.list_soon("alpha")
         await setup.until(lambda: setup.alpha.listings > 2)
         assert setup.alpha.listings == 3
 
@@ -135,11 +135,11 @@ async def test_a_change_during_a_listing_is_not_lost(setup: ListSyncSetup) -> No
     await setup.connected(definition("paint"))
     setup.alpha.gate = asyncio.Event()
     setup.alpha.busy.clear()
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     with anyio.fail_after(20):
         await setup.alpha.busy.wait()
     setup.alpha.tools = [definition("varnish")]
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     setup.alpha.gate.set()
     await setup.listed(3)
     await setup.until(lambda: setup.found("varnish") == ["alpha:varnish"])
@@ -164,13 +164,13 @@ async def test_a_failed_listing_leaves_the_last_good_one_and_marks_it_stale(
     """Until a later one succeeds."""
     await setup.connected(definition("paint"))
     setup.alpha.list_error = UpstreamTimeoutError("Too slow.")
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     await setup.until(lambda: not setup.work.lists.is_fresh("alpha"))
     assert setup.found("paint") == ["alpha:paint"]
     assert setup.work.lists.is_done("alpha")
     assert "tools of 'alpha' could not be listed, the last list stays: Too slow." in caplog.text
     setup.alpha.list_error = None
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     await setup.listed(3)
 
 
@@ -184,7 +184,7 @@ async def test_an_error_of_the_gateway_does_not_end_a_servers_listing(
     assert "ValueError: odd" in caplog.text
     assert setup.workers() == ["alpha"]
     setup.alpha.list_error, setup.alpha.tools = None, [definition("paint")]
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     await setup.listed(2)
     assert setup.found("paint") == ["alpha:paint"]
 
@@ -209,7 +209,7 @@ async def test_an_honest_empty_list_is_honoured(setup: ListSyncSetup) -> None:
     """A server may have no tools any more."""
     await setup.connected(definition("paint"))
     setup.alpha.tools = []
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     await setup.listed(2)
     assert setup.found("paint") == []
     assert not setup.parts.catalog.snapshot.by_id
@@ -221,7 +221,7 @@ async def test_a_server_that_is_not_ready_keeps_its_tools_as_stale_ones(setup: L
     await setup.connected(definition("paint"))
     setup.work.sync.status_changed(setup.alpha.move(ServerState.ERROR))
     assert not setup.work.lists.is_fresh("alpha")
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     for _ in range(20):
         await anyio.lowlevel.checkpoint()
     assert setup.alpha.listings == 1
@@ -380,12 +380,12 @@ async def test_a_problem_of_a_list_is_told_once(setup: ListSyncSetup, caplog: py
     problem = "Server 'alpha': tool 'x' is left out, it has no name."
     setup.alpha.problems = (problem,)
     await setup.connected()
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     await setup.listed(2)
     assert [record.getMessage() for record in caplog.records].count(problem) == 1
     assert setup.work.sync.problems["alpha"] == (problem,)
     setup.alpha.problems = ()
-    setup.work.sync.changed("alpha")
+    setup.work.sync.list_soon("alpha")
     await setup.listed(3)
     await setup.until(lambda: setup.work.sync.problems["alpha"] == ())
 
@@ -396,7 +396,7 @@ async def test_closing_ends_every_worker(parts: Parts) -> None:
         await setup.connected(definition("paint"))
         setup.alpha.gate = asyncio.Event()
         setup.alpha.busy.clear()
-        setup.work.sync.changed("alpha")
+        setup.work.sync.list_soon("alpha")
         with anyio.fail_after(20):
             await setup.alpha.busy.wait()
             await setup.work.close()

@@ -86,7 +86,7 @@ async def opened_sync(
         """There is no index."""
 
     sync = ListSync(state, fleet, parts.catalog, kinds, bring, pace=Pace(clock=time.clock, wait=time.wait))
-    upstream.begin(time, lambda: sync.changed("alpha"), on_listed)
+    upstream.begin(time, lambda: sync.list_soon("alpha"), on_listed)
     sync.status_changed(upstream.move(ServerState.READY))
     try:
         yield sync, upstream

@@ -19,7 +19,7 @@ async def found(
     await parts.sync("docs", [definition("search"), definition("read")])
     await parts.sync("ci", [definition("run")])
     look = Unmatched(parts.catalog, lambda: (servers, profiles or {}), listed.split().__contains__)
-    return list(look.found())
+    return list(look.list_unmatched())
 
 
 async def test_a_pin_that_no_tool_has_is_told(parts: Parts) -> None:

@@ -11,10 +11,10 @@ import pytest
 from smart_mcp_proxy.errors import ConfigError, MissingExtraError
 from smart_mcp_proxy.gateway.observability import choose
 from smart_mcp_proxy.gateway.observability.choose import (
-    is_asked_for,
-    missing_packages,
-    opened_metrics,
-    opened_tracing,
+    create_metrics,
+    is_tracing_requested,
+    list_missing_packages,
+    open_tracing,
     sampler,
 )
 from smart_mcp_proxy.settings import Settings
@@ -49,7 +49,7 @@ def anyio_backend() -> str:
 )
 def test_an_endpoint_turns_tracing_on(environ: dict[str, str], expected: bool) -> None:
     """And nothing else does."""
-    assert is_asked_for(environ) is expected
+    assert is_tracing_requested(environ) is expected
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_samplers_decide_by_id_and_parent(
 async def test_a_sampler_that_there_is_not_stops_the_start(environ: dict[str, str], named: str) -> None:
     """Silence would be taken for a system without traffic."""
     with pytest.raises(ConfigError, match=named):
-        async with opened_tracing({**ON, **environ}):
+        async with open_tracing({**ON, **environ}):
             pass
 
 
 def test_nothing_is_missing_that_nobody_asks_for(tmp_path: Path) -> None:
     """And nothing where everything is installed."""
-    assert missing_packages(Settings(data_dir=tmp_path), {}) == []
-    assert missing_packages(Settings(data_dir=tmp_path, metrics=True), ON) == []
+    assert list_missing_packages(Settings(data_dir=tmp_path), {}) == []
+    assert list_missing_packages(Settings(data_dir=tmp_path, metrics=True), ON) == []
 
 
 async def test_missing_packages_are_said_and_stop_a_strict_start(
@@ -104,26 +104,26 @@ async def test_missing_packages_are_said_and_stop_a_strict_start(
     monkeypatch.setitem(sys.modules, "smart_mcp_proxy.gateway.observability.otel_edge", None)
     monkeypatch.setattr(choose, "find_spec", lambda name: None)
     with caplog.at_level(logging.WARNING):
-        async with opened_tracing(ON) as tracing:
+        async with open_tracing(ON) as tracing:
             assert tracing is None
-        assert opened_metrics(Settings(data_dir=tmp_path, metrics=True), tuple) is None
-    missing = missing_packages(Settings(data_dir=tmp_path, metrics=True), ON)
+        assert create_metrics(Settings(data_dir=tmp_path, metrics=True), tuple) is None
+    missing = list_missing_packages(Settings(data_dir=tmp_path, metrics=True), ON)
     assert [one.message.partition(" needs")[0] for one in missing] == [
         "MCPPROXY_METRICS",
         "OTEL_EXPORTER_OTLP_ENDPOINT",
     ]
     assert "pip install opentelemetry-sdk" in caplog.text and "pip install prometheus-client" in caplog.text
     with pytest.raises(MissingExtraError, match="OTEL_EXPORTER_OTLP_ENDPOINT needs opentelemetry-sdk"):
-        async with opened_tracing(ON, is_strict=True):
+        async with open_tracing(ON, is_strict=True):
             pass
     with pytest.raises(MissingExtraError, match="MCPPROXY_METRICS needs prometheus-client"):
-        opened_metrics(Settings(data_dir=tmp_path, metrics_port=9464, strict=True), tuple)
+        create_metrics(Settings(data_dir=tmp_path, metrics_port=9464, strict=True), tuple)
 
 
 def test_metrics_are_off_unless_they_are_asked_for(tmp_path: Path) -> None:
     """Then nothing is counted."""
-    assert opened_metrics(Settings(data_dir=tmp_path), tuple) is None
-    assert opened_metrics(Settings(data_dir=tmp_path, metrics=True), tuple) is not None
+    assert create_metrics(Settings(data_dir=tmp_path), tuple) is None
+    assert create_metrics(Settings(data_dir=tmp_path, metrics=True), tuple) is not None
     assert importlib.util.find_spec("prometheus_client") is not None
 
 
@@ -133,6 +133,6 @@ async def test_the_collectors_headers_are_hidden_and_a_dead_one_stops_nobody(mon
     environ: dict[str, Any] = {**ON, "OTEL_EXPORTER_OTLP_HEADERS": "x-key=s3cret-collector-key,other=1"}
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    async with opened_tracing(environ) as tracing:
+    async with open_tracing(environ) as tracing:
         assert tracing is not None
         assert redact("sent with s3cret-collector-key") == "sent with [hidden]"

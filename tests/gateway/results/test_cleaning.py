@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.gateway.results.cleaning import CLEANED_META_KEY, clean, fence, fenced
+from smart_mcp_proxy.gateway.results.cleaning import CLEANED_META_KEY, clean, fence, fence_text
 from smart_mcp_proxy.gateway.results.results import may_need_cleaning
 from smart_mcp_proxy.raw_result import RawResult
 
@@ -148,7 +148,7 @@ def test_no_text_breaks_out_of_its_fence(text: str) -> None:
 
 def test_each_result_has_a_fence_of_its_own() -> None:
     """Nobody can prepare a text for a number that is drawn later."""
-    assert len({fenced("same") for _ in range(50)}) == 50
+    assert len({fence_text("same") for _ in range(50)}) == 50
 
 
 def test_structured_content_does_not_go_around_the_fence() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.results import outputs as outputs_module
-from smart_mcp_proxy.gateway.results.outputs import KEEP_S, META_KEY, TAIL_CHARS, Outputs, Page, truncate
+from smart_mcp_proxy.gateway.results.outputs import KEEP_S, META_KEY, TAIL_CHARS, OutputPage, Outputs, truncate
 
 MARKER = re.compile(
     r"\n\[\.\.\. (\d+) of (\d+) (characters|records) shown; read_output key=([0-9a-f]{32}) offset=(\d+) \.\.\.\]\n"
@@ -35,7 +35,7 @@ def kept_outputs() -> Outputs:
     return Outputs(HandClock())
 
 
-def page_of(outputs: Outputs, key: str, principal: str, offset: int, limit: int) -> Page:
+def page_of(outputs: Outputs, key: str, principal: str, offset: int, limit: int) -> OutputPage:
     return asyncio.run(outputs.page(key, principal, offset, limit))
 
 

@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import UpstreamTimeoutError
 from smart_mcp_proxy.gateway.results.cleaning import fence
-from smart_mcp_proxy.gateway.results.repair import repaired
+from smart_mcp_proxy.gateway.results.repair import repair_result
 from smart_mcp_proxy.gateway.results.results import (
     OFF_LOOP_BYTES,
     SERVER_NAME,
     SHORT_BYTES,
+    build_structured_result,
     error_result,
-    facts_of,
     fit_to_era,
     is_said,
     may_need_cleaning,
-    rewritten,
-    structured_result,
+    read_facts,
+    rewrite_result,
 )
 from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.raw_result import RawResult, outline_of
+from smart_mcp_proxy.raw_result import RawResult, read_outline
 
 ERAS: tuple[Era, ...] = ("handshake", "modern")
 INFO = {"io.modelcontextprotocol/serverInfo": {"name": SERVER_NAME, "version": __version__}}
@@ -62,15 +62,15 @@ def test_an_error_is_a_result_that_says_all_there_is_to_know() -> None:
 @pytest.mark.parametrize("is_error", [False, True])
 def test_an_own_result_knows_what_a_reader_would_find_in_it(value: dict[str, Any], is_error: bool) -> None:
     """It is not read again to be fitted to an era."""
-    result = structured_result(value, is_error=is_error)
-    assert result.outline == outline_of(result.text)
+    result = build_structured_result(value, is_error=is_error)
+    assert result.outline == read_outline(result.text)
     assert set(fitted(result.text, "modern")) == {"content", "structuredContent", "isError", "resultType", "_meta"}
     assert fit_to_era(result, "handshake") is result
 
 
 def test_structured_content_stands_in_the_one_text_block_too() -> None:
     """For clients that read only text."""
-    result = json.loads(structured_result({"é": [1]}).text)
+    result = json.loads(build_structured_result({"é": [1]}).text)
     assert result == {
         "content": [{"type": "text", "text": '{"é":[1]}'}],
         "structuredContent": {"é": [1]},
@@ -89,14 +89,14 @@ def test_structured_content_stands_in_the_one_text_block_too() -> None:
 )
 def test_the_facts_of_a_result(raw: bytes, is_error: bool, kind: str) -> None:
     """Whether it failed and whether it is complete."""
-    facts = facts_of(RawResult(raw))
+    facts = read_facts(RawResult(raw))
     assert facts is not None
     assert (facts.isError, facts.resultType) == (is_error, kind)
 
 
 def test_a_null_is_error_is_no_error() -> None:
     """Some servers write out what they leave open."""
-    facts = facts_of(RawResult(b'{"content":[],"isError":null}'))
+    facts = read_facts(RawResult(b'{"content":[],"isError":null}'))
     assert facts is not None
     assert not facts.isError
 
@@ -104,13 +104,13 @@ def test_a_null_is_error_is_no_error() -> None:
 @pytest.mark.parametrize("raw", [b"[]", b"5", b"null", b'"isError"', b'{"isError"', b""])
 def test_what_is_no_result_has_no_facts(raw: bytes) -> None:
     """Only an object is a tool's result."""
-    assert facts_of(RawResult(raw)) is None
+    assert read_facts(RawResult(raw)) is None
 
 
 @pytest.mark.parametrize("flag", ["1", '"true"', '" Yes "', "[0]", "0", '"false"', '"FALSE"', '""', "null", "[]"])
 def test_a_flag_that_is_no_boolean_is_read_as_one(flag: str) -> None:
     """The result itself is not lost for it."""
-    facts = facts_of(RawResult(b'{"content":[],"isError":%b}' % flag.encode()))
+    facts = read_facts(RawResult(b'{"content":[],"isError":%b}' % flag.encode()))
     assert facts is not None
     assert facts.isError is (flag in {"1", '"true"', '" Yes "', "[0]"})
 
@@ -121,7 +121,7 @@ def test_metadata_that_the_typescript_sdk_refuses_are_dropped(key: str, value: o
     """Its client would never get the answer; the rest of them stays."""
     raw = RawResult(msgspec.json.encode({"content": [], "_meta": {key: value, "a": 1}}))
     assert not raw.is_sound
-    assert msgspec.json.decode(repaired(raw.text, server="up", tool="t")) == {"content": [], "_meta": {"a": 1}}
+    assert msgspec.json.decode(repair_result(raw.text, server="up", tool="t")) == {"content": [], "_meta": {"a": 1}}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ async def test_a_long_result_is_rewritten_in_a_thread(size_bytes: int, is_here: 
         threads.append(get_ident())
         return raw.upper()
 
-    assert (await rewritten(RawResult(b"a" * size_bytes), rewrite)).text == b"A" * size_bytes
+    assert (await rewrite_result(RawResult(b"a" * size_bytes), rewrite)).text == b"A" * size_bytes
     assert (threads == [get_ident()]) is is_here
 
 
@@ -267,7 +267,7 @@ def test_in_pieces_a_result_says_what_it_says_in_one(
     text = f"{{{','.join(members)}{blanks[0]}}}{blanks[1]}".encode()
     places = sorted({0, len(text), *(cut % len(text) for cut in cuts)})
     pieces = [text[start:end] for start, end in pairwise(places)]
-    assert facts_of(RawResult(*pieces)) == facts_of(RawResult(text))
+    assert read_facts(RawResult(*pieces)) == read_facts(RawResult(text))
     assert may_need_cleaning(RawResult(*pieces)) == may_need_cleaning(RawResult(text))
     for era in ERAS:
         assert json.loads(fit_to_era(RawResult(*pieces), era).text) == fitted(text, era)
@@ -287,7 +287,7 @@ def test_a_short_result_that_need_not_be_read_says_the_same_as_one_that_is(membe
     """A long one is read in any case. A member may come twice, and its name may be written with escapes."""
     short = f"{{{','.join(members)}}}".encode()
     long = b'{"blanks":"%b"%b' % (b" " * SHORT_BYTES, b"," * bool(members)) + short[1:]
-    assert facts_of(RawResult(short)) == facts_of(RawResult(long))
+    assert read_facts(RawResult(short)) == read_facts(RawResult(long))
     for era in ERAS:
         read = fitted(long, era)
         del read["blanks"]

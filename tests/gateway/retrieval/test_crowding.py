@@ -11,7 +11,7 @@ from test_retrieval import RetrievalSetup
 
 from smart_mcp_proxy.gateway.engines import vector_engine
 from smart_mcp_proxy.search.embedders import open_embedder
-from smart_mcp_proxy.search.embedding import Embedder, text_of
+from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
@@ -81,7 +81,7 @@ async def check(parts: Parts, embedder: Embedder | None, target: str, query: str
     """Asks for the first 5 and the first 15."""
     if embedder is not None:
         vectors, documents = VectorIndex(embedder.dimension), parts.index.documents
-        vectors.update(list(documents), embedder.embed([text_of(each) for each in documents.values()]), ())
+        vectors.update(list(documents), embedder.embed([build_embedding_text(each) for each in documents.values()]), ())
         parts.index.use(vector_engine(Settings(embedder="HYBRID"), embedder, vectors))
     setup = RetrievalSetup(parts)
     setup.servers = [FakeUpstream(name) for name in (*HONEST, "flood")]

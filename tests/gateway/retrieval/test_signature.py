@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.gateway.retrieval.signature import SENTENCE_LIMIT_CHARS, first_sentence, signature_of
+from smart_mcp_proxy.gateway.retrieval.signature import SENTENCE_LIMIT_CHARS, first_sentence, format_signature
 
 STRING = {"type": "string"}
 
@@ -45,13 +45,13 @@ STRING = {"type": "string"}
 )
 def test_a_parameters_type(schema: Any, shown: str) -> None:
     """Short where it is simple; a tilde where the schema holds more."""
-    assert signature_of({"properties": {"p": schema}}) == f"(p?:{shown})"
+    assert format_signature({"properties": {"p": schema}}) == f"(p?:{shown})"
 
 
 def test_required_parameters_come_first_and_without_a_question_mark() -> None:
     """In the order the server demands them, then the optional ones in theirs."""
     schema = {"properties": {"a": STRING, "b": STRING, "c": STRING}, "required": ["c", "b", "missing"]}
-    assert signature_of(schema) == "(c:str, b:str, a?:str)"
+    assert format_signature(schema) == "(c:str, b:str, a?:str)"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_required_parameters_come_first_and_without_a_question_mark() -> None:
 )
 def test_a_tool_without_parameters(schema: Any) -> None:
     """The schema says that there is none, or is of an object of which nothing is said."""
-    assert signature_of(schema) == "()"
+    assert format_signature(schema) == "()"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_tool_without_parameters(schema: Any) -> None:
 )
 def test_a_schema_that_says_nothing_is_not_one_without_parameters(schema: Any) -> None:
     """The tool may well take some, and they are passed on."""
-    assert signature_of(schema) == "(parameters not described)"
+    assert format_signature(schema) == "(parameters not described)"
 
 
 @pytest.mark.parametrize(
@@ -103,23 +103,23 @@ def test_a_schema_that_says_nothing_is_not_one_without_parameters(schema: Any) -
 )
 def test_parameters_that_stand_elsewhere_in_the_schema_are_marked(schema: Any) -> None:
     """By the tilde that says that describe_tool has more."""
-    assert signature_of(schema) == "(~)"
+    assert format_signature(schema) == "(~)"
 
 
 def test_required_parameters_without_a_description_are_named() -> None:
     """Their names are all that the schema says."""
-    assert signature_of({"type": "object", "required": ["title"]}) == "(title:any)"
+    assert format_signature({"type": "object", "required": ["title"]}) == "(title:any)"
 
 
 @pytest.mark.parametrize("required", [None, "a", True, {"a": 1}, [{"a": 1}], [["a"]], [1, None]], ids=repr)
 def test_an_odd_list_of_required_parameters_costs_only_itself(required: Any) -> None:
     """One tool's mistake must not spoil the answer that it stands in."""
-    assert signature_of({"properties": {"a": STRING}, "required": required}) == "(a?:str)"
+    assert format_signature({"properties": {"a": STRING}, "required": required}) == "(a?:str)"
 
 
 def test_a_parameter_required_twice_is_shown_once() -> None:
     """As it is passed once."""
-    assert signature_of({"properties": {"a": STRING}, "required": ["a", "a"]}) == "(a:str)"
+    assert format_signature({"properties": {"a": STRING}, "required": ["a", "a"]}) == "(a:str)"
 
 
 def test_deep_nesting_ends_in_a_tilde() -> None:
@@ -127,7 +127,7 @@ def test_deep_nesting_ends_in_a_tilde() -> None:
     schema: dict[str, Any] = STRING
     for _ in range(900):
         schema = {"type": "array", "items": schema}
-    assert signature_of({"properties": {"a": schema}}) == "(a?:list[list[list[list[any~]]]])"
+    assert format_signature({"properties": {"a": schema}}) == "(a?:list[list[list[list[any~]]]])"
 
 
 @pytest.mark.parametrize(

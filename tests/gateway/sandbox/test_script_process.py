@@ -6,7 +6,7 @@ import shutil
 import anyio
 import pytest
 
-from smart_mcp_proxy.gateway.sandbox.process import started
+from smart_mcp_proxy.gateway.sandbox.process import open_script_process
 from smart_mcp_proxy.io.watchdog import Watchdog
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +23,7 @@ async def test_output_that_nobody_read_holds_no_descriptor() -> None:
         async with Watchdog() as watchdog:
             await watchdog.start()
             before = len(os.listdir("/proc/self/fd"))
-            async with started([flood, "-c", str(FLOOD_BYTES), "/dev/zero"], watchdog) as process:
+            async with open_script_process([flood, "-c", str(FLOOD_BYTES), "/dev/zero"], watchdog) as process:
                 while process.exit_code is None:
                     await anyio.lowlevel.checkpoint()
             await anyio.lowlevel.checkpoint()

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.server import Inbound
-from smart_mcp_proxy.gateway.results.results import structured_result
+from smart_mcp_proxy.gateway.results.results import build_structured_result
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.shared.agent_tools import LIST_TTL_MS, Arguments, OwnTools
 from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider
@@ -52,7 +52,7 @@ class Echo(AgentTool[Words]):
             raise rpc_error("alpha", "tools/call", -32021, "needs it", {"requiredCapabilities": {"sampling": {}}})
         if arguments.text == "bad":
             raise RequestError("That is bad.", hint="Say something else.")
-        return structured_result({"said": arguments.text * arguments.times})
+        return build_structured_result({"said": arguments.text * arguments.times})
 
 
 def inbound(era: Era = "handshake", **params: Any) -> Inbound:

@@ -46,16 +46,16 @@ def test_an_announcement_is_heeded_by_a_list_within_half_a_minute() -> None:
     clock = Clock()
     conduct = ClientBehavior(clock)
     watch = conduct.watch("a")
-    watch.listed()
+    watch.note_list_request()
     assert conduct.of("a") == (0, 0)
-    watch.told()
-    watch.told()
+    watch.note_announcement()
+    watch.note_announcement()
     clock.now_s += 30
-    watch.listed()
+    watch.note_list_request()
     assert conduct.of("a") == (1, 0)
-    watch.told()
+    watch.note_announcement()
     clock.now_s += 31
-    watch.listed()
+    watch.note_list_request()
     assert conduct.of("a") == (1, 1)
 
 
@@ -65,9 +65,9 @@ def test_a_session_that_ends_without_a_list_after_a_while_did_not_heed() -> None
     conduct = ClientBehavior(clock)
     for after_s in (1, 31):
         watch = conduct.watch("a")
-        watch.told()
+        watch.note_announcement()
         clock.now_s += after_s
-        watch.closed()
+        watch.end_watch()
     assert (conduct.of("a"), conduct.of("b")) == ((0, 1), (0, 0))
 
 
@@ -76,8 +76,8 @@ def test_only_so_many_names_are_remembered() -> None:
     conduct = ClientBehavior()
     for number in range(300):
         watch = conduct.watch(str(number))
-        watch.told()
-        watch.listed()
+        watch.note_announcement()
+        watch.note_list_request()
     assert conduct.of("0") == (0, 0)
     assert conduct.of("299") == (1, 0)
 
@@ -86,7 +86,7 @@ def test_of_a_long_name_only_the_beginning_is_remembered() -> None:
     """A client may call itself anything, megabytes long, and is remembered after it has left."""
     conduct = ClientBehavior()
     watch = conduct.watch("a" * 100 + "b" * 1_000_000)
-    watch.told()
-    watch.listed()
+    watch.note_announcement()
+    watch.note_list_request()
     assert conduct.of("a" * 100) == conduct.of("a" * 5_000) == (1, 0)
     assert conduct.of("a" * 99) == (0, 0)

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from growth import calls_of
 
-from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, _concerned
+from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, _find_wishes
 from smart_mcp_proxy.models import LOCAL
 
 pytestmark = pytest.mark.anyio
@@ -120,5 +120,5 @@ async def test_an_update_of_a_part_is_heard_as_one_of_the_whole(
 ) -> None:
     """Of the nearest that somebody subscribed to; and a URI that no server has any business to write costs nothing."""
     wishes: dict[str, Any] = {uri: {uri} for uri in subscribed}
-    assert list(_concerned(wishes, updated)) == heard
-    assert calls_of(lambda: list(_concerned(wishes, updated))) < 500
+    assert list(_find_wishes(wishes, updated)) == heard
+    assert calls_of(lambda: list(_find_wishes(wishes, updated))) < 500

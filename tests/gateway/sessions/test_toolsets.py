@@ -12,7 +12,7 @@ from sqlalchemy import delete
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.tables.schema import toolsets as stored_toolsets
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
-from smart_mcp_proxy.fastmcp_compat.paths import serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
 from smart_mcp_proxy.gateway.sessions.tool_list import ChosenTools
 from smart_mcp_proxy.gateway.sessions.toolsets import TOOLS_LIMIT, Toolsets
 from smart_mcp_proxy.models import LOCAL, Principal, ToolRecord
@@ -32,7 +32,7 @@ NO_CALLS: Any = None
 @pytest.fixture(autouse=True)
 async def endpoint() -> AsyncIterator[None]:
     """The address that requests come in at; set where the tests run, in a task that may be older than this fixture."""
-    with serving_path("", lambda: ENDPOINT):
+    with bind_request_path("", lambda: ENDPOINT):
         yield
 
 
@@ -261,7 +261,7 @@ async def test_a_store_that_fails_costs_the_toolset_and_not_the_search(parts: Pa
 async def test_without_an_address_there_is_no_toolset(parts: Parts) -> None:
     """Nor for nothing."""
     assert await opened(parts).make([], principal="local", profile="") is None
-    with serving_path(""):
+    with bind_request_path(""):
         assert await opened(parts).make(tools(parts, "one"), principal="local", profile="") is None
 
 

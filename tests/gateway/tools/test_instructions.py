@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from gateway_fakes import config
 
-from smart_mcp_proxy.fastmcp_compat.server import Client
+from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.tools.instructions import INSTRUCTIONS
 from smart_mcp_proxy.models import LOCAL, WHOLE, Principal, Reach
@@ -35,7 +35,7 @@ async def told(tmp_path: Path, servers: Servers, path: str = "", reach: Reach = 
     settings = Settings(data_dir=tmp_path, **more)
     async with open_gateway(settings, servers, environ={}, profiles=PROFILES, passthrough=passed) as gateway:
         who = Principal("ann", reach) if reach != WHOLE else LOCAL
-        session = gateway.agent.open_session(Client("some-client", "1", path, who, _tell))
+        session = gateway.agent.open_session(HandshakeClient("some-client", "1", path, who, _tell))
         standing = gateway.agent.offer_at(path, who).instructions
         assert session.offer.instructions == standing
         session.close()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.gateway.visibility.uri_templates import (
-    filled,
+    expand_template,
     gateway_template,
     gateway_uri,
     match,
@@ -37,9 +37,9 @@ def test_a_filled_template_fits_it_and_leads_to_the_servers_own(parts: list[str]
     count = sum(part.startswith("{") for part in parts)
     values = tuple(data.draw(st.text("bcd", max_size=3)) for _ in range(count))
     shown = gateway_template("fx", template)
-    found = match(shown, filled(shown, values))
+    found = match(shown, expand_template(shown, values))
     assert found is not None
-    assert filled(template, found) == filled(template, values)
+    assert expand_template(template, found) == expand_template(template, values)
 
 
 @pytest.mark.parametrize(

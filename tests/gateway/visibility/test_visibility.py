@@ -6,7 +6,7 @@ import pytest
 from gateway_fakes import Parts, config, definition
 
 from smart_mcp_proxy.errors import RequestError, ServerNotFoundError, ToolNotFoundError
-from smart_mcp_proxy.gateway.indexing.documents import document_of
+from smart_mcp_proxy.gateway.indexing.documents import build_tool_document
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView
 from smart_mcp_proxy.models import Reach, ToolRecord
 from smart_mcp_proxy.servers import Profile, ToolFilter
@@ -56,16 +56,19 @@ async def test_a_servers_own_name_is_told_with_the_names_that_work(parts: Parts)
     await parts.sync("alpha", [definition("read_file"), definition("send")])
     await parts.sync("beta", [definition("read_file"), definition("alpha:send"), definition("alpha:gone")])
     parts.visible.reconfigure({"alpha": config("alpha"), "beta": config("beta")})
-    assert [found(each) for each in await parts.visible.named("read_file")] == ["alpha:read_file", "beta:read_file"]
-    assert [found(each) for each in await parts.visible.named("send")] == ["alpha:send"]
+    assert [found(each) for each in await parts.visible.find_by_own_name("read_file")] == [
+        "alpha:read_file",
+        "beta:read_file",
+    ]
+    assert [found(each) for each in await parts.visible.find_by_own_name("send")] == ["alpha:send"]
     assert (await refused(parts.visible, "send")).data == {"did_you_mean": ["alpha:send"]}
     with pytest.raises(RequestError, match="2 servers have a tool 'read_file': alpha, beta") as caught:
         await parts.visible.require("read_file")
     assert caught.value.hint == "Use one of: alpha:read_file, beta:read_file."
     for said in ("alpha:send", "alpha:gone", "alpha__send", "x" * 100_000):  # alpha is meant, or nothing
-        assert await parts.visible.named(said) == []
+        assert await parts.visible.find_by_own_name(said) == []
     parts.visible.reconfigure({"alpha": config("alpha"), "beta": config("beta", disabled=True)})
-    assert [found(each) for each in await parts.visible.named("read_file")] == ["alpha:read_file"]
+    assert [found(each) for each in await parts.visible.find_by_own_name("read_file")] == ["alpha:read_file"]
 
 
 async def test_a_long_wrong_name_does_not_fill_the_error(parts: Parts) -> None:
@@ -178,10 +181,10 @@ async def test_a_profile_of_tools_alone_tells_nothing_of_other_servers(parts: Pa
     visible = parts.visible
     if held_by == "token":
         visible = NarrowedView(visible, Reach(profile="few"), {"few": held_to}.get)
-    assert list(visible.servers) == visible.reached() == ["github"]
+    assert list(visible.servers) == visible.list_reachable_servers() == ["github"]
     for name in ("secret", "vault", "nope"):
         assert (await refused(visible, f"{name}:x")).message == f"No tool is named '{name}:x'."
-        assert visible.kept_back(f"{name}:x") is None
+        assert visible.find_refusal(f"{name}:x") is None
         with pytest.raises(ServerNotFoundError) as caught:
             visible.require_servers([name])
         assert caught.value.hint == "Known: github."
@@ -192,7 +195,7 @@ async def test_search_is_told_a_tools_words(parts: Parts) -> None:
     schema = {"properties": {"path": {"description": "Where"}, "mode": {"description": 5}, "odd": True}}
     await parts.sync("alpha", [definition("get", "Gets.", title="Get it", inputSchema=schema)])
     await parts.sync("beta", [definition("odd", "Odd.", title=5, inputSchema=[])])
-    document, odd = map(document_of, parts.visible.records())
+    document, odd = map(build_tool_document, parts.visible.records())
     assert (document.server, document.name, document.listed_name) == ("alpha", "get", "alpha__get")
     assert (document.title, document.description) == ("Get it", "Gets.")
     assert document.parameters == (("path", "Where"), ("mode", ""), ("odd", ""))

@@ -5,7 +5,7 @@ import math
 from scanner_texts import described, is_for_review
 
 from smart_mcp_proxy.policy.scanner import scan
-from smart_mcp_proxy.policy.scanner.classifier import ALWAYS, LEARNED, REASON, runs, said
+from smart_mcp_proxy.policy.scanner.classifier import ALWAYS, LEARNED, REASON, compute_log_odds, runs
 
 HONEST = (
     "Lists the invoices of an account, newest first. Optional filters: the currency, a range of dates, and the state "
@@ -37,8 +37,8 @@ def test_many_runs_say_more_than_few_of_the_same_weight() -> None:
     """And no single one much."""
     model = {ALWAYS: -1.0, **{(str(n),): 1.0 for n in range(400)}}
     few, many = ([(str(n),) for n in range(count)] for count in (4, 400))
-    assert said(model, []) == -1.0
-    assert said(model, few) < 0 < said(model, many)
+    assert compute_log_odds(model, []) == -1.0
+    assert compute_log_odds(model, few) < 0 < compute_log_odds(model, many)
 
 
 def test_wording_like_that_of_attacks_is_named_at_its_place() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scanner_texts import described, is_for_review
 
-from smart_mcp_proxy.policy.scanner import Finding, Peer, Peers, scan
+from smart_mcp_proxy.policy.scanner import Finding, Peers, PeerTool, scan
 from smart_mcp_proxy.policy.scanner.passages import passages
 
 SET = Path(__file__).parent.parent / "scanner_set"
@@ -243,11 +243,11 @@ def test_what_is_quoted_as_an_example_weighs_less_than_what_is_said() -> None:
 
 PEERS = Peers(
     [
-        Peer("bank", "transfer_funds", "Initiate a bank transfer between accounts."),
-        Peer("bank", "list_accounts", "Lists accounts."),
-        Peer("evil", "helper", ""),
+        PeerTool("bank", "transfer_funds", "Initiate a bank transfer between accounts."),
+        PeerTool("bank", "list_accounts", "Lists accounts."),
+        PeerTool("evil", "helper", ""),
         *(
-            Peer(server, f"tool_{n}", f"Does thing number {n}, quite well.")
+            PeerTool(server, f"tool_{n}", f"Does thing number {n}, quite well.")
             for server in ("work", "home")
             for n in "abcd"
         ),

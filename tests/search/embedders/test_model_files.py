@@ -8,7 +8,7 @@ import pytest
 from embedding_fakes import replace_file
 
 from smart_mcp_proxy.errors import EmbeddingError
-from smart_mcp_proxy.search.embedders.snapshot import find_snapshot, places, verified_revision
+from smart_mcp_proxy.search.embedders.snapshot import find_snapshot, places, verify_revision
 from smart_mcp_proxy.search.embedders.tensors import Tensor, find_tensors
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
@@ -66,7 +66,7 @@ def test_the_installed_package_comes_last(tmp_path: Path, model_files: Path) -> 
 
 def test_the_weights_of_minilm_are_the_official_ones(model_files: Path) -> None:
     """The installed package holds what its name says."""
-    assert verified_revision(model_files, MODEL) == "53aa51172d14"
+    assert verify_revision(model_files, MODEL) == "53aa51172d14"
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_the_weights_of_minilm_are_the_official_ones(model_files: Path) -> None:
 def test_whatever_decides_a_vector_is_part_of_the_revision(copied_files: Path, file: str, content: str) -> None:
     """Pooling, modules, tokenizer, prompts, length; other files beside them are not."""
     replace_file(copied_files / "README.md", "other words")
-    assert verified_revision(copied_files, MODEL) == "53aa51172d14"
+    assert verify_revision(copied_files, MODEL) == "53aa51172d14"
     replace_file(copied_files / file, content)
-    assert verified_revision(copied_files, MODEL).startswith("53aa51172d14-")
+    assert verify_revision(copied_files, MODEL).startswith("53aa51172d14-")
 
 
 def test_every_shard_is_part_of_the_revision(tmp_path: Path) -> None:
@@ -95,28 +95,28 @@ def test_every_shard_is_part_of_the_revision(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     (tmp_path / "model-1.safetensors").write_bytes(b"one")
     (tmp_path / "model-2.safetensors").write_bytes(b"two")
-    before = verified_revision(tmp_path, "some/model")
-    assert before == verified_revision(tmp_path, "some/model")
+    before = verify_revision(tmp_path, "some/model")
+    assert before == verify_revision(tmp_path, "some/model")
     (tmp_path / "model-2.safetensors").write_bytes(b"other")
-    assert verified_revision(tmp_path, "some/model") != before
+    assert verify_revision(tmp_path, "some/model") != before
     (tmp_path / "model-2.safetensors").unlink()
     with pytest.raises(EmbeddingError, match=r"model-2\.safetensors cannot be used: No such file"):
-        verified_revision(tmp_path, "some/model")
+        verify_revision(tmp_path, "some/model")
 
 
 def test_other_weights_under_a_known_name_are_refused(tmp_path: Path) -> None:
     """A cut download or a foreign file never becomes an index; a folder of one's own may hold anything."""
     (tmp_path / "model.safetensors").write_bytes(b"weights")
     with pytest.raises(EmbeddingError, match="its SHA-256 starts with") as caught:
-        verified_revision(tmp_path, MODEL)
+        verify_revision(tmp_path, MODEL)
     assert "again" in caught.value.hint
-    assert len(verified_revision(tmp_path, str(tmp_path))) == 12 + 1 + 12
+    assert len(verify_revision(tmp_path, str(tmp_path))) == 12 + 1 + 12
 
 
 def test_weights_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     """With the operating system's reason."""
     with pytest.raises(EmbeddingError, match=r"model\.safetensors cannot be used: No such file"):
-        verified_revision(tmp_path, "some/model")
+        verify_revision(tmp_path, "some/model")
 
 
 def test_tensors_are_found_by_name(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.engine import Fit, fit_of
+from smart_mcp_proxy.search.engine import Fit, classify_fitness
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engines.variants import SYNONYM_TERMS
 
@@ -288,7 +288,7 @@ def test_a_hit_fits_exactly_where_its_fitness_says_so() -> None:
         for query in queries:
             for id in (*(document.id for document in ALL), 100, 150):
                 seen.add(engine.fit(query, id))
-                assert engine.fit(query, id) is fit_of(engine.fitness(query, id))
+                assert engine.fit(query, id) is classify_fitness(engine.fitness(query, id))
     assert seen == set(Fit)
 
 

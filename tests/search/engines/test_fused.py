@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.embedding import ViewEmbedder, text_of
-from smart_mcp_proxy.search.engine import Fit, fit_of
+from smart_mcp_proxy.search.embedding import ViewEmbedder, build_embedding_text
+from smart_mcp_proxy.search.engine import Fit, classify_fitness
 from smart_mcp_proxy.search.engines.bm25f import Bm25fEngine
 from smart_mcp_proxy.search.engines.fused import FusedEngine
 from smart_mcp_proxy.search.index import SearchIndex
@@ -90,7 +90,7 @@ class World:
 
     def embed(self, documents: Sequence[Document]) -> None:
         if documents:
-            rows = ViewEmbedder(self.embedder).embed([text_of(document) for document in documents])
+            rows = ViewEmbedder(self.embedder).embed([build_embedding_text(document) for document in documents])
             self.vectors.update([document.id for document in documents], rows)
 
     def ids(self, query: str, depth: int = 10, allowed: set[int] | None = None) -> list[int]:
@@ -253,7 +253,7 @@ def test_the_fit_is_that_of_the_fitness_against_the_two_floors() -> None:
     seen = set()
     for query in ("gripe in a repository", "open", "bake bread", "a file of thunder and bread and quantum harmony"):
         for id in (1, 2, 5, 99):
-            assert engine.fit(query, id) is fit_of(engine.fitness(query, id))
+            assert engine.fit(query, id) is classify_fitness(engine.fitness(query, id))
             seen.add(engine.fit(query, id))
     assert len(seen) > 1
 

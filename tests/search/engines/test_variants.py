@@ -1,7 +1,7 @@
 """Which other words may stand for a word of the query."""
 
 from smart_mcp_proxy.search.engines.thesaurus import same_in_meaning
-from smart_mcp_proxy.search.engines.variants import Vocabulary, joined
+from smart_mcp_proxy.search.engines.variants import Vocabulary, form_compounds
 from smart_mcp_proxy.search.text import terms
 
 
@@ -51,18 +51,18 @@ def test_a_slip_keeps_the_first_letter_and_needs_a_long_word() -> None:
 
 def test_neighbours_join_with_and_without_the_final_e() -> None:
     """The stem of `webpage` has lost the e that `page` keeps."""
-    assert joined("web", "page") == ("webpage", "webpag")
-    assert joined("file", "system") == ("filesystem",)
+    assert form_compounds("web", "page") == ("webpage", "webpag")
+    assert form_compounds("file", "system") == ("filesystem",)
 
 
 def test_a_changed_vocabulary_equals_one_made_anew() -> None:
     """Nothing of what is gone is found, and all that is new."""
     before, after = "weather forecast calendar invoice", "weather playlist calender forecasts invoices"
-    changed = Vocabulary(dict.fromkeys(terms(before))).changed(
+    changed = Vocabulary(dict.fromkeys(terms(before))).replace_terms(
         dict.fromkeys(terms(after)), {*terms(before), *terms(after)}
     )
     fresh = Vocabulary(dict.fromkeys(terms(after)))
     for word in ("wheather", "forecst", "calendat", "invoicee", "playlst", "playlists"):
         assert changed.variants(stem(word)) == fresh.variants(stem(word))
     assert changed.variants(stem("playlst"))
-    assert changed.changed({}, terms(after)).variants(stem("playlst")) == []
+    assert changed.replace_terms({}, terms(after)).variants(stem("playlst")) == []

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
-from smart_mcp_proxy.search.embedding import text_hash, text_of
+from smart_mcp_proxy.search.embedding import build_embedding_text, text_hash
 from smart_mcp_proxy.search.vectors.links import VectorLinks, from_bytes, to_bytes
 from smart_mcp_proxy.search.vectors.sidecar import Sidecar
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
@@ -17,7 +17,7 @@ TOOLS = {id: Document(id, "s", f"tool_{id}", description=f"Does {id}.") for id i
 
 
 def hash_of(document: Document) -> str:
-    return text_hash(text_of(document))
+    return text_hash(build_embedding_text(document))
 
 
 def found(*ids: int) -> dict[int, tuple[str, NDArray[np.float32]]]:
@@ -35,10 +35,10 @@ def links() -> VectorLinks:
 
 def test_what_is_missing_is_told_by_hash_with_its_text(links: VectorLinks) -> None:
     """Tools of the same text share a vector."""
-    assert links.missing() == {hash_of(TOOLS[3]): [3]}
-    assert links.texts(links.missing()) == {hash_of(TOOLS[3]): text_of(TOOLS[3])}
+    assert links.find_missing_vectors() == {hash_of(TOOLS[3]): [3]}
+    assert links.texts(links.find_missing_vectors()) == {hash_of(TOOLS[3]): build_embedding_text(TOOLS[3])}
     links.follow(TOOLS | {4: replace(TOOLS[3], id=4)})
-    assert links.missing() == {hash_of(TOOLS[3]): [3, 4]}
+    assert links.find_missing_vectors() == {hash_of(TOOLS[3]): [3, 4]}
     assert links.hashes() == {hash_of(tool) for tool in TOOLS.values()}
 
 
@@ -47,11 +47,11 @@ def test_a_tool_that_reads_otherwise_loses_its_vector(links: VectorLinks) -> Non
     changed = replace(TOOLS[1], description="Does something else.")
     links.follow({1: changed, 3: TOOLS[3]})
     assert len(links.vectors) == 0
-    assert links.missing().keys() == {hash_of(changed), hash_of(TOOLS[3])}
+    assert links.find_missing_vectors().keys() == {hash_of(changed), hash_of(TOOLS[3])}
     links.follow(TOOLS)
     links.link(found(1, 2, 3))
     links.follow(TOOLS | {1: replace(TOOLS[1], parameters=(("path", ""),), listed_name="x")})
-    assert not links.missing()
+    assert not links.find_missing_vectors()
 
 
 def test_a_vector_that_comes_too_late_is_not_taken(links: VectorLinks) -> None:
@@ -66,7 +66,7 @@ def test_a_vector_that_comes_too_late_is_not_taken(links: VectorLinks) -> None:
 def test_a_vector_that_was_taken_out_is_missing_again(links: VectorLinks) -> None:
     """Whoever did it."""
     links.vectors.update((), np.empty((0, 4), np.float32), [1])
-    assert links.missing().keys() == {hash_of(TOOLS[1]), hash_of(TOOLS[3])}
+    assert links.find_missing_vectors().keys() == {hash_of(TOOLS[1]), hash_of(TOOLS[3])}
 
 
 def test_a_side_car_brings_back_what_it_was_given(links: VectorLinks) -> None:

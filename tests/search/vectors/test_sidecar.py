@@ -11,7 +11,7 @@ import pytest
 
 from smart_mcp_proxy.errors import SearchError
 from smart_mcp_proxy.search.vectors import faiss_edge, sidecar
-from smart_mcp_proxy.search.vectors.file_lock import held_alone
+from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 from smart_mcp_proxy.search.vectors.sidecar import SIDECAR_NAME, Sidecar, load, save
 
 EMBEDDER = "fake:ä:4"
@@ -124,7 +124,7 @@ def test_a_writer_that_died_leaves_the_old_one(path: Path) -> None:
 def test_a_second_writer_leaves_it_to_the_first(path: Path) -> None:
     """It neither waits nor writes into the other's file."""
     before = path.read_bytes()
-    with held_alone(path.with_name(f"{SIDECAR_NAME}.new")) as is_alone:
+    with try_lock_file(path.with_name(f"{SIDECAR_NAME}.new")) as is_alone:
         assert is_alone
         assert not save(path, WHOLE)
     assert path.read_bytes() == before
@@ -139,10 +139,10 @@ def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 def test_a_lock_is_for_one_at_a_time(tmp_path: Path) -> None:
     """And for the next when it is given back, or when the file was renamed meanwhile."""
     path = tmp_path / "lock"
-    with held_alone(path) as first, held_alone(path) as second:
+    with try_lock_file(path) as first, try_lock_file(path) as second:
         assert (first, second) == (True, False)
         path.rename(tmp_path / "other")
-        with held_alone(path) as third:
+        with try_lock_file(path) as third:
             assert third
-    with held_alone(path) as fourth:
+    with try_lock_file(path) as fourth:
         assert fourth

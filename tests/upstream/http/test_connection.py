@@ -19,7 +19,7 @@ from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, 
 from smart_mcp_proxy.upstream.http.http_client import HttpClient
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http_failures import TlsContext, retry_after_s
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 
 pytestmark = pytest.mark.anyio
 
@@ -223,7 +223,7 @@ async def test_a_connection_whose_answers_are_one_behind_is_not_used_again() -> 
 
     async with raw_served(RawServer("modern", one_behind)) as server:
         config = ServerConfig(name="web", transport="http", url=server.url)
-        session = await open_raw_http(Opening(config, lambda _: None, "modern", max_message_bytes=1 << 20))
+        session = await open_raw_http(SessionOptions(config, lambda _: None, "modern", max_message_bytes=1 << 20))
         try:
             before = server.connections
             with pytest.raises(UpstreamError, match="no message in it carries the request's id"):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 async def sign_in(sign_ins: SignIns, server: Guarded, **oauth: Any) -> Any:
     async with Person(timeout_s=2).browser(None) as browser:
-        return await sign_ins.sign_in(server.config(oauth), browser)
+        return await sign_ins.authorize_server(server.config(oauth), browser)
 
 
 # --- registration

@@ -60,7 +60,7 @@ async def test_a_program_signs_for_itself(
     key = kind.generate_key(of)
     oauth = {"grant": "client_credentials", "client_id": "robot", "private_key": key.as_pem(private=True).decode()}
     for kid in ({"kid": "first"}, {}):
-        got = await sign_ins.sign_in(server.config(oauth | kid | {"issuer": server.base}), None)
+        got = await sign_ins.authorize_server(server.config(oauth | kid | {"issuer": server.base}), None)
     seen, again = (one.form for one in server.asked("/token", grant_type="client_credentials"))
     assert seen["client_assertion_type"] == "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
     assert (seen["resource"], "client_secret" in seen) == (server.url, False)
@@ -81,7 +81,7 @@ async def test_a_key_that_cannot_sign_is_refused_without_being_shown(
     """The key by name and what is expected; nothing is sent."""
     oauth = {"grant": "client_credentials", "client_id": "robot", "private_key": pem}
     with pytest.raises(UpstreamAuthError, match=r"'oauth\.private_key' cannot be used") as caught:
-        await sign_ins.sign_in(server.config(oauth), None)
+        await sign_ins.authorize_server(server.config(oauth), None)
     assert pem not in str(caught.value)
     assert server.asked("/token") == []
 
@@ -113,7 +113,7 @@ async def test_a_client_beside_the_token_is_named_and_proved(
     file.write_text("a.j.wt")
     oauth = {"grant": "jwt_bearer", "assertion_file": str(file), "client_id": "robot"}
     for secret in ({}, {"client_secret": "robot-secret"}):
-        await sign_ins.sign_in(server.config(oauth | secret), None)
+        await sign_ins.authorize_server(server.config(oauth | secret), None)
     public, confidential = server.asked("/token")
     assert (public.form["client_id"], "authorization" in public.headers) == ("robot", False)
     assert confidential.headers["authorization"].startswith("Basic ")
@@ -133,7 +133,7 @@ async def test_a_file_without_a_token_is_named(
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(UpstreamError, match=f"cannot be read from {file}") as caught:
-        await sign_ins.sign_in(server.config({"grant": "jwt_bearer", "assertion_file": str(file)}), None)
+        await sign_ins.authorize_server(server.config({"grant": "jwt_bearer", "assertion_file": str(file)}), None)
     assert not isinstance(caught.value, UpstreamAuthError)
     assert "'assertion_file'" in caught.value.hint
     assert server.asked("/token") == []
@@ -145,7 +145,7 @@ async def test_a_token_that_is_refused_is_not_sent_again(sign_ins: SignIns, serv
     file.write_text("a.j.wt")
     server.answers["/token"] = lambda _: (400, {"error": "invalid_grant"})
     with pytest.raises(UpstreamAuthError, match="invalid_grant"):
-        await sign_ins.sign_in(server.config({"grant": "jwt_bearer", "assertion_file": str(file)}), None)
+        await sign_ins.authorize_server(server.config({"grant": "jwt_bearer", "assertion_file": str(file)}), None)
     assert len(server.asked("/token")) == 1
 
 
@@ -156,7 +156,7 @@ async def test_a_sign_in_without_a_secret_is_forgotten_and_nobody_asked(
     file = tmp_path / "token"
     file.write_text("a.j.wt")
     config = server.config({"grant": "jwt_bearer", "assertion_file": str(file)})
-    await sign_ins.sign_in(config, None)
+    await sign_ins.authorize_server(config, None)
     done = await sign_ins.sign_out(config)
     assert (done.was_signed_in, done.is_revoked, done.problem) == (True, False, "")
     assert server.asked("/revoke") == []
@@ -178,7 +178,7 @@ async def test_the_companys_provider_gives_the_assertion_for_an_id_token(
     """Token exchange at the provider for this issuer and server, then the grant; the id token goes nowhere else."""
     server.answers["/idp"] = lambda _: (200, ID_JAG)
     for secret in ({}, {"idp_client_secret": "idp-secret"}):
-        got = await sign_ins.sign_in(server.config(of_company(server, tmp_path / "id") | secret), None)
+        got = await sign_ins.authorize_server(server.config(of_company(server, tmp_path / "id") | secret), None)
     public, confidential = server.asked("/idp")
     assert public.form == {
         "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
@@ -211,7 +211,7 @@ async def test_a_provider_that_gives_no_assertion_is_said_to(
     """Its code, and the keys to check; the authorization server hears nothing."""
     server.answers["/idp"] = lambda _: (status, answer)
     with pytest.raises(UpstreamError, match=words) as caught:
-        await sign_ins.sign_in(server.config(of_company(server, tmp_path / "id")), None)
+        await sign_ins.authorize_server(server.config(of_company(server, tmp_path / "id")), None)
     assert isinstance(caught.value, UpstreamAuthError) is is_refused
     assert "id.of.person" not in str(caught.value)
     assert server.asked("/token") == []

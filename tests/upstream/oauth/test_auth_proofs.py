@@ -16,7 +16,7 @@ from mcp.shared.auth import ProtectedResourceMetadata
 from sign_in_fakes import RESOURCE, Guarded, Person, WallClock, call, guarded, linked
 
 from smart_mcp_proxy.upstream import SignIns
-from smart_mcp_proxy.upstream.http_failures import names_sign_in
+from smart_mcp_proxy.upstream.http_failures import has_sign_in_metadata
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs, wants_proofs
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +112,7 @@ def sign_ins(tmp_path: Path, clock: WallClock) -> SignIns:
 
 async def sign_in(sign_ins: SignIns, server: Guarded) -> Any:
     async with Person().browser() as browser:
-        return await sign_ins.sign_in(server.config(), browser)
+        return await sign_ins.authorize_server(server.config(), browser)
 
 
 @pytest.mark.long  # much work for one test
@@ -200,4 +200,6 @@ def test_a_proof_names_the_address_without_query_and_shows_no_key() -> None:
 
 def test_a_challenge_for_proofs_names_a_sign_in() -> None:
     """Such a server waits for a login like one that takes bearer tokens."""
-    assert names_sign_in(401, 'DPoP algs="ES256", resource_metadata="https://h/.well-known/oauth-protected-resource"')
+    assert has_sign_in_metadata(
+        401, 'DPoP algs="ES256", resource_metadata="https://h/.well-known/oauth-protected-resource"'
+    )

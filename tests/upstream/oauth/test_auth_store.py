@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
 from smart_mcp_proxy.secrets.auth_key import SignInKey
-from smart_mcp_proxy.upstream.addresses import Reach, reach_of
+from smart_mcp_proxy.upstream.addresses import AddressReach, classify_address
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles
 
 URL = "https://web.example/mcp"
@@ -196,30 +196,30 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 @given(st.ip_addresses(v=4), st.sampled_from(["::ffff:{}", "64:ff9b::{}"]))
 def test_an_address_inside_an_address_counts(inner: object, form: str) -> None:
     """An IPv4 address is judged the same however it is wrapped."""
-    assert reach_of(form.format(inner)) == reach_of(str(inner))
+    assert classify_address(form.format(inner)) == classify_address(str(inner))
 
 
 @pytest.mark.parametrize(
     ("address", "reach"),
     [
-        ("93.184.216.34", Reach.PUBLIC),
-        ("2606:2800:220:1::1", Reach.PUBLIC),
-        ("10.1.2.3", Reach.PRIVATE),
-        ("100.64.0.1", Reach.PRIVATE),
-        ("fd12::1", Reach.PRIVATE),
-        ("127.1.2.3", Reach.LOOPBACK),
-        ("::1", Reach.LOOPBACK),
-        ("::", Reach.FORBIDDEN),
-        ("0.0.0.0", Reach.FORBIDDEN),
-        ("169.254.169.254", Reach.FORBIDDEN),
-        ("fe80::1%eth0", Reach.FORBIDDEN),
-        ("fd00:ec2::254", Reach.FORBIDDEN),
-        ("100.100.100.200", Reach.FORBIDDEN),
-        ("224.0.0.1", Reach.FORBIDDEN),
-        ("255.255.255.255", Reach.FORBIDDEN),
-        ("2002:a9fe:a9fe::1", Reach.FORBIDDEN),
+        ("93.184.216.34", AddressReach.PUBLIC),
+        ("2606:2800:220:1::1", AddressReach.PUBLIC),
+        ("10.1.2.3", AddressReach.PRIVATE),
+        ("100.64.0.1", AddressReach.PRIVATE),
+        ("fd12::1", AddressReach.PRIVATE),
+        ("127.1.2.3", AddressReach.LOOPBACK),
+        ("::1", AddressReach.LOOPBACK),
+        ("::", AddressReach.FORBIDDEN),
+        ("0.0.0.0", AddressReach.FORBIDDEN),
+        ("169.254.169.254", AddressReach.FORBIDDEN),
+        ("fe80::1%eth0", AddressReach.FORBIDDEN),
+        ("fd00:ec2::254", AddressReach.FORBIDDEN),
+        ("100.100.100.200", AddressReach.FORBIDDEN),
+        ("224.0.0.1", AddressReach.FORBIDDEN),
+        ("255.255.255.255", AddressReach.FORBIDDEN),
+        ("2002:a9fe:a9fe::1", AddressReach.FORBIDDEN),
     ],
 )
-def test_how_close_an_address_is(address: str, reach: Reach) -> None:
+def test_how_close_an_address_is(address: str, reach: AddressReach) -> None:
     """Public, inside a network, this machine, or nobody's business."""
-    assert reach_of(address) is reach
+    assert classify_address(address) is reach

@@ -16,7 +16,7 @@ from smart_mcp_proxy.upstream import Connector, SignIns
 from smart_mcp_proxy.upstream.dial import TRANSPORTS
 from smart_mcp_proxy.upstream.oauth import auth
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +65,7 @@ class Store:
         raise AssertionError
 
     @asynccontextmanager
-    async def locked(self, server: str, url: str) -> AsyncIterator[None]:
+    async def hold_lock(self, server: str, url: str) -> AsyncIterator[None]:
         async with self.turn:
             yield
 
@@ -96,11 +96,11 @@ async def server() -> AsyncIterator[Guarded]:
 
 
 @pytest.fixture
-def openings(monkeypatch: pytest.MonkeyPatch) -> list[Opening]:
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[SessionOptions]:
     """What was tried at a server that lets nobody in who is not signed in."""
-    tried: list[Opening] = []
+    tried: list[SessionOptions] = []
 
-    async def dial(opening: Opening) -> Any:
+    async def dial(opening: SessionOptions) -> Any:
         tried.append(opening)
         if opening.bearer is None:
             raise UpstreamAuthError("Server 'web' refused.", hint="Sign in with: mcpproxy server login web")
@@ -159,7 +159,7 @@ async def test_what_could_not_be_stored_replaces_what_nobody_can_open(sign_ins: 
 
 
 async def test_nobody_is_asked_to_sign_in_because_the_store_is_lost(
-    sign_ins: SignIns, store: Store, openings: list[Opening]
+    sign_ins: SignIns, store: Store, openings: list[SessionOptions]
 ) -> None:
     """A server that refuses for lack of a sign-in is said to be tried again, and is once the store is back."""
     store.problem = lost()
@@ -187,7 +187,7 @@ async def test_a_server_that_needs_no_sign_in_does_without_the_store(
     """And one that fails for another reason is said to fail for that reason."""
     answers: list[Any] = ["a session", UpstreamError("Server 'web' is down.")]
 
-    async def dial(opening: Opening) -> Any:
+    async def dial(opening: SessionOptions) -> Any:
         assert opening.bearer is None
         answer = answers.pop(0)
         if isinstance(answer, UpstreamError):
@@ -202,7 +202,7 @@ async def test_a_server_that_needs_no_sign_in_does_without_the_store(
 
 
 async def test_a_stored_sign_in_that_cannot_be_used_is_a_matter_of_signing_in(
-    sign_ins: SignIns, store: Store, openings: list[Opening]
+    sign_ins: SignIns, store: Store, openings: list[SessionOptions]
 ) -> None:
     """The server is tried without it, and what it says counts."""
     store.problem = UpstreamAuthError("It is damaged.")
@@ -215,17 +215,17 @@ async def test_nobody_signs_in_while_it_cannot_be_stored(sign_ins: SignIns, stor
     """The person is shown no page, and the server hears nothing; a sign-in that cannot be used is replaced."""
     store.problem = lost()
     with pytest.raises(UpstreamError, match="The database 'db' is lost") as caught:
-        await sign_ins.sign_in(server.config(), Nobody())
+        await sign_ins.authorize_server(server.config(), Nobody())
     assert not isinstance(caught.value, UpstreamAuthError) and server.wire == []
     store.problem = UpstreamAuthError("It is damaged.")
     async with Person().browser() as browser:
-        fresh = await sign_ins.sign_in(server.config(), browser)
+        fresh = await sign_ins.authorize_server(server.config(), browser)
     assert store.held == fresh and fresh.access_token in server.provider.access_tokens
 
 
 @pytest.mark.parametrize("config", [SIGNED_IN, OPEN], ids=["asked for", "found"])
 async def test_a_server_that_was_signed_in_to_is_connected_to_again_while_the_store_is_lost(
-    sign_ins: SignIns, store: Store, openings: list[Opening], config: ServerConfig
+    sign_ins: SignIns, store: Store, openings: list[SessionOptions], config: ServerConfig
 ) -> None:
     """Connections end for many reasons; no call needs the database. A sign-out that was seen before is kept to."""
     first = await sign_ins.bearer(SIGNED_IN)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 async def sign_in(sign_ins: SignIns, server: Guarded, port: int | None = None, **oauth: Any) -> Any:
     """Signs in as a person does who gives up soon; the browser comes back to `port`."""
     async with Person(timeout_s=2).browser(port) as browser:
-        return await sign_ins.sign_in(server.config(oauth), browser)
+        return await sign_ins.authorize_server(server.config(oauth), browser)
 
 
 def port_of(signed_in: Any) -> int | None:
@@ -76,4 +76,4 @@ async def test_a_refusal_at_the_page_names_its_code(sign_ins: SignIns, server: G
 
     with pytest.raises(UpstreamAuthError, match=r"was refused: Not you \(unauthorized_client\)"):
         async with Person(refuse).browser() as browser:
-            await sign_ins.sign_in(server.config(), browser)
+            await sign_ins.authorize_server(server.config(), browser)

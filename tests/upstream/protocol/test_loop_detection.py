@@ -8,7 +8,7 @@ import pytest
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.names import GATEWAYS_CAPABILITY
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.protocol.loop_detection import STARTED_BY, Lineage, gateways_behind, marked
+from smart_mcp_proxy.upstream.protocol.loop_detection import STARTED_BY, Lineage, gateways_behind, mark_environment
 
 pytestmark = pytest.mark.anyio
 
@@ -43,13 +43,13 @@ async def opened(lineage: Lineage, session: Session) -> Any:
 
 async def test_every_gateway_is_one_of_its_own() -> None:
     """However often it is started beside itself."""
-    assert len({Lineage({}).instance, Lineage({}).instance, Lineage(marked({}, None)).instance}) == 3
+    assert len({Lineage({}).instance, Lineage({}).instance, Lineage(mark_environment({}, None)).instance}) == 3
 
 
 async def test_a_child_with_another_file_is_another_gateway(tmp_path: Path) -> None:
     """It may have servers, as long as they lead neither to it nor to one above."""
-    top = marked({}, tmp_path / "top.json")
-    below = Lineage(marked(top, tmp_path / "below.json"))
+    top = mark_environment({}, tmp_path / "top.json")
+    below = Lineage(mark_environment(top, tmp_path / "below.json"))
     assert below.instance != Lineage(top).instance
     assert await opened(below, Session(OTHER))
     for back in (below.instance, Lineage(top).instance):
@@ -64,8 +64,8 @@ async def test_a_child_with_the_same_file_is_the_same_gateway(tmp_path: Path) ->
     file = tmp_path / "top.json"
     file.touch()
     (tmp_path / "session.json").symlink_to(file)
-    top = marked({}, file)
-    again = Lineage(marked(marked(top, tmp_path / "below.json"), tmp_path / "session.json"))
+    top = mark_environment({}, file)
+    again = Lineage(mark_environment(mark_environment(top, tmp_path / "below.json"), tmp_path / "session.json"))
     assert again.instance == Lineage(top).instance
     with pytest.raises(UpstreamError, match=r"'next' is not started: .* the same configuration file") as caught:
         await opened(again, Session())
@@ -76,7 +76,7 @@ async def test_gateways_without_end_end(tmp_path: Path) -> None:
     """Where each has a file of its own, made for it."""
     environ: dict[str, str] = {}
     for number in range(9):
-        environ = marked(environ, tmp_path / f"{number}.json")
+        environ = mark_environment(environ, tmp_path / f"{number}.json")
         deepest = Lineage(environ)
         if number < 8:
             assert await opened(deepest, Session())
@@ -96,9 +96,9 @@ async def test_a_gateway_names_itself_first_and_only_so_many_others() -> None:
     """What a server claims is bounded, and what is passed on likewise."""
     lineage = Lineage({})
     crowds = [said([f"{crowd:08x}{number:08x}" for number in range(1_000)]) for crowd in range(3)]
-    known = lineage.known([{}, said([OTHER, lineage.instance]), *crowds])
+    known = lineage.list_gateway_ids([{}, said([OTHER, lineage.instance]), *crowds])
     assert (known[0], len(known), known.count(lineage.instance)) == (lineage.instance, 64, 1)
-    assert OTHER in lineage.known([said([OTHER])])
+    assert OTHER in lineage.list_gateway_ids([said([OTHER])])
 
 
 async def test_a_mark_that_is_none_does_no_harm() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from smart_mcp_proxy.models import Progress
+from smart_mcp_proxy.models import ProgressReport
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.protocol.pending import Reports
 
@@ -13,14 +13,14 @@ async def heard(*steps: float) -> list[float]:
     """What a listener hears of a call that reports these at once."""
     got: list[float] = []
 
-    async def listen(report: Progress) -> None:
+    async def listen(report: ProgressReport) -> None:
         got.append(report.progress)
 
     reports = Reports(listen)
 
     async def call() -> RawResult:
         for step in steps:
-            reports.offer(Progress(step))
+            reports.offer(ProgressReport(step))
         return RawResult(b"{}")
 
     await reports.around(call())

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.servers import ServerConfig, expand, load_servers, secrets_of, warnings_about, with_inherited
-from smart_mcp_proxy.upstream.opening import Opening
-from smart_mcp_proxy.upstream.stdio.inheritance import child_environment, inherited, network_hint
+from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, load_servers, warnings_about, with_inherited
+from smart_mcp_proxy.upstream.opening import SessionOptions
+from smart_mcp_proxy.upstream.stdio.inheritance import child_environment, network_hint, select_inherited
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
 OURS = {
@@ -35,7 +35,7 @@ NOT_OURS = {
 
 def test_what_package_runners_need_is_passed_on_and_nothing_else() -> None:
     """Also not what looks alike."""
-    assert inherited(OURS | NOT_OURS) == (OURS, ())
+    assert select_inherited(OURS | NOT_OURS) == (OURS, ())
     own = {"TZ": "UTC", "MINE": "1"}
     assert child_environment(OURS | NOT_OURS, own) == OURS | own | {"PYTHONHASHSEED": "0"}
 
@@ -85,7 +85,7 @@ def test_an_entry_sets_its_own_hash_seed(seed: str) -> None:
 )
 def test_users_and_passwords_are_cut_out_of_every_address(name: str, value: str, left: str | None) -> None:
     """What cannot be cut for sure is not passed on at all."""
-    passed = inherited({name: value})
+    passed = select_inherited({name: value})
     assert passed.variables == ({} if left is None else {name: left})
     assert passed.cut == ((name,) if left != value else ())
 
@@ -98,7 +98,7 @@ def test_no_password_survives_whatever_it_holds(noise: str, scheme: str) -> None
     """A marker in the place of user and password is never in what is left."""
     value = f"{scheme}user:{noise}SECRET{noise}@host:1/simple"
     for name in ("HTTPS_PROXY", "UV_INDEX", "npm_config_registry"):
-        assert "SECRET" not in inherited({name: value}).variables.get(name, "")
+        assert "SECRET" not in select_inherited({name: value}).variables.get(name, "")
 
 
 def test_named_variables_are_passed_on_as_they_are() -> None:
@@ -112,7 +112,7 @@ def test_named_variables_are_passed_on_as_they_are() -> None:
     assert child_environment(environ, expanded.env) == {
         "NPM_TOKEN": "mine", "HTTPS_PROXY": "http://ann:secret@proxy", "EXTRA": "e", "PYTHONHASHSEED": "0",
     }  # fmt: skip
-    assert "http://ann:secret@proxy" in secrets_of(expanded)
+    assert "http://ann:secret@proxy" in collect_secrets(expanded)
 
 
 @pytest.mark.parametrize("wrong", ["NAME", {"A": "B"}])
@@ -181,7 +181,9 @@ async def test_a_process_really_gets_them(tmp_path: Path) -> None:
     config = ServerConfig("s", "stdio", command=sys.executable, args=("-S", "-E", "-c", code))
     environ = {**OURS, **NOT_OURS, "PATH": os.environ["PATH"], "HTTPS_PROXY": "http://ann:secret@proxy:3128"}
     with pytest.raises(UpstreamError):
-        await open_stdio(Opening(config, lambda event: None, "handshake", environ=environ, max_message_bytes=1000))
+        await open_stdio(
+            SessionOptions(config, lambda event: None, "handshake", environ=environ, max_message_bytes=1000)
+        )
     got = json.loads(seen.read_text())
     assert got["HTTPS_PROXY"] == "http://proxy:3128" and got["NPM_CONFIG_REGISTRY"] == "https://npm.corp/"
     assert NOT_OURS.keys().isdisjoint(got)

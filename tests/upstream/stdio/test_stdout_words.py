@@ -11,7 +11,7 @@ from upstream_fakes import fake_config
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Connector
-from smart_mcp_proxy.upstream.opening import Opening
+from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol import line_inbox
 from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
@@ -119,13 +119,13 @@ async def test_a_menu_is_quoted_where_the_start_takes_too_long() -> None:
     """With where to look; the secrets in it are hidden."""
     shown = asyncio.Event()
     config = fake_config(args=("-S", "-c", f"import sys; print('Key hunter22hunter22: 1) use'){STAYS}"))
-    opening = Opening(config, lambda event: shown.set(), None, environ={}, max_message_bytes=1_000)
+    opening = SessionOptions(config, lambda event: shown.set(), None, environ={}, max_message_bytes=1_000)
     child = await ChildProcess.start(config, {}, lambda line: None)
     session = StdioSession(opening, child)
     with anyio.fail_after(20), secrets_hidden(["hunter22hunter22"]):
         await shown.wait()
         with pytest.raises(UpstreamError) as caught:
-            await session.opened("handshake", 0.0)
+            await session.establish_session("handshake", 0.0)
     error = caught.value
     assert "did not answer 'initialize'" in error.message
     assert error.said == "It wrote to stdout: 'Key [hidden]: 1) use'"

@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.admin import gateway_tokens
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.auth import own_token
-from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
+from smart_mcp_proxy.web.auth.signed_tokens import create_jwt_verifier
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http
 
@@ -78,7 +78,9 @@ async def served(folder: Path, url: str | None, name: str, **given: Any) -> Asyn
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with (
         open_gateway(settings, {}, environ={}) as gateway,
-        serve_http(gateway, listener, token=own_token(settings, has_signed=signed_tokens(settings) is not None).value),
+        serve_http(
+            gateway, listener, token=own_token(settings, has_signed=create_jwt_verifier(settings) is not None).value
+        ),
         plain_client(base_url=base) as client,
     ):
         yield Served(gateway, client)

@@ -168,7 +168,7 @@ async def opened_door(monkeypatch: pytest.MonkeyPatch, provider: OpenIdProvider)
             oidc_users=("ann@example.com=write",),
             public_url=BASE,
         )
-        sign_in = await sign_in_pages.open_sign_in(settings)
+        sign_in = await sign_in_pages.open_oidc_login(settings)
         transport = httpx2.ASGITransport(app=sign_in.pages, raise_app_exceptions=False)
         async with plain_client(base_url=BASE, mounts={BASE: transport}) as client:
             yield Door(client, store, provider, sign_in)

@@ -23,7 +23,7 @@ from test_lost_sign_in_store import BASE, Door, LosableStore
 from smart_mcp_proxy.catalog import Catalog, open_catalog
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
+from smart_mcp_proxy.web.auth.sign_in_pages import open_oidc_login
 
 pytestmark = pytest.mark.anyio
 
@@ -89,7 +89,7 @@ async def doors(postgres: PostgresServer, tmp_path: Path, request: pytest.Fixtur
                 public_url=BASE,
             )
             catalogs.append(await stack.enter_async_context(open_catalog(settings, reset=False)))
-            sign_in = await open_sign_in(settings, catalogs[-1])
+            sign_in = await open_oidc_login(settings, catalogs[-1])
             transport = httpx2.ASGITransport(app=sign_in.pages, raise_app_exceptions=False)
             client = await stack.enter_async_context(plain_client(base_url=BASE, mounts={BASE: transport}))
             made.append(Door(client, LosableStore(), provider, sign_in))

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from smart_mcp_proxy.fastmcp_compat.paths import served_endpoint, served_path, serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path, get_endpoint_url, get_request_path
 from smart_mcp_proxy.web.common.messages import BODY_LIMIT_BYTES
 from smart_mcp_proxy.web.fast_path import reply_stream
 from smart_mcp_proxy.web.fast_path.messages import Pieces, Tell, WireCall, WireCancel
@@ -49,10 +49,10 @@ class Call(TakenCall):
             for message in self.told:
                 await tell(message)
         await self.go_on.wait()
-        self.served.append(served_path())
+        self.served.append(get_request_path())
         if self.problem is not None:
             raise self.problem
-        return 200, (b"from the path at ", served_endpoint().encode())
+        return 200, (b"from the path at ", get_endpoint_url().encode())
 
 
 class Wires:
@@ -559,7 +559,7 @@ async def test_a_field_after_the_body_asks_for_nothing() -> None:
 async def test_where_a_message_came_in_is_its_own_matter() -> None:
     """The event loop may call in whatever context the last request left behind."""
     protocol, wire, wires = connected()
-    with serving_path("p/work"):
+    with bind_request_path("p/work"):
         protocol.data_received(post(b"call"))
     await wire.sent()
     protocol.connection_lost(None)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 from page_gateway import Opened, browser, field_of, opened, settled_records, tool, without_hash
 
-from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.cli.support.local_gateway import open_local_api
 
 # Marked long: a gateway of their own, and many pages.
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
@@ -44,7 +44,7 @@ async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there
     """Approve, block and unblock; the page shows each word that is new, and what was looked at is approved."""
     async with browser(there) as page:
         assert "<ins>longer</ins>" in page.text.replace(" </ins>", "</ins>").replace("<ins> ", "<ins>")
-        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.listed()}
+        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.list_pending()}
         hash_ = waiting["a"].withheld.record.change_hash
         reply = await page.send("approve", name="s:a", hash=hash_)
         assert reply.status_code == 200 and "Approved s:a." in reply.text
@@ -55,7 +55,7 @@ async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there
         await page.send("unblock", name="s:a")
         by_page = await settled_records(there, "approval", 3)
     await there.turn([tool("a", "Echo another text."), *SEEN[1:]])
-    async with api_of(there.gateway) as api:
+    async with open_local_api(there.gateway) as api:
         waits = await api.approvals()
         await api.approve({waits["tools"][0]["name"]: waits["tools"][0]["hash"]})
         await api.block("s:a")
@@ -67,7 +67,7 @@ async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there
 async def test_a_definition_that_moved_is_not_approved(there: Opened) -> None:
     """What was looked at is no longer what waits: the page says so, and nothing is approved."""
     async with browser(there) as page:
-        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.listed()}
+        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.list_pending()}
         old = waiting["a"].withheld.record.change_hash
         await there.turn([tool("a", "Send all files."), *SEEN[1:]])
         reply = await page.send("approve", name="s:a", hash=old)
@@ -78,9 +78,9 @@ async def test_a_definition_that_moved_is_not_approved(there: Opened) -> None:
 async def test_what_another_operator_has_blocked_since_is_not_approved(there: Opened) -> None:
     """Neither alone nor together with others; the page says so."""
     async with browser(there) as page:
-        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.listed()}
+        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.list_pending()}
         hashes = {name: waiting[name].withheld.record.change_hash for name in "ab"}
-        async with api_of(there.gateway) as api:
+        async with open_local_api(there.gateway) as api:
             await api.block("s:a")
         reply = await page.send("approve", name="s:a", hash=hashes["a"])
         assert reply.status_code == 409 and "somebody has blocked this meanwhile" in reply.text
@@ -104,7 +104,7 @@ async def test_searches_and_calls_are_recorded_like_those_of_the_command_line(th
         fields = {field_of(page, number): text for number, text in enumerate(typed, 1)}
         reply = await page.send("tool/call", {"name": "s:c", **fields})
         assert reply.status_code == 200 and "It answered" in reply.text
-    async with api_of(there.gateway) as api:
+    async with open_local_api(there.gateway) as api:
         await api.search("count words", explain=True)
         await api.call("s:c", {"n": 3, "mode": 2, "deep": True, "body": "x", "more": [1]})
     for kind in ("search", "call"):
@@ -128,7 +128,7 @@ async def test_what_was_saved_is_that_of_the_command_line(there: Opened) -> None
         await page.get("tool?name=s:c")
         await page.send("tool/call", {"name": "s:c", field_of(page, 1): "3"})
         await settled_records(there, "call", 1)
-        async with api_of(there.gateway) as api:
+        async with open_local_api(there.gateway) as api:
             stats = await api.manage("GET", "stats?since=24h&bucket=hour")
         assert (stats["total"]["searches"], stats["total"]["calls"]) == (1, 1)
         for span, bars in (("day", 24), ("week", 7), ("month", 30)):
@@ -196,7 +196,7 @@ async def test_servers_are_added_edited_and_removed(there: Opened) -> None:
         assert (await page.send("server/operate", name="s", operation="explode")).status_code == 400
         await page.send("server/operate", name="s", operation="restart")
         by_page = await settled_records(there, "config", 7)
-    async with api_of(there.gateway) as api:
+    async with open_local_api(there.gateway) as api:
         body = {"name": "two", "config": {"url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "x"}, "disabled": True}}
         await api.manage("POST", "servers", body)
         await api.manage("PUT", "servers/two", {"config": {"url": "http://127.0.0.1:9/other", "disabled": True}})

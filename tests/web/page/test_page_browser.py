@@ -16,7 +16,7 @@ from hostile_catalog import hostile
 from page_gateway import PLACES, Opened, opened, settled_records, tool, without_hash
 
 from smart_mcp_proxy.catalog import ActivityFilter
-from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.cli.support.local_gateway import open_local_api
 from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
 from smart_mcp_proxy.telemetry import ActivityKind
 
@@ -218,7 +218,7 @@ async def test_what_is_done_in_the_browser_leaves_the_records_of_the_command_lin
 ) -> None:
     """Approve, block, edit, token, search and call: by mouse and keyboard, with scripts, as a person does them."""
     two = {"url": "http://127.0.0.1:9/mcp", "disabled": True}
-    async with opened(tmp_path, FIRST, {"two": two}) as there, api_of(there.gateway) as api:
+    async with opened(tmp_path, FIRST, {"two": two}) as there, open_local_api(there.gateway) as api:
         await there.turn([tool("a", "Echo a longer text."), FIRST[1]])
         found = await entered(there, chromium)
         await decide_and_edit(found.page, found)

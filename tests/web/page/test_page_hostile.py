@@ -13,7 +13,7 @@ from hostile_catalog import HIDDEN, MARKUP, hostile, many
 from page_gateway import Browser, Markup, Opened, browser, field_of, opened, stranger, tool
 
 from smart_mcp_proxy.servers import Author
-from smart_mcp_proxy.web.collector import collecting
+from smart_mcp_proxy.web.collector import run_collector
 from smart_mcp_proxy.web.page.rendering import Renderer
 
 # Marked long: catalogs of thousands of tools.
@@ -155,7 +155,7 @@ async def look_through(there: Opened, page: Browser) -> None:
 async def test_ten_thousand_tools_take_no_page_longer_than_200_ms(tmp_path: Path) -> None:
     """The 95th percentile of the best of three rounds, visible and then all waiting; no page is long."""
     # As a process that serves has it: else every fourth page waits for the collector.
-    async with opened(tmp_path, many(10_000)) as there, browser(there) as page, collecting():
+    async with opened(tmp_path, many(10_000)) as there, browser(there) as page, run_collector():
         await measure(page, there)
         await there.turn(many(10_000, "Does another thing."))
         assert len(there.gateway.approvals.withheld()) == 10_000

@@ -17,7 +17,7 @@ from page_gateway import Opened, opened, tool
 from plain_http import plain_client
 
 from smart_mcp_proxy.catalog import ActivityFilter
-from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.cli.support.local_gateway import open_local_api
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.web.rest import events, operator_token
@@ -102,7 +102,7 @@ async def test_settings_say_where_they_come_from_and_no_secret(
     assert found["MCPPROXY_TOP_K"]["origin"] == "environment"
     async with (
         opened(tmp_path, [tool("a")], auth_token="a-secret-of-this-test-and-long") as other,
-        api_of(other.gateway) as api,
+        open_local_api(other.gateway) as api,
     ):
         text = json.dumps(await api.manage("GET", "settings"))
         assert "a-secret" not in text and "[set]" in text
@@ -196,7 +196,7 @@ async def test_a_change_is_told_that_comes_while_records_are_read(monkeypatch: p
 
     gateway: Any = SimpleNamespace(changes=changes, catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7)))
     monkeypatch.setattr(events, "activity_page", page)
-    async with asyncio.timeout(20), aclosing(events._told(gateway, ActivityFilter(), 1)) as told:
+    async with asyncio.timeout(20), aclosing(events._stream_events(gateway, ActivityFilter(), 1)) as told:
         lines = [await anext(told) for _ in range(5)]
     assert [b"event: change" in line for line in lines] == [True, False, False, False, True]
 
@@ -212,7 +212,7 @@ async def test_a_stream_that_a_filter_leaves_nothing_looks_at_no_record_twice(mo
 
     gateway: Any = SimpleNamespace(changes=changes, catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7)))
     monkeypatch.setattr(events, "activity_page", page)
-    async with asyncio.timeout(20), aclosing(events._told(gateway, ActivityFilter(kind="session"), 1)) as told:
+    async with asyncio.timeout(20), aclosing(events._stream_events(gateway, ActivityFilter(kind="session"), 1)) as told:
         for _ in range(3):
             await anext(told)
     assert places == [1, 6]

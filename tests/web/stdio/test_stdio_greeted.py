@@ -3,8 +3,8 @@
 import anyio
 import pytest
 
-from smart_mcp_proxy.greeting import Handed, Kept
-from smart_mcp_proxy.greeting.plain import Request
+from smart_mcp_proxy.greeting import BacklogLine, Handed
+from smart_mcp_proxy.greeting.plain import EarlyRequest
 from smart_mcp_proxy.io.lines import LineSplitter
 from smart_mcp_proxy.web.stdio import stdio_greeted
 from smart_mcp_proxy.web.stdio.stdio_greeted import Greeted
@@ -12,10 +12,10 @@ from smart_mcp_proxy.web.stdio.stdio_greeted import Greeted
 pytestmark = pytest.mark.anyio
 
 
-def answered(number: int, method: str) -> Kept:
+def answered(number: int, method: str) -> BacklogLine:
     """A message that was answered before the gateway was loaded."""
-    request = Request(id=number, method=method, params={}, is_modern=False, is_plain=True)
-    return Kept(b'{"id":%d}' % number, request, b'{"id":%d,"result":{}}' % number)
+    request = EarlyRequest(id=number, method=method, params={}, is_modern=False, is_plain=True)
+    return BacklogLine(b'{"id":%d}' % number, request, b'{"id":%d,"result":{}}' % number)
 
 
 async def test_an_answer_that_comes_after_the_next_message_is_taken_back_too(monkeypatch: pytest.MonkeyPatch) -> None:

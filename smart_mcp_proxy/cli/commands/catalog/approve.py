@@ -14,7 +14,7 @@ from rich.text import Text
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import Api
 from smart_mcp_proxy.cli.support.failure import UsageError, next_step
-from smart_mcp_proxy.cli.support.output import indented, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.support.output import indent_lines, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConflictError, ProxyError, ToolNotFoundError
 from smart_mcp_proxy.names import shell_word
@@ -87,20 +87,20 @@ async def approve(
     async with open_api(open_settings(), is_stored_enough=lambda _: not fresh) as api:
         found = await api.approvals()
         await _require_known(api, found["tools"], name)
-        chosen = _chosen(found["tools"], name, every=every)
+        chosen = _select_tools(found["tools"], name, every=every)
         reopens = every and found["is_closed"]
         if diff:
-            await _show_changes(api, chosen, _words(name, every=every), reopens=reopens, json=json)
+            await _show_changes(api, chosen, _format_approve_command(name, every=every), reopens=reopens, json=json)
         elif list_only or (name is None and not every):
-            _show_list({**found, "tools": _named(found["tools"], name)}, json=json)
+            _show_list({**found, "tools": _filter_by_name(found["tools"], name)}, json=json)
         elif not chosen and not reopens:
             _say_nothing_waits(name, json=json)
         else:
-            with next_step(f"{_words(name, every=every)} --diff"):
+            with next_step(f"{_format_approve_command(name, every=every)} --diff"):
                 await _decide(api, chosen, digest, reopens=reopens, yes=yes, json=json)
 
 
-def digest_of(tools: Sequence[dict[str, Any]], *, reopens: bool = False) -> str:
+def compute_approval_digest(tools: Sequence[dict[str, Any]], *, reopens: bool = False) -> str:
     """Digest of what was shown: of one tool its hash, of several one over names and hashes.
 
     That of a blocked tool, which is shown alone, is another than before the block: approving it lifts the block.
@@ -111,19 +111,19 @@ def digest_of(tools: Sequence[dict[str, Any]], *, reopens: bool = False) -> str:
     """
     is_blocked = any(tool["state"] == "blocked" for tool in tools)
     if len(tools) == 1 and not reopens and not is_blocked:
-        return _hash_of(tools[0])
+        return _format_hash(tools[0])
     pairs = sorted([tool["name"], tool["hash"]] for tool in tools)
     facts = {"reopens": reopens, "tools": pairs} | ({"lifts_block": True} if is_blocked else {})
     text = json_text.dumps(facts, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _hash_of(tool: dict[str, Any]) -> str:
+def _format_hash(tool: dict[str, Any]) -> str:
     """Digest of the definition alone, as agents get its beginning."""
     return f"sha256:{tool['hash']}"
 
 
-def _words(name: str | None, *, every: bool) -> str:
+def _format_approve_command(name: str | None, *, every: bool) -> str:
     """The command that approves these, as far as they are named."""
     return f"mcpproxy approve {shell_word(name)}" if name is not None else f"mcpproxy approve{' --all' * every}"
 
@@ -145,27 +145,27 @@ def _require_digest(name: str | None, digest: str | None, *, every: bool, yes: b
         error = UsageError("--yes approves what you have looked at, and needs its --digest.", hint=hint)
     else:
         return
-    error.add_note(f"{_words(name, every=every)} --diff")
+    error.add_note(f"{_format_approve_command(name, every=every)} --diff")
     raise error
 
 
 async def _require_known(api: Api, tools: Sequence[dict[str, Any]], name: str | None) -> None:
     """Raise the gateway's error unless every name is of a configured server."""
-    if name is not None and ":" not in name and not _named(tools, name):
+    if name is not None and ":" not in name and not _filter_by_name(tools, name):
         await api.approvals(name)
 
 
-def _named(tools: Sequence[dict[str, Any]], name: str | None) -> list[dict[str, Any]]:
+def _filter_by_name(tools: Sequence[dict[str, Any]], name: str | None) -> list[dict[str, Any]]:
     return [tool for tool in tools if name in (None, tool["name"], tool["server"])]
 
 
-def _chosen(tools: Sequence[dict[str, Any]], name: str | None, *, every: bool) -> list[dict[str, Any]]:
+def _select_tools(tools: Sequence[dict[str, Any]], name: str | None, *, every: bool) -> list[dict[str, Any]]:
     """The tools that are meant; a blocked one only where it is named itself.
 
     Raises:
         ToolNotFoundError: A tool is named that does not wait.
     """
-    chosen = [tool for tool in _named(tools, name) if tool["state"] != "blocked" or tool["name"] == name]
+    chosen = [tool for tool in _filter_by_name(tools, name) if tool["state"] != "blocked" or tool["name"] == name]
     if name is not None and not every and not chosen and ":" in name:
         error = ToolNotFoundError(
             f"Tool {name!r} does not wait for approval: it is approved, or its server does not list it.",
@@ -184,7 +184,7 @@ def _say_nothing_waits(name: str | None, *, json: bool) -> None:
 
 def _show_list(found: dict[str, Any], *, json: bool) -> None:
     if json:
-        show_json({**found, "tools": [{**tool, "digest": digest_of([tool])} for tool in found["tools"]]})
+        show_json({**found, "tools": [{**tool, "digest": compute_approval_digest([tool])} for tool in found["tools"]]})
         return
     if found["is_closed"]:
         say("The record of what you approved was lost with a damaged catalog. Nothing is trusted before you say so:")
@@ -221,13 +221,13 @@ def _doubts(tool: dict[str, Any]) -> str:
 
 def _short(tool: dict[str, Any]) -> str:
     """Beginning of the digest, as agents get it: enough to see that a definition changed."""
-    return _hash_of(tool)[: len("sha256:") + _SHORT_CHARS]
+    return _format_hash(tool)[: len("sha256:") + _SHORT_CHARS]
 
 
 async def _show_changes(api: Api, chosen: Sequence[dict[str, Any]], words: str, *, reopens: bool, json: bool) -> None:
     details = [await api.approval(tool["name"]) for tool in chosen]
     # Of what is shown, which may be another than what was listed a moment ago.
-    digest = digest_of([detail["approval"] for detail in details], reopens=reopens)
+    digest = compute_approval_digest([detail["approval"] for detail in details], reopens=reopens)
     if json:
         show_json({"tools": details, "digest": digest})
         return
@@ -247,7 +247,7 @@ def _page(detail: dict[str, Any]) -> Text:
         page.append(f"  {printable(change['path'])}: ", style="dim")
         for words in change["words"]:
             opening, closing = ("", "") if sys.stdout.isatty() else _MARKS[words["kind"]]
-            page.append(f"{opening}{indented(words['text'])}{closing}", style=_STYLES[words["kind"]])
+            page.append(f"{opening}{indent_lines(words['text'])}{closing}", style=_STYLES[words["kind"]])
         page.append("\n")
     for finding in tool["findings"]:
         remark = printable(f'{finding["reason"]} ({finding["place"]}: "{finding["excerpt"]}")')
@@ -258,8 +258,8 @@ def _page(detail: dict[str, Any]) -> Text:
 async def _decide(
     api: Api, chosen: Sequence[dict[str, Any]], digest: str | None, *, reopens: bool, yes: bool, json: bool
 ) -> None:
-    agreed = chosen if yes else await _shown(api, chosen)
-    if digest not in (None, digest_of(agreed, reopens=reopens)):
+    agreed = chosen if yes else await _show_definitions(api, chosen)
+    if digest not in (None, compute_approval_digest(agreed, reopens=reopens)):
         raise ConflictError("What waits is no longer what was looked at.", hint="Nothing is approved. Look again.")
     if not yes and not await _is_agreed(f"Approve {plural(len(agreed), 'tool')}?"):
         say("Nothing was approved.")
@@ -267,7 +267,7 @@ async def _decide(
     await _approve(api, agreed, reopens=reopens, json=json)
 
 
-async def _shown(api: Api, chosen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+async def _show_definitions(api: Api, chosen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The definitions that are asked about: what is shown now, not what was listed a moment ago."""
     if not sys.stdin.isatty():
         raise UsageError(
@@ -284,7 +284,7 @@ async def _approve(api: Api, chosen: Sequence[dict[str, Any]], *, reopens: bool,
     # A block that was not seen stays: somebody has set it since. One tool alone was named, and its block is lifted.
     lifts = all(tool["state"] == "blocked" for tool in chosen)
     decided = await api.approve({tool["name"]: tool["hash"] for tool in chosen}, reopens=reopens, lifts=lifts)
-    digests = {tool["name"]: _hash_of(tool) for tool in chosen if tool["name"] in decided["approved"]}
+    digests = {tool["name"]: _format_hash(tool) for tool in chosen if tool["name"] in decided["approved"]}
     if json:
         show_json({**decided, "digests": digests})
     else:

@@ -51,7 +51,7 @@ async def call(
         input_json: All arguments as one JSON object instead; - reads it from stdin.
         json: Print the whole result as the server sent it.
     """
-    given = await _given(arguments, input_json)
+    given = await _read_arguments(arguments, input_json)
     settings = open_settings()
     help_command = f"mcpproxy tool show {shell_word(name)}"
     async with open_api(settings, is_enough=_has_listed(name)) as api:
@@ -83,7 +83,7 @@ def _has_listed(name: str) -> "Callable[[Gateway], bool]":
     return has_listed
 
 
-async def _given(words: tuple[str, ...], input_json: str | None) -> dict[str, Any]:
+async def _read_arguments(words: tuple[str, ...], input_json: str | None) -> dict[str, Any]:
     if input_json is None:
         return dict(parse_pairs(words))
     if words:
@@ -96,7 +96,7 @@ def result_lines(result: Mapping[str, Any]) -> Iterator[str]:
     structured = result.get("structuredContent")
     for block in result.get("content") or []:
         if block.get("type") != "text":
-            yield clean(f"[{_described(block)}]")
+            yield clean(f"[{_describe_block(block)}]")
         elif structured is None or not _says(block.get("text", ""), structured):
             yield clean(block.get("text", ""))
     if structured is not None:
@@ -112,7 +112,7 @@ def _says(text: str, structured: Any) -> bool:
     return structured in (said, {"result": said})
 
 
-def _described(block: Mapping[str, Any]) -> str:
+def _describe_block(block: Mapping[str, Any]) -> str:
     """Description of a block that is not text."""
     kind = str(block.get("type"))
     held = block["resource"] if isinstance(block.get("resource"), Mapping) else block

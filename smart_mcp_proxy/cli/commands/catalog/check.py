@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cyclopts import App
 
 from smart_mcp_proxy.cli.support.access import open_api
-from smart_mcp_proxy.cli.support.failure import UsageError, command_in
-from smart_mcp_proxy.cli.support.output import indented, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.support.failure import UsageError, extract_command
+from smart_mcp_proxy.cli.support.output import indent_lines, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
@@ -76,7 +76,7 @@ async def check(*tools: str, json: bool = False) -> int:
     show(table(["tool", "verdict"], [[printable(each["name"]), each["verdict"]] for each in outcomes]))
     for each in outcomes:
         if each["verdict"] != "ok":
-            say(indented(printable(f"{each['name']}: {each['reason']} {each['hint']}".rstrip())))
+            say(indent_lines(printable(f"{each['name']}: {each['reason']} {each['hint']}".rstrip())))
     if status:
         say(f"Next: {_next_command(outcomes, status)}")
     return status
@@ -89,7 +89,7 @@ def _next_command(outcomes: Sequence[Mapping[str, Any]], status: int) -> str:
     if worst["code"] == "definition_changed":
         return f"mcpproxy tool show {name}"
     others = {"server_down": "mcpproxy server list", "refused": "mcpproxy server list", "unknown": "mcpproxy tool list"}
-    return command_in(printable(worst["hint"])) or others.get(worst["verdict"], f"mcpproxy approve {name}")
+    return extract_command(printable(worst["hint"])) or others.get(worst["verdict"], f"mcpproxy approve {name}")
 
 
 def _has_listed(names: Sequence[str]) -> "Callable[[Gateway], bool]":

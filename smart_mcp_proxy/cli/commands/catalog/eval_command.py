@@ -19,19 +19,19 @@ from smart_mcp_proxy.cli.support.failure import UsageError, next_step
 from smart_mcp_proxy.cli.support.output import console, plural, show_json, warn
 from smart_mcp_proxy.errors import ConfigError, RequestError
 from smart_mcp_proxy.evaluation import (
+    EvaluationRun,
     LabelledQuery,
     OnStep,
-    Pool,
-    Run,
     System,
+    ToolCorpus,
     compare,
-    labelled,
-    logged_queries,
+    compare_runs,
+    extract_queries,
+    label_queries,
     pool_of_tools,
     prepare_vectors,
     read_queries,
     read_tools,
-    replayed,
     run_queries,
     run_unanswerable,
     summarize,
@@ -94,23 +94,23 @@ async def measure(choice: Choice, settings: Settings, *, as_json: bool) -> None:
     queries = await _read_queries(choice.queries, choice) if choice.queries is not None else []
     async with AsyncExitStack() as stack:
         catalog: Catalog | None = None
-        needs_vectors = any(_needs_vectors(chosen) for chosen in _chosen(choice, settings).values())
+        needs_vectors = any(_needs_vectors(chosen) for chosen in _choose_systems(choice, settings).values())
         if choice.tools is None or choice.is_replay or needs_vectors:
             catalog = await stack.enter_async_context(open_catalog(settings))
         whole = await _pool(choice, settings, catalog)
-        pool = _filtered(whole, choice)
+        pool = _filter_sources(whole, choice)
         on_step = stack.enter_context(_progress())
         if choice.is_replay and catalog is not None:
-            queries = labelled(await _logged(catalog, settings, on_step), queries)
+            queries = label_queries(await _read_logged_queries(catalog, settings, on_step), queries)
         _warn_of_unknown(queries, pool)
         runs = []
-        for name, chosen in _chosen(choice, settings).items():
+        for name, chosen in _choose_systems(choice, settings).items():
             system = await _open_system(name, chosen, catalog, pool, on_step)
             runs.append(await _run(choice, system, queries, pool, on_step))
     if choice.rankings is not None:
         _write_rankings(choice.rankings, runs)
     if choice.is_replay:
-        replays = [replayed(runs[0], other) for other in runs[1:]]
+        replays = [compare_runs(runs[0], other) for other in runs[1:]]
         if as_json:
             show_json({"replays": [replay_json(replay, tools=len(pool.records)) for replay in replays]})
         for replay in () if as_json else replays:
@@ -124,14 +124,16 @@ async def measure(choice: Choice, settings: Settings, *, as_json: bool) -> None:
         show_figures(summaries, differences, tools=len(pool.records), is_raw=choice.is_raw)
 
 
-async def _run(choice: Choice, system: System, queries: Sequence[LabelledQuery], pool: Pool, on_step: OnStep) -> Run:
+async def _run(
+    choice: Choice, system: System, queries: Sequence[LabelledQuery], pool: ToolCorpus, on_step: OnStep
+) -> EvaluationRun:
     run = await run_queries(system, queries, pool, on_step, is_raw=choice.is_raw)
     if not choice.is_whole:
         return run
     return replace(run, nothing_fits=await run_unanswerable(system, queries, pool, on_step))
 
 
-def _chosen(choice: Choice, settings: Settings) -> Mapping[str, Settings]:
+def _choose_systems(choice: Choice, settings: Settings) -> Mapping[str, Settings]:
     """The settings of each system, by its name; the first is what others are compared with."""
     own = "RANK_BM25" if settings.embedder == "BM25" and settings.bm25_engine == "rank_bm25" else settings.embedder
     systems = choice.systems or (own,)
@@ -140,10 +142,10 @@ def _chosen(choice: Choice, settings: Settings) -> Mapping[str, Settings]:
             hint = "Name another with --embedder, or two with --compare BM25,HYBRID."
             raise UsageError(f"--replay compares {own}, the present setting, with nothing.", hint=hint)
         systems = (own, *systems)
-    return {name: _settings_of(name, settings) for name in systems}
+    return {name: _derive_settings(name, settings) for name in systems}
 
 
-def _settings_of(name: str, settings: Settings) -> Settings:
+def _derive_settings(name: str, settings: Settings) -> Settings:
     if name == "RANK_BM25":
         return settings.model_copy(update={"embedder": "BM25", "bm25_engine": "rank_bm25"})
     if name == "BM25":
@@ -155,14 +157,14 @@ def _needs_vectors(settings: Settings) -> bool:
     return settings.embedder != "BM25"
 
 
-async def _logged(catalog: Catalog, settings: Settings, on_step: OnStep) -> list[LabelledQuery]:
+async def _read_logged_queries(catalog: Catalog, settings: Settings, on_step: OnStep) -> list[LabelledQuery]:
     """The queries of the activity log, with the tools that were called after them."""
     await recover(catalog, settings.data_dir)
     last, records = await catalog.last_activity_place(), list[StoredActivity]()
     while found := await catalog.activity_page(ActivityFilter(), PAGE_LIMIT, after=records[-1].place if records else 0):
         records += found
         on_step("Reading the activity log", found[-1].place, last)
-    queries = logged_queries(record.activity for record in records)
+    queries = extract_queries(record.activity for record in records)
     if not queries:
         with next_step("mcpproxy activity list --kind search"):
             raise ConfigError("The activity log has no searches yet.", hint="Agents' searches are kept there.")
@@ -174,13 +176,13 @@ async def _read_queries(file: Path, choice: Choice) -> list[LabelledQuery]:
     kept = [query for query in queries if not choice.query_sources or query.source in choice.query_sources]
     if not kept:
         raise UsageError(
-            f"{file} has no queries of the source {_listed(choice.query_sources)}.",
-            hint=f"Its sources: {_listed({query.source for query in queries} - {''}) or 'none'}.",
+            f"{file} has no queries of the source {_join_names(choice.query_sources)}.",
+            hint=f"Its sources: {_join_names({query.source for query in queries} - {''}) or 'none'}.",
         )
     return kept
 
 
-async def _pool(choice: Choice, settings: Settings, catalog: Catalog | None) -> Pool:
+async def _pool(choice: Choice, settings: Settings, catalog: Catalog | None) -> ToolCorpus:
     if choice.tools is not None:
         tools = await to_thread.run_sync(_as_usage, read_tools, choice.tools)
         return await to_thread.run_sync(pool_of_tools, tools, settings.tool_name_limit)
@@ -193,7 +195,7 @@ async def _pool(choice: Choice, settings: Settings, catalog: Catalog | None) -> 
                 f"The catalog in {settings.data_dir} has no tools of the configured servers yet.",
                 hint="A search connects to them, or --tools names a file of tools.",
             )
-    return Pool(records, {}, has_examples=settings.learn)
+    return ToolCorpus(records, {}, has_examples=settings.learn)
 
 
 def _no_names(name: str, n: int, *, allowed: Set[int] | None) -> list[int]:
@@ -209,10 +211,11 @@ def _as_usage(read: Callable[[Path], T], path: Path) -> T:
         raise UsageError(exc.message, hint=exc.hint) from exc
 
 
-def _filtered(pool: Pool, choice: Choice) -> Pool:
+def _filter_sources(pool: ToolCorpus, choice: Choice) -> ToolCorpus:
     for source in sorted((choice.only_sources | choice.without_sources) - pool.sources):
         raise UsageError(
-            f"No tool comes from the source {source!r}.", hint=f"Sources of tools: {_listed(pool.sources) or 'none'}."
+            f"No tool comes from the source {source!r}.",
+            hint=f"Sources of tools: {_join_names(pool.sources) or 'none'}.",
         )
     if choice.only_sources:
         pool = pool.only(choice.only_sources)
@@ -222,7 +225,7 @@ def _filtered(pool: Pool, choice: Choice) -> Pool:
     return pool
 
 
-def _warn_of_unknown(queries: Sequence[LabelledQuery], pool: Pool) -> None:
+def _warn_of_unknown(queries: Sequence[LabelledQuery], pool: ToolCorpus) -> None:
     """Says which right answers cannot be found because they are not among the tools."""
     names, servers = pool.names(), pool.servers()
     missing = [min(right) for query in queries for right in query.gold if right.isdisjoint(names)]
@@ -236,7 +239,9 @@ def _warn_of_unknown(queries: Sequence[LabelledQuery], pool: Pool) -> None:
         )
 
 
-async def _open_system(name: str, settings: Settings, catalog: Catalog | None, pool: Pool, on_step: OnStep) -> System:
+async def _open_system(
+    name: str, settings: Settings, catalog: Catalog | None, pool: ToolCorpus, on_step: OnStep
+) -> System:
     if not _needs_vectors(settings):
         return System(name, settings)
     assert catalog is not None  # opened where vectors are needed
@@ -246,7 +251,7 @@ async def _open_system(name: str, settings: Settings, catalog: Catalog | None, p
     return System(name, settings, embedder, vectors)
 
 
-def _write_rankings(path: Path, runs: Sequence[Run]) -> None:
+def _write_rankings(path: Path, runs: Sequence[EvaluationRun]) -> None:
     """Write a line of JSON for each query and system."""
     lines = []
     for run in runs:
@@ -262,7 +267,7 @@ def _write_rankings(path: Path, runs: Sequence[Run]) -> None:
         raise UsageError(f"{path} cannot be written: {exc.strerror or exc}.", hint="Check the path.") from exc
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, table
 from smart_mcp_proxy.cli.support.tables import Table
-from smart_mcp_proxy.evaluation import MEASURES, Difference, Figures, NothingFits, Replay, Summary
+from smart_mcp_proxy.evaluation import MEASURES, Difference, MacroMeans, NothingFits, Replay, Summary
 
 __all__ = ["figures_json", "replay_json", "show_figures", "show_replay"]
 
@@ -23,8 +23,8 @@ def figures_json(
                 "measure": difference.measure,
                 "system": difference.system,
                 "baseline": difference.baseline,
-                "mean": _rounded(difference.interval.mean),
-                "interval_95": [_rounded(difference.interval.low), _rounded(difference.interval.high)],
+                "mean": _round_figure(difference.interval.mean),
+                "interval_95": [_round_figure(difference.interval.low), _round_figure(difference.interval.high)],
             }
             for difference in differences
         ],
@@ -55,13 +55,13 @@ def replay_json(replay: Replay, *, tools: int) -> dict[str, Any]:
         "system": replay.system,
         "tools": tools,
         "queries": replay.queries,
-        "unchanged": _rounded(replay.unchanged),
-        "overlap@5": _rounded(replay.overlap),
+        "unchanged": _round_figure(replay.share_unchanged),
+        "overlap@5": _round_figure(replay.overlap),
         "empty": dict(zip(("before", "after"), replay.empty, strict=True)),
-        "recall@5": {"before": before and _rounded(before), "after": after and _rounded(after)},
+        "recall@5": {"before": before and _round_figure(before), "after": after and _round_figure(after)},
         "gold": dict(replay.known),
         "changes": [
-            {**change._asdict(), "came": change.came, "went": change.went, "moved": dict(change.moved)}
+            {**change._asdict(), "came": change.came, "went": change.went, "moved": dict(change.rank_changes)}
             for change in replay.changes
         ],
         "degraded": list(replay.problems),
@@ -78,13 +78,13 @@ def show_replay(replay: Replay, *, tools: int) -> None:
                 f"{len(change.before)} to {len(change.after)}",
                 ", ".join(change.came),
                 ", ".join(change.went),
-                ", ".join(f"{name} {was} to {now}" for name, (was, now) in change.moved.items()),
+                ", ".join(f"{name} {was} to {now}" for name, (was, now) in change.rank_changes.items()),
             ]
             for change in replay.changes
         ]
         show(table(["query", "tools", "came", "went", "moved"], rows))
     show(
-        f"Unchanged: {replay.unchanged:.1%}. Mean overlap@5: {replay.overlap:.3f}. "
+        f"Unchanged: {replay.share_unchanged:.1%}. Mean overlap@5: {replay.overlap:.3f}. "
         f"Answered with nothing: {replay.empty[0]} before, {replay.empty[1]} after."
     )
     if replay.recall is not None:
@@ -112,24 +112,25 @@ def _summary_json(summary: Summary) -> dict[str, Any]:
         ],
         "servers": _figures_json(summary.servers),
         "unanswerable": _figures_json(summary.unanswerable),
-        "shares": {name: _rounded(share) for name, share in summary.shares.items()},
+        "shares": {name: _round_figure(share) for name, share in summary.shares.items()},
         "nothing_fits": [
-            {**row._asdict(), "empty": _rounded(row.empty), "low": _rounded(row.low)} for row in summary.nothing_fits
+            {**row._asdict(), "empty": _round_figure(row.empty), "low": _round_figure(row.low)}
+            for row in summary.nothing_fits
         ],
-        "tools_sent": _rounded(summary.tools_sent),
-        "tokens": _rounded(summary.tokens),
-        "latency_ms": {"p50": _rounded(summary.p50_ms), "p95": _rounded(summary.p95_ms)},
+        "tools_sent": _round_figure(summary.tools_sent),
+        "tokens": _round_figure(summary.tokens),
+        "latency_ms": {"p50": _round_figure(summary.p50_ms), "p95": _round_figure(summary.p95_ms)},
         "degraded": list(summary.problems),
     }
 
 
-def _figures_json(figures: Figures | None) -> dict[str, Any] | None:
+def _figures_json(figures: MacroMeans | None) -> dict[str, Any] | None:
     if figures is None:
         return None
-    return {"queries": figures.queries, **{name: _rounded(value) for name, value in figures.values.items()}}
+    return {"queries": figures.queries, **{name: _round_figure(value) for name, value in figures.values.items()}}
 
 
-def _rounded(value: float) -> float:
+def _round_figure(value: float) -> float:
     return round(value, 4)
 
 
@@ -146,7 +147,7 @@ def _show_summary(summary: Summary) -> None:
         asked = _queries(summary.unanswerable.queries)
         show(f"No tool is right, {asked}: answered with nothing {empty}, with low confidence {low}")
     if summary.nothing_fits:
-        show(_nothing_fits_table(summary.nothing_fits))
+        show(_tabulate_nothing_fits(summary.nothing_fits))
     show(
         f"An answer: {summary.tools_sent:.2f} tools, {summary.tokens:.0f} tokens; "
         f"p50 {summary.p50_ms:.2f} ms, p95 {summary.p95_ms:.2f} ms"
@@ -155,7 +156,7 @@ def _show_summary(summary: Summary) -> None:
         say(clean(f"{summary.system}: {problem}"), style="yellow")
 
 
-def _measures_table(overall: Figures, styles: Mapping[str, Figures]) -> Table:
+def _measures_table(overall: MacroMeans, styles: Mapping[str, MacroMeans]) -> Table:
     rows = [("all", overall)]
     if len(styles) > 1:
         rows += [(style or "(no style)", figures) for style, figures in styles.items()]
@@ -168,7 +169,7 @@ def _measures_table(overall: Figures, styles: Mapping[str, Figures]) -> Table:
     )
 
 
-def _nothing_fits_table(rows: Sequence[NothingFits]) -> Table:
+def _tabulate_nothing_fits(rows: Sequence[NothingFits]) -> Table:
     return table(
         ["nothing fits: queries of", "among tools", "tools#", "queries#", "empty#", "low#"],
         [

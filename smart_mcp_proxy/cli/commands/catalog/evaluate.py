@@ -10,7 +10,7 @@ from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, is_plugin
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.settings.choices import choices_of
+from smart_mcp_proxy.settings.choices import list_choices
 
 __all__ = ["app"]
 
@@ -147,7 +147,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _system(option: str, text: str) -> str:
     """The name of a system: one of MCPPROXY_EMBEDDER's values, or the other engine that ranks by words."""
-    known = (*choices_of(Settings.model_fields["embedder"]), "RANK_BM25")
+    known = (*list_choices(Settings.model_fields["embedder"]), "RANK_BM25")
     name = next((each for each in known if each == text.strip().upper()), text.strip())
     if name not in known and not is_plugin(EMBEDDERS_GROUP, name):
         raise UsageError(f"{option} names {name!r}.", hint=f"Known: {', '.join(known)}.")

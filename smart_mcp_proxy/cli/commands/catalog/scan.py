@@ -13,7 +13,7 @@ from smart_mcp_proxy.cli.support.output import plural, say, show, show_json, tab
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ProxyError, ToolNotFoundError
 from smart_mcp_proxy.models import ToolKey
-from smart_mcp_proxy.policy.scanner import Finding, Peer, Peers, scan
+from smart_mcp_proxy.policy.scanner import Finding, Peers, PeerTool, scan
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import printable
 
@@ -66,19 +66,19 @@ async def scan_tools(
         fail_on_review: Exit with status 1 if a tool needs review.
         json: Print a list of objects.
     """
-    known = await to_thread.run_sync(_in_file, file) if file is not None else await _stored(open_settings())
+    known = await to_thread.run_sync(_in_file, file) if file is not None else await _read_catalog(open_settings())
     chosen = [key for key in known if name in (None, key.server, str(key))]
     if name is not None and not chosen:
         raise ToolNotFoundError(f"There is no server or tool {name!r} to scan.", hint="mcpproxy tool list names them.")
-    found = await to_thread.run_sync(_scanned, known, chosen)
+    found = await to_thread.run_sync(_scan_tools, known, chosen)
     if json:
         show_json([_to_dict(each) for each in found if each.findings])
     else:
-        _show(found)
+        _show_findings(found)
     return int(fail_on_review and any(each.is_for_review for each in found))
 
 
-async def _stored(settings: Settings) -> dict[ToolKey, dict[str, Any]]:
+async def _read_catalog(settings: Settings) -> dict[ToolKey, dict[str, Any]]:
     """The catalog's definitions, approved or not."""
     # Here and not above: a file is scanned without a database.
     from smart_mcp_proxy.catalog import open_catalog
@@ -119,13 +119,13 @@ def _in_file(path: Path) -> dict[ToolKey, dict[str, Any]]:
     return found
 
 
-def _scanned(known: dict[ToolKey, dict[str, Any]], chosen: Sequence[ToolKey]) -> list[Scanned]:
-    peers = Peers(Peer(key.server, key.tool, str(each.get("description") or "")) for key, each in known.items())
+def _scan_tools(known: dict[ToolKey, dict[str, Any]], chosen: Sequence[ToolKey]) -> list[Scanned]:
+    peers = Peers(PeerTool(key.server, key.tool, str(each.get("description") or "")) for key, each in known.items())
     found = [Scanned(key, scan(key.server, known[key], peers)) for key in sorted(chosen)]
     return sorted(found, key=lambda each: not each.is_for_review)
 
 
-def _show(found: Sequence[Scanned]) -> None:
+def _show_findings(found: Sequence[Scanned]) -> None:
     rows = [
         [
             printable(str(each.key)),

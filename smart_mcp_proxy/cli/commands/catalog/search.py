@@ -10,12 +10,12 @@ from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import say, show, show_json, table
 from smart_mcp_proxy.cli.support.render import (
-    found_table,
+    build_standing_rows,
+    build_waiting_remarks,
     hits_table,
     search_remarks,
-    standing_rows,
+    tabulate_all_hits,
     tokens_line,
-    waiting_remarks,
 )
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.models import ItemKind
@@ -118,13 +118,13 @@ async def search(
         return
     if view.why_not is not None:
         show(f"{printable(answer['name'])}: {answer['verdict']}. {answer['reason']}")
-        if rows := standing_rows(answer):
+        if rows := build_standing_rows(answer):
             show(table(["figure", "value"], rows))
         return
-    for remark in waiting_remarks(answer):
+    for remark in build_waiting_remarks(answer):
         say(remark, style="yellow")
     if answer.get("found"):
-        show(found_table(answer, is_explained=view.why))
+        show(tabulate_all_hits(answer, is_explained=view.why))
     elif answer["tools"] and "found" not in answer:
         show(hits_table(answer, is_explained=view.why))
     for remark in search_remarks(answer, is_stored=api.origin == "stored"):

@@ -11,7 +11,7 @@ from smart_mcp_proxy.cli.commands.catalog.search import has_tools
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.failure import UsageError
-from smart_mcp_proxy.cli.support.output import indented, plural, say, show, show_json, waiting
+from smart_mcp_proxy.cli.support.output import format_waiting_count, indent_lines, plural, say, show, show_json
 from smart_mcp_proxy.cli.support.render import tools_table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.names import shell_word
@@ -51,7 +51,7 @@ async def list_tools(*, server: str | None = None, fresh: bool = False, json: bo
     stored_will_do = (lambda _: False) if fresh else has_tools
     async with open_api(open_settings(), is_stored_enough=stored_will_do) as api:
         tools = await api.tools(server)
-        count = 0 if json else await api.waiting(server)
+        count = 0 if json else await api.count_waiting(server)
     if json:
         show_json(tools)
         return
@@ -60,7 +60,7 @@ async def list_tools(*, server: str | None = None, fresh: bool = False, json: bo
     next_words = " One of them in full: mcpproxy tool show NAME" if tools else ""
     say(f"{plural(len(tools), 'tool')}.{next_words}", style="dim")
     if count:
-        say(f"{waiting(count, 'more tool')}: mcpproxy approve --list", style="yellow")
+        say(f"{format_waiting_count(count, 'more tool')}: mcpproxy approve --list", style="yellow")
 
 
 @app.command(name="show", help_epilogue="Examples:\n  mcpproxy tool show github:create_issue")
@@ -88,7 +88,7 @@ def _page(tool: Mapping[str, Any]) -> list[str]:
     if hints:
         lines.append(f"  annotations: {hints}")
     lines += [f"  digest: {tool['digest']}" + (" (not confirmed by its server yet)" if tool["stale"] else ""), ""]
-    lines += [indented(tool["description"]) or "(no description)", ""]
+    lines += [indent_lines(tool["description"]) or "(no description)", ""]
     for title, key in (("Input schema", "input_schema"), ("Output schema", "output_schema")):
         if key in tool:
             lines += [f"{title}:", json_text.dumps(tool[key], indent=2, ensure_ascii=False), ""]

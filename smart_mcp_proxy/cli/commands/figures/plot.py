@@ -27,7 +27,7 @@ def columns(values: Sequence[float], *, width: int, height: int = 8, is_plain: b
     top = max(values, default=0)
     label_chars = max(len(_short(top)), 1)
     room = max(8, width - label_chars - 2)
-    heights = _fitted([max(0.0, float(value)) for value in values], room)
+    heights = _bin_values([max(0.0, float(value)) for value in values], room)
     top = max(heights, default=0.0)
     label_chars = len(_short(top))
     share = max(1, min(_WIDEST, room // max(1, len(heights))))
@@ -47,7 +47,7 @@ def _cell(eighths: float, blocks: str) -> str:
     return blocks[min(8, round(full * 8)) or (1 if full > 0 else 0)]
 
 
-def _fitted(values: list[float], room: int) -> list[float]:
+def _bin_values(values: list[float], room: int) -> list[float]:
     """At most `room` values: neighbours together where there are more."""
     size = -(-len(values) // room) or 1
     return [sum(values[start : start + size]) for start in range(0, len(values), size)]

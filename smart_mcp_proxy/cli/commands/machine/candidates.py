@@ -9,7 +9,7 @@ from cyclopts import App
 
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import configured_servers
+from smart_mcp_proxy.servers import load_configured_servers
 from smart_mcp_proxy.settings import Settings, environment, load_settings
 
 __all__ = ["candidates"]
@@ -47,18 +47,20 @@ def candidates(grammar: App, words: Sequence[str]) -> list[str]:
         words: The words so far, without the program's name.
     """
     *before, begun = words or ("",)
-    found = {word for word in _words(grammar, before, begun) if word.startswith(begun) and shell_word(word) == word}
+    found = {
+        word for word in _list_candidates(grammar, before, begun) if word.startswith(begun) and shell_word(word) == word
+    }
     return sorted(found)[:_MOST]
 
 
-def _words(grammar: App, before: Sequence[str], begun: str) -> Iterable[str]:
+def _list_candidates(grammar: App, before: Sequence[str], begun: str) -> Iterable[str]:
     known = [name for name in grammar if not name.startswith("-")]
     if not before:
         return ["--help", "--version"] if begun.startswith("-") else known
     if before[0] not in known:
         return []
     if before[-1] in _OPTION_NAMES:
-        return _stored(_OPTION_NAMES[before[-1]])
+        return _load_names(_OPTION_NAMES[before[-1]])
     command, path = grammar[before[0]], [before[0]]
     while (rest := before[len(path) :]) and rest[0] in _subcommands(command):
         command = command[rest[0]]
@@ -67,7 +69,7 @@ def _words(grammar: App, before: Sequence[str], begun: str) -> Iterable[str]:
         return _options(command)
     if command.default_command is None or (len(path) == len(before) and _subcommands(command)):
         return _subcommands(command)
-    return [name for kind in _NAMES.get(tuple(path), ()) for name in _stored(kind)]
+    return [name for kind in _NAMES.get(tuple(path), ()) for name in _load_names(kind)]
 
 
 def _subcommands(command: App) -> list[str]:
@@ -81,10 +83,10 @@ def _options(command: App) -> list[str]:
     return ["--help", *(name for name in names if name.startswith("--") and not name.startswith("--no-"))]
 
 
-def _stored(kind: str) -> list[str]:
+def _load_names(kind: str) -> list[str]:
     try:
         settings = load_settings(environment())
-        servers = list(configured_servers(settings, Path.cwd()).servers)
+        servers = list(load_configured_servers(settings, Path.cwd()).servers)
     except ProxyError:
         return []  # a shell shows no errors
     return servers if kind == _SERVERS else _tools(settings, servers)

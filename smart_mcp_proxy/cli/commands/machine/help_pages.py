@@ -11,9 +11,9 @@ from cyclopts.help import InlineText
 from rich.console import Console
 from rich.text import Text
 
-from smart_mcp_proxy.cli.support.tables import wrapped
+from smart_mcp_proxy.cli.support.tables import wrap_text
 
-__all__ = ["HelpConsole", "fitted"]
+__all__ = ["HelpConsole", "wrap_epilogue"]
 
 _EXAMPLE = "  "
 """Begins the line of a command to copy."""
@@ -36,7 +36,7 @@ class HelpConsole(Console):
         if len(objects) == 1 and isinstance(part := objects[0], InlineText) and not part.force_empty_end:
             text = part.primary_renderable
             if isinstance(text, Text):
-                super().print(Text(fitted(text.plain, self.width)), soft_wrap=True)
+                super().print(Text(wrap_epilogue(text.plain, self.width)), soft_wrap=True)
                 return
         super().print(*objects, **options)
 
@@ -60,7 +60,7 @@ class _Unpadded(io.TextIOBase):
         self._begun = ""
 
 
-def fitted(text: str, room: int) -> str:
+def wrap_epilogue(text: str, room: int) -> str:
     """A page's closing text with lines of at most `room` characters; a command to copy stays whole."""
     return "\n\n".join(_block(block, room) for block in text.split("\n\n"))
 
@@ -72,7 +72,7 @@ def _block(block: str, room: int) -> str:
     placed: list[str] = []
     for is_example, group in groupby(lines, key=lambda line: line.startswith(_EXAMPLE)):
         together = list(group)
-        placed += _with_remarks_below(together, room) if is_example else wrapped(" ".join(together), room)
+        placed += _with_remarks_below(together, room) if is_example else wrap_text(" ".join(together), room)
     return "\n".join(placed)
 
 
@@ -81,4 +81,4 @@ def _with_remarks_below(lines: Iterable[str], room: int) -> Iterator[str]:
         parts = _PARTS.fullmatch(line)
         yield parts[1] if parts else line
         if parts:
-            yield from wrapped(_REMARK + parts[2], room)
+            yield from wrap_text(_REMARK + parts[2], room)

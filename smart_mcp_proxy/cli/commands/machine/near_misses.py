@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 from smart_mcp_proxy.names import shell_word
 
-__all__ = ["meant", "with_json"]
+__all__ = ["guess_command", "with_json"]
 
 _ALONE = {
     "add": "server add NAME -- COMMAND",
@@ -103,7 +103,7 @@ _NOT_GUESSED = frozenset({"restore", "stop", "uninstall"})
 """What these lead to changes too much to be suggested for a word that only looks like one of them."""
 
 
-def meant(words: Sequence[str], known: Collection[str]) -> str:
+def guess_command(words: Sequence[str], known: Collection[str]) -> str:
     """The command that `words` seem to want, without the program's name; empty if none is close.
 
     Args:
@@ -118,14 +118,14 @@ def meant(words: Sequence[str], known: Collection[str]) -> str:
     if word == "upstream":
         return " ".join(["server", *_of_upstream(words[1:])])
     if word == "call" and len(words) > 1 and words[1].lower() in _CALLS:
-        return _called(words[2:])
+        return _translate_call(words[2:])
     if word in known:
         verb = _VERBS.get(word, {}).get(words[1].lower()) if len(words) > 1 else None
         return shlex.join([word, verb, *words[2:]]) if verb else ""
     if word == "auth" and (server := _option(words, "server")):
         return f"login {shell_word(server)}"
     if word in _ALONE:
-        return _filled(_ALONE[word], words[1:])
+        return _fill_placeholder(_ALONE[word], words[1:])
     near = get_close_matches(word, {*known, *_ALONE} - _NOT_GUESSED, n=1, cutoff=0.75)
     return "" if not near else near[0] if near[0] in known else _ALONE[near[0]]
 
@@ -162,7 +162,7 @@ def _of_upstream(words: Sequence[str]) -> list[str]:
     return [_VERBS["server"].get(verb, verb), *map(shell_word, words[1:])]
 
 
-def _called(words: Sequence[str]) -> str:
+def _translate_call(words: Sequence[str]) -> str:
     """`call tool-read --tool-name=s:t --json_args={}` of mcpproxy-go as ours."""
     names = [word for word in words if not word.startswith("-")]
     name = _option(words, "tool-name") or (names[0] if names else "NAME")
@@ -181,7 +181,7 @@ def _option(words: Sequence[str], name: str) -> str:
     return ""
 
 
-def _filled(command: str, rest: Sequence[str]) -> str:
+def _fill_placeholder(command: str, rest: Sequence[str]) -> str:
     """The command with the person's own words in the place of what is to be filled in."""
     given = [shell_word(word) for word in rest if not word.startswith("-")]
     verb, _, place = command.rpartition(" ")

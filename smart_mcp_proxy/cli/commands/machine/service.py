@@ -18,7 +18,7 @@ from smart_mcp_proxy.cli.commands.machine.service_files import (
     launchd_list,
     systemd_unit,
 )
-from smart_mcp_proxy.cli.support.output import say, show, show_json, warn, writing
+from smart_mcp_proxy.cli.support.output import say, show, show_json, translate_write_errors, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import find_config
@@ -75,7 +75,7 @@ async def install(*, dry_run: bool = False, json: bool = False) -> None:
     """
     settings = open_settings()
     manager = _manager()
-    plan, left_out = _planned(settings)
+    plan, left_out = _plan_service(settings)
     text = launchd_list(plan) if manager.program == "launchctl" else systemd_unit(plan)
     if not dry_run:
         await to_thread.run_sync(_install, manager, text)
@@ -164,7 +164,7 @@ def _manager() -> _Manager:
     raise error
 
 
-def _planned(settings: Settings) -> tuple[ServicePlan, list[str]]:
+def _plan_service(settings: Settings) -> tuple[ServicePlan, list[str]]:
     """The gateway as the service starts it, and the secret variables that are left out."""
     environ = environment()
     program = Path(sys.executable).with_name("mcpproxy")
@@ -188,7 +188,7 @@ def _install(manager: _Manager, text: str) -> None:
         _require_ours(manager.file)
         for words in manager.stop:
             _succeeds(manager, words)  # it may be stopped already
-    with writing(str(manager.file)):
+    with translate_write_errors(str(manager.file)):
         manager.file.parent.mkdir(parents=True, exist_ok=True)
         manager.file.write_text(text, encoding="utf-8")
     for words in manager.start:

@@ -44,7 +44,7 @@ def systemd_unit(plan: ServicePlan) -> str:
     https://www.freedesktop.org/software/systemd/man/latest/systemd.unit.html;
     https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html
     """
-    variables = [f"Environment={_quoted(f'{name}={value}')}" for name, value in plan.variables.items()]
+    variables = [f"Environment={_quote_word(f'{name}={value}')}" for name, value in plan.variables.items()]
     return "\n".join(
         [
             f"# {MARK}",
@@ -52,10 +52,10 @@ def systemd_unit(plan: ServicePlan) -> str:
             "Description=smart-mcp-proxy, one endpoint for all MCP servers",
             "",
             "[Service]",
-            "ExecStart=" + " ".join(_quoted(word).replace("$", "$$") for word in plan.command),
+            "ExecStart=" + " ".join(_quote_word(word).replace("$", "$$") for word in plan.command),
             *variables,
             "# Further variables, secrets of servers say: NAME=VALUE, a line each.",
-            f"EnvironmentFile=-{_escaped(str(plan.data_dir / 'service.env'))}",
+            f"EnvironmentFile=-{_escape_word(str(plan.data_dir / 'service.env'))}",
             "Restart=on-failure",
             "RestartSec=5",
             # 2: settings or files are at fault, which a restart does not mend.
@@ -73,7 +73,7 @@ def systemd_unit(plan: ServicePlan) -> str:
 def launchd_list(plan: ServicePlan) -> str:
     """The property list of a launchd agent, with the keys that launchd.plist(5) describes."""
     for word in (*plan.command, *plan.variables.values()):
-        _checked(word)
+        _refuse_control_chars(word)
     log = str(plan.data_dir / "service.log")
     content = {
         "Label": LABEL,
@@ -95,15 +95,15 @@ def is_our_file(text: str) -> bool:
     return MARK in text
 
 
-def _quoted(word: str) -> str:
-    return f'"{_escaped(word)}"'
+def _quote_word(word: str) -> str:
+    return f'"{_escape_word(word)}"'
 
 
-def _escaped(word: str) -> str:
-    return _checked(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+def _escape_word(word: str) -> str:
+    return _refuse_control_chars(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
 
 
-def _checked(word: str) -> str:
+def _refuse_control_chars(word: str) -> str:
     if _CONTROL.search(word):
         raise ConfigError("A setting holds a line break, which a service file cannot.", hint="Unset it, or use a file.")
     return word

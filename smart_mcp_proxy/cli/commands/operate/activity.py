@@ -17,14 +17,23 @@ from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.support.api import Api, open_running
 from smart_mcp_proxy.cli.support.failure import UsageError, next_step
-from smart_mcp_proxy.cli.support.output import indented, json_line, plural, say, show, show_json, table, writing
+from smart_mcp_proxy.cli.support.output import (
+    indent_lines,
+    json_line,
+    plural,
+    say,
+    show,
+    show_json,
+    table,
+    translate_write_errors,
+)
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.telemetry import printable
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["POLL_S", "StoredLog", "app", "stored_log"]
+__all__ = ["POLL_S", "StoredLog", "app", "open_stored_log"]
 
 app = App(
     name="activity",
@@ -85,7 +94,7 @@ async def list_activity(
         json: Print a list of objects.
     """
     words = _filter(kind=kind, server=server, tool=tool, outcome=outcome, since=since)
-    async with _opened(open_settings()) as log:
+    async with _open_log(open_settings()) as log:
         with next_step("mcpproxy activity list --help"):
             records = (await log.activity(words | {"limit": str(limit)}))["items"]
     if json:
@@ -105,7 +114,7 @@ async def show_activity(record_id: str, /, *, json: bool = False) -> None:
         record_id: Its id, or the end of it that the list shows.
         json: Print it as one object.
     """
-    async with _opened(open_settings()) as log:
+    async with _open_log(open_settings()) as log:
         with next_step("mcpproxy activity list"):
             record = await log.activity_record(record_id)
         parts = (await log.activity({"parent": record["id"], "limit": "1000"}))["items"][::-1]
@@ -116,7 +125,7 @@ async def show_activity(record_id: str, /, *, json: bool = False) -> None:
     for name in _COLUMNS:
         if (value := record[name]) not in ("", None, {}):
             shown = _local(value) if name == "at" else _plain(value)
-            show(indented(f"{name:{width}}  {shown}"))
+            show(indent_lines(f"{name:{width}}  {shown}"))
     if parts:
         show(f"{'parts':{width}}  {len(parts)}")
         show(table(["time", "kind", "outcome", "ms#", "what", "who", "id"], [_cells(part) for part in parts]))
@@ -152,7 +161,7 @@ async def watch_activity(
     """
     words = _filter(kind=kind, server=server, tool=tool, outcome=outcome)
     left = limit
-    async with stored_log(open_settings()) as log:
+    async with open_stored_log(open_settings()) as log:
         place = (await log.activity({"limit": "1"}))["last"]
         say("Waiting for records. Ctrl-C ends it.", style="dim")
         while left is None or left > 0:
@@ -201,11 +210,11 @@ async def export_activity(
     words = _filter(kind=kind, server=server, tool=tool, outcome=outcome, since=since)
     is_csv = form == "csv" or (form is None and file is not None and file.suffix == ".csv")
     count = 0
-    async with _opened(open_settings()) as log:
+    async with _open_log(open_settings()) as log:
         # Asked for before the file is opened: words that nothing can be found by must not cost what it held.
         page = await log.activity(words | {"after": "0", "limit": str(CHUNK)})
         with (
-            writing("stdout" if file is None else str(file)),
+            translate_write_errors("stdout" if file is None else str(file)),
             nullcontext(sys.stdout) if file is None else _private(file) as stream,
         ):
             writer = _Export(stream, is_csv=is_csv)
@@ -278,18 +287,18 @@ class StoredLog:
 
 
 @asynccontextmanager
-async def _opened(settings: "Settings") -> AsyncIterator[Api | StoredLog]:
+async def _open_log(settings: "Settings") -> AsyncIterator[Api | StoredLog]:
     """The log of the running gateway; without one the database, no server needs to be configured for it."""
     async with open_running(settings) as running:
         if running is not None:
             yield running
             return
-    async with stored_log(settings) as log:
+    async with open_stored_log(settings) as log:
         yield log
 
 
 @asynccontextmanager
-async def stored_log(settings: "Settings") -> AsyncIterator[StoredLog]:
+async def open_stored_log(settings: "Settings") -> AsyncIterator[StoredLog]:
     """The log in the database: gateways may come and go while it is open."""
     # Here and not above: a running gateway is asked without importing one.
     from smart_mcp_proxy.catalog import open_catalog

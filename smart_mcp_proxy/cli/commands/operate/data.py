@@ -18,11 +18,11 @@ from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import console, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError
-from smart_mcp_proxy.servers import configured_servers, expand
+from smart_mcp_proxy.servers import expand, load_configured_servers
 from smart_mcp_proxy.settings import Settings, environment, is_database
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.catalog.copying import Place
+    from smart_mcp_proxy.catalog.copying import StoreLocation
     from smart_mcp_proxy.catalog.transfer import Copied, Told
 
 __all__ = ["app"]
@@ -61,12 +61,12 @@ async def copy(*, to: str, replace: bool = False, json: bool = False) -> None:
     from smart_mcp_proxy.catalog.copying import copy_catalog
 
     settings = open_settings()
-    target = _named(settings, to)
+    target = _derive_target_settings(settings, to)
     if _is_same(_place(target), _place(settings)):
         raise UsageError("--to names the catalog that is to be copied.")
     with _progress() as told:
         copied = await copy_catalog(_place(settings), _place(target), replaces=replace, told=told)
-    _show(copied, await _copied_sign_ins(settings, target), as_json=json)
+    _show_copied_rows(copied, await _copy_configured_sign_ins(settings, target), as_json=json)
     say(f"Equal row by row. {_NEXT_SQLITE if target.database_url is None else _NEXT_DATABASE}")
 
 
@@ -89,7 +89,7 @@ async def backup(file: Path, /, *, json: bool = False) -> None:
     settings = open_settings()
     with _progress() as told:
         copied = await backup_catalog(_place(settings), _path(file), told=told)
-    _show(copied, [], as_json=json)
+    _show_copied_rows(copied, [], as_json=json)
     say(f"Equal row by row. Bring it back with: mcpproxy data restore {file} --replace")
 
 
@@ -109,7 +109,7 @@ async def restore(file: Path, /, *, replace: bool = False, json: bool = False) -
     settings = open_settings()
     with _progress() as told:
         copied = await restore_catalog(_path(file), _place(settings), replaces=replace, told=told)
-    _show(copied, [], as_json=json)
+    _show_copied_rows(copied, [], as_json=json)
     say("Equal row by row. Decisions that came after the backup are not in it: mcpproxy approve --list")
 
 
@@ -117,21 +117,21 @@ def _path(file: Path) -> Path:
     return file.expanduser()
 
 
-def _place(settings: Settings) -> "Place":
-    from smart_mcp_proxy.catalog.copying import Place
+def _place(settings: Settings) -> "StoreLocation":
+    from smart_mcp_proxy.catalog.copying import StoreLocation
 
     url = settings.database_url
-    return Place(None if url is None else url.get_secret_value(), settings.data_dir)
+    return StoreLocation(None if url is None else url.get_secret_value(), settings.data_dir)
 
 
-def _is_same(one: "Place", other: "Place") -> bool:
+def _is_same(one: "StoreLocation", other: "StoreLocation") -> bool:
     """Whether two places are one, however a directory is written."""
     if one.url is not None or other.url is not None:
         return one.url == other.url
     return one.data_dir.resolve() == other.data_dir.resolve()
 
 
-def _named(settings: Settings, to: str) -> Settings:
+def _derive_target_settings(settings: Settings, to: str) -> Settings:
     """The settings of a gateway whose catalog is at `to`."""
     if not to.strip():  # as a path it would be the current directory; a script's variable may not be set
         raise UsageError("--to is empty.", hint="Write postgresql://USER@HOST:PORT/DATABASE, or a data directory.")
@@ -145,14 +145,14 @@ def _named(settings: Settings, to: str) -> Settings:
         ) from None
 
 
-async def _copied_sign_ins(settings: Settings, target: Settings) -> list[str]:
+async def _copy_configured_sign_ins(settings: Settings, target: Settings) -> list[str]:
     """Copy the sign-ins at configured servers; says what could not be copied, and what to do."""
     from smart_mcp_proxy.gateway.shared.shared_sign_ins import copy_sign_ins
 
     if settings.database_url is not None and target.database_url is not None:
         return []  # they are rows
-    file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
-    wanted = [config for config in file.servers.values() if config.can_sign_in]
+    file = await to_thread.run_sync(load_configured_servers, settings, Path.cwd())
+    wanted = [config for config in file.servers.values() if config.can_use_oauth]
     try:
         servers = []
         for config in wanted:
@@ -164,7 +164,7 @@ async def _copied_sign_ins(settings: Settings, target: Settings) -> list[str]:
         return []
 
 
-def _show(copied: "Copied", sign_ins: list[str], *, as_json: bool) -> None:
+def _show_copied_rows(copied: "Copied", sign_ins: list[str], *, as_json: bool) -> None:
     for name, count in copied.left_out.items():
         say(f"Not copied, as PostgreSQL holds no names so long: {plural(count, 'row')} of {name}.", style="yellow")
     if as_json:

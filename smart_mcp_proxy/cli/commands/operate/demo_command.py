@@ -60,7 +60,7 @@ async def demo(query: str | None = None, /, *, serve: bool = False, json: bool =
         settings = open_settings(**flags)
         if query is None and not json:
             say(f"Starting {len(DEMO_NAMES)} small MCP servers that come with mcpproxy ...")
-        async with _opened(settings) as api:
+        async with _open_demo_api(settings) as api:
             if json:
                 show_json(await (api.status() if query is None else api.search(query, explain=True)))
             else:
@@ -69,7 +69,7 @@ async def demo(query: str | None = None, /, *, serve: bool = False, json: bool =
 
 
 @asynccontextmanager
-async def _opened(settings: "Settings") -> AsyncIterator[Api]:
+async def _open_demo_api(settings: "Settings") -> AsyncIterator[Api]:
     # Here and not above: importing the gateway takes a second, and the command line is parsed before it.
     from smart_mcp_proxy.cli.support.local_gateway import open_own
 
@@ -96,7 +96,10 @@ async def _tour(api: Api) -> None:
         show(f'\n$ mcpproxy search "{query}" --why')
         await _answer(api, query)
     name, arguments = _CALL
-    show(f"\nWhat was found can be called, through the same gateway:\n\n$ mcpproxy call {name} " + _words(arguments))
+    show(
+        f"\nWhat was found can be called, through the same gateway:\n\n$ mcpproxy call {name} "
+        + _format_arguments(arguments)
+    )
     for line in result_lines(await api.call(name, arguments)):
         show(line)
     show('\nNext: mcpproxy demo "in your own words"   search these servers')
@@ -104,5 +107,5 @@ async def _tour(api: Api) -> None:
     show("      mcpproxy serve --http               serve your own servers, from ./mcp_config.json")
 
 
-def _words(arguments: dict[str, str]) -> str:
+def _format_arguments(arguments: dict[str, str]) -> str:
     return " ".join(f'{key}="{value}"' if " " in value else f"{key}={value}" for key, value in arguments.items())

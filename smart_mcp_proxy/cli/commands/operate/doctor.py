@@ -9,7 +9,7 @@ from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_js
 from smart_mcp_proxy.cli.support.start import open_settings
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.cli.commands.operate.finding import Finding
+    from smart_mcp_proxy.cli.commands.operate.finding import CheckResult
 
 __all__ = ["app"]
 
@@ -57,6 +57,6 @@ async def doctor(*, json: bool = False) -> int:
     return 1
 
 
-def _row(finding: "Finding") -> list[str | Text]:
+def _row(finding: "CheckResult") -> list[str | Text]:
     outcome = Text(finding.outcome, style=_STYLES[finding.outcome])
     return [finding.subject, outcome, clean(f"{finding.message} {finding.hint}".rstrip())]

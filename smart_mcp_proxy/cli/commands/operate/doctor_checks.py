@@ -12,17 +12,17 @@ from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, reach_store, why_unwr
 from smart_mcp_proxy.cli.commands.machine.other_programs import older_package, other_programs
 from smart_mcp_proxy.cli.commands.operate.client_summary import summarize_clients
 from smart_mcp_proxy.cli.commands.operate.doctor_gateways import gateway_findings
-from smart_mcp_proxy.cli.commands.operate.finding import Finding
+from smart_mcp_proxy.cli.commands.operate.finding import CheckResult
 from smart_mcp_proxy.cli.support.access import open_api
-from smart_mcp_proxy.cli.support.api import running_gateways
-from smart_mcp_proxy.cli.support.failure import command_in
-from smart_mcp_proxy.cli.support.output import plural, waiting
+from smart_mcp_proxy.cli.support.api import find_running_gateways
+from smart_mcp_proxy.cli.support.failure import extract_command
+from smart_mcp_proxy.cli.support.output import format_waiting_count, plural
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import ServerFile, configured_servers
+from smart_mcp_proxy.servers import ServerFile, load_configured_servers
 from smart_mcp_proxy.settings import Settings, environment
-from smart_mcp_proxy.web.auth.sign_in import asks_for_sign_in
-from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
+from smart_mcp_proxy.web.auth.sign_in import is_sign_in_enabled
+from smart_mcp_proxy.web.auth.signed_tokens import create_jwt_verifier
 from smart_mcp_proxy.web.listening import bind
 
 __all__ = ["examine"]
@@ -39,15 +39,15 @@ _UNSAID = {
 """States that have no error to show."""
 
 
-async def examine(settings: Settings) -> list[Finding]:
+async def examine(settings: Settings) -> list[CheckResult]:
     """Looks at everything; connects to the servers unless a running gateway already has."""
-    running = [status for _, status in await running_gateways(settings.data_dir)]
+    running = [status for _, status in await find_running_gateways(settings.data_dir)]
     findings = [*_address(settings, is_running=bool(running)), *_instances(running), _data_dir(settings.data_dir)]
     findings = [*_programs(), *findings, *await _database(settings)]
     try:
-        file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
+        file = await to_thread.run_sync(load_configured_servers, settings, Path.cwd())
     except ConfigError as error:
-        return [Finding("config", "fail", error.message, error.hint, "mcpproxy config path"), *findings]
+        return [CheckResult("config", "fail", error.message, error.hint, "mcpproxy config path"), *findings]
     clients = await to_thread.run_sync(_clients, settings)
     findings = [*_config(file), *findings, *clients, *await to_thread.run_sync(_packages, settings)]
     has_place = all(one.outcome != "fail" for one in findings if one.subject in (_DATA_DIR, _DATABASE))
@@ -56,35 +56,37 @@ async def examine(settings: Settings) -> list[Finding]:
     return [*findings, *await _servers(settings, file)]
 
 
-def _programs() -> Iterator[Finding]:
+def _programs() -> Iterator[CheckResult]:
     """Whether clients that start `mcpproxy` by its name get this program."""
     here = Path(sys.executable).with_name("mcpproxy")
     hint = f"Start this one by its path: {here if here.is_file() else f'{sys.executable} -m smart_mcp_proxy'}"
     if version := older_package():
         words = f"The installed package smart-mcp-proxy {version} is an older, other program of this name"
-        yield Finding("program", "warning", f"{words}.", f"Install this one from its checkout or wheel. {hint}")
+        yield CheckResult("program", "warning", f"{words}.", f"Install this one from its checkout or wheel. {hint}")
     for path in other_programs(environment()):
-        yield Finding("program", "warning", f"{path} is another program of this name.", hint)
+        yield CheckResult("program", "warning", f"{path} is another program of this name.", hint)
 
 
-def _config(file: ServerFile) -> Iterator[Finding]:
+def _config(file: ServerFile) -> Iterator[CheckResult]:
     if file.source:
-        yield Finding("config", "ok", f"{file.source}: {plural(len(file.servers), 'server')}")
+        yield CheckResult("config", "ok", f"{file.source}: {plural(len(file.servers), 'server')}")
     for problem in file.problems:
         outcome: Literal["warning", "fail"] = "fail" if problem.severity == "error" else "warning"
-        yield Finding(problem.server or "config", outcome, problem.message, problem.hint, "mcpproxy config path")
+        yield CheckResult(problem.server or "config", outcome, problem.message, problem.hint, "mcpproxy config path")
 
 
-def _clients(settings: Settings) -> list[Finding]:
+def _clients(settings: Settings) -> list[CheckResult]:
     """Servers of MCP clients that the gateway does not have, and client files that cannot be read."""
     users, project, problems = summarize_clients(settings, Path.cwd())
     found = [
-        Finding("clients", "ok", sentence, "Look at them: mcpproxy init") for sentence in (users, project) if sentence
+        CheckResult("clients", "ok", sentence, "Look at them: mcpproxy init")
+        for sentence in (users, project)
+        if sentence
     ]
-    return [*found, *(Finding("clients", "warning", problem) for problem in problems)]
+    return [*found, *(CheckResult("clients", "warning", problem) for problem in problems)]
 
 
-def _data_dir(data_dir: Path) -> Finding:
+def _data_dir(data_dir: Path) -> CheckResult:
     subject = _DATA_DIR
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -92,23 +94,23 @@ def _data_dir(data_dir: Path) -> Finding:
     except OSError as exc:
         refusal = exc
     if refusal is None:
-        return Finding(subject, "ok", f"{data_dir} can be written")
+        return CheckResult(subject, "ok", f"{data_dir} can be written")
     hint = NO_ROOM_HINT if is_full(refusal) else "Set MCPPROXY_DATA_DIR to a directory that you can write to."
-    return Finding(subject, "fail", f"{data_dir} cannot be written: {refusal.strerror}.", hint)
+    return CheckResult(subject, "fail", f"{data_dir} cannot be written: {refusal.strerror}.", hint)
 
 
-async def _database(settings: Settings) -> list[Finding]:
+async def _database(settings: Settings) -> list[CheckResult]:
     """Whether the database of many gateways can be used."""
     if settings.database_url is None:
         return []
     try:
         label = await reach_store(settings.database_url.get_secret_value(), settings.data_dir)
     except ConfigError as error:
-        return [Finding(_DATABASE, "fail", error.message, error.hint, "mcpproxy config show --origin")]
-    return [Finding(_DATABASE, "ok", f"{label} can be used")]
+        return [CheckResult(_DATABASE, "fail", error.message, error.hint, "mcpproxy config show --origin")]
+    return [CheckResult(_DATABASE, "ok", f"{label} can be used")]
 
 
-def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:
+def _address(settings: Settings, *, is_running: bool) -> Iterator[CheckResult]:
     """Whether HTTP could be served; a failure only where the settings ask for HTTP."""
     outcome: Literal["warning", "fail"] = "warning" if settings.transport == "stdio" or is_running else "fail"
     place = f"{settings.host}:{settings.port}"
@@ -116,52 +118,52 @@ def _address(settings: Settings, *, is_running: bool) -> Iterator[Finding]:
         bind(settings.host, settings.port).close()
     except ConfigError as error:
         hint = "The running gateway may be what uses it." if is_running else error.hint
-        yield Finding("address", outcome, error.message, hint)
+        yield CheckResult("address", outcome, error.message, hint)
     else:
-        yield Finding("address", "ok", f"{place} is free")
+        yield CheckResult("address", "ok", f"{place} is free")
     try:
-        signed_tokens(settings)
-        asks_for_sign_in(settings)
+        create_jwt_verifier(settings)
+        is_sign_in_enabled(settings)
     except ConfigError as error:
-        yield Finding("sign-in", outcome, error.message, error.hint)
+        yield CheckResult("sign-in", outcome, error.message, error.hint)
 
 
-def _packages(settings: Settings) -> list[Finding]:
+def _packages(settings: Settings) -> list[CheckResult]:
     """Find packages that the settings need and that are not installed."""
     # Here and not above: importing them takes a while that other commands are spared.
-    from smart_mcp_proxy.gateway.engines import missing_extras
+    from smart_mcp_proxy.gateway.engines import list_missing_extras
 
     command = "mcpproxy config show --origin"
     return [
-        Finding("packages", "fail", error.message, error.hint, command)
-        for error in missing_extras(settings, environment())
+        CheckResult("packages", "fail", error.message, error.hint, command)
+        for error in list_missing_extras(settings, environment())
     ]
 
 
-def _instances(running: list[dict[str, Any]]) -> Iterator[Finding]:
+def _instances(running: list[dict[str, Any]]) -> Iterator[CheckResult]:
     for status in running:
         words = f"process {status['pid']}, version {status['version']}, {plural(len(status['servers']), 'server')}"
-        yield Finding("running gateway", "ok", words)
+        yield CheckResult("running gateway", "ok", words)
         if embedded := status.get("embedded"):  # a gateway of an earlier version does not say it
-            yield Finding("search", "ok", f"{embedded['done']} of {plural(embedded['total'], 'tool')} embedded")
+            yield CheckResult("search", "ok", f"{embedded['done']} of {plural(embedded['total'], 'tool')} embedded")
         for reason in status["degraded"]:
-            yield Finding("search", "warning", f"{reason}.")
+            yield CheckResult("search", "warning", f"{reason}.")
         yield from _room(status)
         for session in status.get("sessions", ()):  # a gateway of an earlier version has none
-            yield Finding("client", "ok", _session(session))
+            yield CheckResult("client", "ok", _session(session))
         for client in status.get("clients", ()):  # likewise
-            yield Finding("client", "ok", _visit(client))
+            yield CheckResult("client", "ok", _visit(client))
     if not running:
-        yield Finding("running gateway", "ok", "none")
+        yield CheckResult("running gateway", "ok", "none")
 
 
-def _room(status: Mapping[str, Any]) -> Iterator[Finding]:
+def _room(status: Mapping[str, Any]) -> Iterator[CheckResult]:
     """Find a gateway that will soon refuse clients of the handshake era for want of room."""
     count = sum(session.get("transport") != "stdio" for session in status.get("sessions", ()))
     most = status.get("max_sessions")  # a gateway of an earlier version does not say it
     if most is not None and count >= _NEARLY_FULL * most:
         words = f"{count:,} of {most:,} sessions are open; one more than that is refused while none is idle for 60 s"
-        yield Finding("sessions", "warning", words, "Raise MCPPROXY_MAX_SESSIONS: a session takes 50 KB.")
+        yield CheckResult("sessions", "warning", words, "Raise MCPPROXY_MAX_SESSIONS: a session takes 50 KB.")
 
 
 def _session(client: Mapping[str, Any]) -> str:
@@ -186,35 +188,35 @@ def _moment(at_s: float) -> str:
     return datetime.fromtimestamp(at_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-async def _servers(settings: Settings, file: ServerFile) -> list[Finding]:
+async def _servers(settings: Settings, file: ServerFile) -> list[CheckResult]:
     """Each server's state, as the running gateway or one of our own sees it."""
     try:
         async with open_api(settings, file.servers) as api:
             status = await api.status()
             approvals = await api.approvals()
     except ProxyError as error:
-        return [Finding("gateway", "fail", error.message, error.hint)]
+        return [CheckResult("gateway", "fail", error.message, error.hint)]
     refused = {name for name, config in file.servers.items() if config.refusal is not None}  # `_config` has said why
     servers = [_server(server) for server in status["servers"] if server["name"] not in refused]
     # A gateway of an earlier version does not say what is unmatched.
-    unmatched = (Finding("config", "warning", sentence) for sentence in status.get("unmatched", ()))
-    return [*servers, *unmatched, *gateway_findings(settings, file, status), _waiting(approvals)]
+    unmatched = (CheckResult("config", "warning", sentence) for sentence in status.get("unmatched", ()))
+    return [*servers, *unmatched, *gateway_findings(settings, file, status), _check_approvals(approvals)]
 
 
-def _waiting(approvals: Mapping[str, Any]) -> Finding:
+def _check_approvals(approvals: Mapping[str, Any]) -> CheckResult:
     """Count what waits for the user's approval."""
     count = sum(tool["state"] != "blocked" for tool in approvals["tools"])
     if not count:
-        return Finding("approvals", "ok", "nothing waits")
-    words = f"{waiting(count)}; agents do not see them"
-    return Finding("approvals", "warning", words, "Look at what is new or changed.", "mcpproxy approve --list")
+        return CheckResult("approvals", "ok", "nothing waits")
+    words = f"{format_waiting_count(count)}; agents do not see them"
+    return CheckResult("approvals", "warning", words, "Look at what is new or changed.", "mcpproxy approve --list")
 
 
-def _server(server: Mapping[str, Any]) -> Finding:
+def _server(server: Mapping[str, Any]) -> CheckResult:
     name, state = server["name"], server["state"]
     if state == "ready" and server["breaker"] != "closed":
         message = f"ready, but {server['error'][:1].lower()}{server['error'][1:]}"
-        return Finding(name, "warning", message, server["hint"], f"mcpproxy server logs {shell_word(name)}")
+        return CheckResult(name, "warning", message, server["hint"], f"mcpproxy server logs {shell_word(name)}")
     if state == "ready":
         outcome: Literal["ok", "warning"] = "ok"
         message = f"ready, {plural(server['tools'], 'tool')}"
@@ -222,12 +224,12 @@ def _server(server: Mapping[str, Any]) -> Finding:
             outcome, message = "warning", f"{message} in use, and {count} {'waits' if count == 1 else 'wait'} for you"
         if server.get("severity"):  # likewise
             outcome, message = "warning", f"{message}. {server['error']}"
-        return Finding(name, outcome, message, server["hint"], f"mcpproxy approve {shell_word(name)} --diff")
+        return CheckResult(name, outcome, message, server["hint"], f"mcpproxy approve {shell_word(name)} --diff")
     if state == "disabled":
-        return Finding(name, "ok", "disabled")
+        return CheckResult(name, "ok", "disabled")
     if state == "quarantined":
         message = "quarantined: it waits for your approval and is not started"
-        return Finding(name, "warning", message, server["hint"], f"mcpproxy server approve {shell_word(name)}")
+        return CheckResult(name, "warning", message, server["hint"], f"mcpproxy server approve {shell_word(name)}")
     message = f"{state}: {server['error'] or _UNSAID.get(state, 'nothing is known of why')}"
     command = f"mcpproxy server {'show' if state == 'needs_auth' else 'logs'} {shell_word(name)}"
-    return Finding(name, "fail", message, server["hint"], command_in(server["hint"]) or command)
+    return CheckResult(name, "fail", message, server["hint"], extract_command(server["hint"]) or command)

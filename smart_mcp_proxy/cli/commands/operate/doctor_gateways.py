@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from smart_mcp_proxy.cli.commands.operate.finding import Finding
+from smart_mcp_proxy.cli.commands.operate.finding import CheckResult
 from smart_mcp_proxy.cli.support.output import plural
 from smart_mcp_proxy.policy.shares import LEAST_RATE_PER_S
 from smart_mcp_proxy.servers import ServerFile
@@ -17,7 +17,7 @@ _NAMED: Final = 10
 """Servers or gateways that one message names; the rest is counted."""
 
 
-def gateway_findings(settings: Settings, file: ServerFile, status: Mapping[str, Any]) -> Iterator[Finding]:
+def gateway_findings(settings: Settings, file: ServerFile, status: Mapping[str, Any]) -> Iterator[CheckResult]:
     """Look at what a gateway's status says of those that share its store.
 
     A gateway of an earlier version does not say it.
@@ -26,30 +26,32 @@ def gateway_findings(settings: Settings, file: ServerFile, status: Mapping[str, 
     store: Mapping[str, Any] = status.get("store", {})
     if len(gateways) > 1:
         words = f"{len(gateways)} share the store; each lets its share of every limit through"
-        yield Finding("gateways", "ok", words)
+        yield CheckResult("gateways", "ok", words)
         yield from _limits(settings, file, gateways)
         yield from _servers(gateways, is_shared=bool(store.get("is_shared")))
     if store.get("is_shared"):
         yield _clocks(store.get("clock_ahead_s", 0.0))
 
 
-def _limits(settings: Settings, file: ServerFile, gateways: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _limits(settings: Settings, file: ServerFile, gateways: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     """Name limits that cannot be divided: each gateway lets through one call, so that all exceed them."""
     number, raise_it = len(gateways), "Raise it to as many at least, or run fewer gateways."
     for variable, limit in (("MCPPROXY_IN_FLIGHT", settings.in_flight), ("MCPPROXY_CALLS_BURST", settings.calls_burst)):
         if 0 < limit < number:
-            yield Finding("limits", "warning", _too_small(f"{variable} is {limit}", number), raise_it)
+            yield CheckResult("limits", "warning", _too_small(f"{variable} is {limit}", number), raise_it)
     if 0 < settings.calls_per_s < number * LEAST_RATE_PER_S:
-        yield Finding("limits", "warning", _too_slow("MCPPROXY_CALLS_PER_S", settings.calls_per_s, number), raise_it)
+        yield CheckResult(
+            "limits", "warning", _too_slow("MCPPROXY_CALLS_PER_S", settings.calls_per_s, number), raise_it
+        )
     for server in file.servers.values():
         sharing = sum(server.name in gateway["servers"] for gateway in gateways)
         limits, command = server.limits, "mcpproxy config path"
         for key, most in (("in_flight", limits.in_flight), ("burst", limits.burst)):
             if most is not None and most < sharing:
-                yield Finding(server.name, "warning", _too_small(f"'{key}' is {most}", sharing), raise_it, command)
+                yield CheckResult(server.name, "warning", _too_small(f"'{key}' is {most}", sharing), raise_it, command)
         if limits.calls_per_s is not None and limits.calls_per_s < sharing * LEAST_RATE_PER_S and sharing > 1:
             message = _too_slow("'calls_per_s'", limits.calls_per_s, sharing)
-            yield Finding(server.name, "warning", message, raise_it, command)
+            yield CheckResult(server.name, "warning", message, raise_it, command)
 
 
 def _too_small(what: str, gateways: int) -> str:
@@ -66,7 +68,7 @@ def _too_slow(what: str, rate_per_s: float, gateways: int) -> str:
     )
 
 
-def _servers(gateways: Sequence[Mapping[str, Any]], *, is_shared: bool) -> Iterator[Finding]:
+def _servers(gateways: Sequence[Mapping[str, Any]], *, is_shared: bool) -> Iterator[CheckResult]:
     """Name the servers that some gateways have in their server files and others have not.
 
     Several programs of one person often differ so; replicas of one service should not.
@@ -79,9 +81,10 @@ def _servers(gateways: Sequence[Mapping[str, Any]], *, is_shared: bool) -> Itera
             continue
         have = [_gateway(gateways[place]) for place in places]
         lack = [_gateway(gateway) for place, gateway in enumerate(gateways) if place not in places]
-        message = f"{_named(names)}: in the server file of {_named(have)}, not of {_named(lack)}; each serves its own."
+        owners, others = _abbreviate_names(have), _abbreviate_names(lack)
+        message = f"{_abbreviate_names(names)}: in the server file of {owners}, not of {others}; each serves its own."
         hint = "Give all of them one server file, unless they are meant to differ." if is_shared else ""
-        yield Finding("server files", "warning" if is_shared else "ok", message, hint, "mcpproxy config path")
+        yield CheckResult("server files", "warning" if is_shared else "ok", message, hint, "mcpproxy config path")
 
 
 def _gateway(gateway: Mapping[str, Any]) -> str:
@@ -89,17 +92,17 @@ def _gateway(gateway: Mapping[str, Any]) -> str:
     return f"gateway {gateway['id']} (process {gateway['pid']})"
 
 
-def _named(names: Sequence[str]) -> str:
+def _abbreviate_names(names: Sequence[str]) -> str:
     more = len(names) - _NAMED
     return f"{', '.join(names[:_NAMED])} and {more} more" if more > 0 else ", ".join(names)
 
 
-def _clocks(ahead_s: float) -> Finding:
+def _clocks(ahead_s: float) -> CheckResult:
     """Compare this machine's clock with the database's."""
     if abs(ahead_s) < _SAME_S:
-        return Finding("clocks", "ok", "this machine's clock and the database's agree")
+        return CheckResult("clocks", "ok", "this machine's clock and the database's agree")
     direction = "behind" if ahead_s > 0 else "ahead of"
-    return Finding(
+    return CheckResult(
         "clocks",
         "warning",
         f"this machine's clock is {_duration(abs(ahead_s))} {direction} the database's.",

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Finding"]
+__all__ = ["CheckResult"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """Outcome of one check of `mcpproxy doctor`.
 
     Attributes:

@@ -8,11 +8,11 @@ from pathlib import Path
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.commands.operate.serve import greet_anew, serve_settings
 from smart_mcp_proxy.cli.support.loop import run
-from smart_mcp_proxy.cli.support.output import clean, console, plural, show, waiting
+from smart_mcp_proxy.cli.support.output import clean, console, format_waiting_count, plural, show
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.cli.support.tables import wrapped
+from smart_mcp_proxy.cli.support.tables import wrap_text
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.servers import ServerFile, configured_servers
+from smart_mcp_proxy.servers import ServerFile, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["run_without_command"]
@@ -25,19 +25,19 @@ def run_without_command() -> int:
         greet_anew(settings, is_whole=True)
         return run(serve_settings(settings))
     for line in asyncio.run(_overview(open_settings())):
-        for piece in wrapped(clean(line), console(sys.stdout).width):
+        for piece in wrap_text(clean(line), console(sys.stdout).width):
             show(piece)
     return 0
 
 
 async def _overview(settings: Settings) -> list[str]:
     # Here and not above: a client that starts the gateway waits for its first answer, and needs neither.
-    from smart_mcp_proxy.cli.support.api import running_gateways
+    from smart_mcp_proxy.cli.support.api import find_running_gateways
 
     lines = [f"mcpproxy {__version__}: one search tool in front of all your MCP servers", ""]
-    running = await running_gateways(settings.data_dir)
+    running = await find_running_gateways(settings.data_dir)
     try:
-        file = configured_servers(settings, Path.cwd())
+        file = load_configured_servers(settings, Path.cwd())
     except ProxyError as error:
         return [*lines, f"Config   {error}", "", *_next("doctor", "demo")]
     if file.source:
@@ -50,9 +50,9 @@ async def _overview(settings: Settings) -> list[str]:
         counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "no servers"
         lines.append(f"Running  process {status['pid']}: {counted}; {plural(status['tools'], 'tool')}")
         if count := sum(server.get("waiting", 0) for server in status["servers"]):
-            lines.append(f"         {waiting(count)}: mcpproxy approve")
+            lines.append(f"         {format_waiting_count(count)}: mcpproxy approve")
     if not running:
-        known = await _stored_tools(settings, file)
+        known = await _count_stored_tools(settings, file)
         lines += ["Running  no gateway on this data directory", f"Catalog  {plural(known, 'tool')} known"]
     clients = _clients(settings)
     steps = ("search", "serve", "doctor") if file.servers else ("demo", "config")
@@ -69,7 +69,7 @@ def _clients(settings: Settings) -> list[str]:
     return [f"{'' if place else 'Clients':<8} {sentence}" for place, sentence in enumerate(found)]
 
 
-async def _stored_tools(settings: Settings, file: ServerFile) -> int:
+async def _count_stored_tools(settings: Settings, file: ServerFile) -> int:
     """Count the stored tools of the configured servers; creates nothing."""
     # Here and not above: see _overview.
     from smart_mcp_proxy.catalog import DATABASE_NAME, open_catalog

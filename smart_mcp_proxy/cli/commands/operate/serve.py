@@ -14,7 +14,7 @@ from smart_mcp_proxy.cli.support.loop import run
 from smart_mcp_proxy.cli.support.opening import opening
 from smart_mcp_proxy.cli.support.output import say
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.servers import configured_servers
+from smart_mcp_proxy.servers import load_configured_servers
 from smart_mcp_proxy.web.listening import bind
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def greet_anew(settings: "Settings", *, is_whole: bool) -> None:
         ConfigError: The configuration cannot be read as a whole.
     """
     if opening.record is not None:
-        opening.begin_anew(settings, configured_servers(settings, Path.cwd()), is_whole=is_whole)
+        opening.begin_anew(settings, load_configured_servers(settings, Path.cwd()), is_whole=is_whole)
 
 
 async def serve_settings(

@@ -8,24 +8,24 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from smart_mcp_proxy.cli.support.keep_greeting import keeping_greeting
+from smart_mcp_proxy.cli.support.keep_greeting import save_greeting
 from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.opening import opening
 from smart_mcp_proxy.cli.support.wait_ready import show_embedding
 from smart_mcp_proxy.cli.support.watch import follow_config
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.fastmcp_compat.paths import serving_path
+from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
 from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.io.open_files import raise_limit
 from smart_mcp_proxy.io.worker import ALONE, Worker
-from smart_mcp_proxy.servers import ServerFile, configured_servers
+from smart_mcp_proxy.servers import ServerFile, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.web.metrics.endpoint import serving_metrics
-from smart_mcp_proxy.web.serve import StopEvent, open_socket, settled_process, stop_signals
+from smart_mcp_proxy.web.metrics.endpoint import serve_metrics
+from smart_mcp_proxy.web.serve import StopEvent, open_socket, stop_signals, tune_process
 from smart_mcp_proxy.web.stdio.stdio import serve_stdio
 
-__all__ = ["followed_servers", "opened_gateway", "serve_one_client", "status_at"]
+__all__ = ["load_server_file", "open_served_gateway", "serve_one_client", "status_at"]
 
 log = get_logger("serve")
 
@@ -36,15 +36,15 @@ async def serve_one_client(settings: Settings, *, passthrough: str | None = None
     Raises:
         ConfigError: The configuration or the data directory cannot be used, or does not know the profile.
     """
-    file = await followed_servers(settings)
+    file = await load_server_file(settings)
     if profile is not None and profile not in file.profiles:
         raise ConfigError(
             f"Profile {profile!r} is not configured.", hint=f"Known: {', '.join(sorted(file.profiles)) or 'none'}."
         )
-    with stop_signals() as stop, serving_path("" if profile is None else f"p/{profile}"):
-        async with opened_gateway(settings, file, passthrough) as gateway:
+    with stop_signals() as stop, bind_request_path("" if profile is None else f"p/{profile}"):
+        async with open_served_gateway(settings, file, passthrough) as gateway:
             showing = spawn(show_embedding(gateway), "embedding bar")
-            async with keeping_greeting(gateway, opening.record, passthrough, profile):
+            async with save_greeting(gateway, opening.record, passthrough, profile):
                 try:
                     await serve_stdio(gateway, stop, opening.take())
                 finally:
@@ -52,16 +52,16 @@ async def serve_one_client(settings: Settings, *, passthrough: str | None = None
     return status_at(stop)
 
 
-async def followed_servers(settings: Settings, *, is_logged: bool = True) -> ServerFile:
+async def load_server_file(settings: Settings, *, is_logged: bool = True) -> ServerFile:
     """The configured servers; what is wrong with single ones is logged."""
-    file = await to_thread.run_sync(configured_servers, settings, Path.cwd())
+    file = await to_thread.run_sync(load_configured_servers, settings, Path.cwd())
     for problem in file.problems if is_logged else ():
         log.warning("%s", problem)
     return file
 
 
 @asynccontextmanager
-async def opened_gateway(
+async def open_served_gateway(
     settings: Settings, file: ServerFile, passthrough: str | None, worker: Worker = ALONE
 ) -> AsyncIterator[Gateway]:
     """A gateway that the command line can reach and that follows its configuration."""
@@ -76,12 +76,12 @@ async def opened_gateway(
             worker=worker,
         ) as gateway,
         open_socket(gateway),
-        serving_metrics(gateway),
+        serve_metrics(gateway),
     ):
         following = follow_config(settings, Path.cwd(), file, gateway.apply, on_follow=gateway.management.apply_with)
         watching = spawn(following, "config watch")
         try:
-            async with settled_process():
+            async with tune_process():
                 yield gateway
         finally:
             watching.cancel()

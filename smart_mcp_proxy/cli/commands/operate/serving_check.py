@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from smart_mcp_proxy.cli.commands.operate.serving import followed_servers
-from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.cli.commands.operate.serving import load_server_file
+from smart_mcp_proxy.cli.support.local_gateway import open_local_api
 from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.output import say, show_json
-from smart_mcp_proxy.cli.support.render import waiting_text
+from smart_mcp_proxy.cli.support.render import format_waiting_hint
 from smart_mcp_proxy.cli.support.report import show_report, summarize
 from smart_mcp_proxy.cli.support.wait_ready import longest_start_s, settle
 from smart_mcp_proxy.gateway import open_gateway
@@ -24,17 +24,17 @@ async def check(settings: Settings, *, passthrough: str | None = None, as_json: 
     Raises:
         ConfigError: The configuration as a whole, or the data directory, cannot be used.
     """
-    file = await followed_servers(settings, is_logged=False)
+    file = await load_server_file(settings, is_logged=False)
     async with open_gateway(
         settings, file.servers, environ=start_environment(settings), passthrough=passthrough, serves=False
     ) as gateway:
         gateway.start_upstreams()
         await settle(gateway, longest_start_s(file.servers.values()))
-        async with api_of(gateway) as api:
+        async with open_local_api(gateway) as api:
             summary = await summarize(api)
     problems = [problem for problem in file.problems if problem.severity == "error"]
     unfit = [server["name"] for server in summary["servers"] if not _is_fit(server)]
-    waiting = list(filter(None, map(waiting_text, summary["servers"])))
+    waiting = list(filter(None, map(format_waiting_hint, summary["servers"])))
     is_ok = bool(file.usable) and not (unfit or problems or waiting)
     if as_json:
         facts = [{"server": one.server, "message": one.message, "severity": one.severity} for one in file.problems]

@@ -4,18 +4,18 @@ import socket
 import sys
 from collections.abc import Callable
 
-from smart_mcp_proxy.cli.commands.operate.serving import followed_servers, opened_gateway, status_at
-from smart_mcp_proxy.cli.support.local_gateway import api_of
+from smart_mcp_proxy.cli.commands.operate.serving import load_server_file, open_served_gateway, status_at
+from smart_mcp_proxy.cli.support.local_gateway import open_local_api
 from smart_mcp_proxy.cli.support.output import say, show_json
-from smart_mcp_proxy.cli.support.report import Address, show_report, summarize
+from smart_mcp_proxy.cli.support.report import GatewayAddress, show_report, summarize
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle, show_embedding
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 from smart_mcp_proxy.web.auth.auth import OwnToken, own_token
-from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, asks_for_sign_in
-from smart_mcp_proxy.web.auth.signed_tokens import signed_tokens
+from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, is_sign_in_enabled
+from smart_mcp_proxy.web.auth.signed_tokens import create_jwt_verifier
 from smart_mcp_proxy.web.serve import stop_signals
 from smart_mcp_proxy.web.serve_http import serve_http
 
@@ -50,14 +50,16 @@ async def serve_agents_over_http(
     Raises:
         ConfigError: The configuration or the data directory cannot be used.
     """
-    file = await followed_servers(settings)
-    token = own_token(settings, has_signed=signed_tokens(settings) is not None or asks_for_sign_in(settings))
+    file = await load_server_file(settings)
+    token = own_token(settings, has_signed=create_jwt_verifier(settings) is not None or is_sign_in_enabled(settings))
     is_first = worker.number == 0
     with stop_signals() as stop:
-        address = Address(settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None)
+        address = GatewayAddress(
+            settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None
+        )
         async with (
-            opened_gateway(settings, file, passthrough, worker) as gateway,
-            serve_http(gateway, listener, token=token.value, sign_in=await _sign_in(gateway)),
+            open_served_gateway(settings, file, passthrough, worker) as gateway,
+            serve_http(gateway, listener, token=token.value, sign_in=await _open_browser_login(gateway)),
         ):
             gateway.start_upstreams()
             telling = None
@@ -71,13 +73,13 @@ async def serve_agents_over_http(
     return status_at(stop)
 
 
-async def _sign_in(gateway: Gateway) -> BrowserSignIn | None:
-    if not asks_for_sign_in(gateway.settings):
+async def _open_browser_login(gateway: Gateway) -> BrowserSignIn | None:
+    if not is_sign_in_enabled(gateway.settings):
         return None
     # Here and not above: it takes a quarter of a second that all others are spared.
-    from smart_mcp_proxy.web.auth.sign_in_pages import open_sign_in
+    from smart_mcp_proxy.web.auth.sign_in_pages import open_oidc_login
 
-    return await open_sign_in(gateway.settings, gateway.catalog)
+    return await open_oidc_login(gateway.settings, gateway.catalog)
 
 
 def _tell_token(token: OwnToken, settings: Settings) -> None:
@@ -93,7 +95,7 @@ def _tell_token(token: OwnToken, settings: Settings) -> None:
 
 
 async def _tell(
-    gateway: Gateway, token: OwnToken, address: Address, on_report: Callable[[], object] | None, *, as_json: bool
+    gateway: Gateway, token: OwnToken, address: GatewayAddress, on_report: Callable[[], object] | None, *, as_json: bool
 ) -> None:
     """Says that the gateway listens, and once the servers have answered what it has to offer."""
     _tell_token(token, gateway.settings)
@@ -101,7 +103,7 @@ async def _tell(
     if is_for_people:
         say(f"Listening on {address.url}")
     await settle(gateway, SETTLE_S, has_lines=False)  # it serves meanwhile
-    async with api_of(gateway) as api:
+    async with open_local_api(gateway) as api:
         summary = await summarize(api)
     if as_json:
         show_json({"url": address.url, "health": address.health_url, **summary})

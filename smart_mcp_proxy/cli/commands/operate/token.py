@@ -16,7 +16,7 @@ from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import clean, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import configured_servers
+from smart_mcp_proxy.servers import load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
 __all__ = ["app", "parse_life"]
@@ -84,7 +84,7 @@ async def create(
         "profile": profile,
         "expires_in_s": parse_life(expires),
     }
-    async with _opened(open_settings()) as api:
+    async with _open_token_api(open_settings()) as api:
         made = await api.create_token(body)
     if json:
         show_json(made)
@@ -107,7 +107,7 @@ async def list_tokens(*, json: bool = False) -> None:
     Args:
         json: Print a list of objects.
     """
-    async with _opened(open_settings()) as api:
+    async with _open_token_api(open_settings()) as api:
         tokens = await api.tokens()
     if json:
         show_json(tokens)
@@ -131,7 +131,7 @@ async def revoke(name: str, /, *, json: bool = False) -> None:
         name: What you called it.
         json: Print what was done as an object.
     """
-    async with _opened(open_settings()) as api:
+    async with _open_token_api(open_settings()) as api:
         await api.revoke_token(name)
     if json:
         show_json({"revoked": name})
@@ -162,7 +162,7 @@ def _moment(at_s: float | None, otherwise: str) -> str:
 
 
 @asynccontextmanager
-async def _opened(settings: Settings) -> "AsyncIterator[Api | _Stored]":
+async def _open_token_api(settings: Settings) -> "AsyncIterator[Api | _Stored]":
     """The running gateway, so that a change holds at once; without one the database."""
     async with open_running(settings) as running:
         if running is not None:
@@ -190,19 +190,19 @@ class _Stored:
 
     async def create_token(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The new token."""
-        from smart_mcp_proxy.web.rest.agent_tokens import NewTokenBody, view_of_new
+        from smart_mcp_proxy.web.rest.agent_tokens import NewTokenBody, build_new_token_view
 
         new = msgspec.convert(body, NewTokenBody)
-        file = await to_thread.run_sync(configured_servers, self._settings, Path.cwd())
+        file = await to_thread.run_sync(load_configured_servers, self._settings, Path.cwd())
         new.scope.require_known(file.servers, file.profiles)
-        view: dict[str, Any] = msgspec.to_builtins(view_of_new(await self._tokens.create(new.name, new.scope)))
+        view: dict[str, Any] = msgspec.to_builtins(build_new_token_view(await self._tokens.create(new.name, new.scope)))
         return view
 
     async def tokens(self) -> list[dict[str, Any]]:
         """All tokens, oldest first."""
-        from smart_mcp_proxy.web.rest.agent_tokens import view_of
+        from smart_mcp_proxy.web.rest.agent_tokens import build_token_view
 
-        return [msgspec.to_builtins(view_of(token)) for token in await self._tokens.tokens()]
+        return [msgspec.to_builtins(build_token_view(token)) for token in await self._tokens.tokens()]
 
     async def revoke_token(self, name: str) -> None:
         """Ends a token."""

@@ -45,9 +45,9 @@ async def attach(
     headers = parse_headers(header or [])
     headers |= _token(open_settings(), host, headers)
     # Here and not above: a mistyped address is answered without it.
-    from smart_mcp_proxy.cli.commands.servers.relay import Relay
+    from smart_mcp_proxy.cli.commands.servers.relay import StdioRelay
 
-    await Relay(url, headers, sys.stdout.buffer).run(sys.stdin.buffer)
+    await StdioRelay(url, headers, sys.stdout.buffer).run(sys.stdin.buffer)
     return 0
 
 

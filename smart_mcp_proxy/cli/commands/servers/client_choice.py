@@ -6,13 +6,13 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from smart_mcp_proxy.cli.support.failure import UsageError
-from smart_mcp_proxy.cli.support.report import Address
+from smart_mcp_proxy.cli.support.report import GatewayAddress
 from smart_mcp_proxy.client_files import KNOWN_CLIENTS, Door, KnownClient, Places
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import find_config
 from smart_mcp_proxy.settings import Settings, environment
 
-__all__ = ["chosen_clients", "client_path", "door_of", "places_here"]
+__all__ = ["choose_door", "client_path", "places_here", "select_clients"]
 
 _CONFIG_NAME = "mcp_config.json"
 
@@ -22,7 +22,7 @@ def places_here() -> Places:
     return Places(environment(), Path.cwd())
 
 
-def chosen_clients(names: tuple[str, ...], places: Places, *, is_all: bool, is_project: bool) -> list[KnownClient]:
+def select_clients(names: tuple[str, ...], places: Places, *, is_all: bool, is_project: bool) -> list[KnownClient]:
     """The clients of these names, or all that are installed and can keep servers there.
 
     Raises:
@@ -61,7 +61,7 @@ def client_path(client: KnownClient, places: Places, *, is_project: bool) -> Pat
     return found
 
 
-def door_of(settings: Settings, *, is_http: bool, url: str | None) -> Door:
+def choose_door(settings: Settings, *, is_http: bool, url: str | None) -> Door:
     """The way in which clients are to reach the gateway: a start of their own, or one that runs.
 
     Raises:
@@ -69,7 +69,7 @@ def door_of(settings: Settings, *, is_http: bool, url: str | None) -> Door:
     """
     program = _program()
     if url is not None or is_http:
-        address = Address(settings.host, settings.port, is_sse=False, has_token=settings.auth_token is not None)
+        address = GatewayAddress(settings.host, settings.port, is_sse=False, has_token=settings.auth_token is not None)
         return Door(program, url=url or address.url, has_token=settings.auth_token is not None)
     if settings.config_json is not None:
         raise ConfigError(

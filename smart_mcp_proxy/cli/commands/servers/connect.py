@@ -113,19 +113,19 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
         gateway_host(url)
     settings = open_settings()
     # Here and not above: reading all those languages takes a while that a mistyped word need not wait for.
-    from smart_mcp_proxy.cli.commands.servers.client_choice import chosen_clients, door_of, places_here
+    from smart_mcp_proxy.cli.commands.servers.client_choice import choose_door, places_here, select_clients
 
     places = places_here()
-    chosen = chosen_clients(clients, places, is_all=all_, is_project=project)
+    chosen = select_clients(clients, places, is_all=all_, is_project=project)
     if not chosen and (write or move or project or http or url):
         error = UsageError("No client is named.", hint="Name them, or use --all for those that are here.")
         error.add_note("mcpproxy connect")
         raise error
     if not chosen:
         return await to_thread.run_sync(_list_clients, json)
-    door = door_of(settings, is_http=http or (settings.transport != "stdio" and not stdio), url=url)
+    door = choose_door(settings, is_http=http or (settings.transport != "stdio" and not stdio), url=url)
     wish = _Wish(door, project, move, write)
-    outcomes = [await to_thread.run_sync(_connected, settings, client, wish) for client in chosen]
+    outcomes = [await to_thread.run_sync(_connect_client, settings, client, wish) for client in chosen]
     if json:
         show_json([_as_object(outcome) for outcome in outcomes])
     else:
@@ -151,7 +151,7 @@ def _is_watched() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
-def _connected(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Outcome:
+def _connect_client(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Outcome:
     """Show or make the change of one client; its failure does not stop the others."""
     from smart_mcp_proxy.cli.commands.servers.client_choice import client_path, places_here
     from smart_mcp_proxy.client_files import Records, read_client_file, write
@@ -162,7 +162,7 @@ def _connected(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Out
         path = client_path(client, places, is_project=wish.is_project)
         outcome.path = str(path)
         file = read_client_file(client, path, inside=places.project if wish.is_project else None)
-        planned, outcome.moved = _planned(settings, file, wish)
+        planned, outcome.moved = _plan_change(settings, file, wish)
         if not planned.is_change:
             return outcome
         outcome.diff = _diff(planned, wish)
@@ -187,7 +187,7 @@ def _connected(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Out
     return outcome
 
 
-def _planned(settings: "Settings", file: "ClientFile", wish: _Wish) -> tuple["Planned", tuple[str, ...]]:
+def _plan_change(settings: "Settings", file: "ClientFile", wish: _Wish) -> tuple["Planned", tuple[str, ...]]:
     """The change, and the servers that leave the file with it."""
     from smart_mcp_proxy.client_files import OUR_NAME, our_entry, plan, same_as_ours
 
@@ -199,13 +199,13 @@ def _planned(settings: "Settings", file: "ClientFile", wish: _Wish) -> tuple["Pl
 
 
 def _diff(planned: "Planned", wish: _Wish) -> str:
-    from smart_mcp_proxy.client_files import OUR_NAME, masked_diff, our_entry
+    from smart_mcp_proxy.client_files import OUR_NAME, build_masked_diff, our_entry
     from smart_mcp_proxy.client_files.texts import parse
 
     file = planned.file
     after = parse(planned.after, file.client.text_format, str(file.path))
     shown = {OUR_NAME: our_entry(file.client, wish.door)}
-    return masked_diff(file.text, planned.after, (file.document, after), shown, str(file.path))
+    return build_masked_diff(file.text, planned.after, (file.document, after), shown, str(file.path))
 
 
 def _servers_digest(file: "ClientFile") -> str:

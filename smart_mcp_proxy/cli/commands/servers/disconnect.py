@@ -53,14 +53,14 @@ async def disconnect(
     """
     settings = open_settings()
     # Here and not above: see connect.
-    from smart_mcp_proxy.cli.commands.servers.client_choice import chosen_clients, places_here
+    from smart_mcp_proxy.cli.commands.servers.client_choice import places_here, select_clients
 
-    chosen = chosen_clients(clients, places_here(), is_all=all_, is_project=project)
+    chosen = select_clients(clients, places_here(), is_all=all_, is_project=project)
     if not chosen and not all_:
         error = UsageError("No client is named.", hint="Name them, or use --all.")
         error.add_note("mcpproxy connect")
         raise error
-    done = [await to_thread.run_sync(_disconnected, settings, client, project) for client in chosen]
+    done = [await to_thread.run_sync(_disconnect_client, settings, client, project) for client in chosen]
     if json:
         show_json([{**one, "error": one["error"].to_dict() if one["error"] else None} for one in done])
     else:
@@ -69,10 +69,10 @@ async def disconnect(
     return 1 if any(one["error"] for one in done) else 0
 
 
-def _disconnected(settings: "Settings", client: "KnownClient", is_project: bool) -> dict[str, Any]:
+def _disconnect_client(settings: "Settings", client: "KnownClient", is_project: bool) -> dict[str, Any]:
     """Undo what was done to one client; its failure does not stop the others."""
     from smart_mcp_proxy.cli.commands.servers.client_choice import client_path, places_here
-    from smart_mcp_proxy.client_files import Records, forget_unfinished, read_client_file, restored
+    from smart_mcp_proxy.client_files import Records, forget_unfinished, read_client_file, restore_file
 
     places = places_here()
     done: dict[str, Any] = {"client": client.name, "path": "", "status": "unchanged", "backup": None, "error": None}
@@ -82,9 +82,9 @@ def _disconnected(settings: "Settings", client: "KnownClient", is_project: bool)
         file = read_client_file(client, path, inside=places.project if is_project else None)
         records = Records(settings.data_dir)
         record = records.load(file.path)
-        if restored(file, records):
+        if restore_file(file, records):
             done["status"] = "restored"
-        elif _removed(file, records):
+        elif _remove_entry(file, records):
             done["status"] = "removed"
             done["backup"] = record.backup if record.backup and Path(record.backup).exists() else None
         else:
@@ -95,7 +95,7 @@ def _disconnected(settings: "Settings", client: "KnownClient", is_project: bool)
     return done
 
 
-def _removed(file: Any, records: Any) -> bool:
+def _remove_entry(file: Any, records: Any) -> bool:
     """Take our entry alone out of a file; False where it has none."""
     from smart_mcp_proxy.client_files import OUR_NAME, plan, take_out
 

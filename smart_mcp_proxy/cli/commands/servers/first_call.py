@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from smart_mcp_proxy.cli.commands.operate.activity import POLL_S, StoredLog, stored_log
-from smart_mcp_proxy.cli.support.api import running_gateways
+from smart_mcp_proxy.cli.commands.operate.activity import POLL_S, StoredLog, open_stored_log
+from smart_mcp_proxy.cli.support.api import find_running_gateways
 from smart_mcp_proxy.cli.support.output import clean, say
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.policy import short_digest
@@ -98,7 +98,7 @@ async def _wait(settings: "Settings", seeking: FirstCall) -> Mapping[str, Any] |
         say(f"\nWaiting up to {WAIT_S:g} s for the first call; Ctrl-C ends the wait, nothing else.", style="dim")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_end_at, interrupts, tasks.cancel_scope)
-            async with stored_log(settings) as log:
+            async with open_stored_log(settings) as log:
                 found = await _first(settings, log, seeking)
             tasks.cancel_scope.cancel()
     return found
@@ -113,7 +113,7 @@ async def _end_at(interrupts: Any, scope: anyio.CancelScope) -> None:
 async def _first(settings: "Settings", log: StoredLog, seeking: FirstCall) -> Mapping[str, Any]:
     place = (await log.activity({"limit": "1"}))["last"]
     while True:
-        for _, status in await running_gateways(settings.data_dir):
+        for _, status in await find_running_gateways(settings.data_dir):
             seeking.look(status)
         page = await log.activity({"after": str(place), "limit": _PAGE})
         if found := seeking.take(page["items"]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 from cyclopts import App
 
-from smart_mcp_proxy.cli.commands.servers.importing import imported
+from smart_mcp_proxy.cli.commands.servers.importing import import_server_text
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
@@ -19,7 +19,7 @@ from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import ServerEdits
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.client_files import Finding, FoundServer, Question
+    from smart_mcp_proxy.client_files import FoundServer, ImportCandidates, KeyringSecret
     from smart_mcp_proxy.settings import Settings
 
 __all__ = ["app"]
@@ -52,18 +52,18 @@ async def init(*, yes: bool = False, dry_run: bool = False, json: bool = False) 
         json: Print what was found as one object; without --yes nothing is changed.
     """
     settings = open_settings()
-    finding = await to_thread.run_sync(_found, settings)
+    finding = await to_thread.run_sync(_find_client_servers, settings)
     is_looking = dry_run or (json and not yes)
     if not json:
-        _show(finding)
+        _show_servers(finding)
     takeable = [server for server in finding.servers if server.standing in _CAN_BE_TAKEN]
     chosen: list[FoundServer] = []
     if takeable and not is_looking:
-        chosen = [server for server in takeable if server.standing == "new"] if yes else _asked(finding.servers)
+        chosen = [server for server in takeable if server.standing == "new"] if yes else _ask_selection(finding.servers)
     done: dict[str, Any] = {"added": [], "skipped": {}}
     if chosen:
         await to_thread.run_sync(_store_secrets, chosen, not yes)
-        done = await imported(settings, _as_text(chosen))
+        done = await import_server_text(settings, _as_text(chosen))
     if json:
         found = [_as_object(server) for server in finding.servers]
         added, skipped = done["added"], done["skipped"]
@@ -73,7 +73,7 @@ async def init(*, yes: bool = False, dry_run: bool = False, json: bool = False) 
     return 0
 
 
-def _found(settings: "Settings") -> "Finding":
+def _find_client_servers(settings: "Settings") -> "ImportCandidates":
     # Here and not above: reading all those languages takes a while that a mistyped word need not wait for.
     from smart_mcp_proxy.cli.commands.servers.client_choice import places_here
     from smart_mcp_proxy.client_files import find_servers
@@ -82,7 +82,7 @@ def _found(settings: "Settings") -> "Finding":
     return find_servers(places_here(), own)
 
 
-def _show(finding: "Finding") -> None:
+def _show_servers(finding: "ImportCandidates") -> None:
     for problem in finding.problems:
         warn(problem)
     if not finding.servers:
@@ -97,7 +97,7 @@ def _show(finding: "Finding") -> None:
     show(table(["##", "server", "from", "transport", "needs", "remarks"], rows))
 
 
-def _asked(servers: "list[FoundServer]") -> "list[FoundServer]":
+def _ask_selection(servers: "list[FoundServer]") -> "list[FoundServer]":
     """The servers that the user chooses.
 
     Raises:
@@ -132,14 +132,14 @@ def _numbers(word: str, last: int) -> Iterable[int]:
 
 def _store_secrets(chosen: "list[FoundServer]", may_ask: bool) -> None:
     """Put into the keyring what the clients' files hold, and what the user is asked for."""
-    # Here and not above: see _found.
-    from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, store_secret, stored_secret
+    # Here and not above: see _find_client_servers.
+    from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, read_keyring_secret, store_secret
 
     questions = {question.name: question for server in chosen for question in server.translated.questions}
     for question in questions.values():
         value = question.value
         try:
-            if value is None and stored_secret(question.name):
+            if value is None and read_keyring_secret(question.name):
                 continue
             if value is None and may_ask:
                 value = _answer(question)
@@ -152,7 +152,7 @@ def _store_secrets(chosen: "list[FoundServer]", may_ask: bool) -> None:
         say(f"{question.name} is not set. Store it: keyring set {KEYRING_SERVICE} {question.name}")
 
 
-def _answer(question: "Question") -> str:
+def _answer(question: "KeyringSecret") -> str:
     """The value that the user types, which is not shown."""
     return getpass.getpass(f"{clean(question.words)} (stored in the keyring as {question.name}): ", stream=sys.stderr)
 

@@ -22,7 +22,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import TlsContext
 from smart_mcp_proxy.upstream.http_failures import new_transport
 
-__all__ = ["Registry", "open_registry"]
+__all__ = ["RegistryClient", "open_registry"]
 
 REQUEST_S: Final = 20.0
 """For a whole answer: as long as a request for a sign-in's metadata may take."""
@@ -42,7 +42,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _API: Final = re.compile(r"/v0(?:\.1)?(?:/servers)?/?$")
 
 
-class Registry:
+class RegistryClient:
     """A registry.
 
     Args:
@@ -54,7 +54,7 @@ class Registry:
         self._client = client
         self._address = address
 
-    async def listing(self, name: str, version: str = "latest") -> Listing:
+    async def fetch_listing(self, name: str, version: str = "latest") -> Listing:
         """Return one version of a server, even a deleted one.
 
         Raises:
@@ -69,7 +69,9 @@ class Registry:
             raise await self._without(name, version)
         listing = read_listing(body)
         if listing.server.name != name or version not in ("latest", listing.server.version):
-            raise self._failed(f"answered with '{listing.server.name}' {listing.server.version} for '{name}' {version}")
+            raise self._build_registry_error(
+                f"answered with '{listing.server.name}' {listing.server.version} for '{name}' {version}"
+            )
         return listing
 
     async def _without(self, name: str, version: str) -> ProxyError:
@@ -104,7 +106,7 @@ class Registry:
 
     async def _near(self, name: str) -> list[str]:
         """Full names that may have been meant."""
-        for words in _searched_for(name):
+        for words in _derive_search_terms(name):
             query = {"search": words, "version": "latest", "limit": str(SEARCH_LIMIT)}
             body = await self._get("/v0.1/servers", query)
             names = [] if body is None else [each.server.name for each in read_page(body).listings]
@@ -121,7 +123,7 @@ class Registry:
                 async for part in reply.aiter_bytes():
                     body += part
                     if len(body) > ANSWER_LIMIT_BYTES:
-                        raise self._failed(f"answered with more than {ANSWER_LIMIT_BYTES:,} bytes")
+                        raise self._build_registry_error(f"answered with more than {ANSWER_LIMIT_BYTES:,} bytes")
                 status = reply.status_code
         except (TimeoutError, httpx2.TimeoutException) as exc:
             raise self._unreachable(f"did not answer within {REQUEST_S:g} s") from exc
@@ -137,7 +139,7 @@ class Registry:
                 hint="Set MCPPROXY_REGISTRY_TOKEN to one that it accepts.",
                 code="registry_unauthorized",
             )
-        raise self._failed(f"answered with HTTP {status}")
+        raise self._build_registry_error(f"answered with HTTP {status}")
 
     def _unreachable(self, words: str) -> UpstreamError:
         return UpstreamError(
@@ -146,7 +148,7 @@ class Registry:
             code="registry_unreachable",
         )
 
-    def _failed(self, words: str) -> UpstreamError:
+    def _build_registry_error(self, words: str) -> UpstreamError:
         return UpstreamError(
             f"The registry {self._address} {words}.",
             hint="Check that MCPPROXY_REGISTRY_URL is the address of an MCP registry with API v0.1.",
@@ -155,7 +157,7 @@ class Registry:
 
 
 @asynccontextmanager
-async def open_registry(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[Registry]:
+async def open_registry(settings: Settings, environ: Mapping[str, str]) -> AsyncIterator[RegistryClient]:
     """The registry of the settings while open.
 
     No redirect is followed; of the environment proxies and certificates count.
@@ -180,11 +182,11 @@ async def open_registry(settings: Settings, environ: Mapping[str, str]) -> Async
             )
         headers["authorization"] = f"Bearer {settings.registry_token.get_secret_value()}"
     tls = TlsContext(environ)
-    transport = new_transport(await tls.get(), tls.proxy_for(parts.scheme, host, port))
+    transport = new_transport(await tls.get(), tls.find_proxy(parts.scheme, host, port))
     async with httpx2.AsyncClient(
         transport=transport, base_url=address, headers=headers, timeout=REQUEST_S, trust_env=False
     ) as client:
-        yield Registry(client, address)
+        yield RegistryClient(client, address)
 
 
 def _is_name(name: str) -> bool:
@@ -192,7 +194,7 @@ def _is_name(name: str) -> bool:
     return len(name) <= _NAME_CHARS and _NAME.fullmatch(name) is not None
 
 
-def _searched_for(name: str) -> Iterable[str]:
+def _derive_search_terms(name: str) -> Iterable[str]:
     """Parts of a name to search for: its end, the words of that, then the ends of the longest word."""
     last = name.rpartition("/")[2][:_NAME_CHARS]
     words = sorted(re.findall(rf"[A-Za-z0-9]{{{_LEAST_CHARS},}}", last), key=len, reverse=True)

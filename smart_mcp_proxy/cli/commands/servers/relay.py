@@ -15,7 +15,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from smart_mcp_proxy.cli.support.output import say
 
-__all__ = ["Relay"]
+__all__ = ["StdioRelay"]
 
 _ACCEPT = {"Accept": "application/json, text/event-stream"}
 _VERSION, _METHOD, _NAME = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
@@ -33,7 +33,7 @@ _MOST_EVENT_BYTES = 256 * 1024 * 1024
 """As much as the gateway itself leaves unsent to one client."""
 
 
-class Relay:
+class StdioRelay:
     """Relay for one client, from its first message to the end of its input.
 
     Args:
@@ -87,13 +87,13 @@ class Relay:
         if method == "initialize":  # the rest of the session needs its answer
             await self._exchange(client, message, line)
             return
-        if method == "notifications/cancelled" and self._cancelled(message):
+        if method == "notifications/cancelled" and self._cancel_request(message):
             return
         tasks.start_soon(self._exchange, client, message, line)
         if method == "notifications/initialized" and self._session:
             tasks.start_soon(self._listen, client)
 
-    def _cancelled(self, message: Mapping[str, Any]) -> bool:
+    def _cancel_request(self, message: Mapping[str, Any]) -> bool:
         """Whether it was a modern request, which ends with its stream and not by a message."""
         params = message.get("params")
         key = json.dumps(params.get("requestId")) if isinstance(params, Mapping) else ""

@@ -6,10 +6,10 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.commands.servers.server_edit import add_edits
-from smart_mcp_proxy.cli.commands.servers.server_login import add_sign_in
+from smart_mcp_proxy.cli.commands.servers.server_login import add_login_commands
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import open_running, read_servers
-from smart_mcp_proxy.cli.support.output import clean, indented, say, show, show_json
+from smart_mcp_proxy.cli.support.output import clean, indent_lines, say, show, show_json
 from smart_mcp_proxy.cli.support.render import servers_table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.models import ServerState
@@ -34,7 +34,7 @@ Examples:
 )
 
 add_edits(app)
-add_sign_in(app)
+add_login_commands(app)
 
 
 @app.command(name="list", help_epilogue="Examples:\n  mcpproxy server list --json")
@@ -83,7 +83,7 @@ async def show_logs(
         for line in found:
             show(clean(line))
     if told:
-        say(indented(clean(told)).rstrip())
+        say(indent_lines(clean(told)).rstrip())
 
 
 async def _of_one_start(settings: "Settings", name: str, count: int) -> tuple[list[str], str]:

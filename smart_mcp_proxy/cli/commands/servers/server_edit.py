@@ -11,7 +11,7 @@ from urllib.parse import quote
 from anyio import to_thread
 from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.commands.servers.importing import imported
+from smart_mcp_proxy.cli.commands.servers.importing import import_server_text
 from smart_mcp_proxy.cli.commands.servers.server_add import ADD_EXAMPLES, add_server
 from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, report_change
 from smart_mcp_proxy.cli.support.api import open_running
@@ -21,7 +21,14 @@ from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_js
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import FILE_LIMIT_BYTES, ServerEdit, ServerEdits, require_named, reviewed, warnings_about
+from smart_mcp_proxy.servers import (
+    FILE_LIMIT_BYTES,
+    ServerEdit,
+    ServerEdits,
+    mask_unless_quarantined,
+    require_named,
+    warnings_about,
+)
 
 __all__ = ["add_edits"]
 
@@ -65,13 +72,13 @@ async def show_server(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print it as one object.
     """
-    shown = await _shown(name)
+    shown = await _read_server(name)
     if json:
         show_json(shown)
         return
     if shown["state"] is not None:
         say(clean(f"{shown['state']}, {plural(shown['tools'], 'tool')}. {shown['error']} {shown['hint']}").rstrip())
-    show(_written(shown["config"]))
+    show(_format_config(shown["config"]))
     _warn_about(shown["config"])
     if shown["config"].get("quarantined") is True and shown["revision"]:
         command = f"mcpproxy server approve {shell_word(name)} --yes --revision {shown['revision']}"
@@ -92,7 +99,7 @@ async def patch_server(
     """
     if bool(fields) == (input_json is not None):
         raise UsageError("Say what to change, either as FIELD=VALUE or with --input-json.")
-    patch = parse_json_object(input_json) if input_json is not None else _nested(parse_pairs(fields))
+    patch = parse_json_object(input_json) if input_json is not None else _build_patch(parse_pairs(fields))
     body = {"config": patch, "revision": revision}
     done = await change_servers(
         "PATCH", _path(name), body, lambda edits: edits.patch(name, patch, "operator", based_on=revision)
@@ -152,9 +159,9 @@ async def approve_server(name: str, /, *, yes: bool = False, revision: str | Non
         )
         error.add_note(f"mcpproxy server show {shell_word(name)}")
         raise error
-    shown = await _shown(name)
+    shown = await _read_server(name)
     if not yes:
-        say(_written(shown["config"]))
+        say(_format_config(shown["config"]))
     _warn_about(shown["config"])
     if not yes:
         _confirm(
@@ -195,8 +202,8 @@ async def import_servers(file: Annotated[str, Parameter(allow_leading_hyphen=Tru
         file: Its path, `-` for standard input.
         json: Print {"added", "skipped"} and more.
     """
-    text = await to_thread.run_sync(_text_of, file)
-    done = await imported(open_settings(), text)
+    text = await to_thread.run_sync(_read_text_file, file)
+    done = await import_server_text(open_settings(), text)
     if json:
         show_json(done)
         return
@@ -208,15 +215,20 @@ async def import_servers(file: Annotated[str, Parameter(allow_leading_hyphen=Tru
 # --- the parts of these
 
 
-async def _shown(name: str) -> dict[str, Any]:
-    """A server as the running gateway has it, else as the file has it, see `reviewed`."""
+async def _read_server(name: str) -> dict[str, Any]:
+    """A server as the running gateway has it, else as the file has it, see `mask_unless_quarantined`."""
     settings = open_settings()
     async with open_running(settings) as running:
         if running is not None:
             return await running.manage("GET", _path(name))
     found = await to_thread.run_sync(ServerEdits(settings, Path.cwd()).read)
     require_named(name, found.entries)
-    return {"name": name, "state": None, "config": reviewed(found.entries[name]), "revision": found.revision}
+    return {
+        "name": name,
+        "state": None,
+        "config": mask_unless_quarantined(found.entries[name]),
+        "revision": found.revision,
+    }
 
 
 def _warn_about(config: Mapping[str, Any]) -> None:
@@ -224,7 +236,7 @@ def _warn_about(config: Mapping[str, Any]) -> None:
         warn(warning)
 
 
-def _written(config: Mapping[str, Any]) -> str:
+def _format_config(config: Mapping[str, Any]) -> str:
     """As JSON in which no character is hidden: two entries that look alike are alike."""
     text = json_text.dumps(config, indent=2, ensure_ascii=False)
     return "".join(char if char.isprintable() or char == "\n" else json_text.dumps(char)[1:-1] for char in text)
@@ -257,7 +269,7 @@ def _path(name: str) -> str:
     return f"servers/{quote(name, safe='')}"
 
 
-def _nested(pairs: Mapping[str, str]) -> dict[str, Any]:
+def _build_patch(pairs: Mapping[str, str]) -> dict[str, Any]:
     """`env.A` as `{"env": {"A": ...}}`; values are JSON where they can be read as such."""
     patch: dict[str, Any] = {}
     for path, text in pairs.items():
@@ -282,7 +294,7 @@ def _value(path: str, text: str) -> Any:
     return text if path.startswith(_TEXTS) and value is not None else value
 
 
-def _text_of(file: str) -> str:
+def _read_text_file(file: str) -> str:
     try:
         if file == "-":
             text = sys.stdin.read(FILE_LIMIT_BYTES + 1)

@@ -20,14 +20,14 @@ from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError, ServerNotFoundError
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import ServerConfig, expand, read_oauth, secrets_of
+from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, read_oauth
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.telemetry import secrets_hidden
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.upstream import CallbackServer
 
-__all__ = ["add_sign_in", "app"]
+__all__ = ["add_login_commands", "app"]
 
 _WITHOUT_BROWSER = """\
 On a machine without a browser, open the printed address on another one. At the end
@@ -47,7 +47,7 @@ Examples:
 )
 
 
-def add_sign_in(server_app: App) -> None:
+def add_login_commands(server_app: App) -> None:
     """Adds the commands `login` and `logout` to `server_app`."""
     server_app.command(
         login,
@@ -76,7 +76,7 @@ async def login(name: str | None = None, /, *, no_browser: bool = False, json: b
     settings = open_settings()
     is_desktop = not no_browser and has_desktop()
     if name is not None:
-        signed_in = await _sign_in(settings, name, await read_servers(settings), is_desktop=is_desktop)
+        signed_in = await _perform_login(settings, name, await read_servers(settings), is_desktop=is_desktop)
         if json:
             show_json(signed_in)
         return 0
@@ -86,16 +86,16 @@ async def login(name: str | None = None, /, *, no_browser: bool = False, json: b
 async def _sign_in_to_all(settings: Settings, *, is_desktop: bool, as_json: bool) -> int:
     """Sign in to each server that waits; a failure does not keep the others from their turn."""
     servers = await read_servers(settings)
-    waiting = await _waiting(settings, servers)
+    waiting = await _find_needing_auth(settings, servers)
     done, failed = [], 0
     for place, (name, hint) in enumerate(waiting.items(), start=1):
         say(f"Server '{name}' ({place} of {len(waiting)})", style="bold")
-        if not servers[name].can_sign_in:
+        if not servers[name].can_use_oauth:
             say(clean(hint), style="yellow")
             failed += 1
             continue
         try:
-            done.append(await _sign_in(settings, name, servers, is_desktop=is_desktop))
+            done.append(await _perform_login(settings, name, servers, is_desktop=is_desktop))
         except ProxyError as error:
             report(error, as_json=False)
             failed += 1
@@ -108,7 +108,7 @@ async def _sign_in_to_all(settings: Settings, *, is_desktop: bool, as_json: bool
     return 1 if failed else 0
 
 
-async def _waiting(settings: Settings, servers: Mapping[str, ServerConfig]) -> dict[str, str]:
+async def _find_needing_auth(settings: Settings, servers: Mapping[str, ServerConfig]) -> dict[str, str]:
     """The servers that let nobody in, each with its hint; programs are not started to find out."""
     remote = {name: config for name, config in servers.items() if config.transport != "stdio"}
     if not remote:
@@ -119,28 +119,28 @@ async def _waiting(settings: Settings, servers: Mapping[str, ServerConfig]) -> d
     return {name: needs[name] for name in remote if name in needs}
 
 
-async def _sign_in(
+async def _perform_login(
     settings: Settings, name: str, servers: Mapping[str, ServerConfig], *, is_desktop: bool
 ) -> dict[str, Any]:
     """Sign in to one server; returns the facts of it."""
     # Here and not above: --help has to be quick.
-    from smart_mcp_proxy.gateway.shared.shared_sign_ins import opened_sign_ins
+    from smart_mcp_proxy.gateway.shared.shared_sign_ins import open_sign_ins
     from smart_mcp_proxy.upstream import CallbackServer, TlsContext
 
-    config = await _configured(name, servers)
+    config = await _resolve_login_config(name, servers)
     options = read_oauth(name, config.oauth or {})
-    with secrets_hidden(secrets_of(config)), next_step(f"mcpproxy server show {shell_word(name)}"):
-        async with opened_sign_ins(settings, TlsContext(environment())) as sign_ins:
+    with secrets_hidden(collect_secrets(config)), next_step(f"mcpproxy server show {shell_word(name)}"):
+        async with open_sign_ins(settings, TlsContext(environment())) as sign_ins:
             if options.grant == "client_credentials":
-                signed_in = await sign_ins.sign_in(config, None)
+                signed_in = await sign_ins.authorize_server(config, None)
             else:
                 say(f"Asking server '{name}' where to sign in ...", style="dim")
                 browser = CallbackServer(
                     name, options.redirect_port, lambda url: _present(url, browser, is_desktop=is_desktop)
                 )
                 async with browser:
-                    with _pasted_addresses(browser):
-                        signed_in = await sign_ins.sign_in(config, browser)
+                    with _accept_pasted_addresses(browser):
+                        signed_in = await sign_ins.authorize_server(config, browser)
     is_renewable = bool(signed_in.refresh_token) or options.grant == "client_credentials"
     say(clean(f"Signed in to server '{name}' at {signed_in.issuer}."), style="green")
     if not is_renewable:
@@ -170,7 +170,7 @@ def _present(url: str, browser: "CallbackServer", *, is_desktop: bool) -> None:
 
 
 @contextmanager
-def _pasted_addresses(browser: "CallbackServer") -> Iterator[None]:
+def _accept_pasted_addresses(browser: "CallbackServer") -> Iterator[None]:
     """Takes addresses that are pasted into the terminal for as long as it is open."""
     if not sys.stdin.isatty():
         yield
@@ -198,13 +198,13 @@ async def logout(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print {"server", "was_signed_in", "is_revoked", "problem"}.
     """
-    from smart_mcp_proxy.gateway.shared.shared_sign_ins import opened_sign_ins  # see _sign_in
+    from smart_mcp_proxy.gateway.shared.shared_sign_ins import open_sign_ins  # see _perform_login
     from smart_mcp_proxy.upstream import TlsContext
 
     settings = open_settings()
-    config = await _configured(name, await read_servers(settings))
-    with secrets_hidden(secrets_of(config)):
-        async with opened_sign_ins(settings, TlsContext(environment())) as sign_ins:
+    config = await _resolve_login_config(name, await read_servers(settings))
+    with secrets_hidden(collect_secrets(config)):
+        async with open_sign_ins(settings, TlsContext(environment())) as sign_ins:
             done = await sign_ins.sign_out(config)
     if json:
         facts = {"server": name, "was_signed_in": done.was_signed_in, "is_revoked": done.is_revoked}
@@ -218,7 +218,7 @@ async def logout(name: str, /, *, json: bool = False) -> None:
         say(clean(f"It was not revoked: {done.problem}"), style="yellow")
 
 
-async def _configured(name: str, servers: Mapping[str, ServerConfig]) -> ServerConfig:
+async def _resolve_login_config(name: str, servers: Mapping[str, ServerConfig]) -> ServerConfig:
     """The server as it is connected to, its placeholders filled in.
 
     Raises:
@@ -245,7 +245,7 @@ async def _configured(name: str, servers: Mapping[str, ServerConfig]) -> ServerC
         )
         error.add_note(f"mcpproxy server patch {shell_word(name)} 'env.TOKEN=${{env:TOKEN}}'")
         raise error
-    if not config.can_sign_in:
+    if not config.can_use_oauth:
         word = shell_word(name)
         if config.raw.get("oauth") is False:
             error = ConfigError(f"The entry of server '{name}' says that nobody signs in.", hint="Take that out first.")

@@ -11,11 +11,11 @@ import msgspec
 from smart_mcp_proxy.cli.commands.servers.registry_api import open_registry
 from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, report_change
 from smart_mcp_proxy.cli.support.failure import UsageError, next_step
-from smart_mcp_proxy.cli.support.output import clean, indented, say, show, show_json, table, warn
+from smart_mcp_proxy.cli.support.output import clean, indent_lines, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ProxyError, RefusedError
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.registry import Given, Listing, Need, Plan, plan_of
+from smart_mcp_proxy.registry import Given, Listing, Need, Plan, plan_entry
 from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.settings import environment
 
@@ -48,19 +48,19 @@ async def add_listed(
     settings = open_settings()
     with next_step("mcpproxy server add --help"):
         async with open_registry(settings, environment()) as registry:
-            listing = await registry.listing(wanted.registry, wanted.version or "latest")
+            listing = await registry.fetch_listing(wanted.registry, wanted.version or "latest")
         _require_standing(listing, takes_deprecated=wanted.deprecated)
-        plan = plan_of(listing.server, given, wanted.pick)
+        plan = plan_entry(listing.server, given, wanted.pick)
     chosen_name = name or _short_name(listing.server.name)
     warnings = [*plan.remarks, *warnings_about(plan.shown)]
     if not as_json:
-        _show(chosen_name, listing, plan, warnings)
+        _show_plan(chosen_name, listing, plan, warnings)
     done: dict[str, Any] | None = None
     if wanted.yes and not wanted.dry_run:
-        done = await _added(chosen_name, plan, more)
+        done = await _add_server(chosen_name, plan, more)
     elif not as_json and not wanted.dry_run:
         _confirm(chosen_name, wanted)
-        done = await _added(chosen_name, plan, more)
+        done = await _add_server(chosen_name, plan, more)
     if as_json:
         show_json(_as_object(chosen_name, listing, plan, warnings, done))
     elif done is not None:
@@ -70,7 +70,7 @@ async def add_listed(
         say("Nothing is changed.")
 
 
-async def _added(name: str, plan: Plan, more: Mapping[str, Any]) -> dict[str, Any]:
+async def _add_server(name: str, plan: Plan, more: Mapping[str, Any]) -> dict[str, Any]:
     entry = {**plan.entry, **more}
     body = {"name": name, "config": entry}
     return await change_servers("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
@@ -83,7 +83,7 @@ def _require_standing(listing: Listing, *, takes_deprecated: bool) -> None:
         RefusedError: It was deleted, or is deprecated and nobody said to take it all the same.
     """
     standing, server = listing.standing, listing.server
-    words = indented(clean(standing.status_message or "It does not say why."))
+    words = indent_lines(clean(standing.status_message or "It does not say why."))
     if standing.status == "deleted":
         raise RefusedError(
             f"'{server.name}' {server.version} was deleted from the registry. {words}",
@@ -103,14 +103,14 @@ def _short_name(full: str) -> str:
     return _UNFIT.sub("-", full.rpartition("/")[2]).strip("-._")[:_NAME_CHARS] or "server"
 
 
-def _show(name: str, listing: Listing, plan: Plan, warnings: Iterable[str]) -> None:
+def _show_plan(name: str, listing: Listing, plan: Plan, warnings: Iterable[str]) -> None:
     server = listing.server
-    say(clean(indented(f"{server.name} {server.version}: {' '.join(server.description.split())}")))
+    say(clean(indent_lines(f"{server.name} {server.version}: {' '.join(server.description.split())}")))
     pages = [server.repository.url if server.repository else "", server.website_url or ""]
     if where := " ".join(filter(None, pages)):
-        say(clean(indented(f"From: {where}")))
+        say(clean(indent_lines(f"From: {where}")))
     if listing.standing.status != "active":
-        warn(indented(f"It is {listing.standing.status}. {listing.standing.status_message or ''}".rstrip()))
+        warn(indent_lines(f"It is {listing.standing.status}. {listing.standing.status_message or ''}".rstrip()))
     if len(plan.offers) > 1:
         rows = [
             [str(offer.number), offer.kind, offer.what, offer.problem or ("chosen" if _is(plan, offer.number) else "")]
@@ -118,13 +118,13 @@ def _show(name: str, listing: Listing, plan: Plan, warnings: Iterable[str]) -> N
         ]
         say("Choices (--pick NUMBER):")
         show(table(["##", "kind", "what", "remarks"], rows))
-    say(f"It would {_doing(plan.entry)}:")
-    show(_shown_command(plan.shown))
+    say(f"It would {_describe_effect(plan.entry)}:")
+    show(_format_command_line(plan.shown))
     if plan.needs:
         say("It takes:")
         show(table(["name", "as", "value", "needed", "words"], [_row(need) for need in plan.needs]))
     for warning in warnings:
-        warn(indented(warning))
+        warn(indent_lines(warning))
     say(clean(f"It is added as '{name}', in quarantine: it is not started until you approve it."))
 
 
@@ -132,11 +132,11 @@ def _is(plan: Plan, number: int) -> bool:
     return plan.chosen == number
 
 
-def _doing(entry: Mapping[str, Any]) -> str:
+def _describe_effect(entry: Mapping[str, Any]) -> str:
     return "run this program on your machine" if "command" in entry else "send requests to this address"
 
 
-def _shown_command(shown: Mapping[str, Any]) -> str:
+def _format_command_line(shown: Mapping[str, Any]) -> str:
     """Command line or address, with every character that is not plain written out."""
     if "url" in shown:
         return _plain(shown["url"])

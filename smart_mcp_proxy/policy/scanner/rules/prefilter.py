@@ -105,9 +105,9 @@ class Searchable:
         self._lines = (text.replace(".", "\n"), text, text.replace("\n", " ").replace(".", "\n"))
         self._parts: dict[tuple[int, str], list[Span]] = {}
         self._held: dict[Span, int] = {}
-        marks = [*_marks_in(text)]
+        marks = [*_find_marks(text)]
         self._marks = reduce(or_, [bits for _, (bits, _) in marks], 0)
-        self.heard = _heard_in(text, [*marks, *((word, _held_by(word)) for word in set(_WORD.findall(text)))])
+        self.heard = _select_ways(text, [*marks, *((word, _find_pieces(word)) for word in set(_WORD.findall(text)))])
 
     def find(self, group: tuple[Way, ...]) -> Iterable[re.Match[str]]:
         """Matches of one pattern of these alternatives in the text."""
@@ -131,7 +131,7 @@ class Searchable:
         found = self._lines_with(way.reach, words[0])
         if len(words) > 1:
             found = sorted({span for word in words for span in self._lines_with(way.reach, word)})
-        return [span for span in reversed(found) if self._held_in(span) & way.needs == way.needs]
+        return [span for span in reversed(found) if self._collect_bits(span) & way.needs == way.needs]
 
     def _lines_with(self, reach: int, word: str) -> Sequence[Span]:
         """The parts of the text that hold a word."""
@@ -140,11 +140,11 @@ class Searchable:
             known = self._parts[reach, word] = [*_lines_with(word, self._lines[reach])]
         return known
 
-    def _held_in(self, span: Span) -> int:
+    def _collect_bits(self, span: Span) -> int:
         """The bits of the pieces in a part of the text, and of the marks anywhere in it."""
         held = self._held.get(span)
         if held is None:
-            words = [_held_by(word)[0] for word in _WORD.findall(self.text, *span)]
+            words = [_find_pieces(word)[0] for word in _WORD.findall(self.text, *span)]
             held = self._held[span] = reduce(or_, words, self._marks)
         return held
 
@@ -158,7 +158,7 @@ def _lines_with(word: str, lines: str) -> Iterator[Span]:
         at = lines.find(word, stop)
 
 
-def _heard_in(text: str, words: Iterable[tuple[str, _Held]]) -> Mapping[int, Sequence[tuple[Way, Sequence[str]]]]:
+def _select_ways(text: str, words: Iterable[tuple[str, _Held]]) -> Mapping[int, Sequence[tuple[Way, Sequence[str]]]]:
     held, announcing = 0, {number: list[str]() for number in _EVERYWHERE}
     for word, (bits, announced) in words:
         held |= bits
@@ -172,7 +172,7 @@ def _heard_in(text: str, words: Iterable[tuple[str, _Held]]) -> Mapping[int, Seq
     return found
 
 
-def _marks_in(text: str) -> Iterator[tuple[str, _Held]]:
+def _find_marks(text: str) -> Iterator[tuple[str, _Held]]:
     """The pieces in a text that are not of letters and digits alone."""
     chars = _ASCII_MARKS if text.isascii() else _MARKED
     for char in filter(text.__contains__, chars):
@@ -182,7 +182,7 @@ def _marks_in(text: str) -> Iterator[tuple[str, _Held]]:
 
 
 @lru_cache(maxsize=KNOWN_WORDS)
-def _held_by(word: str) -> _Held:
+def _find_pieces(word: str) -> _Held:
     """Letters and digits of a word."""
     held, announced = 0, set[int]()
     for at in range(len(word) - LEAST_CHARS + 1):
@@ -228,7 +228,7 @@ def _way(pattern: str) -> Way:
         _EVERYWHERE.add(number)
     bits = reduce(or_, map(_bit, needed), 0)
     _WAYS.append(Way(number, len(_GROUPS), bits, reach, tuple(sequences(pattern)), re.compile(quick(pattern))))
-    _held_by.cache_clear()
+    _find_pieces.cache_clear()
     return _WAYS[-1]
 
 

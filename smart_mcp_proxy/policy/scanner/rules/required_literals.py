@@ -40,13 +40,13 @@ def alternatives(pattern: str) -> list[str]:
 
 def needs(pattern: str) -> list[_Need]:
     """Sets of pieces without blanks: the pattern matches only in texts that hold a piece of each set."""
-    return _choice(_tokens(pattern), _words)[0]
+    return _choice(_tokens(pattern), _split_needs)[0]
 
 
 def sequences(pattern: str) -> _Need:
     """The longest pieces with blanks of which every match holds one; empty if few texts lack them."""
     found = _choice(_tokens(pattern), _whole)[0]
-    best = max(found, key=_telling, default=frozenset[str]())
+    best = max(found, key=_rate_need, default=frozenset[str]())
     return best if len(best) <= MOST_SEQUENCES and any(" " in each.strip() for each in best) else frozenset()
 
 
@@ -122,9 +122,9 @@ def _choice(tokens: Iterator[_Token], pieces: _Pieces) -> tuple[list[_Need], _To
         elif token["bar"]:
             ways.append([])
         elif token["close"]:
-            return _shared(ways), token
+            return _merge_branches(ways), token
     ways[-1] += pieces(run)
-    return _shared(ways), None
+    return _merge_branches(ways), None
 
 
 def _group(start: _Token, tokens: Iterator[_Token], pieces: _Pieces) -> list[_Need]:
@@ -137,7 +137,7 @@ def _may_miss(token: _Token) -> bool:
     return (token["times"] or "").startswith(("?", "*", "{0", "{,"))
 
 
-def _words(run: str) -> list[_Need]:
+def _split_needs(run: str) -> list[_Need]:
     return [frozenset([piece]) for piece in run.split() if len(piece) >= LEAST_CHARS or not is_plain(piece)]
 
 
@@ -150,16 +150,16 @@ def is_plain(piece: str) -> bool:
     return piece.isascii() and piece.isalnum()
 
 
-def _shared(ways: list[list[_Need]]) -> list[_Need]:
+def _merge_branches(ways: list[list[_Need]]) -> list[_Need]:
     """Literals that all of several branches need, the most telling first."""
     if len(ways) == 1:
         return ways[0]
-    ranked = zip(*(sorted(needed, key=_telling, reverse=True) for needed in ways), strict=False)
+    ranked = zip(*(sorted(needed, key=_rate_need, reverse=True) for needed in ways), strict=False)
     shared = (_shortest(piece for need in rank for piece in need) for rank in ranked)
     return [pieces for pieces in shared if len(pieces) <= MOST_PIECES]
 
 
-def _telling(need: _Need) -> tuple[int, int]:
+def _rate_need(need: _Need) -> tuple[int, int]:
     return min(map(len, need)), -len(need)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Way, ways
 
-__all__ = ["CERTAIN", "MIDDLE", "STRONG", "Phrase", "RuleFile", "Words"]
+__all__ = ["CERTAIN", "MIDDLE", "STRONG", "Phrase", "RuleFile", "TermPattern"]
 
 CERTAIN, STRONG, MIDDLE, CONDITION, WEAK = 1.75, 1.0, 0.6, 0.4, 0.35
 """Enough in any text; enough in a text that is otherwise as likely honest as not; enough with another; enough with
@@ -37,7 +37,7 @@ class Phrase(NamedTuple):
     ways: tuple[Way, ...]
 
 
-class Words(NamedTuple):
+class TermPattern(NamedTuple):
     """A term to look for: its alternative patterns.
 
     Attributes:
@@ -69,9 +69,9 @@ class RuleFile:
             for entry in self._entries["phrase"]
         )
 
-    def words(self, group: str) -> tuple[Words, ...]:
+    def words(self, group: str) -> tuple[TermPattern, ...]:
         """Entries of a group of words, in their order."""
-        return tuple(Words(self._ways(entry)) for entry in self._entries[group])
+        return tuple(TermPattern(self._ways(entry)) for entry in self._entries[group])
 
     def expression(self, name: str) -> re.Pattern[str]:
         """An entry of `expressions`."""

@@ -127,7 +127,7 @@ _JSON_WORDS: Final = ("msg", "message", "error", "err")
 def rate(line: str) -> Rating:
     """Score one line without colours and frames; a log line in JSON by the message in it."""
     if line.startswith("{") and line.endswith("}"):
-        line = _message_in(line) or line
+        line = _extract_json_message(line) or line
     if _NEVER.match(line):
         return Rating(NEVER, line)
     if _LITTLE.match(line):
@@ -140,7 +140,7 @@ def rate(line: str) -> Rating:
     raise AssertionError("the last rule fits every line")
 
 
-def _message_in(line: str) -> str:
+def _extract_json_message(line: str) -> str:
     """Message of a log line in JSON, after its level; empty where it holds none."""
     try:
         record = msgspec.json.decode(line)

@@ -53,7 +53,7 @@ def find_reason(lines: Iterable[str]) -> str:
         The quote; empty where nothing but warnings, stack frames and the like was written.
     """
     plain = [_TERMINAL.sub("", line[:_LINE_CHARS]).rstrip() for line in lines][-_LINES:]
-    rated = list(_rated(plain))
+    rated = list(_rate_lines(plain))
     best, best_weight, distance = -1, NEVER, 0
     for number in reversed(range(len(rated))):
         score = rated[number].score
@@ -73,7 +73,7 @@ def find_reason(lines: Iterable[str]) -> str:
 # --- scores in their surroundings
 
 
-def _rated(lines: Sequence[str]) -> Iterator[Rating]:
+def _rate_lines(lines: Sequence[str]) -> Iterator[Rating]:
     """Rate every line; those of a traceback and of a usage text by where they stand."""
     source = _source_lines(lines)
     traceback_depth: int | None = None

@@ -1,11 +1,11 @@
 """The places of the page, a module each: what they show, and the actions of their forms."""
 
-from smart_mcp_proxy.web.page.place import Place
+from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.places import activity, clients, needs_you, saved, search_lab, servers, settings, tools
 
 __all__ = ["PLACES"]
 
-PLACES: tuple[Place, ...] = (
+PLACES: tuple[PageRoute, ...] = (
     *needs_you.PLACES,
     *search_lab.PLACES,
     *servers.PLACES,

@@ -7,8 +7,8 @@ from starlette.types import ASGIApp
 
 from smart_mcp_proxy.telemetry import ActivityKind
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import Place
-from smart_mcp_proxy.web.page.visit import Visit
+from smart_mcp_proxy.web.page.place import PageRoute
+from smart_mcp_proxy.web.page.visit import PageVisit
 
 __all__ = ["PLACES"]
 
@@ -16,9 +16,9 @@ SHOWN: Final = 50
 _FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "since", "parent")
 
 
-async def _show(visit: Visit) -> Response:
-    wanted = {name: visit.asked(name).strip() for name in _FILTERS if visit.asked(name).strip()}
-    before = visit.asked("before")
+async def _show_activity(visit: PageVisit) -> Response:
+    wanted = {name: visit.read_parameter(name).strip() for name in _FILTERS if visit.read_parameter(name).strip()}
+    before = visit.read_parameter("before")
     problem = None
     found: dict[str, Any] = {"items": [], "next": None, "last": 0}
     try:
@@ -36,18 +36,18 @@ async def _show(visit: Visit) -> Response:
     )
 
 
-async def _record(visit: Visit) -> Response:
-    record = await visit.ask("GET", f"activity/{part(visit.asked('id') or '-')}")
+async def _record(visit: PageVisit) -> Response:
+    record = await visit.ask("GET", f"activity/{part(visit.read_parameter('id') or '-')}")
     parts = await visit.ask("GET", "activity", {"parent": record["id"], "limit": SHOWN})
     return await visit.page("record.html", record=record, parts=parts["items"])
 
 
-async def _events(visit: Visit) -> ASGIApp:
-    return await visit.passed_on("events", {})
+async def _events(visit: PageVisit) -> ASGIApp:
+    return await visit.stream_operation("events", {})
 
 
 PLACES: Final = (
-    Place("GET", "/activity", _show),
-    Place("GET", "/record", _record),
-    Place("GET", "/events", _events),
+    PageRoute("GET", "/activity", _show_activity),
+    PageRoute("GET", "/record", _record),
+    PageRoute("GET", "/events", _events),
 )

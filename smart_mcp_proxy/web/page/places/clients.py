@@ -6,8 +6,8 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import Place
-from smart_mcp_proxy.web.page.visit import Form, Visit
+from smart_mcp_proxy.web.page.place import PageRoute
+from smart_mcp_proxy.web.page.visit import Form, PageVisit
 
 __all__ = ["PLACES"]
 
@@ -16,12 +16,12 @@ LIVES: Final = (("1", "one day"), ("7", "a week"), ("30", "30 days"), ("365", "a
 DAY_S: Final = 86_400
 
 
-async def _show(visit: Visit) -> Response:
+async def _show_clients(visit: PageVisit) -> Response:
     return await _page(visit, Form([]))
 
 
 async def _page(
-    visit: Visit, form: Form, *, made: dict[str, Any] | None = None, problem: OperationError | None = None
+    visit: PageVisit, form: Form, *, made: dict[str, Any] | None = None, problem: OperationError | None = None
 ) -> Response:
     tokens = (await visit.ask("GET", "tokens"))["tokens"]
     profiles = await visit.ask("GET", "profiles")
@@ -38,7 +38,7 @@ async def _page(
     )
 
 
-async def _make(visit: Visit) -> Response:
+async def _make(visit: PageVisit) -> Response:
     """Shown in the answer itself, this once: an address or a cookie would keep the token."""
     form = await visit.form()
     days = form.text("days")
@@ -58,14 +58,14 @@ async def _make(visit: Visit) -> Response:
     return await _page(visit, Form([]), made=made)
 
 
-async def _revoke(visit: Visit) -> Response:
+async def _revoke(visit: PageVisit) -> Response:
     form = await visit.form()
     await visit.ask("DELETE", f"tokens/{part(form.text('name'))}")
     return visit.back(form, f"Revoked the token {form.text('name')}.", default="/ui/clients")
 
 
 PLACES: Final = (
-    Place("GET", "/clients", _show),
-    Place("POST", "/tokens", _make),
-    Place("POST", "/tokens/revoke", _revoke),
+    PageRoute("GET", "/clients", _show_clients),
+    PageRoute("POST", "/tokens", _make),
+    PageRoute("POST", "/tokens/revoke", _revoke),
 )

@@ -8,20 +8,20 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.hidden import TEXT_CHARS
 from smart_mcp_proxy.web.page.operations import part
-from smart_mcp_proxy.web.page.place import Limits, Place
+from smart_mcp_proxy.web.page.place import DisplayLimits, PageRoute
 from smart_mcp_proxy.web.page.rendering import is_shown_whole
-from smart_mcp_proxy.web.page.visit import Visit
+from smart_mcp_proxy.web.page.visit import PageVisit
 
 __all__ = ["PLACES"]
 
 SHOWN: Final = 10
 """Definitions on a page: a person reads them one by one."""
-LIMITS: Final = Limits(fields=40, path=300, text=TEXT_CHARS)
+LIMITS: Final = DisplayLimits(fields=40, path=300, text=TEXT_CHARS)
 LOG_LINES: Final = 5
 
 
-async def _show(visit: Visit) -> Response:
-    start, server = visit.number("offset"), visit.asked("server") or None
+async def _show_needs_you(visit: PageVisit) -> Response:
+    start, server = visit.number("offset"), visit.read_parameter("server") or None
     wanted = {"limit": SHOWN, "offset": start, "changes": "true", "blocked": "false", "server": server}
     waiting = await visit.ask("GET", "approvals", wanted)
     for tool in waiting["tools"]:
@@ -51,7 +51,7 @@ def _is_whole(changes: list[dict[str, Any]]) -> bool:
     return len(changes) <= LIMITS.fields and not is_cut
 
 
-async def _approve(visit: Visit) -> Response:
+async def _approve(visit: PageVisit) -> Response:
     form = await visit.form()
     names, hashes = form.texts("name"), form.texts("hash")
     if len(names) != len(hashes):
@@ -67,21 +67,21 @@ async def _approve(visit: Visit) -> Response:
     return visit.back(form, note, is_bad=bool(done["moved"]))
 
 
-async def _block(visit: Visit) -> Response:
+async def _block(visit: PageVisit) -> Response:
     form = await visit.form()
     done = await visit.ask("POST", "approvals/block", body={"name": form.text("name")})
     return visit.back(form, f"Blocked {done['name']}.")
 
 
-async def _unblock(visit: Visit) -> Response:
+async def _unblock(visit: PageVisit) -> Response:
     form = await visit.form()
     done = await visit.ask("POST", "approvals/unblock", body={"name": form.text("name")})
     return visit.back(form, f"Lifted the block of {done['name']}.")
 
 
 PLACES: Final = (
-    Place("GET", "/", _show),
-    Place("POST", "/approve", _approve),
-    Place("POST", "/block", _block),
-    Place("POST", "/unblock", _unblock),
+    PageRoute("GET", "/", _show_needs_you),
+    PageRoute("POST", "/approve", _approve),
+    PageRoute("POST", "/block", _block),
+    PageRoute("POST", "/unblock", _unblock),
 )

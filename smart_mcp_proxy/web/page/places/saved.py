@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
-from smart_mcp_proxy.web.page.place import Place
-from smart_mcp_proxy.web.page.plot import bars_of
-from smart_mcp_proxy.web.page.visit import Visit
+from smart_mcp_proxy.web.page.place import PageRoute
+from smart_mcp_proxy.web.page.plot import build_bar_plot
+from smart_mcp_proxy.web.page.visit import PageVisit
 
 __all__ = ["PLACES"]
 
@@ -29,18 +29,18 @@ GROUPS: Final = ("server", "tool", "client")
 SHOWN: Final = 20
 
 
-async def _show(visit: Visit) -> Response:
-    name = visit.asked("span") if visit.asked("span") in SPANS else "day"
-    by = visit.asked("by") if visit.asked("by") in GROUPS else GROUPS[0]
+async def _show_savings(visit: PageVisit) -> Response:
+    name = visit.read_parameter("span") if visit.read_parameter("span") in SPANS else "day"
+    by = visit.read_parameter("by") if visit.read_parameter("by") in GROUPS else GROUPS[0]
     span = SPANS[name]
     wanted = {"since": span.since, "bucket": span.bucket}
     found = await visit.ask("GET", "stats", wanted)
     groups = (await visit.ask("GET", "stats", wanted | {"by": by, "limit": SHOWN}))["groups"]
     until = datetime.fromisoformat(found["until"])
-    plot = bars_of(found["buckets"], "tokens_saved", until=until, span_s=span.span_s, count=span.spans)
+    plot = build_bar_plot(found["buckets"], "tokens_saved", until=until, span_s=span.span_s, count=span.spans)
     return await visit.page(
         "saved.html", spans=SPANS, name=name, by=by, groups=groups, kinds=GROUPS, found=found, plot=plot
     )
 
 
-PLACES: Final = (Place("GET", "/saved", _show),)
+PLACES: Final = (PageRoute("GET", "/saved", _show_savings),)

@@ -5,20 +5,20 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from smart_mcp_proxy.web.page.operations import OperationError
-from smart_mcp_proxy.web.page.place import Place
-from smart_mcp_proxy.web.page.visit import Visit
+from smart_mcp_proxy.web.page.place import PageRoute
+from smart_mcp_proxy.web.page.visit import PageVisit
 
 __all__ = ["PLACES"]
 
 
-async def _show(visit: Visit) -> Response:
-    query, name = visit.asked("q").strip(), visit.asked("why_not").strip()
+async def _show_search_lab(visit: PageVisit) -> Response:
+    query, name = visit.read_parameter("q").strip(), visit.read_parameter("why_not").strip()
     asked: dict[str, Any] = {
         "q": query,
         "server": [name for name in visit.request.query_params.getlist("server") if name] or None,
-        "read_only": visit.asked("read_only") or None,
-        "profile": visit.asked("profile") or None,
-        "limit": visit.asked("limit") or None,
+        "read_only": visit.read_parameter("read_only") or None,
+        "profile": visit.read_parameter("profile") or None,
+        "limit": visit.read_parameter("limit") or None,
     }
     answer = standing = problem = None
     try:
@@ -41,4 +41,4 @@ async def _show(visit: Visit) -> Response:
     )
 
 
-PLACES: Final = (Place("GET", "/search", _show),)
+PLACES: Final = (PageRoute("GET", "/search", _show_search_lab),)

@@ -7,11 +7,11 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.servers import warnings_about
-from smart_mcp_proxy.web.page.arguments import json_of
+from smart_mcp_proxy.web.page.arguments import parse_typed_json
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import Place
-from smart_mcp_proxy.web.page.visit import Visit
+from smart_mcp_proxy.web.page.place import PageRoute
+from smart_mcp_proxy.web.page.visit import PageVisit
 
 __all__ = ["PLACES"]
 
@@ -21,16 +21,16 @@ _OPERATIONS: Final = ("restart", "refresh", "enable", "disable", "approve")
 _WITH_REVISION: Final = ("enable", "disable", "approve")
 
 
-async def _list(visit: Visit) -> Response:
+async def _list(visit: PageVisit) -> Response:
     return await visit.page("servers.html")
 
 
-async def _show(visit: Visit) -> Response:
-    return await _one(visit, visit.asked("name"))
+async def _show_server(visit: PageVisit) -> Response:
+    return await _one(visit, visit.read_parameter("name"))
 
 
 async def _one(
-    visit: Visit, name: str, *, entry: str | None = None, problem: Exception | None = None, status: int = 200
+    visit: PageVisit, name: str, *, entry: str | None = None, problem: Exception | None = None, status: int = 200
 ) -> Response:
     server = await visit.ask("GET", f"servers/{part(name)}", {"review": "true"})
     try:
@@ -48,12 +48,12 @@ async def _one(
         sign_in=sign_in,
         logs=logs,
         tools=tools,
-        entry=_text_of(server["config"]) if entry is None else entry,
+        entry=_format_server_entry(server["config"]) if entry is None else entry,
         problem=problem,
     )
 
 
-async def _operate(visit: Visit) -> Response:
+async def _operate(visit: PageVisit) -> Response:
     form = await visit.form()
     name, operation = form.text("name"), form.text("operation")
     if operation not in _OPERATIONS:
@@ -63,14 +63,14 @@ async def _operate(visit: Visit) -> Response:
     return visit.back(form, _note(done), default=f"/ui/server?name={part(name)}")
 
 
-async def _remove(visit: Visit) -> Response:
+async def _remove(visit: PageVisit) -> Response:
     form = await visit.form()
     name = form.text("name")
     done = await visit.ask("DELETE", f"servers/{part(name)}", {"revision": form.text("revision") or None})
     return visit.to("/ui/servers", _note(done))
 
 
-async def _edit(visit: Visit) -> Response:
+async def _edit(visit: PageVisit) -> Response:
     form = await visit.form()
     name, text = form.text("name"), form.text("entry")
     try:
@@ -83,7 +83,7 @@ async def _edit(visit: Visit) -> Response:
     return visit.to(f"/ui/server?name={part(name)}", _note(done))
 
 
-async def _sign_in(visit: Visit) -> Response:
+async def _begin_login(visit: PageVisit) -> Response:
     form = await visit.form()
     name = form.text("name")
     begun = await visit.ask("POST", f"servers/{part(name)}/login")
@@ -91,18 +91,18 @@ async def _sign_in(visit: Visit) -> Response:
     return visit.to(f"/ui/server?name={part(name)}#sign-in", note, is_bad=begun["state"] == "failed")
 
 
-async def _finish(visit: Visit) -> Response:
+async def _finish(visit: PageVisit) -> Response:
     form = await visit.form()
     name = form.text("name")
     await visit.ask("POST", f"servers/{part(name)}/login/address", body={"address": form.text("address")})
     return visit.to(f"/ui/server?name={part(name)}", "Taken. The gateway signs in now.")
 
 
-async def _new(visit: Visit) -> Response:
+async def _new(visit: PageVisit) -> Response:
     return await visit.page("new_server.html", name="", entry=NEW_ENTRY, problem=None)
 
 
-async def _add(visit: Visit) -> Response:
+async def _add(visit: PageVisit) -> Response:
     form = await visit.form()
     name, text = form.text("name").strip(), form.text("entry")
     try:
@@ -114,7 +114,7 @@ async def _add(visit: Visit) -> Response:
     return visit.to(f"/ui/server?name={part(done['name'])}", _note(done))
 
 
-def _text_of(config: dict[str, Any]) -> str:
+def _format_server_entry(config: dict[str, Any]) -> str:
     """An entry to edit; where it hides something every character beyond ASCII is written out."""
     text = json.dumps(config, indent=2, ensure_ascii=False)
     return json.dumps(config, indent=2) if has_hidden(text) else text
@@ -126,7 +126,7 @@ def _entry(text: str) -> dict[str, Any]:
     Raises:
         RequestError: The text is no JSON object.
     """
-    value = json_of("The entry", text, "Write it as a server file has it.")
+    value = parse_typed_json("The entry", text, "Write it as a server file has it.")
     if not isinstance(value, dict):
         raise RequestError("The entry is no object.", hint='Write it as {"url": ...} or {"command": ...}.')
     return value
@@ -137,13 +137,13 @@ def _note(done: dict[str, Any]) -> str:
 
 
 PLACES: Final = (
-    Place("GET", "/servers", _list),
-    Place("GET", "/server", _show),
-    Place("POST", "/server/operate", _operate),
-    Place("POST", "/server/remove", _remove),
-    Place("POST", "/server/edit", _edit),
-    Place("POST", "/server/login", _sign_in),
-    Place("POST", "/server/login/address", _finish),
-    Place("GET", "/servers/new", _new),
-    Place("POST", "/servers/add", _add),
+    PageRoute("GET", "/servers", _list),
+    PageRoute("GET", "/server", _show_server),
+    PageRoute("POST", "/server/operate", _operate),
+    PageRoute("POST", "/server/remove", _remove),
+    PageRoute("POST", "/server/edit", _edit),
+    PageRoute("POST", "/server/login", _begin_login),
+    PageRoute("POST", "/server/login/address", _finish),
+    PageRoute("GET", "/servers/new", _new),
+    PageRoute("POST", "/servers/add", _add),
 )

@@ -4,13 +4,13 @@ from typing import Final
 
 from starlette.responses import Response
 
-from smart_mcp_proxy.web.page.place import Place
-from smart_mcp_proxy.web.page.visit import Visit
+from smart_mcp_proxy.web.page.place import PageRoute
+from smart_mcp_proxy.web.page.visit import PageVisit
 
 __all__ = ["PLACES"]
 
 
-async def _show(visit: Visit) -> Response:
+async def _show_settings(visit: PageVisit) -> Response:
     found = await visit.ask("GET", "settings")
     config = await visit.ask("GET", "config")
     given = [one for one in found if one["origin"] != "default"]
@@ -18,4 +18,4 @@ async def _show(visit: Visit) -> Response:
     return await visit.page("settings.html", given=given, others=others, config=config)
 
 
-PLACES: Final = (Place("GET", "/settings", _show),)
+PLACES: Final = (PageRoute("GET", "/settings", _show_settings),)

@@ -5,23 +5,27 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.web.page.arguments import Field, arguments_of, fields_of
+from smart_mcp_proxy.web.page.arguments import Field, build_form_fields, parse_form_arguments
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import Limits, Place
-from smart_mcp_proxy.web.page.visit import Form, Visit
+from smart_mcp_proxy.web.page.place import DisplayLimits, PageRoute
+from smart_mcp_proxy.web.page.visit import Form, PageVisit
 
 __all__ = ["PLACES"]
 
 SHOWN: Final = 50
 HISTORY: Final = 20
-LIMITS: Final = Limits(fields=1_000, path=2_000, text=100_000)
+LIMITS: Final = DisplayLimits(fields=1_000, path=2_000, text=100_000)
 """Of a definition on its own page: far more than one that is meant to be read."""
 STATES: Final = ("all", "visible", "withheld")
 
 
-async def _list(visit: Visit) -> Response:
+async def _list(visit: PageVisit) -> Response:
     start = visit.number("offset")
-    wanted = {name: visit.asked(name).strip() for name in ("server", "name", "state") if visit.asked(name).strip()}
+    wanted = {
+        name: visit.read_parameter(name).strip()
+        for name in ("server", "name", "state")
+        if visit.read_parameter(name).strip()
+    }
     problem = None
     found: dict[str, Any] = {"total": 0, "items": []}
     try:
@@ -40,12 +44,12 @@ async def _list(visit: Visit) -> Response:
     )
 
 
-async def _show(visit: Visit) -> Response:
-    return await _one(visit, visit.asked("name"), Form([]))
+async def _show_tool(visit: PageVisit) -> Response:
+    return await _one(visit, visit.read_parameter("name"), Form([]))
 
 
 async def _one(
-    visit: Visit, name: str, form: Form, *, result: dict[str, Any] | None = None, problem: Exception | None = None
+    visit: PageVisit, name: str, form: Form, *, result: dict[str, Any] | None = None, problem: Exception | None = None
 ) -> Response:
     """A tool's page, also of one that is withheld."""
     tool: dict[str, Any] | None = None
@@ -67,7 +71,7 @@ async def _one(
         tool=tool,
         waiting=waiting,
         history=history["items"],
-        fields=() if tool is None else fields_of(tool.get("input_schema")),
+        fields=() if tool is None else build_form_fields(tool.get("input_schema")),
         form=form,
         result=result,
         problem=problem,
@@ -75,20 +79,20 @@ async def _one(
     )
 
 
-async def _call(visit: Visit) -> Response:
+async def _call(visit: PageVisit) -> Response:
     form = await visit.form()
     name = form.text("name")
     tool = await visit.ask("GET", f"tools/{part(name)}")
-    fields: tuple[Field, ...] = fields_of(tool.get("input_schema"))
+    fields: tuple[Field, ...] = build_form_fields(tool.get("input_schema"))
     try:
-        body = {"name": name, "arguments": arguments_of(form, fields)}
+        body = {"name": name, "arguments": parse_form_arguments(form, fields)}
         result = await visit.ask("POST", "call", body=body)
     except (OperationError, RequestError) as error:
         return await _one(visit, name, form, problem=error)
     return await _one(visit, name, form, result=result)
 
 
-async def _forget(visit: Visit) -> Response:
+async def _forget(visit: PageVisit) -> Response:
     form = await visit.form()
     query = {"tool": form.text("name") or None, "question": form.text("question") or None}
     if query["tool"] is None:
@@ -98,8 +102,8 @@ async def _forget(visit: Visit) -> Response:
 
 
 PLACES: Final = (
-    Place("GET", "/tools", _list),
-    Place("GET", "/tool", _show),
-    Place("POST", "/tool/call", _call),
-    Place("POST", "/tool/forget", _forget),
+    PageRoute("GET", "/tools", _list),
+    PageRoute("GET", "/tool", _show_tool),
+    PageRoute("POST", "/tool/call", _call),
+    PageRoute("POST", "/tool/forget", _forget),
 )

@@ -270,7 +270,7 @@ async def test_what_is_blocked_while_its_user_thinks_is_not_approved(
     async def agreed(_: str) -> bool:
         return True
 
-    monkeypatch.setattr(approve_command, "_shown", shown)
+    monkeypatch.setattr(approve_command, "_show_definitions", shown)
     monkeypatch.setattr(approve_command, "_is_agreed", agreed)
     waits = [{"name": f"up:{state}", "hash": "h", "state": state} for state in states]
     client: Any = None
