@@ -7,8 +7,6 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["are_harmless"]
-
 _Codes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 _Flags = np.ndarray[tuple[int], np.dtype[np.bool_]]
 _Places = np.ndarray[tuple[int], np.dtype[np.intp]]

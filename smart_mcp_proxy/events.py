@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Generic, ParamSpec
 
-__all__ = ["Event"]
-
 P = ParamSpec("P")
 
 

@@ -5,17 +5,6 @@ from typing import Any, Final
 
 from smart_mcp_proxy.models import Era
 
-__all__ = [
-    "APPS",
-    "APP_META",
-    "SHOWS_APPS",
-    "SKILLS",
-    "TASKS",
-    "Extensions",
-    "read_client_extensions",
-    "read_extension_settings",
-]
-
 APPS: Final = "io.modelcontextprotocol/ui"
 """Interfaces of tools.
 

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["Stamp", "build_file_stamp", "build_replacement_path", "lock_folder", "replace_file"]
-
 Stamp = tuple[int, ...]
 """Tells whether a file is still the same one."""
 

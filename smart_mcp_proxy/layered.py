@@ -3,8 +3,6 @@
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Set, ValuesView
 from typing import Any, Final, TypeVar, cast, overload
 
-__all__ = ["Layered"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 D = TypeVar("D")

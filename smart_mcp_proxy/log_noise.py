@@ -6,8 +6,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["NoiseFilter"]
-
 LINES: Final = 5
 WINDOW_S: Final = 60.0
 """So many lines of one place in a library's code are told within this time."""

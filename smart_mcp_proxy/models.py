@@ -10,40 +10,6 @@ import msgspec
 
 from smart_mcp_proxy.conditions import Severity
 
-__all__ = [
-    "LOCAL",
-    "PENDING_STATES",
-    "WHOLE",
-    "AskClient",
-    "CallRequest",
-    "CallVariant",
-    "ClientInput",
-    "ClientLine",
-    "ContentKind",
-    "Decision",
-    "Document",
-    "Era",
-    "Hit",
-    "Intent",
-    "ItemKind",
-    "OnMessage",
-    "OnProgress",
-    "Principal",
-    "ProgressReport",
-    "Reach",
-    "Review",
-    "ServerState",
-    "ServerStatus",
-    "Submission",
-    "ToolKey",
-    "ToolRecord",
-    "Transport",
-    "Trust",
-    "Withheld",
-    "WithheldState",
-    "hash_text",
-]
-
 Transport = Literal["stdio", "http", "sse"]
 """How a server is reached: http is MCP's streamable HTTP, sse the older transport of two endpoints."""
 Era = Literal["handshake", "modern"]

@@ -11,22 +11,6 @@ from collections.abc import Container
 
 from smart_mcp_proxy.models import ContentKind, ToolKey
 
-__all__ = [
-    "GATEWAYS_CAPABILITY",
-    "IDENTITIES",
-    "RESERVED_NAMES",
-    "build_listed_name",
-    "build_listed_prefix",
-    "extract_server_name",
-    "identity_on",
-    "login_hint",
-    "parse_canonical",
-    "parse_content",
-    "shelf",
-    "shell_word",
-    "visible_name",
-]
-
 GATEWAYS_CAPABILITY = "dev.smartmcpproxy/gateways"
 """Under which experimental capability a gateway tells another one who it is, and who is behind it."""
 RESERVED_NAMES = frozenset(

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from smart_mcp_proxy.models import Hit
 
-__all__ = ["Pool", "PoolChange", "retention"]
-
 _SCORE_WEIGHT = 0.7
 _FRESHNESS_WEIGHT = 0.3
 _STALE_AFTER_S = 1800.0

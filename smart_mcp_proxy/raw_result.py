@@ -9,17 +9,6 @@ import numpy as np
 
 from smart_mcp_proxy.escapes import are_harmless
 
-__all__ = [
-    "DEEPEST_LEVELS",
-    "OUTLINE_BYTES",
-    "RawResult",
-    "is_clean",
-    "is_nested_deeper",
-    "means_yes",
-    "read_outline",
-    "refuse_deep",
-]
-
 OUTLINE_BYTES = 64
 """Of a member's value: enough for a flag, a word, or to see what kind of value it is."""
 _QUOTES = 32

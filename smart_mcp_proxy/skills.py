@@ -10,17 +10,6 @@ from urllib.parse import unquote
 
 import yaml
 
-__all__ = [
-    "DYNAMIC",
-    "MAIN_FILE",
-    "SkillFile",
-    "find_skill_root",
-    "frontmatter_problem",
-    "is_inside",
-    "map_skill_files",
-    "skill_problem",
-]
-
 MAIN_FILE: Final = "SKILL.md"
 DYNAMIC: Final = "dynamic"
 """In the place of the files of a skill that is generated."""

@@ -23,22 +23,6 @@ import msgspec
 
 from smart_mcp_proxy.log_noise import NoiseFilter
 
-__all__ = [
-    "Activity",
-    "ActivityKind",
-    "await_shielded",
-    "configure_logging",
-    "fields",
-    "get_logger",
-    "has_secret",
-    "new_activity_id",
-    "printable",
-    "redact",
-    "secrets_hidden",
-    "spawn",
-    "traced_in",
-]
-
 T = TypeVar("T")
 
 LOGGER_NAME = "mcpproxy"

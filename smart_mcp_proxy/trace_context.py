@@ -4,16 +4,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-__all__ = [
-    "TRACE_PARENT",
-    "TRACE_STATE",
-    "TraceParent",
-    "read_trace_parent",
-    "trace_fields",
-    "traceparent",
-    "with_context",
-]
-
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
 _PARENT: Final = re.compile(

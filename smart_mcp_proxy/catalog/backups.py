@@ -20,8 +20,6 @@ from smart_mcp_proxy.catalog.tables.schema import meta
 from smart_mcp_proxy.catalog.transfer import Copied, Told
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
-__all__ = ["backup_catalog", "restore_catalog"]
-
 _MAGIC: Final = b"SQLite format 3\0"
 
 

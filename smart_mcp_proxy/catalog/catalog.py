@@ -23,8 +23,6 @@ from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.names import extract_server_name
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["Catalog"]
-
 T = TypeVar("T")
 Clock = Callable[[], float]
 

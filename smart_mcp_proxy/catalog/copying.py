@@ -22,8 +22,6 @@ from smart_mcp_proxy.catalog.tables.schema import instances, meta
 from smart_mcp_proxy.catalog.transfer import TABLES, Copied, Told, Transfer
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 
-__all__ = ["StoreLocation", "copy_catalog"]
-
 _PATIENT: Final = (
     "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; "
     "SELECT set_config(name, '0', true) FROM pg_settings WHERE name = 'transaction_timeout'"  # there since version 17

@@ -5,8 +5,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["approval_digest", "canonical_json", "change_hash", "json_text"]
-
 _DIGEST_CHARS = 16
 """Hex characters of the digest that travels to agents and back.
 

@@ -11,8 +11,6 @@ from smart_mcp_proxy.catalog.store.store import StorageError, Store
 from smart_mcp_proxy.catalog.tables import instances, tools
 from smart_mcp_proxy.catalog.tables.instances import Instance
 
-__all__ = ["Membership"]
-
 
 class Membership(Archive):
     """The part of a catalog by which processes know of each other."""

@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from smart_mcp_proxy.catalog.hashing import canonical_json
 
-__all__ = ["is_unchanged"]
-
 _TEXTS: Final = frozenset({"description", "title", "default", "examples"})
 """Members that say where something is; what decides on a call (`const`, `pattern`, names) has to be equal."""
 _SETS: Final = frozenset({"default", "examples", "enum", "required"})

@@ -5,8 +5,6 @@ from contextlib import AbstractAsyncContextManager
 from smart_mcp_proxy.catalog.catalog import Catalog
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["open_catalog"]
-
 
 def open_catalog(
     settings: Settings, *, reset: bool = False, is_needed: bool = True

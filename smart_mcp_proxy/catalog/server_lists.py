@@ -20,9 +20,6 @@ from smart_mcp_proxy.catalog.tables.prepared_tools import prepare
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import Review, ToolKey
 
-__all__ = ["ServerLists"]
-
-
 _MOST_ITEMS: Final = 1_000
 """Of lists that share a transaction: other processes wait for its end."""
 

@@ -9,8 +9,6 @@ from typing import NamedTuple, TypeVar
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld
 
-__all__ = ["Diff", "Snapshot"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -13,8 +13,6 @@ from smart_mcp_proxy.catalog.store.postgres_tables import LONGEST_KEY_BYTES
 from smart_mcp_proxy.catalog.tables.schema import gateway_keys, gateway_tokens, instances, leases, meta, metadata
 from smart_mcp_proxy.errors import CatalogError
 
-__all__ = ["TABLES", "Copied", "Told", "Transfer"]
-
 Told = Callable[[str, int], None]
 """Called from a thread with a table's name and the number of its rows copied since."""
 

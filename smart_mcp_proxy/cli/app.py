@@ -13,8 +13,6 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.cli.commands.machine.help_pages import HelpConsole
 from smart_mcp_proxy.cli.exit_codes import EXIT_INTERRUPTED
 
-__all__ = ["build_app", "main"]
-
 COMMANDS = {
     "serve": "Start the gateway, over stdio or HTTP.",
     "init": "Find the servers that your MCP clients have, and take over those you want.",

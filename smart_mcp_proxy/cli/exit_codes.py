@@ -1,7 +1,5 @@
 """Exit codes that more than one place gives."""
 
-__all__ = ["EXIT_CONFIG", "EXIT_INTERRUPTED"]
-
 EXIT_CONFIG = 2
 """The user's words, settings or files are at fault. Source: docs/design/wire-formats.md#exit-codes"""
 EXIT_INTERRUPTED = 130

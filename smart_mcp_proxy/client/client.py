@@ -29,8 +29,6 @@ from smart_mcp_proxy.proxying import (
     proxy_meta,
 )
 
-__all__ = ["ProxyClient"]
-
 PROXY_TOOL_NAME = "proxy"
 """Source: docs/design/proxy-extension.md#the-tools-name"""
 MAX_PAGES = 250

@@ -6,8 +6,6 @@ import mcp_types
 from fastmcp.client.client import CallToolResult
 from fastmcp.exceptions import ToolError
 
-__all__ = ["ProxyResult"]
-
 
 class ProxyResult(list[mcp_types.ContentBlock], CallToolResult):
     """The content blocks of a tool's result, with the attributes of FastMCP's `CallToolResult`.

@@ -25,8 +25,6 @@ from smart_mcp_proxy.proxying import (
     validate_operation,
 )
 
-__all__ = ["ProxyFastMCP", "ProxyMCP"]
-
 RunProxy = Callable[[Mapping[str, Any]], Awaitable[ToolResult]]
 """Answers one call of the `proxy` tool, given its arguments."""
 

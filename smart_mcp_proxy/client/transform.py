@@ -9,15 +9,6 @@ from pydantic import TypeAdapter
 
 from smart_mcp_proxy.proxying import META_PREFIX, InvalidAnswerError, ProxyResponseInfo
 
-__all__ = [
-    "Answer",
-    "deserialize_embedded_resource_python_object",
-    "get_embedded_resource_python_object",
-    "get_proxy_query_result",
-    "tool_result_as_prompt_result",
-    "tool_result_as_resource_result",
-]
-
 T = TypeVar("T")
 Contents = mcp_types.TextResourceContents | mcp_types.BlobResourceContents
 Answer = mcp_types.CallToolResult | CallToolResult | Sequence[mcp_types.ContentBlock] | mcp_types.ContentBlock

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-__all__ = ["KNOWN_CLIENTS", "KnownClient", "TextFormat"]
-
 TextFormat = Literal["json", "toml", "yaml"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})

@@ -16,17 +16,6 @@ from smart_mcp_proxy.errors import ConfigError, ConflictError
 from smart_mcp_proxy.file_changes import Stamp, build_file_stamp, build_replacement_path, lock_folder, replace_file
 from smart_mcp_proxy.names import shell_word
 
-__all__ = [
-    "ClientFile",
-    "Planned",
-    "forget_unfinished",
-    "plan",
-    "read_client_file",
-    "restore_file",
-    "take_out",
-    "write",
-]
-
 _LIMIT_BYTES = 50 * 1024 * 1024
 """Claude Code keeps its history in the same file; a log given by mistake is larger."""
 _BACKUP = ".before-mcpproxy"

@@ -18,8 +18,6 @@ from smart_mcp_proxy.servers.expand import references
 from smart_mcp_proxy.servers.jsonc import JsonObject
 from smart_mcp_proxy.servers.load import parse_named
 
-__all__ = ["FoundServer", "ImportCandidates", "Standing", "find_servers", "same_as_ours"]
-
 Standing = Literal["new", "project", "differs", "present", "present_differs", "unusable"]
 """Whether a server can be taken over: new; only by hand, from a project; its name is that of another one found; the
 gateway has it, or another one of its name; or it cannot be used at all."""

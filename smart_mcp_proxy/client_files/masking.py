@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["build_masked_diff"]
-
 _CONTEXT = 3
 _MASK = "***"
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|[^\s{}\[\]()<>,:;="\'#]+')

@@ -7,8 +7,6 @@ from typing import Any
 from smart_mcp_proxy.client_files.clients import KnownClient
 from smart_mcp_proxy.errors import RequestError
 
-__all__ = ["OUR_NAME", "TOKEN_VARIABLE", "Door", "is_ours", "our_entry"]
-
 OUR_NAME = "mcpproxy"
 """Name of our entry in every client."""
 TOKEN_VARIABLE = "MCPPROXY_AUTH_TOKEN"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 
-__all__ = ["Places"]
-
 _CONFIG_HOME = "~/.config/"
 
 

@@ -9,8 +9,6 @@ from smart_mcp_proxy.client_files.clients import KnownClient
 from smart_mcp_proxy.client_files.variables import KeyringSecret, Translation
 from smart_mcp_proxy.servers.dialects import is_switch, off_keys
 
-__all__ = ["Translated", "translate_entry"]
-
 _URL_KEYS = ("url", "serverUrl", "httpUrl", "uri")
 _HTTP_TYPES = frozenset({"http", "streamablehttp"})
 _NO_SERVERS = frozenset({"builtin", "platform", "frontend", "inline_python"})

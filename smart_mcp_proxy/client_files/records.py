@@ -8,8 +8,6 @@ from pathlib import Path
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.file_changes import build_file_stamp, lock_folder, replace_file
 
-__all__ = ["ClientFileRecord", "Records", "digest"]
-
 _FOLDER = "clients"
 
 

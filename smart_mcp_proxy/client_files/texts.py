@@ -12,8 +12,6 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers.edit import is_same, rewrite
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 
-__all__ = ["Changes", "decode", "edit", "parse", "read_section"]
-
 Changes = Mapping[str, Mapping[str, Any] | None]
 """Entries by name; None takes one out."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["edit_toml", "parse_toml"]
-
 _HEADER = re.compile(r"\[([^\[\]]+)\][ \t]*(?:#.*)?$")
 _ANY_HEADER = re.compile(r"\[")
 _KEY = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*(\.|=|$)""")

@@ -7,8 +7,6 @@ from typing import Any
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 
-__all__ = ["KeyringSecret", "Translation", "build_keyring_name"]
-
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _BRACES = re.compile(r"(?<!\$)\{(env|file):([^}]+)\}")
 _DOLLAR = re.compile(r"(?<![\w$])\$([A-Za-z_][A-Za-z0-9_]*)")

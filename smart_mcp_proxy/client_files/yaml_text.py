@@ -8,8 +8,6 @@ import yaml
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["edit_yaml", "parse_yaml"]
-
 _UNIT = "  "
 
 

@@ -5,8 +5,6 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.conditions.table import CONDITIONS, Severity
 
-__all__ = ["LeftOut", "Remark", "build_left_out_remark", "output_schemas", "worst"]
-
 _SEVERITIES: Final[tuple[Severity, ...]] = ("", "note", "warning", "error")
 _NAMED: Final = 5
 """Left-out definitions that a row names; the others are counted."""

@@ -6,8 +6,6 @@ Tables of the command line, `doctor`, `serve --check`, REST, the page, searches 
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-__all__ = ["CONDITIONS", "ConditionRow", "Severity"]
-
 Severity = Literal["", "note", "warning", "error"]
 """error: it cannot be used, and its state is `error`; warning: a part of it cannot, `serve --check` fails; note: all of
 it can be used, `doctor` says so."""

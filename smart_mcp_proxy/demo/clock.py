@@ -6,8 +6,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from smart_mcp_proxy.demo.tool import Server, Tool, array, boolean, integer, number, string
 
-__all__ = ["SERVER"]
-
 MAX_ZONES = 50
 
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from smart_mcp_proxy.demo.tool import Server, Tool, array, boolean, integer, items, number, string
 
-__all__ = ["SERVER"]
-
 _Rgb = tuple[int, int, int]
 
 _NAMED: dict[str, _Rgb] = {

@@ -19,8 +19,6 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.demo import DEMO_NAMES
 from smart_mcp_proxy.demo.tool import Server, Tool
 
-__all__ = ["main", "serve"]
-
 HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 MODERN_VERSION = "2026-07-28"
 _META_PREFIX = "io.modelcontextprotocol/"

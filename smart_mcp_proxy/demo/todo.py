@@ -6,8 +6,6 @@ from typing import Any
 
 from smart_mcp_proxy.demo.tool import Server, Tool, boolean, integer, items, string
 
-__all__ = ["SERVER"]
-
 _PRIORITIES = ["high", "normal", "low"]
 _STATES = ["open", "done", "all"]
 _MAX_TASKS = 1000

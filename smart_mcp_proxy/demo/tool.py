@@ -4,8 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Server", "Tool", "array", "boolean", "integer", "items", "number", "string"]
-
 Schema = dict[str, Any]
 
 _PYTHON_TYPES: Mapping[str, type | tuple[type, ...]] = {

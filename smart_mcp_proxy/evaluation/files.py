@@ -9,8 +9,6 @@ from typing import Any, NamedTuple, NoReturn
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ToolKey
 
-__all__ = ["LabelledQuery", "LabelledTool", "read_queries", "read_tools"]
-
 _SHOWN_CHARS = 60
 """How much of a wrong value an error repeats."""
 _SCHEMAS = ("input_schema", "inputSchema")

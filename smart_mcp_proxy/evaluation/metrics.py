@@ -9,18 +9,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = [
-    "RESAMPLES",
-    "Gold",
-    "Interval",
-    "bootstrap_difference",
-    "is_full_set",
-    "macro_mean",
-    "ndcg",
-    "recall",
-    "reciprocal_rank",
-]
-
 RESAMPLES = 1_000
 """Draws of a bootstrap; the ends of a 95 % interval then rest on 25 draws each."""
 _SEED = 2026

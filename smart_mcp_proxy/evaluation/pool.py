@@ -10,8 +10,6 @@ from smart_mcp_proxy.gateway.indexing.documents import build_tool_document
 from smart_mcp_proxy.models import Document, ToolRecord
 from smart_mcp_proxy.names import build_listed_name
 
-__all__ = ["ToolCorpus", "pool_of_tools"]
-
 
 @dataclass(frozen=True, slots=True)
 class ToolCorpus:

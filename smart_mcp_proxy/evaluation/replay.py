@@ -14,8 +14,6 @@ from smart_mcp_proxy.gateway.indexing.learning import SEARCHES_KEPT, WINDOW_S
 from smart_mcp_proxy.gateway.retrieval.retrieval import QUERY_LIMIT_CHARS
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["BY_CALL", "BY_FILE", "RankingChange", "Replay", "compare_runs", "extract_queries", "label_queries"]
-
 BY_CALL = "calls"
 BY_FILE = "file"
 """Styles of logged queries whose right tools are known: from calls that followed, or from a file."""

@@ -16,8 +16,6 @@ from smart_mcp_proxy.gateway.retrieval.summaries import build_compact_entry
 from smart_mcp_proxy.models import Hit, ToolRecord
 from smart_mcp_proxy.search import SearchIndex, SearchResult
 
-__all__ = ["DEEP_LIMIT", "SHOWN_LIMIT", "EvaluationRun", "NothingFits", "Outcome", "run_queries", "run_unanswerable"]
-
 SHOWN_LIMIT = 5
 """Tools that an agent is sent unless it asks for more (the default of MCPPROXY_TOP_K)."""
 DEEP_LIMIT = 10

@@ -18,8 +18,6 @@ from smart_mcp_proxy.evaluation.metrics import (
 from smart_mcp_proxy.evaluation.run import EvaluationRun, NothingFits, Outcome
 from smart_mcp_proxy.names import parse_canonical
 
-__all__ = ["MEASURES", "Difference", "MacroMeans", "Summary", "compare", "summarize"]
-
 K = TypeVar("K")
 Measure = Callable[[Outcome], float]
 

@@ -18,8 +18,6 @@ from smart_mcp_proxy.search.vectors.links import from_bytes, to_bytes
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["EMBEDDED_TOGETHER", "Filled", "OnStep", "System", "prepare_vectors"]
-
 EMBEDDED_TOGETHER = 32
 """Texts embedded between two looks at the keyboard; what is stored is never more than so many behind."""
 

@@ -20,15 +20,6 @@ from pydantic import ValidationError
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ClientInput
 
-__all__ = [
-    "CAPABILITY_OF",
-    "Asking",
-    "build_client_input",
-    "build_request_asking",
-    "is_askable",
-    "read_input_capabilities",
-]
-
 CAPABILITY_OF: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",

@@ -14,8 +14,6 @@ from mcp.server.session import ServerSession
 from smart_mcp_proxy.fastmcp_compat.asking import Asking, read_input_capabilities
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 
-__all__ = ["ClientChannel", "build_connection_asking", "find_client_channel", "keep_client_channel"]
-
 _STATE = "smart_mcp_proxy.line"
 """Where a connection's own scratch space holds the way back to its client."""
 

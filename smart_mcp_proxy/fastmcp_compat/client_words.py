@@ -12,8 +12,6 @@ from pydantic import ValidationError
 from smart_mcp_proxy.fastmcp_compat.client_channel import find_client_channel
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession
 
-__all__ = ["ClientWords"]
-
 
 class ClientWords:
     """SDK middleware: hands them on, and has the greeting say what is offered for them.

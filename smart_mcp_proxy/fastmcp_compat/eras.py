@@ -20,8 +20,6 @@ from mcp.shared.message import SessionMessage
 from smart_mcp_proxy.greeting.eras import EVERY_ERA, StdioEras, client_name
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["serve_streams"]
-
 NAME_CHARS = 100
 """Of what a client calls itself."""
 log = get_logger("stdio")

@@ -10,8 +10,6 @@ from pydantic import ValidationError
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["HideFailures", "gateway_failed"]
-
 log = get_logger("agent")
 
 

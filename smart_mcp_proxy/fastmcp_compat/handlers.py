@@ -7,8 +7,6 @@ from typing import Any, Protocol
 from smart_mcp_proxy.extensions import Extensions
 from smart_mcp_proxy.models import ClientInput, ClientLine, Era, OnProgress, Principal
 
-__all__ = ["ClientHandlers", "ClientSession", "Inbound", "RequestHandlers"]
-
 
 class ClientSession(Protocol):
     """State of a handshake-era client while it is connected."""

@@ -30,8 +30,6 @@ from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.task_notices import Following, add_task_acknowledgement, read_task_ids, teller
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["ContentGroup", "ListChangedHub", "Watching", "tell", "tell_contents", "tell_updated", "watch_nothing"]
-
 ContentGroup = Literal["prompts", "resources"]
 """What is announced as one besides the tools; templates belong to the resources."""
 _EVENTS: Mapping[ContentGroup, Callable[[], ServerEvent]] = {

@@ -8,8 +8,6 @@ from mcp.server.context import ServerRequestContext
 
 from smart_mcp_proxy.names import GATEWAYS_CAPABILITY
 
-__all__ = ["TellGateways"]
-
 
 class TellGateways:
     """SDK middleware: has the greeting of a client of our own name say it, as an experimental capability.

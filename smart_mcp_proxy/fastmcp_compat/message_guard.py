@@ -12,18 +12,6 @@ from typing import Any
 import mcp_types
 import msgspec
 
-__all__ = [
-    "Refusal",
-    "count_members",
-    "has_odd_members",
-    "is_hello",
-    "read_request_id",
-    "read_writable",
-    "refuse",
-    "refuse_overlong",
-    "refuse_used_id",
-]
-
 MAX_DEPTH = 128
 """Levels of arrays and objects; the SDK's readers give up at 200 (pydantic) or near 1,000 (json)."""
 WRITABLE_DEPTH = 240

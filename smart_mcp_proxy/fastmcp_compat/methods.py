@@ -37,9 +37,6 @@ from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.models import Era, OnProgress, Principal, ProgressReport
 from smart_mcp_proxy.trace_context import with_context
 
-__all__ = ["AgentHandlers", "CheckedClient", "HandshakeClient", "RawMethods", "request_error"]
-
-
 _CONNECTION_META = frozenset(
     {
         mcp_types.PROTOCOL_VERSION_META_KEY,

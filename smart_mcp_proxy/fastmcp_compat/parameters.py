@@ -7,8 +7,6 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-__all__ = ["invalid_parameters"]
-
 
 def invalid_parameters(error: ValidationError) -> MCPError:
     """The answer to a request whose parameters are not its method's: which one, and what is wrong with it.

@@ -7,8 +7,6 @@ from typing import Any
 
 from smart_mcp_proxy.models import LOCAL, Principal
 
-__all__ = ["bind_principal", "bind_request_path", "get_endpoint_url", "get_request_path", "principal", "serve_at"]
-
 _path: ContextVar[str] = ContextVar("request_path", default="")
 _principal: ContextVar[Principal] = ContextVar("principal", default=LOCAL)
 _endpoint: ContextVar[Callable[[], str]] = ContextVar("endpoint_url", default=str)

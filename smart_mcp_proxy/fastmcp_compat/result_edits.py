@@ -13,8 +13,6 @@ from mcp.server.context import ServerRequestContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
-__all__ = ["edit_handshake_content"]
-
 EditBlock = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 

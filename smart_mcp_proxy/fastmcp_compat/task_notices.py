@@ -18,8 +18,6 @@ from mcp.shared.exceptions import MCPError
 from smart_mcp_proxy.extensions import TASKS
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["Following", "add_task_acknowledgement", "read_task_ids", "teller"]
-
 Following = Callable[
     [str, Principal, Sequence[str], Callable[[Mapping[str, Any]], Awaitable[None]]],
     AbstractAsyncContextManager[Sequence[str]],

@@ -10,8 +10,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 
-__all__ = ["NAME_CHARS", "NoteVisits", "Visit"]
-
 NAME_CHARS = 100
 """Of what a client calls itself."""
 

@@ -42,8 +42,6 @@ from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["Requests", "open_agent", "open_requests"]
-
 
 @dataclass(frozen=True)
 class Requests:

@@ -48,8 +48,6 @@ from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["open_gateway"]
-
 HEARTBEAT_S = 10.0
 
 log = get_logger("gateway")

@@ -12,8 +12,6 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["GatewayCondition"]
-
 
 class GatewayCondition:
     """Looks at the parts that may be impaired.

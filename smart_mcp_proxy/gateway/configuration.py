@@ -6,8 +6,6 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import Profile, ServerConfig, with_inherited
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Configuration"]
-
 
 class Configuration:
     """The configuration in force.

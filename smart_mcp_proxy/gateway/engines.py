@@ -20,9 +20,6 @@ from smart_mcp_proxy.search.engines.rank_bm25 import RankBm25Engine
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["ENGINES", "available", "lexical_engine", "list_missing_extras", "vector_engine", "vector_setup"]
-
-
 ENGINES: Final[Mapping[str, Callable[[], LexicalEngine]]] = {"builtin": Bm25fEngine, "rank_bm25": RankBm25Engine}
 """Engines that rank by words, by MCPPROXY_BM25_ENGINE."""
 

@@ -53,8 +53,6 @@ from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["Gateway"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Gateway:

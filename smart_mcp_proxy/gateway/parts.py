@@ -40,16 +40,6 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, SignIns, TlsContext
 
-__all__ = [
-    "Admin",
-    "Base",
-    "ListParts",
-    "Upstreams",
-    "open_admin",
-    "open_lists",
-    "open_upstreams",
-]
-
 
 class Base:
     """Settings, configuration, catalog and events that nearly every part needs.

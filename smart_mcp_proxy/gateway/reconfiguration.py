@@ -13,8 +13,6 @@ from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["Reconfiguration"]
-
 
 class Reconfiguration:
     """Changes the configuration of the parts that follow it.

@@ -29,8 +29,6 @@ from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["Rehearsal"]
-
 _CLIENT = {"name": "rehearsal", "version": __version__}
 _ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,

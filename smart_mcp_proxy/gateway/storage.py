@@ -5,8 +5,6 @@ from contextlib import AbstractAsyncContextManager
 from smart_mcp_proxy.catalog import Catalog, open_catalog
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["open_gateway_catalog"]
-
 
 def open_gateway_catalog(settings: Settings) -> AbstractAsyncContextManager[Catalog]:
     """Open the catalog of the data directory, or of the database.

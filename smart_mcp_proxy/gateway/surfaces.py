@@ -10,8 +10,6 @@ from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Reach
 
-__all__ = ["ToolSurfaces"]
-
 
 class ToolSurfaces:
     """Keeps one tool surface per view, as long as the view lives.

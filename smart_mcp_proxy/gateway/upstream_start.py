@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["UpstreamStart"]
-
 START_DELAY_S = 0.3
 """Upstreams start when the first client has been answered, or after this time.
 

@@ -14,8 +14,6 @@ from smart_mcp_proxy.greeting.plain import (
     read_request,
 )
 
-__all__ = ["Answers", "BacklogLine"]
-
 
 class BacklogLine(NamedTuple):
     """Line that waits for the gateway to be loaded.

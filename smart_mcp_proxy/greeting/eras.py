@@ -9,8 +9,6 @@ from typing import Any, Final, Literal, NamedTuple
 
 from smart_mcp_proxy.greeting.seen_clients import find_client
 
-__all__ = ["EVERY_ERA", "StdioEras", "client_name", "stdio_eras"]
-
 OLDER_VERSIONS: Final = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Of the handshake era, as far as the SDK serves them; a test holds them equal."""
 SHOWN_CHARS = 60

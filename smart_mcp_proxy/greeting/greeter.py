@@ -17,8 +17,6 @@ from smart_mcp_proxy.greeting.answers import Answers, BacklogLine
 from smart_mcp_proxy.greeting.eras import StdioEras
 from smart_mcp_proxy.greeting.record import Known
 
-__all__ = ["Greeter", "Handed"]
-
 CHUNK_BYTES = 65_536
 MOST_BYTES = 8 * 1024 * 1024
 """What is read before the gateway is loaded; the rest waits in the pipe."""

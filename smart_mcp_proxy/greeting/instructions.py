@@ -4,8 +4,6 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["INSTRUCTIONS", "build_instructions"]
-
 INSTRUCTIONS: Final = """\
 One gateway in front of many MCP servers. Their tools are not listed here; find them with retrieve_tools.
 1. retrieve_tools with what you need to do, one step at a time. 2. Call the tool with the one named in call_with.

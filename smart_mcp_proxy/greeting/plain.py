@@ -3,8 +3,6 @@
 import json
 from typing import Any, NamedTuple
 
-__all__ = ["ENVELOPE", "LONGEST_BYTES", "MODERN_VERSION", "EarlyRequest", "is_client", "is_envelope", "read_request"]
-
 ENVELOPE = "io.modelcontextprotocol/"
 MODERN_VERSION = "2026-07-28"
 LONGEST_BYTES = 16_384

@@ -11,8 +11,6 @@ from smart_mcp_proxy.greeting.eras import StdioEras
 from smart_mcp_proxy.greeting.instructions import build_instructions
 from smart_mcp_proxy.greeting.plain import LONGEST_BYTES
 
-__all__ = ["GreetingRecord", "Known", "default_answers", "words_for_stdio"]
-
 Known = Mapping[str, Mapping[str, str]]
 """Results as JSON, by method, and in each by version of the protocol."""
 

@@ -2,8 +2,6 @@
 
 from typing import Final, NamedTuple
 
-__all__ = ["SEEN_CLIENTS", "SeenClient", "find_client"]
-
 
 class SeenClient(NamedTuple):
     """Client as it was observed in one version.

@@ -20,8 +20,6 @@ from pathlib import Path
 from typing import Final
 from weakref import WeakKeyDictionary
 
-__all__ = ["BusyPoll", "Side", "get_busy_poll"]
-
 POLL_S: Final = 40e-6
 """30 and 50 us gain as much; with 100 us a call takes as much processor time as with none (measured)."""
 TRIES: Final = 32

@@ -2,8 +2,6 @@
 
 import time
 
-__all__ = ["since_boot"]
-
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 

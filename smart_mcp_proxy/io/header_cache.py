@@ -6,8 +6,6 @@ To look one up takes a tenth of the time that it takes to read it again.
 import re
 from typing import Final, Generic, TypeVar
 
-__all__ = ["HEAD_END", "KnownHeads"]
-
 HeadT = TypeVar("HeadT")
 
 _HEAD_BYTES: Final = 2_048

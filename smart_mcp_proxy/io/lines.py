@@ -8,8 +8,6 @@ from typing import Final, SupportsIndex
 
 from smart_mcp_proxy.io.busy_poll import Side, get_busy_poll
 
-__all__ = ["LineSink", "LineSplitter", "OfferingReader", "OverlongLine", "open_lines"]
-
 _KEPT_EDGE_BYTES = 256
 """Of a line over the limit this much of each end is kept: enough to read a JSON-RPC id from."""
 _JOINED_BYTES: Final = 65_536

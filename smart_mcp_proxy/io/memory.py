@@ -3,8 +3,6 @@
 import ctypes
 from contextlib import suppress
 
-__all__ = ["give_back", "keep_freed", "share_heap"]
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Numbers of malloc.h of the GNU C library."""
 LARGE_BUFFER_BYTES = 32 * 1024 * 1024

@@ -5,8 +5,6 @@ import resource
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["OPEN_FILES_HINT", "is_scarce", "most_open_files", "raise_limit", "why_none_left"]
-
 OPEN_FILES_HINT: Final = "Close what is not needed, or raise the limit (ulimit -n) and start the gateway again."
 
 _ENOUGH: Final = 65_536

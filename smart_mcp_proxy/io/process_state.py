@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["is_stopped"]
-
 
 def is_stopped(pid: int) -> bool:
     """Whether the process was stopped and has not been continued; False where that cannot be told."""

@@ -11,8 +11,6 @@ from typing import Self
 
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["Watchdog"]
-
 _PROGRAM = Path(__file__).with_name("watchdog_child.py")
 _CLOSE_S = 2.0
 _MARK = "SMART_MCP_PROXY_START"

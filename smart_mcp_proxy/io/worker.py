@@ -12,8 +12,6 @@ from zlib import crc32
 
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["ALONE", "OnParcel", "Worker"]
-
 _INLINE_BYTES: Final = 1_024 if sys.platform == "darwin" else 65_536
 """What a datagram takes for certain; more travels in a file without a name."""
 _RETRY_S: Final = 0.005

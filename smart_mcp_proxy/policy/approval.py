@@ -6,8 +6,6 @@ from typing import Any
 
 from smart_mcp_proxy.models import Review, Submission, Trust
 
-__all__ = ["choose_review", "is_softer", "may_approve"]
-
 _HARMLESS = {"readOnlyHint": True, "destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
 """By hint of ToolAnnotations, the value that asks for less care.
 

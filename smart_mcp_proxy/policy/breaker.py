@@ -10,8 +10,6 @@ from typing import Final
 
 from smart_mcp_proxy.errors import ProxyError, UpstreamError, UpstreamTimeoutError
 
-__all__ = ["Breaker", "BreakerState", "Breakers", "CallEnd", "classify_end"]
-
 FAILURES_IN_A_ROW: Final = 5
 WINDOW_S: Final = 30.0
 WINDOW_CALLS: Final = 10

@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-__all__ = ["SERVER_META_KEY", "InputFault", "input_fault", "label_inputs", "redact_json", "without_secrets"]
-
 SERVER_META_KEY: Final = "dev.smartmcpproxy/server"
 """Where a question says which server asks."""
 _CAPABILITIES: Final[Mapping[str, str]] = {

@@ -5,8 +5,6 @@ from typing import Any
 
 from smart_mcp_proxy.models import CallVariant, Decision, Intent, ToolKey
 
-__all__ = ["SENSITIVITIES", "call_with", "check_intent", "decide", "is_within"]
-
 SENSITIVITIES = ("public", "internal", "private", "unknown")
 REASON_LIMIT_CHARS = 1000
 

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["lenient_schema"]
-
 _NULLABLE: Final = ("nullable", "x-nullable")
 """`x-nullable` extends Swagger 2.0 by it. Source: https://spec.openapis.org/oas/v3.0.3#schema-object"""
 _NAMED: Final = frozenset(

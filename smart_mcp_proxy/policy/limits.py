@@ -11,8 +11,6 @@ from typing import Final
 
 from smart_mcp_proxy.servers import ServerLimits
 
-__all__ = ["PlaceState", "Slot", "SlotPool", "TokenBucket"]
-
 SHARE: Final = 2
 """A server without a limit of its own takes at most one of so many parts of all places: if it hangs, the others have
 the rest."""

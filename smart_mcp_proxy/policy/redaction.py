@@ -8,8 +8,6 @@ from typing import Any, Final, Literal
 
 from smart_mcp_proxy.telemetry import redact
 
-__all__ = ["ArgumentsKept", "mask_text", "redact_arguments", "short_digest"]
-
 ArgumentsKept = Literal["none", "shape", "redacted", "full"]
 """none: nothing; shape: names, types and sizes; redacted: values without what looks like a secret; full: all but the
 secrets that the gateway knows."""

@@ -5,8 +5,6 @@ from typing import Final
 
 from smart_mcp_proxy.servers import ServerLimits
 
-__all__ = ["LEAST_RATE_PER_S", "share_of_count", "share_of_limits", "share_of_rate"]
-
 LEAST_RATE_PER_S: Final = 1 / 60
 """Least share of a rate, unless the rate itself is lower: whatever shares it, nobody waits longer than a minute."""
 

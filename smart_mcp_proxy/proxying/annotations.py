@@ -10,8 +10,6 @@ import msgspec
 
 from smart_mcp_proxy.proxying.metadata import FACTS, META_PREFIX
 
-__all__ = ["annotate_block", "annotate_result"]
-
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _blocks = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 

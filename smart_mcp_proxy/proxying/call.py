@@ -9,8 +9,6 @@ from smart_mcp_proxy.proxying.metadata import META_PREFIX, proxy_meta
 from smart_mcp_proxy.proxying.operation import Operation
 from smart_mcp_proxy.proxying.query import build_embedded_result, proxy_uri
 
-__all__ = ["prompt_result", "resource_result", "tool_result"]
-
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _blocks = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _JSON = msgspec.Raw(b'"application/json"')

@@ -5,8 +5,6 @@ Source: docs/design/proxy-extension.md#errors-of-the-client
 
 from smart_mcp_proxy.errors import RequestError, ToolNotFoundError, UpstreamError
 
-__all__ = ["InvalidAnswerError", "InvalidOperationError", "MissingProxyToolError"]
-
 
 class InvalidOperationError(RequestError, ValueError):
     """Parameters of a request that are missing, unknown, of the wrong type, or do not go together."""

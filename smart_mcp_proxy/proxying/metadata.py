@@ -6,8 +6,6 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel
 
-__all__ = ["FACTS", "META_PREFIX", "ProxyAction", "ProxyResponseInfo", "ProxyType", "proxy_meta"]
-
 META_PREFIX = "dev.smartmcpproxy/"
 """Before each key in `_meta`. Models of today's protocol drop unknown annotations, where the draft of the extension has
 these keys; for clients of the handshake era they stand there as well.

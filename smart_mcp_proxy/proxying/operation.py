@@ -8,20 +8,6 @@ from smart_mcp_proxy.proxying.failures import InvalidOperationError
 from smart_mcp_proxy.proxying.metadata import ProxyAction, ProxyType
 from smart_mcp_proxy.proxying.spellings import SHOWN_CHARS, Kind, Spellings, abbreviate_value
 
-__all__ = [
-    "ACTIONS",
-    "BATCH_LIMIT",
-    "DESCRIPTION",
-    "PAGE_LIMIT",
-    "PARAMETERS",
-    "TYPES",
-    "Batch",
-    "Filter",
-    "Operation",
-    "parse_operation",
-    "validate_operation",
-]
-
 ACTIONS: tuple[ProxyAction, ...] = get_args(ProxyAction)
 TYPES: tuple[ProxyType, ...] = get_args(ProxyType)
 

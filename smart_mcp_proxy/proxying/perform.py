@@ -16,8 +16,6 @@ from smart_mcp_proxy.proxying.operation import Batch, Operation, parse_operation
 from smart_mcp_proxy.proxying.query import Listed, build_embedded_result, info_result, list_result
 from smart_mcp_proxy.proxying.spellings import abbreviate_value
 
-__all__ = ["Source", "perform"]
-
 OFF_LOOP_BYTES = 65_536
 """Reading and writing a longer text takes milliseconds; it is left to a thread."""
 BATCH_BYTES = 4 << 20

@@ -11,18 +11,6 @@ from smart_mcp_proxy.errors import RequestError, ToolNotFoundError
 from smart_mcp_proxy.proxying.metadata import ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import Filter, Operation
 
-__all__ = [
-    "Listed",
-    "PythonType",
-    "ambiguous",
-    "build_embedded_result",
-    "collect_tags",
-    "find_listed",
-    "info_result",
-    "list_result",
-    "proxy_uri",
-]
-
 PythonType = Literal["Tool", "Resource", "ResourceTemplate", "Prompt"]
 
 PAGE_BYTES = 1 << 20

@@ -12,8 +12,6 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-__all__ = ["Kind", "Spellings", "abbreviate_value", "decode_json_text"]
-
 Kind = Literal["value", "object", "texts", "objects"]
 """Of a parameter: a single value, an object, a list of texts, a list of objects."""
 

@@ -15,8 +15,6 @@ import msgspec
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.registry.listing import Input, Value
 
-__all__ = ["OPTIONS", "Given", "InputResolver", "Kind", "Need"]
-
 Kind = Literal["variable", "header", "argument", "setting"]
 """Where a value goes: the environment, a header, the command line, or into the text of another value."""
 Given = Mapping[str, Mapping[str, list[str]]]

@@ -10,21 +10,6 @@ import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
 
-__all__ = [
-    "OFFICIAL",
-    "Argument",
-    "Input",
-    "KeyValue",
-    "Listing",
-    "ListingPage",
-    "Package",
-    "Transport",
-    "Value",
-    "VersionStatus",
-    "read_listing",
-    "read_page",
-]
-
 OFFICIAL: Final = "io.modelcontextprotocol.registry/official"
 """Key of `_meta` under which a registry says what has become of a version."""
 _FAULT_CHARS: Final = 200

@@ -6,8 +6,6 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.registry.listing import Package
 
-__all__ = ["RUNNERS", "Runner", "explain_fault", "is_pinned"]
-
 
 class Runner(NamedTuple):
     """A way to start packages of one kind.

@@ -11,18 +11,6 @@ from smart_mcp_proxy.models import Hit
 from smart_mcp_proxy.search.engine import Engine
 from smart_mcp_proxy.search.ranking import Selection, Tools, destructive_last, extend_why, interleave
 
-__all__ = [
-    "OTHERS_KEPT",
-    "Ranking",
-    "SearchResult",
-    "build_answer",
-    "explain_answer",
-    "is_flooded",
-    "merge_rankings",
-    "part_waiting",
-    "without_stand_ins",
-]
-
 _NEAR_MISSES = 3
 """Source: docs/design/wire-formats.md#answers-to-a-search"""
 

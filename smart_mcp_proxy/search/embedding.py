@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.text import content_words, split_literals
 
-__all__ = ["TEXT_LIMIT_CHARS", "Embedder", "ViewEmbedder", "build_embedding_text", "format_pace", "text_hash"]
-
 TEXT_LIMIT_CHARS = 4_000
 """What is embedded of one view of a tool; encoders read 256 to 8,192 tokens, and what matters stands first."""
 

@@ -9,19 +9,6 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document, Hit
 
-__all__ = [
-    "LOWER_FLOOR",
-    "UPPER_FLOOR",
-    "Arrays",
-    "Engine",
-    "Fit",
-    "LexicalEngine",
-    "Scores",
-    "Storable",
-    "classify_fitness",
-]
-
-
 Arrays = Mapping[str, NDArray[Any]]
 """Part of an index as it is stored, by name."""
 

@@ -30,8 +30,6 @@ from smart_mcp_proxy.search.negation import read_request
 from smart_mcp_proxy.search.ranking import Tools, harmless_first, near_top, plain_first, select
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS, has_terms, terms
 
-__all__ = ["SearchIndex"]
-
 _DEPTH = 32
 _DEEPER = 8
 """How deep the engine ranks, and the factor by which it looks deeper while clones or one server fill the ranking."""

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KeyShapes"]
-
 _AT_A_TIME = 1 << 16
 """Keys that are read at a time: what that takes is several times as much as what is kept."""
 

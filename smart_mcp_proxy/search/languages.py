@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final
 
-__all__ = ["detect_language"]
-
 _READ_CHARS: Final = 1_000
 _SCRIPTS: Final = (
     ("Japanese", re.compile(r"[\u3040-\u30ff]")),

@@ -14,18 +14,6 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.ties import compute_tie_break
 
-__all__ = [
-    "NAME_LIMIT_CHARS",
-    "WORD",
-    "LetterPairs",
-    "LetterTable",
-    "compute_pair_share",
-    "normalize_name",
-    "normalize_names",
-    "pair_bits",
-    "space_words",
-]
-
 NAME_LIMIT_CHARS = 128
 """Compared of a name: the longest one that the protocol recommends.
 

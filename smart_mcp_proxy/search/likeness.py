@@ -11,17 +11,6 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 
-__all__ = [
-    "Likeness",
-    "compute_likeness",
-    "dump_likenesses",
-    "is_clone",
-    "is_embellished",
-    "is_like",
-    "is_variant",
-    "load_likenesses",
-]
-
 _READ_CHARS = 2_000
 """What is read of a description; 98 of 100 real ones are shorter, and a copy shows in its beginning."""
 

@@ -11,8 +11,6 @@ from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.key_shapes import KeyShapes
 from smart_mcp_proxy.search.text import is_one_slip
 
-__all__ = ["NameKeys"]
-
 _FRESH = 512
 _FRESH_SHARE = 1 / 4
 """So many keys, or this share of all, wait in a dictionary before they are sorted in."""

@@ -27,8 +27,6 @@ from smart_mcp_proxy.search.name_keys import NameKeys
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 from smart_mcp_proxy.search.ties import compute_tie_break, name_order
 
-__all__ = ["NameTable"]
-
 _CANDIDATES = 16
 """Names compared letter by letter, after a rough choice by shared letter pairs."""
 

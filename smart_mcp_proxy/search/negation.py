@@ -4,8 +4,6 @@ import re
 from functools import cache
 from typing import Final, NamedTuple
 
-__all__ = ["ParsedQuery", "read_request"]
-
 _REMOVING: Final = re.findall(
     r"\w+",
     """clear delete destroy discard drop erase kill overwrite purge remove reset revoke terminate trash truncate

@@ -13,20 +13,6 @@ from smart_mcp_proxy.models import Document, Hit, ToolKey
 from smart_mcp_proxy.search.likeness import Likeness, is_clone, is_embellished, is_like, is_variant
 from smart_mcp_proxy.search.ties import name_order
 
-__all__ = [
-    "RELATIVE_CUT",
-    "SIBLING_CUT",
-    "Selection",
-    "Tools",
-    "destructive_last",
-    "extend_why",
-    "harmless_first",
-    "interleave",
-    "near_top",
-    "plain_first",
-    "select",
-]
-
 RELATIVE_CUT = 0.7
 """Share of the best score below which a hit is left out. Source: docs/design/limits.md#search"""
 

@@ -12,8 +12,6 @@ from smart_mcp_proxy.search.index import SearchIndex
 from smart_mcp_proxy.search.negation import read_request
 from smart_mcp_proxy.search.ranking import RELATIVE_CUT, SIBLING_CUT, Tools
 
-__all__ = ["ToolStanding", "find_standing"]
-
 _DEPTH = 100
 """An engine that fuses words and vectors looks as deep for an answer; from deeper down it has more to say of a tool."""
 

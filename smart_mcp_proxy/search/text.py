@@ -9,8 +9,6 @@ from itertools import pairwise
 
 import snowballstemmer
 
-__all__ = ["QUERY_LIMIT_CHARS", "content_words", "has_terms", "is_one_slip", "split_literals", "terms"]
-
 QUERY_LIMIT_CHARS = 4_000
 """What is read of a query: about 600 words, several times the longest task an agent was seen to send."""
 

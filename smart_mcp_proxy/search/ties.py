@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.models import Document
 
-__all__ = ["compute_tie_break", "cut", "name_order"]
-
 name_order: Callable[[Document], tuple[str, str, str, str]] = attrgetter("name", "server", "kind", "listed_name")
 """Sort key among equals that people see: by name, then by whose it is."""
 

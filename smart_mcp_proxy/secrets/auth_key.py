@@ -14,8 +14,6 @@ from typing import Final, Literal
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.secrets.keyring_edge import read_keyring_secret, store_secret
 
-__all__ = ["KEY_BYTES", "SignInKey", "UnusableFileError", "decode_key", "lock_file", "read_private", "write_private"]
-
 KeyPlace = Literal["keyring", "file"]
 
 KEY_BYTES: Final = 32

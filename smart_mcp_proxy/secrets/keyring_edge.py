@@ -2,8 +2,6 @@
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["KEYRING_SERVICE", "read_keyring_secret", "store_secret"]
-
 KEYRING_SERVICE = "mcpproxy"
 
 

@@ -11,8 +11,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["SealBrokenError", "SecretKey", "open_sealed", "seal"]
-
 _NONCE_BYTES: Final = 12
 """96 bits for GCM. Source: https://csrc.nist.gov/pubs/sp/800/38/d/final"""
 _LABEL: Final = b"smart-mcp-proxy/secret-key/1"

@@ -8,21 +8,6 @@ from typing import Any, Final, Literal
 
 from smart_mcp_proxy.models import Transport, Trust
 
-__all__ = [
-    "STDIO_INIT_S",
-    "ConnectionKind",
-    "Problem",
-    "Profile",
-    "ServerConfig",
-    "ServerFile",
-    "ServerLimits",
-    "ServersDiff",
-    "ToolFilter",
-    "diff",
-    "next_servers",
-    "with_inherited",
-]
-
 _CREDENTIAL = re.compile(r"auth|key|token|secret|password|cookie|session", re.IGNORECASE)
 
 STDIO_INIT_S: Final = 300.0

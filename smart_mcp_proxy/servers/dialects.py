@@ -5,22 +5,6 @@ from typing import Any, Final, NamedTuple
 
 from smart_mcp_proxy.models import Transport
 
-__all__ = [
-    "ADDRESS_KEYS",
-    "CLIENTS",
-    "CLIENT_KEYS",
-    "EXCLUDE_KEYS",
-    "HTTP_URL_KEYS",
-    "INCLUDE_KEYS",
-    "SANDBOX_KEYS",
-    "SECTIONS",
-    "TRANSPORT_NAMES",
-    "URL_KEYS",
-    "ClientDialect",
-    "is_switch",
-    "off_keys",
-]
-
 
 class ClientDialect(NamedTuple):
     """Form in which one client writes its servers down. A file may mix several of them.

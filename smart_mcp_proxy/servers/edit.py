@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.jsonc import parse_jsonc
 
-__all__ = ["is_same", "rewrite"]
-
 _BLANK = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,\]}/]+', re.DOTALL)

@@ -22,8 +22,6 @@ from smart_mcp_proxy.servers.load import (
 )
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Entries", "ServerFileContents", "change_entries", "read_list"]
-
 Entries = Mapping[str, Any]
 """Entries of servers by name, as they are written."""
 

@@ -8,8 +8,6 @@ from urllib.parse import urlsplit, urlunsplit
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.servers.edit import is_same
 
-__all__ = ["MASK", "extract_masked_secrets", "is_plain", "mask_entry", "unmask_entry"]
-
 MASK = "***"
 
 _REFERENCE = r"\$\{[^}]*\}"

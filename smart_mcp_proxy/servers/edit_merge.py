@@ -5,8 +5,6 @@ from typing import Any
 
 from smart_mcp_proxy.servers.edit import is_same
 
-__all__ = ["list_changed_fields", "merge"]
-
 
 def merge(entry: Any, patch: Any) -> Any:
     """The entry with a change merged into it; neither is modified.

@@ -8,8 +8,6 @@ from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS
 from smart_mcp_proxy.servers.edit_masks import mask_entry
 from smart_mcp_proxy.servers.expand import references
 
-__all__ = ["mask_unless_quarantined", "warnings_about"]
-
 _STEERING = re.compile(
     r"NODE_OPTIONS|NODE_PATH|LD_.*|DYLD_.*|PYTHON.*|PERL5.*|RUBY.*|JAVA_TOOL_OPTIONS|PATH|BASH_ENV|ENV|"
     r"NPM_CONFIG_.*|UV_.*|PIP_.*|DOCKER_.*|CONTAINER_.*|NUGET_.*|DOTNET_.*"

@@ -20,8 +20,6 @@ from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.servers.load import extract_named_entries, load_configured_servers, parse_named
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["SERVER_NAME", "Author", "ServerEdit", "ServerEdits", "ServerImport", "require_named"]
-
 Author = Literal["agent", "web", "operator"]
 """Who changes the servers: an agent, whoever has the operator's token over HTTP, or the user at the command line.
 

@@ -9,8 +9,6 @@ from smart_mcp_proxy.servers.entry import BY_AGENT
 from smart_mcp_proxy.servers.jsonc import JsonObject
 from smart_mcp_proxy.servers.load import parse_named
 
-__all__ = ["extend_switch_patch", "is_enabled_anew", "is_off", "mark_agents_switch"]
-
 
 def is_off(name: str, entry: Mapping[str, Any]) -> bool:
     """Whether a server is not started: disabled, or not to be used at all."""

@@ -22,8 +22,6 @@ from smart_mcp_proxy.servers.dialects import (
 from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_KEYS, read_oauth
 
-__all__ = ["BY_AGENT", "parse_entry"]
-
 BY_AGENT = "by agent"
 """Value of `disabled` where an agent has disabled a server, so that an agent may enable it again."""
 

@@ -13,8 +13,6 @@ from smart_mcp_proxy.servers.edit_masks import extract_masked_secrets, is_plain,
 from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_SECRETS, read_oauth
 
-__all__ = ["UnsetVariableError", "collect_secrets", "expand", "references"]
-
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _FORMS = "${VAR}, ${VAR:-default}, ${env:VAR}, ${file:path}, ${keyring:name}, ${userHome}, ${workspaceFolder}"

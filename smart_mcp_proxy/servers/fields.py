@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["EntryReader", "check_headers", "check_text", "check_url"]
-
 _KINDS: Mapping[type, str] = {
     type(None): "null",
     bool: "a boolean",

@@ -8,8 +8,6 @@ from typing import Any, NoReturn
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["JsonObject", "parse_jsonc"]
-
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _COMMENTS = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _TRAILING_COMMAS = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)

@@ -16,18 +16,6 @@ from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.servers.profiles import parse_profiles
 from smart_mcp_proxy.settings import Settings
 
-__all__ = [
-    "CONFIG_NAME",
-    "FILE_LIMIT_BYTES",
-    "extract_named_entries",
-    "find_config",
-    "find_section_key",
-    "is_entry",
-    "load_configured_servers",
-    "load_servers",
-    "parse_named",
-]
-
 CONFIG_NAME = "mcp_config.json"
 FILE_LIMIT_BYTES = 50 * 1024 * 1024
 """No list of servers is this long; a log or a dump given by mistake is.

@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.fields import EntryReader
 
-__all__ = ["OAUTH_KEYS", "OAUTH_SECRETS", "OAuthOptions", "read_oauth"]
-
 Grant = Literal["authorization_code", "client_credentials", "jwt_bearer"]
 _LAST_PORT: Final = 65_535
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from smart_mcp_proxy.servers.config import Problem, Profile
 
-__all__ = ["parse_profiles"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """A profile's name is a part of an address."""
 _KEYS = ("servers", "tools", "pin")

@@ -5,8 +5,6 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-__all__ = ["BEARER", "DATABASE_SCHEMES", "are_origins", "are_users", "bearer_only", "is_database", "is_url"]
-
 DATABASE_SCHEMES = ("postgresql", "postgres")
 """Those of the catalog's stores."""
 

@@ -9,8 +9,6 @@ from pydantic_core import CoreSchema, core_schema
 
 from smart_mcp_proxy.plugins import is_plugin
 
-__all__ = ["OneOf", "list_choices"]
-
 
 @dataclass(frozen=True, slots=True)
 class OneOf:

@@ -13,8 +13,6 @@ from smart_mcp_proxy.settings.choices import list_choices
 from smart_mcp_proxy.settings.fields import PREFIX, Settings
 from smart_mcp_proxy.settings.pairs import EXCLUSIVE, SECRET_FILES
 
-__all__ = ["Origin", "Setting", "all_settings", "origins", "unknown_variables"]
-
 
 @dataclass(frozen=True, slots=True)
 class Setting:

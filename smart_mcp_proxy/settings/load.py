@@ -11,8 +11,6 @@ from smart_mcp_proxy.settings.explain import Setting, all_settings
 from smart_mcp_proxy.settings.fields import BEARER, Settings
 from smart_mcp_proxy.settings.pairs import EXCLUSIVE, SECRET_FILES
 
-__all__ = ["environment", "load_settings"]
-
 _SHOWN_CHARS = 80
 """How much of a wrong value an error repeats: enough to recognise it, short enough for one line."""
 

@@ -1,7 +1,5 @@
 """Settings that belong together: of some only one may be set, others hold a secret or name its file."""
 
-__all__ = ["EXCLUSIVE", "SECRET_FILES"]
-
 EXCLUSIVE = (
     ("auth_token", "auth_token_file"),
     ("config_path", "config_json"),

@@ -10,24 +10,6 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.settings.addresses import are_origins, are_users, bearer_only, is_database, is_url
 
-__all__ = [
-    "TRUNCATE_MIN_CHARS",
-    "Argv",
-    "DatabaseUrl",
-    "Directory",
-    "File",
-    "Names",
-    "Origins",
-    "ReplicaName",
-    "SecretKey",
-    "Token",
-    "ToolName",
-    "Truncation",
-    "Url",
-    "Users",
-    "accepts",
-]
-
 TRUNCATE_MIN_CHARS = 200
 """Below it, marker and tail leave no room for the head. Source: docs/design/wire-formats.md#truncation"""
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -6,8 +6,6 @@ import socket
 from enum import IntEnum
 from typing import Final
 
-__all__ = ["AddressReach", "classify_address", "resolve_host"]
-
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
 """Source: RFC 6052, section 2.1."""
 _CLOUD_METADATA: Final = frozenset({"100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"})

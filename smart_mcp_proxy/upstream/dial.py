@@ -20,8 +20,6 @@ from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSes
 from smart_mcp_proxy.upstream.relayed import open_relayed, runs_elsewhere
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
-__all__ = ["TRANSPORTS", "Connector"]
-
 _OLDER_TRANSPORT: Final = frozenset({400, 404, 405})
 """Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility"""
 _SSE_S: Final = 10.0

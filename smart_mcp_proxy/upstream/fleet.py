@@ -19,8 +19,6 @@ from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, RETRY, runs_elsewher
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated
 
-__all__ = ["Fleet"]
-
 _START_PARALLEL: Final = 4
 """The default of `MCPPROXY_START_PARALLEL`. Source: docs/design/processes.md#starting"""
 _CLOSE_S: Final = 8.0

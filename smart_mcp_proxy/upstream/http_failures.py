@@ -17,27 +17,6 @@ from smart_mcp_proxy.names import login_hint, shell_word
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.proxies import HttpProxy, find_environ_proxy
 
-__all__ = [
-    "IN_SESSION_HINT",
-    "REFUSALS_S",
-    "HttpFailure",
-    "LostSessionError",
-    "MissingScopeError",
-    "TlsContext",
-    "build_lost_session_error",
-    "extract_error_message",
-    "extract_rpc_error_message",
-    "failure_error",
-    "has_sign_in_metadata",
-    "is_about_session",
-    "new_transport",
-    "parse_missing_scope",
-    "refuses_session",
-    "retry_after_s",
-    "status_words",
-    "too_long",
-]
-
 _log = get_logger("upstream")
 
 _WORDS = ("message", "error_description", "detail", "title", "error")

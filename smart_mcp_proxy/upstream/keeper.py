@@ -22,8 +22,6 @@ from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
 from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, RETRY, SERVER, TIMED_OUT, Head, WorkerFailure
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
-__all__ = ["Keeper"]
-
 _DAY_S: Final = 86_400.0
 """The other worker has its own limits, and says when it gives up."""
 _DRAIN_S: Final = 10.0

@@ -19,8 +19,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.skills import skill_problem
 from smart_mcp_proxy.upstream.protocol.session import see_log, timeout_error
 
-__all__ = ["ListRequest", "ToolListing", "fetch_contents", "fetch_page", "fetch_tools", "is_listed"]
-
 ListRequest = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
 """Sends one request and returns its result."""
 
@@ -28,7 +26,8 @@ ListRequest = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
 class PageRequest(Protocol):
     """Sends one request and returns its result, in a time of its own."""
 
-    async def __call__(self, method: str, params: Mapping[str, Any], *, timeout_s: float) -> RawResult: ...
+    async def __call__(self, method: str, params: Mapping[str, Any], *, timeout_s: float) -> RawResult:
+        """Send the request `method`; returns its result."""
 
 
 _MAX_PAGES: Final = 1_000

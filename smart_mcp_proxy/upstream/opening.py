@@ -12,8 +12,6 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
 
-__all__ = ["MAX_MESSAGE_BYTES", "Opener", "SessionOptions"]
-
 MAX_MESSAGE_BYTES: Final = 16 << 20
 """Largest message accepted from a server: legitimate results reach megabytes, memory has to last for many of them."""
 

@@ -30,8 +30,6 @@ from smart_mcp_proxy.upstream.protocol.session import (
     build_lost_error,
 )
 
-__all__ = ["LISTINGS", "ListKind", "OwnConnection", "OwnConnections", "restless_error"]
-
 LISTINGS: Final = 3
 """Looks at a list that is said to be another one each time; nobody changes theirs faster than it is read."""
 

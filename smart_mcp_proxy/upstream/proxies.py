@@ -11,8 +11,6 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.upstream.addresses import AddressReach, classify_address
 
-__all__ = ["HttpProxy", "find_environ_proxy", "tunnel"]
-
 _PROXY_PORT: Final = 80
 _HEAD_BYTES: Final = 16 * 1024
 

@@ -26,19 +26,6 @@ from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.session import Retry, build_lost_error, start_error
 
-__all__ = [
-    "LOGS",
-    "RESTART",
-    "RETRY",
-    "SERVER",
-    "TIMED_OUT",
-    "GoneError",
-    "Head",
-    "WorkerFailure",
-    "open_relayed",
-    "runs_elsewhere",
-]
-
 SERVER: Final = b"s"
 """Kind of parcel: its words are a server's name."""
 LOGS: Final = b"l"

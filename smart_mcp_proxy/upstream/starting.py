@@ -6,8 +6,6 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.models import ServerStatus
 
-__all__ = ["ServerStart", "StartTurn", "describe_start"]
-
 _TURN_S: Final = 10.0
 """A start that takes longer, for a download say, holds up no other. Source: docs/design/processes.md#starting"""
 

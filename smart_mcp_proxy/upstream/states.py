@@ -9,8 +9,6 @@ from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
 
-__all__ = ["TRANSITIONS", "backoff_s", "check_transition", "first_status"]
-
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
 

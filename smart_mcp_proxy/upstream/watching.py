@@ -29,8 +29,6 @@ from smart_mcp_proxy.upstream.protocol.session import (
 )
 from smart_mcp_proxy.upstream.protocol.watch_stream import Ask, WatchStream
 
-__all__ = ["OnResourceUpdated", "ResourceWatch", "TaskWatch"]
-
 OnResourceUpdated = Callable[[str, str], None]
 """Told server and URI of a resource that may be another one now."""
 

@@ -12,8 +12,6 @@ from typing import Any, Final
 from smart_mcp_proxy.io.memory import give_back
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["Collector", "run_collector"]
-
 THRESHOLDS: Final = (5_000, 2, 1_000_000)
 """New objects before the young are collected, such collections before those that outlived one are, and never.
 

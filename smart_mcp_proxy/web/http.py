@@ -33,8 +33,6 @@ from smart_mcp_proxy.web.fast_path.wire_http import WireHttp
 from smart_mcp_proxy.web.fast_path.wire_protocol import FastPath
 from smart_mcp_proxy.web.workers.session_names import SessionNames
 
-__all__ = ["build_app"]
-
 MCP_PATH = "/mcp"
 SSE_PATH = "/sse"
 SSE_MESSAGES_PATH = "/messages"

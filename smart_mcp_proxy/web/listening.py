@@ -5,8 +5,6 @@ from typing import Any
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["bind"]
-
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; of a name with addresses of both families, at its IPv4 address.

@@ -23,8 +23,6 @@ from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.rest import build_rest_app
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
-__all__ = ["StopEvent", "open_socket", "serve_app", "socket_path", "stop_signals", "tune_process"]
-
 GRACE_S = 1
 """Time that open streams get to end after the calls have."""
 SOCKET_PATH_LIMIT = 100

@@ -30,8 +30,6 @@ from smart_mcp_proxy.web.workers.relay import Relays
 from smart_mcp_proxy.web.workers.routing import RoutedProtocol, adopt_connections
 from smart_mcp_proxy.web.workers.session_names import replica_name
 
-__all__ = ["serve_http"]
-
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses to listen on that none can be asked for, each with one that reaches it from this machine."""
 LAST_ANSWERS_S = 0.1

@@ -9,8 +9,6 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-__all__ = ["COMPANIONS", "FileId", "alone", "file_id", "find_damage", "is_blank", "move_aside", "was_damaged"]
-
 FileId = tuple[int, int]
 """Device and inode: which file a name stands for now."""
 

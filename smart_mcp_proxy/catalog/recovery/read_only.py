@@ -7,8 +7,6 @@ from pathlib import Path
 
 from sqlalchemy import Connection, NullPool, create_engine
 
-__all__ = ["copy_in_memory"]
-
 
 @contextmanager
 def copy_in_memory(path: Path) -> Iterator[Connection]:

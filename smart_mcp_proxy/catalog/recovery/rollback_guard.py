@@ -32,21 +32,6 @@ from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.damage import alone
 
-__all__ = [
-    "CATALOG_ID_KEY",
-    "CHECKPOINT_NAME",
-    "CLOSED_KEY",
-    "COUNT_KEY",
-    "GENERATION_KEY",
-    "LACKS_KEY",
-    "NO_CHECKPOINT",
-    "Checkpoint",
-    "CheckpointFile",
-    "build_checkpoint",
-    "read_checkpoint",
-    "read_meta",
-]
-
 CHECKPOINT_NAME: Final = "approvals.mark"
 CATALOG_ID_KEY: Final = "catalog_id"
 """In `meta`: a random number that this file was born with."""

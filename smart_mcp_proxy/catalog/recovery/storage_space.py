@@ -5,8 +5,6 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["NO_ROOM_HINT", "create_private", "disk_full", "is_full", "is_read_only", "why_unwritable"]
-
 NO_ROOM_HINT = "Free some disk space."
 
 _PROBE_BYTES = 1 << 16

@@ -10,8 +10,6 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.damage import COMPANIONS, FileId, file_id
 
-__all__ = ["await_companions", "companion_ids", "is_busy", "primary_code"]
-
 MOST_S: Final = 5.0
 """Others look every other second whether theirs are still there, and make new ones."""
 PAUSE_S: Final = 0.05

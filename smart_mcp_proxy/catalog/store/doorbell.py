@@ -14,8 +14,6 @@ from smart_mcp_proxy.catalog.store.postgres_tables import CHANNEL
 from smart_mcp_proxy.catalog.store.store import Topic
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["Doorbell"]
-
 PING_S: Final = 30.0
 """How often it is tried whether notifications arrive."""
 FIRST_PING_S: Final = 2.0

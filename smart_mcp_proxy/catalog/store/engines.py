@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from sqlalchemy import URL, Engine, NullPool, create_engine
 
-__all__ = ["postgres_engine", "sqlite_engine"]
-
 _BUSY_TIMEOUT_S: Final = 5.0
 """How long one statement waits for another process's transaction; the longest of ours takes under a second."""
 

@@ -17,8 +17,6 @@ from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import build_listed_name
 
-__all__ = ["FIRST_REMEMBERED_ID", "UnstoredServerList", "remember", "restore"]
-
 FIRST_REMEMBERED_ID = 1 << 40
 """Ids from here on belong to tools that no file holds yet; no file gets so far."""
 

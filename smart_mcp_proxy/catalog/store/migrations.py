@@ -7,8 +7,6 @@ from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CLOS
 from smart_mcp_proxy.catalog.store.postgres_tables import POSTGRES_TABLES
 from smart_mcp_proxy.catalog.tables.activity_days import ACTIVITY_DAYS
 
-__all__ = ["APPROVALS_TABLES", "MIGRATIONS", "Migration"]
-
 _SEED_TABLE = (
     # A file of the earlier program already has it, at version 0.
     """CREATE TABLE IF NOT EXISTS tools (

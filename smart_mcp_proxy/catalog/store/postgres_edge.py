@@ -17,8 +17,6 @@ from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION, tables_at
 from smart_mcp_proxy.catalog.tables.activity_days import PLACES
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["NOT_WHOLE_HINT", "DatabaseAddress", "hang_up", "refuse_unusable"]
-
 CONNECT_S: Final = 5
 """Longest that one attempt to connect to one host takes."""
 OLDEST: Final = 150_000

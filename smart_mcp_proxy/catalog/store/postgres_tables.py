@@ -4,8 +4,6 @@ from typing import Final
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CLOSED_KEY, COUNT_KEY
 
-__all__ = ["CHANNEL", "FILL_LOCK", "LOCK", "LONGEST_KEY_BYTES", "POSTGRES_TABLES", "READABLE_FROM", "VERSION_TABLE"]
-
 VERSION_TABLE: Final = "mcpproxy_schema"
 """By it a database is known to be the gateway's."""
 READABLE_FROM: Final = 11

@@ -21,8 +21,6 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
-__all__ = ["CALL_WAIT_S", "STORE_AGAIN_S", "Archive"]
-
 CALL_WAIT_S: Final = 3.0
 """Longest that an agent waits for the store: storing a long list takes two seconds; a store that stands still counts as
 lost after up to 20."""

@@ -32,8 +32,6 @@ from smart_mcp_proxy.catalog.store.thread import StoreThread
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["DATABASE_NAME", "SqliteStore"]
-
 DATABASE_NAME = "proxy.db"
 """Source: docs/design/processes.md#the-catalog"""
 

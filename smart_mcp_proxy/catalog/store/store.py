@@ -8,8 +8,6 @@ from sqlalchemy import Connection
 from smart_mcp_proxy.catalog.recovery.rollback_guard import Checkpoint
 from smart_mcp_proxy.errors import CatalogError
 
-__all__ = ["StorageError", "Store", "Topic"]
-
 T = TypeVar("T")
 
 Topic = Literal["catalog", "tokens"]

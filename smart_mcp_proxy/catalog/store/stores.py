@@ -13,8 +13,6 @@ from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME, SqliteStore
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.errors import MissingExtraError
 
-__all__ = ["STORES", "OpenStore", "build_hang_up", "create_store_engine", "open_store", "reach_store"]
-
 OpenStore = Callable[[str, Path], AbstractAsyncContextManager[Store]]
 """Opens the store at an address for a data directory; `connect` has to follow."""
 

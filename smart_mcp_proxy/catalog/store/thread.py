@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from smart_mcp_proxy.telemetry import await_shielded
 
-__all__ = ["StoreThread"]
-
 T = TypeVar("T")
 
 

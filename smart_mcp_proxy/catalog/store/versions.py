@@ -11,8 +11,6 @@ from smart_mcp_proxy.catalog.store.postgres_tables import POSTGRES_TABLES, READA
 from smart_mcp_proxy.catalog.tables.schema import metadata
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["LATEST_VERSION", "is_latest", "migrate", "read_version", "refuse_newer", "tables_at"]
-
 LATEST_VERSION: Final = len(MIGRATIONS)
 _VISIBLE: Final = f"FROM pg_class WHERE relname = '{VERSION_TABLE}' AND pg_table_is_visible(oid)"
 _CREATED = re.compile(r"CREATE TABLE (\w+)")

@@ -17,20 +17,6 @@ from smart_mcp_proxy.catalog.tables.schema import activity
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
-__all__ = [
-    "FAILED",
-    "ActivityFilter",
-    "StoredActivity",
-    "append",
-    "build_since_condition",
-    "find",
-    "in_time",
-    "last_place",
-    "page",
-    "prepare",
-    "trim",
-]
-
 _SHORTEST_END_CHARS = 6
 """Of an id that is given by its end: random hex digits, of which so many tell a day's records apart."""
 

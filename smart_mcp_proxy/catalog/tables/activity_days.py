@@ -10,8 +10,6 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-__all__ = ["ACTIVITY_DAYS", "PLACES", "drop_days", "make_days", "uid_at"]
-
 _PREFIX: Final = "activity_until_"
 """Of a partition's name; behind it stands the day at whose midnight (UTC) it ends."""
 _REST: Final = "activity_rest"

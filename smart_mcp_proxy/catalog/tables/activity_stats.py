@@ -22,8 +22,6 @@ from sqlalchemy import (
 from smart_mcp_proxy.catalog.tables.activity import build_since_condition, in_time
 from smart_mcp_proxy.catalog.tables.schema import activity
 
-__all__ = ["GROUPINGS", "ActivityFigures", "FiguresQuery", "Grouping", "figures"]
-
 Grouping = Literal["none", "server", "tool", "client", "outcome"]
 GROUPINGS: Final[tuple[Grouping, ...]] = ("none", "server", "tool", "client", "outcome")
 

@@ -11,19 +11,6 @@ from smart_mcp_proxy.catalog.tables.schema import agent_tokens, gateway_tokens
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import CallVariant
 
-__all__ = [
-    "GATEWAY_TOKEN_LIFE_S",
-    "AgentToken",
-    "GatewayToken",
-    "TokenKind",
-    "confirm_gateway_tokens",
-    "find_agent_tokens",
-    "find_gateway_tokens",
-    "note_token_use",
-    "revoke_agent_token",
-    "store_agent_token",
-]
-
 TokenKind = Literal["agents", "operator"]
 """Whose token it is that a gateway made for itself."""
 GATEWAY_TOKEN_LIFE_S: Final = 86_400.0

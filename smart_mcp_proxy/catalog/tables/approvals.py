@@ -20,8 +20,6 @@ from smart_mcp_proxy.catalog.tables.tools import mark_changed
 from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns, upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey
 
-__all__ = ["approve", "block", "recall", "settle", "settlement", "unblock"]
-
 BY_FIRST_LIST = "first list"
 BY_POLICY = "policy"
 BY_MEMORY = "memory of a running gateway"

@@ -10,8 +10,6 @@ from smart_mcp_proxy.catalog.tables.schema import examples, tools
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 from smart_mcp_proxy.models import ToolKey
 
-__all__ = ["USES_NEEDED", "Example", "Lesson", "forget", "learn", "of_tool"]
-
 USES_NEEDED: Final = 2
 """A question is searched with from its second use on: once may be chance, or what a hostile text made an agent do."""
 _KEPT_PER_TOOL = 20

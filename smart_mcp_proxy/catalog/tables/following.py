@@ -28,8 +28,6 @@ from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED
 from smart_mcp_proxy.catalog.tables.schema import approvals, gone, tools
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
 
-__all__ = ["ApprovalStanding", "Followed", "follow", "forget_gone", "parse_hints"]
-
 _ROWS = 1_000
 """Tools read at a time: of what is read and thrown away again, the process keeps the memory."""
 _HINT_COMBINATIONS = 81

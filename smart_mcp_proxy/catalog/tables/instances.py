@@ -9,8 +9,6 @@ from sqlalchemy import Connection, delete, func, insert, select
 from smart_mcp_proxy.catalog.tables.schema import instances
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 
-__all__ = ["INSTANCE_STALE_S", "UNREGISTERED", "Instance", "beat", "live_instances", "register", "unregister"]
-
 UNREGISTERED = 0
 """Id of an instance that no file knows yet; stored ones begin at 1."""
 INSTANCE_STALE_S = 30.0

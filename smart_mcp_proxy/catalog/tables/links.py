@@ -8,8 +8,6 @@ from sqlalchemy import Connection, delete, insert, select
 
 from smart_mcp_proxy.catalog.tables.schema import links
 
-__all__ = ["LINKS_PER_PRINCIPAL", "LINK_LIFE_S", "find_linking_servers", "store_links"]
-
 LINKS_PER_PRINCIPAL: Final = 1_000
 """The oldest leave first. Source: docs/design/wire-formats.md#links-in-results"""
 LINK_LIFE_S: Final = 3_600.0

@@ -13,8 +13,6 @@ from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld
 from smart_mcp_proxy.names import identity_on
 from smart_mcp_proxy.telemetry import fields, get_logger
 
-__all__ = ["KNOWN_HINTS", "PreparedTool", "build_approved_record", "prepare"]
-
 KNOWN_HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 """Hints of ToolAnnotations. Source: https://modelcontextprotocol.io/specification/2025-11-25/schema"""
 _NOTHING_KNOWN = Snapshot()

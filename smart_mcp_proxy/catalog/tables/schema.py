@@ -2,28 +2,6 @@
 
 from sqlalchemy import BigInteger, Column, Float, LargeBinary, MetaData, Table, Text
 
-__all__ = [
-    "activity",
-    "agent_tokens",
-    "approvals",
-    "baselines",
-    "examples",
-    "former_approvals",
-    "gateway_keys",
-    "gateway_tokens",
-    "gone",
-    "instances",
-    "leases",
-    "links",
-    "listed_names",
-    "meta",
-    "sealed",
-    "servers",
-    "tools",
-    "toolsets",
-    "vectors",
-]
-
 metadata = MetaData()
 """The tables' rules (keys, uniqueness) stand in the migrations alone."""
 

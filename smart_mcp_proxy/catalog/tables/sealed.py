@@ -11,20 +11,6 @@ from sqlalchemy import ColumnElement, Connection, Row, delete, or_, select
 from smart_mcp_proxy.catalog.tables.schema import gateway_keys, leases, meta, sealed
 from smart_mcp_proxy.catalog.tables.upsert import upsert
 
-__all__ = [
-    "SealedValue",
-    "drop_lease",
-    "drop_oldest_sealed",
-    "drop_sealed",
-    "find_sealed",
-    "gateway_key",
-    "increment_ended_sign_ins",
-    "read_ended_sign_ins",
-    "read_sealed_stamps",
-    "store_sealed",
-    "take_lease",
-]
-
 _ENDED_KEY: Final = "sign_ins_ended"
 """In `meta`."""
 

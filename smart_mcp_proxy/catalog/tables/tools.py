@@ -24,17 +24,6 @@ from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import build_listed_name
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = [
-    "clear",
-    "delete_servers",
-    "is_unstored",
-    "mark_changed",
-    "note_syncs",
-    "read_known_servers",
-    "shorten_listed_names",
-    "store",
-]
-
 _log = get_logger("catalog")
 
 

@@ -9,8 +9,6 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from smart_mcp_proxy.catalog.tables.schema import toolsets
 
-__all__ = ["KEPT_PER_PRINCIPAL", "Toolset", "filter_stored_toolsets", "find_toolset", "store_toolset"]
-
 KEPT_PER_PRINCIPAL: Final = 256
 """The oldest leave first: an agent that searches all day makes a few hundred an hour and goes back to none of them."""
 _FORGOTTEN_AFTER_S: Final = 2 * 86_400.0

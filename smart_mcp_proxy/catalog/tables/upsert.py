@@ -11,8 +11,6 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
 
-__all__ = ["parts", "replace_columns", "upsert"]
-
 _ASKED_ROWS = 500
 """Keys in one statement; SQLite takes at least 999."""
 T = TypeVar("T")

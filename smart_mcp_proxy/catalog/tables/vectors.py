@@ -8,8 +8,6 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, and_, delete, func
 from smart_mcp_proxy.catalog.tables.schema import vectors
 from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
 
-__all__ = ["DROPPED_ROWS", "counts", "drop_unused", "note_use", "read_vectors", "store"]
-
 DROPPED_ROWS = 2_000
 """Dropped at a time: 3 MB of vectors of 384 components, a transaction of some 20 ms."""
 

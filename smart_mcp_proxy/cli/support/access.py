@@ -11,8 +11,6 @@ from smart_mcp_proxy.settings import Settings
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
 
-__all__ = ["open_api"]
-
 
 def _is_never(_: "Gateway") -> bool:
     return False

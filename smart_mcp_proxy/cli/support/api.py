@@ -14,8 +14,6 @@ from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import ServerConfig, ServerFile, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["Api", "Origin", "find_running_gateways", "open_each_running", "open_running", "read_config", "read_servers"]
-
 Origin = Literal["running", "stored", "own"]
 """Who answers: a running gateway, the stored catalog alone, or a gateway of our own with connected servers."""
 

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 
 from smart_mcp_proxy.cli.support.failure import UsageError
 
-__all__ = ["coerce", "gateway_host", "parse_headers", "parse_json_object", "parse_pairs"]
-
 _REFERENCES_DEEP = 8
 """A chain of references longer than this is a circle."""
 _EXPECTED = {

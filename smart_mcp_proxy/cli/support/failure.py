@@ -9,8 +9,6 @@ from smart_mcp_proxy.cli.support.output import OutputError, indent_lines, say, s
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError
 from smart_mcp_proxy.names import shell_word
 
-__all__ = ["UsageError", "exit_status", "extract_command", "next_step", "report"]
-
 _NEXT = {
     "config_invalid": "mcpproxy doctor",
     "token_exists": "mcpproxy token list",

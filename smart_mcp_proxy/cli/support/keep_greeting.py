@@ -12,8 +12,6 @@ from smart_mcp_proxy.gateway.rehearsal import Rehearsal
 from smart_mcp_proxy.greeting import GreetingRecord
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["save_greeting"]
-
 
 @asynccontextmanager
 async def save_greeting(

@@ -15,8 +15,6 @@ from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.rest import build_rest_app
 
-__all__ = ["open_local_api", "open_own"]
-
 
 @asynccontextmanager
 async def open_local_api(gateway: Gateway, origin: Origin = "own") -> AsyncIterator[Api]:

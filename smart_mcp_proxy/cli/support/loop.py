@@ -13,8 +13,6 @@ else:
 
 from smart_mcp_proxy.io.memory import share_heap
 
-__all__ = ["run"]
-
 
 def run(work: Coroutine[Any, Any, int]) -> int:
     """The result of `work` on a new event loop, the quickest one that is installed."""

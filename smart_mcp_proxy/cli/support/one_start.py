@@ -12,8 +12,6 @@ from smart_mcp_proxy.servers import ServerConfig, find_config, with_inherited
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.upstream import Connector, Fleet, OnEvent, TlsContext, UpstreamSession, mark_environment
 
-__all__ = ["lines_of_one_start", "start_environment"]
-
 _ANSWER_S: Final = 30.0
 """As long as one listing may take. Source: docs/design/limits.md#listing"""
 

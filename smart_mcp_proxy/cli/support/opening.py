@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from smart_mcp_proxy.servers import ServerFile
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["StdioHandover", "opening"]
-
 _SAYS_NOTHING = frozenset(
     {
         "activity_args", "activity_days", "bm25_engine", "broker_requests", "calls_burst", "calls_per_s",

@@ -16,22 +16,6 @@ from rich.text import Text
 from smart_mcp_proxy.cli.support.tables import Table, wrap_text
 from smart_mcp_proxy.errors import ProxyError
 
-__all__ = [
-    "OutputError",
-    "clean",
-    "console",
-    "format_waiting_count",
-    "indent_lines",
-    "json_line",
-    "plural",
-    "say",
-    "show",
-    "show_json",
-    "table",
-    "translate_write_errors",
-    "warn",
-]
-
 _PIPE_WIDTH = 10_000
 """Off a terminal nothing is wrapped or cut: the reader is a program or a file."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

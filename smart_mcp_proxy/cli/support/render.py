@@ -10,19 +10,6 @@ from smart_mcp_proxy.cli.support.tables import Table
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 
-__all__ = [
-    "build_standing_rows",
-    "build_waiting_remarks",
-    "format_waiting_hint",
-    "hits_table",
-    "search_remarks",
-    "servers_table",
-    "state_text",
-    "tabulate_all_hits",
-    "tokens_line",
-    "tools_table",
-]
-
 _STATE_STYLES = {"ready": "green", "error": "red", "needs_env": "red", "needs_auth": "yellow", "disabled": "dim"}
 _USED_BY = ("name", "uri", "uri_template")
 _FIELD_NAMES = {"exact": "exact name", "clones": "same as"}

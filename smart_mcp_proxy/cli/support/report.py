@@ -13,8 +13,6 @@ from smart_mcp_proxy.cli.support.api import Api
 from smart_mcp_proxy.cli.support.output import clean, console, plural
 from smart_mcp_proxy.cli.support.render import servers_table, tokens_line
 
-__all__ = ["GatewayAddress", "show_report", "summarize"]
-
 SAMPLE_WORDS = 6
 """Enough to say what a tool does."""
 _LARGE_CATALOG = 5_000

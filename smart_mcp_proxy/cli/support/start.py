@@ -6,8 +6,6 @@ from smart_mcp_proxy.cli.support.output import warn
 from smart_mcp_proxy.settings import Settings, environment, load_settings, unknown_variables
 from smart_mcp_proxy.telemetry import configure_logging, get_logger
 
-__all__ = ["has_desktop", "open_settings"]
-
 QUIET = "CRITICAL"
 """A command that answers and ends shows what it found; the same once more as a log would be noise."""
 

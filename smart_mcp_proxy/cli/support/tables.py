@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-__all__ = ["Table", "wrap_text"]
-
 _GAP = 2
 _INDENT = 4
 _ALIGNED_CHARS = 40

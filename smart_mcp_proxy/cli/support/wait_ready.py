@@ -16,8 +16,6 @@ from smart_mcp_proxy.servers import ServerConfig
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["SETTLE_S", "longest_start_s", "settle", "show_embedding"]
-
 SETTLE_S = 30.0
 """As long as one listing may take. Source: docs/design/limits.md#listing"""
 

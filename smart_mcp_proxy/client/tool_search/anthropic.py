@@ -14,8 +14,6 @@ from smart_mcp_proxy.client.tool_search.parts import as_text, members, no_call, 
 from smart_mcp_proxy.client.tool_search.searching import DESCRIPTION, SEARCH_SCHEMA, FoundTool, ToolSearch
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 
-__all__ = ["AnthropicToolSearch"]
-
 _PATTERN_CHARS: Final = 200
 _WORD: Final = re.compile(r"[A-Za-z0-9]{2,}")
 _FLAGS: Final = re.compile(r"\(\?[a-zA-Z-]+[):]|\\[a-zA-Z]")

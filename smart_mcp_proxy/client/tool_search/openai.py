@@ -24,8 +24,6 @@ from smart_mcp_proxy.client.tool_search.parts import (
 from smart_mcp_proxy.client.tool_search.searching import DESCRIPTION, SEARCH_SCHEMA, FoundTool, ToolSearch
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 
-__all__ = ["OpenAIToolSearch"]
-
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 

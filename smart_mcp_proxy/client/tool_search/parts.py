@@ -9,8 +9,6 @@ import mcp_types
 
 from smart_mcp_proxy.errors import RequestError
 
-__all__ = ["LIMIT", "as_text", "members", "no_call", "parse_arguments", "read_limit", "read_query", "shorten_name"]
-
 LIMIT: Final = 50
 """Tools that one search finds: the default of `MCPPROXY_TOP_K`."""
 _DIGEST_CHARS: Final = 8

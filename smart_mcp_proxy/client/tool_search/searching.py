@@ -12,8 +12,6 @@ from mcp import MCPError
 from smart_mcp_proxy.client.tool_search.parts import LIMIT, shorten_name
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 
-__all__ = ["DESCRIPTION", "SEARCH_SCHEMA", "Findings", "FoundTool", "ToolSearch"]
-
 DESCRIPTION: Final = (
     "Find tools across all connected servers by what they do. Call it before saying that something cannot be done: "
     "what it finds can be called from then on."

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-__all__ = ["override_clock"]
-
 
 class _Clock:
     """Python's `time` with another present."""

@@ -14,8 +14,6 @@ from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuth
 from mcp.shared.auth import JWT_BEARER_GRANT_TYPE
 from mcp.shared.exceptions import MCPDeprecationWarning
 
-__all__ = ["JwtBearerProvider", "without_warning"]
-
 ProviderT = TypeVar("ProviderT")
 _UNNAMED: Final = "unregistered"
 """In the SDK's records, which know no client without an id; it is sent to nobody."""

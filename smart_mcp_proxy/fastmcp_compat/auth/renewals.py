@@ -6,8 +6,6 @@ from typing import Any, Final
 
 from fastmcp.server.auth.oauth_proxy.models import UpstreamTokenSet
 
-__all__ = ["AGAIN_S", "RenewedClient", "renewed"]
-
 AGAIN_S: Final = 60
 """For so long at most a refresh token that was used is known again, while its second user is answered."""
 renewed: ContextVar[UpstreamTokenSet | None] = ContextVar("renewed_sign_in", default=None)

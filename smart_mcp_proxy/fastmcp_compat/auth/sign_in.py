@@ -40,8 +40,6 @@ from smart_mcp_proxy.fastmcp_compat.auth.store_failures import (
 )
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["TIMED", "UNUSED_CLIENT_S", "SignInProxy"]
-
 TIMED: Final = (*signing_keys.TIMED, renewals, cimd, jwt_issuer, proxy, consent, upstream, token_endpoint)
 """Modules that go by the clock in a sign-in, or in what came of it."""
 UNUSED_CLIENT_S: Final = 24 * 3600

@@ -15,8 +15,6 @@ from fastmcp.server.auth.providers.jwt import JWTVerifier, _import_key_for_algor
 from joserfc import jws
 from joserfc.errors import BadSignatureError, JoseError
 
-__all__ = ["TIMED", "RotatingKeyVerifier"]
-
 TIMED: Final = (jwt,)
 """Modules that judge by the clock whether a token is good."""
 

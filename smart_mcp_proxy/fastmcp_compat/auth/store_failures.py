@@ -17,8 +17,6 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.errors import CatalogError
 
-__all__ = ["NotedStore", "collect_store_failures", "record_store_failure", "reraise_store_failures"]
-
 _noted: ContextVar[list[Exception] | None] = ContextVar("store_failures", default=None)
 """Failures of the present request: each runs in a context of its own."""
 

@@ -8,8 +8,6 @@ from typing import Any
 from mcp.server.runner import ServerRunner
 from mcp.shared.dispatcher import OnNotify, OnRequest
 
-__all__ = ["free_ended_connections"]
-
 
 def _get_request_handler(runner: ServerRunner[Any]) -> OnRequest:
     return runner._on_request

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from anyio import CancelScope, move_on_after
 from starlette.types import Scope
 
-__all__ = ["EventStream", "drop_last_event_id"]
-
 LET_GO_S = 1.0
 """A stream that is told to end does so at once, unless its client does not read."""
 

@@ -19,8 +19,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import RateLimitedError
 from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession
 
-__all__ = ["IDLE_S", "MAX_SESSIONS", "SessionRoom", "StreamRoom", "allow_session_eviction", "refuse_newcomer"]
-
 MAX_SESSIONS: Final = 1_000
 """Open at a time where nobody says otherwise. A session takes 50 KB."""
 IDLE_S: Final = 60.0

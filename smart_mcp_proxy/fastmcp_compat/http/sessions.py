@@ -19,8 +19,6 @@ from smart_mcp_proxy.fastmcp_compat.paths import bind_principal, bind_request_pa
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["HttpSession", "set_json_replies"]
-
 _INITIALIZED = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
 _replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
 

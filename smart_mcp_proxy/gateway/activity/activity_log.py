@@ -15,8 +15,6 @@ from smart_mcp_proxy.io.clocks import since_boot
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, get_logger, spawn
 
-__all__ = ["open_activity_log", "recover", "steady"]
-
 LOOK_S: Final = 60.0
 """Between two looks for what other processes left behind."""
 LOOKS_PER_TRIM: Final = 60

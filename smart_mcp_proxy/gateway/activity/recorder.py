@@ -9,8 +9,6 @@ from typing import Generic, Protocol, Self, TypeVar
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["Listener", "Recorder"]
-
 BATCH_S = 0.25
 RETRY_S = 1.0
 """Pause before a batch that was refused is offered again."""

@@ -12,18 +12,6 @@ from smart_mcp_proxy.catalog import ActivityFilter, Catalog
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
-__all__ = [
-    "PAGE_LIMIT",
-    "SINCE",
-    "ActivityPage",
-    "ActivityView",
-    "UnknownRecordError",
-    "activity_page",
-    "activity_record",
-    "moment_s",
-    "parse_filter",
-]
-
 PAGE_LIMIT: Final = 1_000
 """Records of one page."""
 _PAST: Final = re.compile(r"([0-9]{1,6})([smhdw])")

@@ -9,8 +9,6 @@ import msgspec
 
 from smart_mcp_proxy.catalog import ActivityFigures, Catalog, FiguresQuery, Grouping
 
-__all__ = ["BUCKETS", "GROUPS", "GROUPS_LIMIT", "Bucket", "BucketFigures", "Figures", "GroupFigures", "Stats", "stats"]
-
 Bucket = Literal["day", "hour"]
 BUCKETS: Final[dict[Bucket, int]] = {"day": 86_400, "hour": 3_600}
 """Seconds of a span of time."""

@@ -10,8 +10,6 @@ from smart_mcp_proxy.fastmcp_compat.visits import Visit
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["Visitor", "Visitors"]
-
 VISITORS: Final = 256
 """Kept at a time; clients choose their names freely. Those that were not seen for longest leave."""
 ABSENT_S: Final = 1_800.0

@@ -19,8 +19,6 @@ import msgspec
 
 from smart_mcp_proxy.telemetry import Activity, get_logger, new_activity_id
 
-__all__ = ["FOLDER", "Journal", "find_abandoned_journals", "read_journal"]
-
 FOLDER: Final = "journal"
 ROOM_BYTES: Final = 256 * 1024
 """A file grows by so much at a time: some 500 calls."""

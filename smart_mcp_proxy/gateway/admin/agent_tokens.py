@@ -23,17 +23,6 @@ from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = [
-    "LONGEST_LIFE_S",
-    "NAME_CHARS",
-    "PREFIX",
-    "SHORTEST_LIFE_S",
-    "AgentTokens",
-    "NewToken",
-    "Scope",
-    "TokenNotFoundError",
-]
-
 PREFIX: Final = "mcpp_"
 """By which people and scanners for leaked secrets recognise one."""
 TOKEN_BYTES: Final = 32

@@ -24,8 +24,6 @@ from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
-__all__ = ["Approvals", "Decided", "PendingApproval"]
-
 log = get_logger("approvals")
 
 WHOLE_LIST: Final = slice(None)

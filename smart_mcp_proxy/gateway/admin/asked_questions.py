@@ -7,8 +7,6 @@ from typing import Any, Final
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.policy.scanner.findings import EXCERPT_CHARS, escape_unsafe
 
-__all__ = ["QUESTIONS_LIMIT", "AskedQuestions"]
-
 QUESTIONS_LIMIT: Final = 1_000
 """The latest questions in the activity log that definitions are compared with."""
 _LEAST_WORDS: Final = 5

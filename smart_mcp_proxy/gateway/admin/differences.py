@@ -8,8 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 from smart_mcp_proxy.policy.scanner.findings import escape_unsafe
 
-__all__ = ["FieldChange", "TextRun", "differences"]
-
 _WORD = re.compile(r"\s+|\w+|[^\w\s]+")
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 MOST_WORDS = 2_000

@@ -17,8 +17,6 @@ from smart_mcp_proxy.catalog import Catalog, GatewayToken, TokenKind, confirm_ga
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["GatewayTokens"]
-
 CONFIRM_S: Final = 3_600.0
 """Far less than the day after which a token is no longer accepted; one write an hour costs the database nothing."""
 

@@ -15,8 +15,6 @@ from smart_mcp_proxy.policy.approval import choose_review
 from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.servers import ServerConfig
 
-__all__ = ["ListReview"]
-
 
 class ListReview:
     """Decides, for a server's list, which definitions need no user.

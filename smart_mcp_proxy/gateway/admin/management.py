@@ -25,8 +25,6 @@ from smart_mcp_proxy.servers import (
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["Management", "ServerChange", "ServerImported", "ServerPage", "ServerView", "ServersView"]
-
 NOTED_CHARS = 200
 """Of a server's name in a record; one that is refused may be any text."""
 

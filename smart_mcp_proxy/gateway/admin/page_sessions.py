@@ -16,8 +16,6 @@ from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_oldest_sealed, dr
 from smart_mcp_proxy.errors import RefusedError, RequestError
 from smart_mcp_proxy.servers import Author
 
-__all__ = ["ENTRY_PATH", "LINK_S", "SESSION_S", "PageLink", "PageSession", "PageSessions", "signature"]
-
 ENTRY_PATH: Final = "/ui/enter/"
 LINK_S: Final = 300.0
 """Long enough to copy a link from one window to another."""

@@ -15,8 +15,6 @@ from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, read_
 from smart_mcp_proxy.telemetry import secrets_hidden, spawn
 from smart_mcp_proxy.upstream import CallbackServer, SignIns
 
-__all__ = ["ServerSignIn", "ServerSignIns"]
-
 ASKED_S: Final = 30.0
 """A server and its authorization server have so long to say where a person signs in."""
 _LOOK_S: Final = 1.0

@@ -17,8 +17,6 @@ from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_sealed, find_seal
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["SignInAttempt", "SignInProgress", "SignInState", "sign_in_progress"]
-
 SignInState = Literal["none", "waiting", "done", "failed"]
 
 _PROGRESS: Final = "sign-in-progress"

@@ -8,8 +8,6 @@ from smart_mcp_proxy.gateway.activity.visitors import Visitor
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.models import ServerStatus
 
-__all__ = ["GatewayStatus"]
-
 
 @dataclass(frozen=True, slots=True)
 class GatewayStatus:

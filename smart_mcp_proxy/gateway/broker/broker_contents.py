@@ -15,8 +15,6 @@ from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, Reach
 
-__all__ = ["BrokerContents"]
-
 _LISTS: Final[Mapping[str, tuple[ContentKind, str]]] = {
     "prompts/list": ("prompts", "prompts"),
     "resources/list": ("resources", "resources"),

@@ -9,15 +9,6 @@ import msgspec
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.servers import ServerConfig, mask_entry
 
-__all__ = [
-    "BrokerStatus",
-    "BrokeredConnection",
-    "Connections",
-    "Count",
-    "build_broker_connection",
-    "build_broker_status",
-]
-
 
 # Source: docs/design/broker.md#status
 class BrokerStatus(msgspec.Struct, rename="camel"):

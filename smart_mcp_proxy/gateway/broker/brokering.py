@@ -29,8 +29,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, ProgressReport, ServerState
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["BrokerRequest", "Brokering"]
-
 _OF_THE_SESSION: Final = frozenset(
     {
         *("initialize", "server/discover", "logging/setLevel", "subscriptions/listen"),

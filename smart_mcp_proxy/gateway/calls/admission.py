@@ -24,8 +24,6 @@ from smart_mcp_proxy.policy.shares import share_of_count, share_of_limits, share
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["AdmissionControl", "CallAdmission", "CallerRate", "open_admission"]
-
 CALLERS_REMEMBERED: Final = 4_096
 """Buckets of callers; beyond it those that are full again are dropped, which nobody notices."""
 

@@ -23,8 +23,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, Cata
 from smart_mcp_proxy.models import CallRequest
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["Calls"]
-
 REASON_LIMIT_CHARS = 1_000
 """A longer reason is refused, and written down as far as this."""
 

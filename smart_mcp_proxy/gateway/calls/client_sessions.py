@@ -30,8 +30,6 @@ from smart_mcp_proxy.telemetry import Activity, fields, get_logger, has_secret, 
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, Upstream
 from smart_mcp_proxy.upstream.per_client import LISTINGS, restless_error
 
-__all__ = ["Clients", "Sender"]
-
 NAME_CHARS: Final = 100
 """Of what a client calls itself."""
 _LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)

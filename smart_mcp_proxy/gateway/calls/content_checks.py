@@ -23,8 +23,6 @@ from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.skills import SkillFile, frontmatter_problem
 
-__all__ = ["ContentChecks"]
-
 READ: Final = "resources/read"
 GET_SKILL: Final = "skills/get"
 NAME_CHARS: Final = 200

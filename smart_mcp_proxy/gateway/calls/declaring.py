@@ -7,8 +7,6 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 
 from smart_mcp_proxy.extensions import Extensions
 
-__all__ = ["declare_extensions"]
-
 
 def declare_extensions(params: Mapping[str, Any], extensions: Extensions) -> Mapping[str, Any]:
     """A modern request's params that declare extensions beside what they declare already."""

@@ -14,8 +14,6 @@ from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
 
-__all__ = ["RequestExchange"]
-
 
 class RequestExchange(ABC):
     """A request on its way to a server; a subclass per kind knows what differs.

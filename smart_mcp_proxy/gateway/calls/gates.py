@@ -21,8 +21,6 @@ from smart_mcp_proxy.policy import ArgumentsKept
 from smart_mcp_proxy.policy.lenient_schema import lenient_schema
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["GATES", "ArgumentSchemas", "CallLimits", "Gate", "GateRules", "check_approval", "definition_changed"]
-
 KEPT_VALIDATORS = 512
 MESSAGE_LIMIT_CHARS = 300
 _PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000, size_limit=1 << 20, dfa_size_limit=1 << 20)

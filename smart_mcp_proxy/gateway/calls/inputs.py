@@ -24,8 +24,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import has_secret, redact
 
-__all__ = ["MAX_ROUNDS", "InputRounds", "Round", "incomplete"]
-
 MAX_ROUNDS: Final = 10
 """How often a server may ask in one request: the default of `max_rounds` in the SDK's client."""
 ANSWER_S: Final = 300.0

@@ -8,15 +8,6 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.policy.breaker import Breaker
 from smart_mcp_proxy.policy.limits import TokenBucket
 
-__all__ = [
-    "FULL_RETRY_S",
-    "SERVER_LIMITS",
-    "build_breaker_error",
-    "share_note",
-    "too_fast_a_caller",
-    "too_fast_for_server",
-]
-
 FULL_RETRY_S: Final = 1.0
 """What a caller is told to wait where nobody can know how long the calls under way take."""
 SERVER_LIMITS: Final = "The user can raise 'in_flight' and 'queue' under 'limits' in the server's entry."

@@ -33,8 +33,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet, LostSessionError, Upstream
 
-__all__ = ["RequestPath"]
-
 
 class RequestPath:
     """Carries requests to servers.

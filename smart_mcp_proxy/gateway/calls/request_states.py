@@ -34,8 +34,6 @@ from smart_mcp_proxy.secrets.auth_key import (
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.telemetry import fields, get_logger
 
-__all__ = ["INVALID_STATE", "RequestStates", "StatePayload", "Subject"]
-
 INVALID_STATE: Final = "invalid_request_state"
 """The error code; as JSON-RPC it is -32602.
 

@@ -22,8 +22,6 @@ from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
 
-__all__ = ["ContentRequest", "ContentRequests"]
-
 SUBJECT_CHARS = 500
 """Of a URI in the activity log."""
 

@@ -10,8 +10,6 @@ from smart_mcp_proxy.gateway.calls.request_states import RequestStates
 from smart_mcp_proxy.secrets.auth_key import KEY_BYTES
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["StateKey"]
-
 _NAME: Final = "request state"
 
 log = get_logger("inputs")

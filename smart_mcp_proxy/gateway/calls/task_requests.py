@@ -19,8 +19,6 @@ from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
 
-__all__ = ["TaskRequest", "TaskRequests"]
-
 INVALID_PARAMS = -32602
 TOLD = "notifications/tasks"
 _DONE = RawResult(b"{}")

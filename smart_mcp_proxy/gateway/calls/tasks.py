@@ -29,21 +29,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
-__all__ = [
-    "ENDS_KEY",
-    "MISSING_CAPABILITY",
-    "TASK_DECLARED",
-    "TASK_RESULT",
-    "TaskRef",
-    "TaskWait",
-    "Tasks",
-    "build_task_failure",
-    "complete_result",
-    "demands_task",
-    "pause_s",
-    "unknown_task",
-]
-
 TASK_RESULT: Final = "task"
 TASK_DECLARED: Final[Extensions] = {TASKS: {}}
 ENDS_KEY: Final = "dev.smartmcpproxy/taskEndsWith"

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
-__all__ = ["run_in_daemon"]
-
 T = TypeVar("T")
 
 

@@ -8,8 +8,6 @@ import msgspec
 from smart_mcp_proxy.models import Document, ItemKind, ToolRecord, hash_text
 from smart_mcp_proxy.names import extract_server_name
 
-__all__ = ["build_content_document", "build_tool_document"]
-
 _READ = 64
 """Definitions that are kept as read: what looks at a document looks at several of its texts in turn."""
 

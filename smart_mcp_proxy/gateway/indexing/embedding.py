@@ -24,8 +24,6 @@ from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.states import backoff_s
 
-__all__ = ["Embedding", "EmbeddingPace", "VectorSetup"]
-
 log = get_logger("embedding")
 
 

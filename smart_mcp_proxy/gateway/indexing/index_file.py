@@ -18,8 +18,6 @@ from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["INDEX_NAME", "open_index_file", "save"]
-
 INDEX_NAME = "tools.index"
 
 _FORMAT = "1"

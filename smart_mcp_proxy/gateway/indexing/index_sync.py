@@ -24,8 +24,6 @@ from smart_mcp_proxy.models import Document, ToolRecord, WithheldState
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["FOLLOW_S", "IndexSync", "Sight"]
-
 FOLLOW_S = 1.0
 """How often other processes' writes are looked for where nobody tells of them; they must be seen within 2 s."""
 SETTLE_S = 5.0

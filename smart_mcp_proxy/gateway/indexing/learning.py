@@ -17,8 +17,6 @@ from smart_mcp_proxy.names import parse_canonical
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.telemetry import redact
 
-__all__ = ["Learning", "forget_examples", "normalize_question", "normalize_wording", "open_learning"]
-
 WINDOW_S = 600.0
 """An agent calls what it looked for within seconds; ten minutes leave its user the time to approve."""
 SEARCHES_KEPT = 5

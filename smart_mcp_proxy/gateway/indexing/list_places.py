@@ -7,8 +7,6 @@ from typing import Final
 
 from anyio import move_on_after
 
-__all__ = ["ListPlaces"]
-
 MOST_ITEMS: Final = 4_000
 """Reading so many definitions takes 30 MB for a moment; small lists of some hundred servers together have no more."""
 UNKNOWN_ITEMS: Final = 125

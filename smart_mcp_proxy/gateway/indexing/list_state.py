@@ -16,8 +16,6 @@ from smart_mcp_proxy.models import ContentKind, ServerState, ServerStatus, ToolR
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["ListState"]
-
 _COMING = (ServerState.CONNECTING, ServerState.READY)
 
 

@@ -30,8 +30,6 @@ from smart_mcp_proxy.servers import ToolFilter
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, ToolListing, Upstream
 
-__all__ = ["CONTENTS", "TOOLS", "AskPolicy", "Kind", "ListSync", "Pace"]
-
 MERGE_S = 0.2
 """Notifications within this time are answered by one listing."""
 POLL_S = 300.0

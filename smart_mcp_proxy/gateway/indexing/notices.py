@@ -7,8 +7,6 @@ from typing import Final
 
 from anyio import move_on_after
 
-__all__ = ["LONGEST_PAUSE_S", "Notices", "Wait", "wait_at_most"]
-
 LONGEST_PAUSE_S: Final = 8.0
 """Between readings of a server whose notices bring nothing new: a real change is seen within it."""
 _GROWTH: Final = 4.0

@@ -26,8 +26,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream import ToolListing, Upstream, fetch_page
 
-__all__ = ["PageListing", "PageReview", "with_pages"]
-
 PAGES: Final = 64
 """Of one server; each is read whenever its server is listed."""
 AT_ONCE: Final = 4

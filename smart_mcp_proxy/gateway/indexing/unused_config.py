@@ -11,8 +11,6 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["Unmatched", "find_unmatched"]
-
 log = get_logger("config")
 
 Configured = tuple[Mapping[str, ServerConfig], Mapping[str, Profile]]

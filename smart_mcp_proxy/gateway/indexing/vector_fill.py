@@ -23,8 +23,6 @@ from smart_mcp_proxy.search.vectors.links import VectorLinks, from_bytes, to_byt
 from smart_mcp_proxy.search.vectors.vectors import are_sound
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["VectorFill", "Wanted"]
-
 Wanted = Mapping[str, Sequence[int]]
 """Ids of the tools that want a vector, by the hash of their text."""
 

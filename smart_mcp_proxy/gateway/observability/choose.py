@@ -12,8 +12,6 @@ from smart_mcp_proxy.gateway.observability.tracing import ID_RANGE, Sampler, Tra
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, secrets_hidden
 
-__all__ = ["SAMPLERS", "create_metrics", "is_tracing_requested", "list_missing_packages", "open_tracing", "sampler"]
-
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _HEADERS: Final = ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")

@@ -9,8 +9,6 @@ import msgspec
 
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["BUCKETS_S", "OTHER", "OUTCOMES", "REFUSALS", "Family", "Metrics", "Sample"]
-
 OTHER: Final = "other"
 """Label of whatever is not known: a value that somebody chose may not become a label."""
 BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)

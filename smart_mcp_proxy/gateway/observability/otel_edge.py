@@ -26,8 +26,6 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.gateway.observability import tracing
 from smart_mcp_proxy.trace_context import TraceParent
 
-__all__ = ["OtelSpans", "otlp_exporter"]
-
 NAME: Final = "smart-mcp-proxy"
 _UNNAMED: Final = "unknown_service"
 """How the name begins that the SDK gives where the environment gives none."""

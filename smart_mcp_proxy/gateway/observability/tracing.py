@@ -21,8 +21,6 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import traced_in
 from smart_mcp_proxy.trace_context import TRACE_PARENT, TraceParent, read_trace_parent, traceparent
 
-__all__ = ["ID_RANGE", "ClientSpan", "Sampler", "Span", "SpanMaker", "Tracing"]
-
 Attributes = Mapping[str, str | int]
 SpanKind = Literal["server", "client"]
 

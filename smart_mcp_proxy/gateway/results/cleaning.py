@@ -18,18 +18,6 @@ from smart_mcp_proxy.policy.inputs import redact_json
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
 from smart_mcp_proxy.telemetry import redact
 
-__all__ = [
-    "CLEANED_META_KEY",
-    "clean",
-    "clean_error",
-    "clean_error_async",
-    "clean_message",
-    "clean_message_async",
-    "fence",
-    "fence_notification",
-    "fence_text",
-]
-
 CLEANED_META_KEY = "dev.smartmcpproxy/cleaned"
 FENCE_WORD = "untrusted-output"
 FENCE_BYTES = 8

@@ -11,8 +11,6 @@ from mcp_types import (
     URL_ELICITATION_REQUIRED,
 )
 
-__all__ = ["fence_error_data"]
-
 _RESOURCE_NOT_FOUND: Final = -32002
 """Up to 2025-11-25; -32602 from 2026-07-28 on."""
 _DEFINED: Final[Mapping[int, frozenset[str]]] = {

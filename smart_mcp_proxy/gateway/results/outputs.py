@@ -18,8 +18,6 @@ from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, is_said, rew
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["OutputPage", "Outputs", "truncate"]
-
 TAIL_CHARS = 50
 """Source: docs/design/wire-formats.md#truncation"""
 KEEP_S = 3600.0

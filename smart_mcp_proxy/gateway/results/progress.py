@@ -5,8 +5,6 @@ from dataclasses import replace
 from smart_mcp_proxy.gateway.results.cleaning import clean_message_async, fence_text
 from smart_mcp_proxy.models import OnProgress, ProgressReport
 
-__all__ = ["show_progress"]
-
 
 async def show_progress(tell: OnProgress, is_cleaned: bool, is_fenced: bool, report: ProgressReport) -> None:
     """Tell of progress without the secrets in use.

@@ -8,8 +8,6 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.raw_result import RawResult, means_yes
 
-__all__ = ["repair_result"]
-
 _SHOWN_CHARS: Final = 40
 _MEDIA: Final = ("image", "audio")
 _IMAGES: Final[Mapping[str, str]] = {

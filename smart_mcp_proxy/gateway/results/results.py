@@ -17,23 +17,6 @@ from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.raw_result import OUTLINE_BYTES, RawResult
 
-__all__ = [
-    "INPUT_REQUIRED",
-    "SERVER_NAME",
-    "SHORT_BYTES",
-    "ResultFacts",
-    "build_structured_result",
-    "decode_members",
-    "error_result",
-    "fit_to_era",
-    "is_input_required",
-    "is_said",
-    "may_link",
-    "may_need_cleaning",
-    "read_facts",
-    "rewrite_result",
-]
-
 SERVER_NAME = "smart-mcp-proxy"
 _CONNECTION_META_PREFIX = "io.modelcontextprotocol/"
 

@@ -14,8 +14,6 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, open_sealed, seal
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["SharedOutputs"]
-
 _KIND: Final = "output"
 _KEEP_BYTES: Final = 256 * 1024 * 1024
 """Of all gateways together, encrypted."""

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["Conversations"]
-
 APART_S: Final = 1_800.0
 """A search after so long a silence begins another conversation, where clients have no sessions."""
 REMEMBERED: Final = 4_096

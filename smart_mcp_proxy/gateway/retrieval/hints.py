@@ -7,15 +7,6 @@ from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 
-__all__ = [
-    "PARTLY_LEFT_OUT",
-    "PARTLY_QUARANTINED",
-    "build_answer_hint",
-    "language_hint",
-    "shorten_text",
-    "sign_in_hint",
-]
-
 PARTLY_LEFT_OUT = "partly_left_out"
 """State of a server in `not_covered` some of whose tools cannot be used."""
 PARTLY_QUARANTINED = "partly_quarantined"

@@ -13,8 +13,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ItemKind, ToolRecord
 from smart_mcp_proxy.search import SearchIndex, SearchResult
 
-__all__ = ["CONTENT_KINDS", "KindIndex"]
-
 CONTENT_KINDS: Final[Mapping[ItemKind, ContentKind]] = {
     "prompt": "prompts",
     "resource": "resources",

@@ -16,8 +16,6 @@ from smart_mcp_proxy.gateway.visibility.items import Item
 from smart_mcp_proxy.gateway.visibility.uri_templates import variables
 from smart_mcp_proxy.models import Hit, ItemKind, ToolRecord
 
-__all__ = ["ITEM_KINDS", "Found", "KindSearch", "build_found_hint", "others_than_tools"]
-
 ITEM_KINDS: Final[tuple[ItemKind, ...]] = get_args(ItemKind)
 CAP_BYTES = 8_000
 """Of `found`, as much as of the tools: 2,000 tokens of four bytes."""

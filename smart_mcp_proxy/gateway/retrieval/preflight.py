@@ -12,8 +12,6 @@ from smart_mcp_proxy.errors import ProxyError, QuarantinedError, RefusedError, T
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
 from smart_mcp_proxy.models import ToolRecord, WithheldState
 
-__all__ = ["NAMES_LIMIT", "VERDICTS", "Checked", "Preflight", "Verdict"]
-
 Verdict = Literal["ok", "server_down", "waiting", "refused", "unknown", "changed"]
 """Result of one check: fine; its server does not answer; it waits for approval; it is switched off or out of reach;
 no tool has the name; its definition is not the one that was approved, or that the caller names."""

@@ -33,8 +33,6 @@ from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import SearchResult
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["Question", "Retrieval", "estimate_tokens"]
-
 BYTES_PER_TOKEN = 4
 """The usual rule of thumb; exact counts need a model's own tokenizer.
 

@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["first_sentence", "format_signature"]
-
 SENTENCE_LIMIT_CHARS = 200
 SIGNATURE_LIMIT_CHARS = 1_000
 """Of 4,975 real tools one is longer; an answer must not be one tool."""

@@ -20,8 +20,6 @@ from smart_mcp_proxy.search.standing import find_standing
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 
-__all__ = ["Inquiry"]
-
 _NEAR = 3
 _LIKENESS = 0.7
 """Share of letters in common from which the name of a tool that is not searched may have been meant."""

@@ -13,8 +13,6 @@ from smart_mcp_proxy.gateway.visibility.links import relink_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.models import ToolRecord
 
-__all__ = ["build_compact_entry", "build_description", "build_tool_heading", "ways_to_call"]
-
 SHORT_FORMS_LIMIT = 2_048
 """Definitions whose first sentence and signature are remembered, about 1 MB; popular tools come up in every search."""
 

@@ -6,8 +6,6 @@ from typing import Final
 
 from smart_mcp_proxy.gateway.sandbox.runtimes import Language
 
-__all__ = ["advice_on_failure", "advice_on_result"]
-
 _RETURN: Final = re.compile(r"\breturn\b")
 _CALL: Final = re.compile(r"\bcall_tools?\s*\(")
 _TAKEN: Final = re.compile(r"\bawait\b|\.then\s*\(|\breturn\s+call_tools?\s*\(|=>\s*call_tools?\s*\(")

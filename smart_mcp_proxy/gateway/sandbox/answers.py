@@ -4,8 +4,6 @@ import msgspec
 
 from smart_mcp_proxy.gateway.sandbox.messages import Reply, ReplyError
 
-__all__ = ["build_reply"]
-
 _MESSAGE_CHARS = 2_000
 
 

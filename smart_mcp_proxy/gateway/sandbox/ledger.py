@@ -6,8 +6,6 @@ from typing import Any
 
 from smart_mcp_proxy.errors import Delivery
 
-__all__ = ["Entry", "Ledger"]
-
 _NAME_CHARS = 100
 _LISTED_GROUPS = 50
 """Calls are listed by tool and outcome; a script that calls more tools than this hears how many are left out."""

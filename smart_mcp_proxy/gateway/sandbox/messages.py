@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["Called", "Failed", "Message", "Printed", "Reply", "ReplyError", "Returned", "ScriptStart", "decode"]
-
 
 class ScriptStart(msgspec.Struct, frozen=True):
     """The script and its limits."""

@@ -15,8 +15,6 @@ from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["LINE_BYTES", "ScriptProcess", "open_script_process"]
-
 LINE_BYTES: Final = 4 * 1024 * 1024
 """The longest message, either way: room for large arguments and results, and for those of all scripts together."""
 _TRAFFIC_BYTES: Final = 8 * LINE_BYTES

@@ -23,8 +23,6 @@ from smart_mcp_proxy.gateway.sandbox.messages import (
 from smart_mcp_proxy.gateway.sandbox.process import LINE_BYTES, ScriptProcess
 from smart_mcp_proxy.gateway.sandbox.runtimes import Language
 
-__all__ = ["Finished", "MakeCall", "Script", "ScriptRun"]
-
 OUTPUT_CHARS: Final = 16_000
 """What is kept of what a script prints: about 4,000 tokens, enough to debug with."""
 _CALLS_IN_FLIGHT: Final = 8

@@ -8,8 +8,6 @@ from typing import Final, Literal
 
 from smart_mcp_proxy.errors import MissingExtraError
 
-__all__ = ["Language", "command", "list_languages", "runnable"]
-
 Language = Literal["python", "javascript"]
 CodeSetting = Literal["off", "python", "javascript", "both"]
 

@@ -10,8 +10,6 @@ from smart_mcp_proxy.gateway.sandbox.run import Finished, MakeCall, Script, Scri
 from smart_mcp_proxy.gateway.sandbox.runtimes import command
 from smart_mcp_proxy.io.watchdog import Watchdog
 
-__all__ = ["Sandbox"]
-
 _BUSY_RETRY_S = 5.0
 
 

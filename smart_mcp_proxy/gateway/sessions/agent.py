@@ -32,8 +32,6 @@ from smart_mcp_proxy.models import Era, Principal
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["Agent"]
-
 UNKNOWN_TOOL = -32602
 """An unknown tool is a protocol error. Source: https://modelcontextprotocol.io/specification/2026-07-28/server/tools"""
 NOT_FOUND = -32602

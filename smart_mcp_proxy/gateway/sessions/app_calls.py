@@ -25,8 +25,6 @@ from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["AppCalls", "AppTool"]
-
 UNTOLD_KEY: Final = "dev.smartmcpproxy/appsNotDeclaredTo"
 """In the `_meta` of a list of tools: servers that are not told that its client shows interfaces."""
 NAME_CHARS: Final = 200

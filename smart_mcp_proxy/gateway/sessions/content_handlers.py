@@ -32,8 +32,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream import Fleet, is_listed
 
-__all__ = ["ContentHandlers"]
-
 METHOD_NOT_FOUND = -32601
 RESOURCE_NOT_FOUND = -32002
 """Up to 2025-11-25; from 2026-07-28 on a URI that leads nowhere is a parameter that is not valid."""

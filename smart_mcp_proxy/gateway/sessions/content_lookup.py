@@ -10,8 +10,6 @@ from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Principal
 
-__all__ = ["ContentLookup", "build_caller"]
-
 
 def build_caller(inbound: Inbound, *, is_root: bool = True) -> Caller:
     """The caller behind a request."""

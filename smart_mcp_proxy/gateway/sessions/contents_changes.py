@@ -13,8 +13,6 @@ from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.models import ContentKind, Principal
 
-__all__ = ["ContentsChanges"]
-
 _GROUPS: Mapping[ContentGroup, tuple[ContentKind, ...]] = {
     "prompts": ("prompts",),
     "resources": ("resources", "templates", "skills"),  # whose files are resources

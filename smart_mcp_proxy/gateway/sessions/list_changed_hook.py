@@ -14,8 +14,6 @@ from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.stdio.inheritance import select_inherited
 
-__all__ = ["ListChangedHook"]
-
 LIMIT_S = 60.0
 """A command is told of a change, it is no service: one that takes longer hangs."""
 PAUSE_S = 5.0

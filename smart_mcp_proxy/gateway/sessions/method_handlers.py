@@ -6,8 +6,6 @@ from typing import Any
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound, RequestHandlers
 from smart_mcp_proxy.models import Era
 
-__all__ = ["MethodHandlers"]
-
 
 class MethodHandlers:
     """Several handlers as one.

@@ -18,8 +18,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, Era, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["Passthrough"]
-
 FIRST_LIST_S = 10.0
 """A client that asks before the server was ever listed waits this long; most give up after 30 s or more."""
 CLOSE_NAMES = 3

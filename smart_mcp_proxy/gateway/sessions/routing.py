@@ -11,8 +11,6 @@ from smart_mcp_proxy.gateway.shared.tool_offer import Routed, ToolProvider, buil
 from smart_mcp_proxy.greeting.seen_clients import find_client
 from smart_mcp_proxy.models import Principal, Reach
 
-__all__ = ["Routing", "decide"]
-
 _UNHEEDED: Final = 2
 """After so many unheeded announcements its next session gets CALL_TOOL, whatever the table says."""
 

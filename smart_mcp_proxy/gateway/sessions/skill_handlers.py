@@ -18,8 +18,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.skills import find_skill_root, is_inside
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["SkillHandlers"]
-
 NAME_CHARS: Final = 200
 _CACHE: Final[Mapping[str, Any]] = {"ttlMs": 0, "cacheScope": "private"}
 _NO_CACHE: Final[Mapping[str, Any]] = {}

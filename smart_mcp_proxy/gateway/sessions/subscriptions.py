@@ -21,8 +21,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
-__all__ = ["PER_CLIENT", "PER_SERVER", "Subscriber", "Subscriptions"]
-
 PER_CLIENT: Final = 100
 """Resources that one session or stream subscribes to: more than an editor has files open."""
 PER_SERVER: Final = 1_000

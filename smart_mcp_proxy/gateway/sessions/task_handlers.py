@@ -27,8 +27,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["TaskHandlers"]
-
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
 FOLLOWED: Final = 64

@@ -11,8 +11,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.pool import Pool
 
-__all__ = ["ToolSurface"]
-
 
 class ToolSurface:
     """Tools of one part of the catalog: searched, listed and called.

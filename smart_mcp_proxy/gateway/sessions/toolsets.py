@@ -30,8 +30,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import WHOLE, Principal, Reach, ToolRecord
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["Toolsets"]
-
 LIFE_S: Final = 3_600.0
 TOOLS_LIMIT: Final = 100
 """Of one toolset, however often it is extended. Source: docs/design/registration.md#toolsets"""

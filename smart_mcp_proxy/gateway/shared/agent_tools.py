@@ -17,8 +17,6 @@ from smart_mcp_proxy.models import ClientInput, ClientLine, Era, Hit, OnMessage,
 from smart_mcp_proxy.proxying.spellings import Kind, Spellings, abbreviate_value
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["ALWAYS_LOAD", "AgentTool", "Arguments", "Caller", "OwnTools", "Registered", "ToolRegistrar"]
-
 ALWAYS_LOAD: Final[Mapping[str, Any]] = {"anthropic/alwaysLoad": True}
 """Has Claude Code show a tool from the first turn on; it keeps all others behind a search of its own.
 Source: docs/design/protocol-surface.md#the-fixed-list"""

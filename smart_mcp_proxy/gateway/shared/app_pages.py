@@ -17,23 +17,6 @@ from smart_mcp_proxy.catalog import canonical_json, change_hash
 from smart_mcp_proxy.extensions import APP_META
 from smart_mcp_proxy.models import ToolRecord
 
-__all__ = [
-    "DIGEST_KEY",
-    "FLAT_KEY",
-    "UNLISTED_KEY",
-    "UNREAD",
-    "add_page_digest",
-    "find_page_uri",
-    "hash_without_digest",
-    "is_for_apps",
-    "is_for_apps_alone",
-    "is_page",
-    "page_digest",
-    "read_page_digest",
-    "remove_gateway_meta",
-    "without_digests",
-]
-
 FLAT_KEY: Final = "ui/resourceUri"
 """The older form of `_meta.ui.resourceUri`."""
 DIGEST_KEY: Final = "dev.smartmcpproxy/pageDigest"

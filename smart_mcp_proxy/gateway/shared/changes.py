@@ -3,8 +3,6 @@
 import asyncio
 from typing import Final
 
-__all__ = ["MERGE_S", "Changes", "wait_change_settled"]
-
 MERGE_S: Final = 0.05
 """Changes that come within this time count as one."""
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["ClientBehavior", "Watch"]
-
 _HEED_S: Final = 30.0
 """A client that has not asked for the list this long after it was told of a change is taken not to heed it."""
 _KNOWN_CLIENTS: Final = 256

@@ -10,8 +10,6 @@ from smart_mcp_proxy.names import extract_server_name
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.scanner import Finding
 
-__all__ = ["collect_peers", "scan_record"]
-
 
 def collect_peers(records: Iterable[ToolRecord]) -> "scanner.Peers":
     """The tools among records, for definitions to be compared with."""

@@ -3,8 +3,6 @@
 import re
 from typing import Final
 
-__all__ = ["is_ecma_pattern"]
-
 _CATEGORIES = (
     "L Lu Ll Lt LC Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl Zp C Cc Cf Cs Co Cn "
     "Letter Uppercase_Letter Lowercase_Letter Titlecase_Letter Cased_Letter Modifier_Letter Other_Letter Mark "

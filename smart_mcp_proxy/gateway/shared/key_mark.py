@@ -11,8 +11,6 @@ from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["mark_secret_key"]
-
 _KIND: Final = "secret-key"
 _NAME: Final = "mark"
 _EFFECT: Final = (

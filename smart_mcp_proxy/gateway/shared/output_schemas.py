@@ -11,8 +11,6 @@ from urllib.parse import unquote
 
 from smart_mcp_proxy.gateway.shared.ecma_patterns import is_ecma_pattern
 
-__all__ = ["why_uncompilable"]
-
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 _SCHEMA: Final = (dict, bool)
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {

@@ -7,8 +7,6 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.upstream import Fleet, Upstream
 
-__all__ = ["FIRST_LIST_S", "ListReadiness", "require_connected", "wait_connected"]
-
 FIRST_LIST_S = 5.0
 """Longest a request waits for the first list of a new connection. A server that has not shown any by then has not shown
 another definition than the approved one either."""

@@ -5,19 +5,6 @@ from smart_mcp_proxy.models import ToolKey, WithheldState
 from smart_mcp_proxy.names import extract_server_name, shell_word
 from smart_mcp_proxy.servers import ServerConfig
 
-__all__ = [
-    "approve_command",
-    "content_changed",
-    "content_unlisted",
-    "content_withheld",
-    "differs_here",
-    "server_disabled",
-    "server_off",
-    "server_quarantined",
-    "skill_file_unlisted",
-    "tool_withheld",
-]
-
 _REASONS = {
     WithheldState.PENDING: "is new and waits for the user's approval",
     WithheldState.CHANGED: "has changed since the user approved it",

@@ -8,8 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["SEARCH_HINT", "add_search_hint"]
-
 SEARCH_HINT: Final = "anthropic/searchHint"
 """Key of `_meta` that the Claude Agent SDK sets with `searchHint`."""
 HINT_CHARS: Final = 200

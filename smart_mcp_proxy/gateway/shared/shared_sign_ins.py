@@ -27,8 +27,6 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIn, SignIns, TlsContext
 
-__all__ = ["SharedSignIns", "copy_sign_ins", "open_sign_ins", "require_secret_key", "sign_in_store"]
-
 KIND: Final = "sign-in"
 
 

@@ -16,19 +16,6 @@ from smart_mcp_proxy.models import Era, Principal, Reach
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity, spawn
 
-__all__ = [
-    "Audience",
-    "OneProvider",
-    "Route",
-    "Routed",
-    "Session",
-    "ToolProvider",
-    "ToolProviders",
-    "build_path_error",
-    "build_session_activity",
-    "fit_to_handshake",
-]
-
 PATH_CHARS = 100
 REACHES = 256
 """Kept at a time; all users of one role have the same."""

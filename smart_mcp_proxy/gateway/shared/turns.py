@@ -11,8 +11,6 @@ from smart_mcp_proxy.catalog import Catalog, drop_lease, take_lease
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["GIVE_UP_S", "turn"]
-
 _LEASE_S: Final = 60.0
 """A gateway that dies with the lease holds up the others so long.
 

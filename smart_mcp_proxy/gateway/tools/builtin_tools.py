@@ -29,8 +29,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["AGENT_TOOLS", "ToolParts", "own_tools"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolParts:

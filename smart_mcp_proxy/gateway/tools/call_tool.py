@@ -14,9 +14,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, CallVariant, Intent
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["CallToolDestructive", "CallToolRead", "CallToolWrite"]
-
-
 Sensitivity = Literal["public", "internal", "private", "unknown"]
 
 

@@ -23,8 +23,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, new_activity_id
 
-__all__ = ["CodeExecution"]
-
 CODE_CHARS = 256 * 1024
 """No agent writes a longer script."""
 _MIB = 1 << 20

@@ -14,8 +14,6 @@ from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Cal
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["DescribeTool"]
-
 NAMES_LIMIT = 10
 
 

@@ -7,8 +7,6 @@ import msgspec
 
 from smart_mcp_proxy.gateway.results.cleaning import fence
 
-__all__ = ["present_prompt", "present_resource"]
-
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 

@@ -19,8 +19,6 @@ from smart_mcp_proxy.proxying import DESCRIPTION, PARAMETERS, Batch, Operation, 
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 
-__all__ = ["ProxyTool"]
-
 SUBJECT_CHARS = 200
 """Of a path, no more is written down."""
 

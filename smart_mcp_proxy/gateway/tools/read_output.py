@@ -11,8 +11,6 @@ from smart_mcp_proxy.gateway.results.results import build_structured_result
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["ReadOutput"]
-
 LIMIT_DEFAULT = 4000
 LIMIT_MOST = 20_000
 

@@ -12,8 +12,6 @@ from smart_mcp_proxy.gateway.visibility.links import relink_prompt
 from smart_mcp_proxy.models import ContentKind
 from smart_mcp_proxy.proxying import Listed, PythonType
 
-__all__ = ["ContentReader"]
-
 
 class ContentReader:
     """Lists and reads what is seen in one part of the catalog, under the gateway's names.

@@ -12,8 +12,6 @@ from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Cal
 from smart_mcp_proxy.models import ItemKind
 from smart_mcp_proxy.raw_result import RawResult
 
-__all__ = ["RetrieveTools"]
-
 
 class RetrieveArguments(Arguments):
     """Arguments of `retrieve_tools`."""

@@ -19,8 +19,6 @@ from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.proxying import Listed, ProxyType, find_listed
 
-__all__ = ["CallerSource"]
-
 
 class CallerSource:
     """The tools and contents that one caller may see and use.

@@ -15,8 +15,6 @@ from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Cal
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["UpstreamServers"]
-
 LOG_LINES = 50
 LOG_LINES_MOST = 500
 Operation = Literal[

@@ -12,8 +12,6 @@ from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.names import parse_canonical
 
-__all__ = ["with_analysis"]
-
 READ_LIMIT: Final = 100
 """Of a quarantined server's stored definitions no more are read for one refusal."""
 SHOWN: Final = 3

@@ -30,8 +30,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import IDENTITIES, build_listed_name, build_listed_prefix, extract_server_name, shelf
 
-__all__ = ["Contents", "require_unchanged"]
-
 PAGE_ITEMS = 1_000
 """Items of one page: clients were seen that read the first page alone (Gemini CLI 0.61.0, Factory Droid 0.215.0)."""
 NAME_CHARS = 200

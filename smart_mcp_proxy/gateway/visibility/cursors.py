@@ -6,8 +6,6 @@ import msgspec
 
 from smart_mcp_proxy.errors import RequestError
 
-__all__ = ["Position", "cursor_after", "decode_cursor", "unknown_cursor"]
-
 Position = tuple[str, int]
 """Where an item stands in its list: its server and id."""
 

@@ -7,8 +7,6 @@ from smart_mcp_proxy.gateway.visibility.cursors import Position
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.proxying import ProxyType, ambiguous
 
-__all__ = ["Item", "Target", "by_shown", "only_one"]
-
 
 class Item(NamedTuple):
     """Prompt, resource or template as it is listed.

@@ -21,17 +21,6 @@ from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import fields, get_logger
 
-__all__ = [
-    "LINKS_PER_RESULT",
-    "OPENED_S",
-    "Links",
-    "is_instruction",
-    "opens_by_link",
-    "relink_prompt",
-    "relink_result",
-    "relink_tool",
-]
-
 LINKS_PER_RESULT: Final = 256
 """So many of a result are remembered; all are rewritten. Source: docs/design/wire-formats.md#links-in-results"""
 URI_CHARS: Final = 4_096

@@ -11,8 +11,6 @@ from smart_mcp_proxy.gateway.shared.readiness import FIRST_LIST_S
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.upstream import Fleet
 
-__all__ = ["Absence", "Presence"]
-
 RETRY_S: Final = 2.0
 """The pause suggested to a caller while a server is on its way: connecting anew takes a second or two."""
 

@@ -16,16 +16,6 @@ from smart_mcp_proxy.models import ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import extract_server_name, shelf
 from smart_mcp_proxy.skills import SkillFile, find_skill_root, is_inside, map_skill_files
 
-__all__ = [
-    "DIRECTORY",
-    "decode_skill_entry",
-    "find_approved_digest",
-    "find_holding_skill",
-    "list_skill_children",
-    "read_skill_manifest",
-    "relink_skill_entry",
-]
-
 DIRECTORY: Final = "inode/directory"
 _KEPT: Final = 2_048
 

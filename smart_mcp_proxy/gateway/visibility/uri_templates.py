@@ -10,20 +10,6 @@ page whoever says it, and stays as it is.
 import re
 from urllib.parse import quote, unquote
 
-__all__ = [
-    "canonical",
-    "covers",
-    "expand_template",
-    "fits",
-    "gateway_skill_uri",
-    "gateway_template",
-    "gateway_uri",
-    "is_web",
-    "match",
-    "split_gateway_uri",
-    "variables",
-]
-
 SCHEME = "mcpproxy://"
 """Source: docs/design/wire-formats.md#addresses"""
 UI_SCHEME = "ui://"

@@ -7,8 +7,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedV
 from smart_mcp_proxy.models import WHOLE, Reach
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
-__all__ = ["Views"]
-
 NARROWED = 256
 """Views kept for those who do not see everything; all tokens with the same scope share one."""
 

@@ -22,8 +22,6 @@ from smart_mcp_proxy.names import build_listed_prefix, parse_canonical, visible_
 from smart_mcp_proxy.proxying import ambiguous
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
-__all__ = ["NAME_LIMIT_CHARS", "CatalogView", "NarrowedView"]
-
 T = TypeVar("T")
 
 NEAR_MISSES = 3

@@ -7,8 +7,6 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.models import WHOLE, CallVariant, Reach, ToolRecord
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
-__all__ = ["Rules"]
-
 _ACCESS: tuple[CallVariant, ...] = get_args(CallVariant)
 """Each includes those before it."""
 

@@ -8,8 +8,6 @@ from urllib.parse import urlsplit
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
-__all__ = ["addresses"]
-
 SUSPECT_WEIGHT, ODD_WEIGHT = 1.0, 0.6
 _URL = re.compile(r"\b(?:https?|wss?|ftp)://[^\s'\"<>`)\]\\]{3,400}")
 _ACTIVE = re.compile(

@@ -4,8 +4,6 @@ import string
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-__all__ = ["find_ciphers"]
-
 _COMMON = (
     "the",
     "and",

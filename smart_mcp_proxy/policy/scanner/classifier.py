@@ -15,8 +15,6 @@ from typing import NamedTuple
 from smart_mcp_proxy.policy.scanner.findings import Evidence
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
-__all__ = ["ALWAYS", "LEARNED", "Run", "Verdict", "classify", "compute_log_odds", "runs", "share"]
-
 Run = tuple[str, ...]
 """One word; two that follow each other; or two with any word between them, for which an empty one stands."""
 ALWAYS: Run = ("",)

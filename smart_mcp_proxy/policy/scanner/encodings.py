@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 from urllib.parse import unquote
 
-__all__ = ["ENCODINGS", "MOST_DECODED", "Encoding", "readable"]
-
 MOST_DECODED = 100_000
 """Bytes that are unpacked of one run, as many as are read of a definition: a packed bomb is not."""
 _LEAST_CHARS = 6

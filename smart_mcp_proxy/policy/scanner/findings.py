@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-__all__ = ["DECISIVE", "EXCERPT_CHARS", "Evidence", "Finding", "Passage", "Severity", "escape_unsafe", "excerpt"]
-
 Severity = Literal["review", "note"]
 
 DECISIVE = 1.0

@@ -7,8 +7,6 @@ from itertools import islice
 
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, escape_unsafe, excerpt
 
-__all__ = ["FLAG", "find_hidden_text"]
-
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+")
 _ASCII_CONTROLS = bytes(code for code in range(128) if _CONTROL.match(chr(code)))
 _INVISIBLE = re.compile(

@@ -6,8 +6,6 @@ from typing import Any
 
 from smart_mcp_proxy.policy.scanner.findings import Passage
 
-__all__ = ["MOST_CHARS", "MOST_DEPTH", "passages"]
-
 MOST_CHARS = 100_000
 """More text than any real definition has (the longest of 4,975: 36,082); the rest is not read, and that is said."""
 MOST_DEPTH = 64

@@ -11,8 +11,6 @@ from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage,
 from smart_mcp_proxy.policy.scanner.rules.rule_files import MIDDLE
 from smart_mcp_proxy.policy.scanner.wording import find_suspect_wording, read
 
-__all__ = ["find_encoded_text"]
-
 READABLE_WEIGHT = 0.3
 _DEPTH = 3
 """Encodings inside each other that are followed."""

@@ -10,8 +10,6 @@ from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, excerpt
 from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.wording import Reading
 
-__all__ = ["PeerTool", "Peers"]
-
 REFERENCE_WEIGHT, CLONE_WEIGHT, NAMESAKE_WEIGHT = 0.6, 0.6, 0.1
 LEAST_COMMON_WORDS = 4
 LEAST_SHARE = 0.75

@@ -15,8 +15,6 @@ from smart_mcp_proxy.policy.scanner.side_steps import side_steps
 from smart_mcp_proxy.policy.scanner.values import values
 from smart_mcp_proxy.policy.scanner.wording import find_suspect_wording, read
 
-__all__ = ["scan"]
-
 MOST_FINDINGS = 20
 """More reasons than that are not read."""
 MOST_WORDS = 2.0

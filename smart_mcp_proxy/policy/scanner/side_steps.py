@@ -9,8 +9,6 @@ from smart_mcp_proxy.policy.scanner.findings import Evidence
 from smart_mcp_proxy.policy.scanner.rules.rule_files import CERTAIN, RuleFile, TermPattern
 from smart_mcp_proxy.policy.scanner.wording import STORES, Reading
 
-__all__ = ["side_steps"]
-
 SENTENCE_CHARS = 200
 """As far as a sentence is looked at before what it is about; behind it, twice as far from where that begins."""
 CUT_CHARS = 100

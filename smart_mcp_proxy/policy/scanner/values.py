@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from smart_mcp_proxy.policy.scanner.findings import Evidence, Passage, excerpt
 from smart_mcp_proxy.policy.scanner.rules.rule_files import MIDDLE, STRONG
 
-__all__ = ["values"]
-
 _SUGGESTED = re.compile(r"\.(?:default|const|enum\[\d+\]|examples?\[\d+\]|examples?)$")
 _SUGGESTED_ENDS = ("default", "const", "]", "example", "examples")
 _SCHEMA = "$.inputSchema.properties"

@@ -11,8 +11,6 @@ from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable
 from smart_mcp_proxy.policy.scanner.rules.rule_files import STRONG, Phrase, RuleFile, TermPattern
 
-__all__ = ["STORES", "Reading", "find_suspect_wording", "read"]
-
 LEAK_WEIGHT, SECRET_LEAK_WEIGHT, MISMATCH_WEIGHT, ASKED_WEIGHT, PRIVATE_WEIGHT = 1.0, 1.0, 0.6, 0.6, 0.4
 TALKED_ABOUT = 0.4
 """Of its weight a phrase keeps that is quoted or given as an example."""

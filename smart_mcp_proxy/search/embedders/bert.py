@@ -7,8 +7,6 @@ from typing import Literal
 from smart_mcp_proxy.search.embedders.onnx import CONTRIB, DType, external_weight, model, node, tensor_info
 from smart_mcp_proxy.search.embedders.tensors import Tensor
 
-__all__ = ["BertShape", "Pooling", "bert_model"]
-
 Pooling = Literal["mean", "cls"]
 
 _DTYPES = {"F32": DType.FLOAT, "F16": DType.FLOAT16}

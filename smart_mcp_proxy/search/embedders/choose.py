@@ -21,8 +21,6 @@ from smart_mcp_proxy.search.embedding import Embedder, ViewEmbedder
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["EMBEDDERS", "CachedQueries", "open_embedder", "reopen_embedder", "require_packages"]
-
 _CACHED_QUERIES = 256
 """Agents repeat themselves within a task; 0.4 to 3 MB, by dimension, and at most 4 MB of queries."""
 

@@ -15,8 +15,6 @@ from smart_mcp_proxy.search.embedders.snapshot import WEIGHTS, build_damage_erro
 from smart_mcp_proxy.search.embedders.tensors import find_tensors
 from smart_mcp_proxy.search.embedders.texts import encodable
 
-__all__ = ["MiniLmEmbedder"]
-
 _BATCH_TOKENS = 512
 """Texts are run together up to this many tokens, padding included: larger batches leave the cache (measured), and a
 search that waits for the cores behind one batch waits for a short one."""

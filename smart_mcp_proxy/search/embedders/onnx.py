@@ -7,8 +7,6 @@ import struct
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
-__all__ = ["CONTRIB", "DType", "external_weight", "model", "node", "tensor_info"]
-
 CONTRIB = "com.microsoft"
 """The domain of ONNX runtime's own operators: whole parts of a transformer in one step."""
 

@@ -16,8 +16,6 @@ from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.search.embedders.loop_thread import LoopThread
 from smart_mcp_proxy.search.embedders.texts import cut, encodable
 
-__all__ = ["OPENAI_URL", "OpenAiEmbedder", "id_prefix"]
-
 OPENAI_URL = "https://api.openai.com/v1"
 
 _BATCH_TEXTS = 256

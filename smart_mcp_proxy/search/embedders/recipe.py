@@ -9,8 +9,6 @@ from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.search.embedders.bert import BertShape
 from smart_mcp_proxy.search.embedders.snapshot import read_json
 
-__all__ = ["Recipe", "read_recipe"]
-
 
 class Recipe(NamedTuple):
     """The steps by which a snapshot turns text into a vector.

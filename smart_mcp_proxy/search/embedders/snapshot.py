@@ -10,8 +10,6 @@ import msgspec
 
 from smart_mcp_proxy.errors import EmbeddingError
 
-__all__ = ["WEIGHTS", "build_damage_error", "find_snapshot", "places", "read_json", "verify_revision"]
-
 T = TypeVar("T")
 
 WEIGHTS = "model.safetensors"

@@ -11,8 +11,6 @@ import msgspec
 
 from smart_mcp_proxy.search.embedders.snapshot import build_damage_error
 
-__all__ = ["Tensor", "find_tensors"]
-
 _LENGTH_BYTES = 8
 _ITEM_BYTES = {"F32": 4, "F16": 2}
 

@@ -1,7 +1,5 @@
 """Makes any text fit for a tokenizer or a service."""
 
-__all__ = ["cut", "encodable"]
-
 
 def encodable(text: str) -> str:
     """The text with a question mark for every lone surrogate, which UTF-8 and so every encoder refuses."""

@@ -10,8 +10,6 @@ from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.search.embedders.snapshot import find_snapshot, verify_revision
 from smart_mcp_proxy.search.embedders.texts import encodable
 
-__all__ = ["SentenceTransformerEmbedder"]
-
 _BATCH_TEXTS = 32
 """sentence-transformers' own default; a query waits for one batch of indexing at the most."""
 

@@ -1,7 +1,5 @@
 """Background frequencies of words in tool definitions, before the first tool is indexed."""
 
-__all__ = ["USUAL_TOOLS", "usual_count"]
-
 USUAL_TOOLS = 2_000
 """How many tools the background stands for: in a small catalog it says what is rare, in a large one the tools do."""
 

@@ -34,8 +34,6 @@ from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Var
 from smart_mcp_proxy.search.text import split_literals, terms
 from smart_mcp_proxy.search.ties import compute_tie_break
 
-__all__ = ["Bm25fEngine"]
-
 _FLOOR = 0.65
 """What a best hit must reach to be an answer, see `Bm25fEngine.fitness`."""
 

@@ -4,8 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
-__all__ = ["crowd_place"]
-
 _PER_SERVER = 5
 """So many places before the crowd's may one server fill, or an even share of them where there are few servers: one that
 floods the catalog does not make a crowd."""

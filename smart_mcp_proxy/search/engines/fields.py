@@ -7,8 +7,6 @@ from typing import NamedTuple
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.text import terms
 
-__all__ = ["FIELD_LIMIT_CHARS", "impacts", "match_terms_by_field", "terms_by_field"]
-
 
 class _Field(NamedTuple):
     """A field of a document: a match's weight, and the length in terms that is neutral."""

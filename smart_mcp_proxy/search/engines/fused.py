@@ -22,8 +22,6 @@ from smart_mcp_proxy.search.ties import cut
 from smart_mcp_proxy.search.vectors.cosine_scale import CosineScale
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
-__all__ = ["FusedEngine"]
-
 _CANDIDATES = 100
 """How deep words and vectors rank for a fusion; 200 changed recall@5 by at most 0.004 on five query sets."""
 

@@ -12,19 +12,6 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.engines.fields import impacts
 
-__all__ = [
-    "Postings",
-    "append",
-    "count_servers",
-    "drop",
-    "fill_column",
-    "in_both",
-    "pack_postings",
-    "place",
-    "unpack_postings",
-    "update_postings",
-]
-
 Number = TypeVar("Number", np.int32, np.int64)
 
 

@@ -16,8 +16,6 @@ from smart_mcp_proxy.search.engine import Fit, Scores, classify_fitness
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.search.ties import compute_tie_break
 
-__all__ = ["RankBm25Engine"]
-
 _TEXT_LIMIT_CHARS = 16_000
 """What is read of a definition; 99 of 100 real ones are shorter."""
 

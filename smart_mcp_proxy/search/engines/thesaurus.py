@@ -2,8 +2,6 @@
 
 from smart_mcp_proxy.search.text import terms
 
-__all__ = ["same_in_meaning"]
-
 _SPELLINGS = """
     admin administrator, api endpoint, app application, arg argument, async asynchronous, auth authentication,
     authorise authorize authz, avg average mean, catalog catalogue, cfg conf config configuration, cmd command,

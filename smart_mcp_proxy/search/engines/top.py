@@ -5,8 +5,6 @@ from collections.abc import Set
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["best_rows", "top_rows"]
-
 _SAMPLE = 512
 """Scores that are looked at to guess how high the best ones are."""
 

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.search.engines.thesaurus import same_in_meaning
 from smart_mcp_proxy.search.text import is_one_slip
 
-__all__ = ["COMPOUND", "SYNONYM_TERMS", "Variant", "Vocabulary", "find_compounds", "form_compounds"]
-
 _SYNONYM = 0.5
 """What a match by synonym counts: half, so that the tool that says the very word comes first."""
 

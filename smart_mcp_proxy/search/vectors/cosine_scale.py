@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
-__all__ = ["CosineScale"]
-
 
 class _Spread(NamedTuple):
     """Mean and standard deviation of the cosines between tools."""

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import MissingExtraError, SearchError
 
-__all__ = ["build_compressed_scan", "read_index", "write_index"]
-
 Scan = Callable[[NDArray[np.float32], int], tuple[NDArray[np.int64], float]]
 """Takes a vector of unit length, shape (d,), and a count k; returns the numbers of about the k nearest rows, in no
 exact order, and a cosine that no other row has more than."""

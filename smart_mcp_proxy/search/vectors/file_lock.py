@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["try_lock_file"]
-
 
 @contextmanager
 def try_lock_file(path: Path) -> Iterator[bool]:

@@ -11,8 +11,6 @@ from smart_mcp_proxy.search.embedding import build_embedding_text, text_hash
 from smart_mcp_proxy.search.vectors.sidecar import Sidecar
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex, are_sound
 
-__all__ = ["VectorLinks", "from_bytes", "to_bytes"]
-
 Vector = NDArray[np.float32]
 
 _STORED = np.dtype("<f4")

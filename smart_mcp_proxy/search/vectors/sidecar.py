@@ -20,8 +20,6 @@ from smart_mcp_proxy.search.vectors.faiss_edge import read_index, write_index
 from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["SIDECAR_NAME", "Sidecar", "load", "save"]
-
 SIDECAR_NAME = "tools.faiss"
 """Source: docs/design/processes.md#the-catalog"""
 

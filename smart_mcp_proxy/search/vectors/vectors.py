@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import SearchError
 from smart_mcp_proxy.search.vectors.faiss_edge import Scan, build_compressed_scan
 
-__all__ = ["VectorIndex", "are_sound"]
-
 _FRESH_ROWS = 2_048
 """Rows that are copied at each change, 3 MB of 384 components; beyond, they join the large block, which is not."""
 _COMPRESSED_FROM_ROWS = 4_000

@@ -10,8 +10,6 @@ from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stre
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import Response
 
-__all__ = ["Announcements"]
-
 _FIRST_PAUSE_S: Final = 1.0
 """Before the stream is opened again, where the server names no other pause."""
 _LONGEST_PAUSE_S: Final = 30.0

@@ -16,8 +16,6 @@ from smart_mcp_proxy.io.header_cache import KnownHeads
 from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response
 from smart_mcp_proxy.upstream.proxies import HttpProxy, tunnel
 
-__all__ = ["AnswerHead", "Connection", "Origin", "connect", "encode_head"]
-
 _HEAD_BYTES: Final = 16 * 1024
 """Headers together: Node's own limit, on both of its sides.
 

@@ -32,8 +32,6 @@ from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.opening import SessionOptions
 
-__all__ = ["ServerEndpoint", "is_event_stream", "is_json", "media_type"]
-
 _PORTS: Final = {"http": 80, "https": 443}
 _CUT: Final = "broke the connection in the middle of its answer"
 _PLAIN: Final = "does not speak https at that port"

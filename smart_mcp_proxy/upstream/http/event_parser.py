@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["BURST_EVENTS", "SHORTEST_RETRY_S", "EventParser", "OversizedEventError", "ServerSentEvent"]
-
 BURST_EVENTS: Final = 32
 """So many events of one server are dealt with before the others get a turn."""
 SHORTEST_RETRY_S: Final = 0.1

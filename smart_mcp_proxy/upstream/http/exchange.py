@@ -5,8 +5,6 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-__all__ = ["BadAnswerError", "Carrier", "RequestBody", "Response"]
-
 _BUFFERED_BYTES: Final = 1 << 20
 """Of a body that nobody reads yet; beyond it the server has to wait."""
 _PIECE_BYTES: Final = 16_384

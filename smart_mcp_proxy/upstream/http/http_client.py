@@ -12,8 +12,6 @@ from smart_mcp_proxy.upstream.http.connection import AnswerHead, Connection, Ori
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 
-__all__ = ["HttpClient"]
-
 _CONNECT_S: Final = 10.0
 _IDLE_S: Final = 4.0
 """How long an idle connection is kept: below the 5 s after which common servers (uvicorn, Node) close theirs, so that

@@ -16,8 +16,6 @@ from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.session import timeout_error
 
-__all__ = ["HttpSessionTransport"]
-
 _SESSION_HEADER: Final = "Mcp-Session-Id"
 _RESUME_S: Final = 1.0
 """Pause before a cut answer is taken up again, where the server names none."""

@@ -5,8 +5,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["MessageLines", "is_notification"]
-
 _OF_A_REQUEST: Final = frozenset({"notifications/progress", "notifications/message"})
 """What a server says about one request; everything else it announces is about itself."""
 

@@ -30,8 +30,6 @@ from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.pending import NO_REPORTS, SUBSCRIBE, PendingCall, Reports, next_request_id
 from smart_mcp_proxy.upstream.protocol.session import after_gap, start_error
 
-__all__ = ["RawHttpSession", "open_raw_http"]
-
 _MAX_EXCHANGES: Final = 256
 """Requests to one server at a time; more wait for their turn, so that a server that hangs does not use up the sockets
 of all."""

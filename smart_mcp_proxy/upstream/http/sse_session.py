@@ -38,8 +38,6 @@ from smart_mcp_proxy.upstream.protocol.handshake import Agreement, Post, greet
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
 from smart_mcp_proxy.upstream.protocol.session import start_error
 
-__all__ = ["SseSession", "open_sse"]
-
 _MAX_POSTS: Final = 256
 """At a time; more wait, so that a server that hangs does not use up the sockets of all."""
 _MAX_CHORES: Final = 32

@@ -7,8 +7,6 @@ from typing import Final
 
 from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, Response
 
-__all__ = ["UnpackedResponse", "can_unpack"]
-
 _ENCODINGS: Final = frozenset({"gzip", "x-gzip", "deflate"})
 """Source: RFC 9110, section 8.4.1"""
 _EITHER: Final = zlib.MAX_WBITS | 32

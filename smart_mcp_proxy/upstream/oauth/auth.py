@@ -22,8 +22,6 @@ from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
 from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles, SignInStore
 
-__all__ = ["SignIns", "SignedOut", "UnreadSignInError"]
-
 _log = get_logger("upstream")
 
 _FOLDER: Final = "sign-ins"

@@ -11,8 +11,6 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.upstream.oauth.auth_http import parse_json_members
 from smart_mcp_proxy.upstream.oauth.auth_provider import Memory
 
-__all__ = ["with_known_members", "with_working_server"]
-
 _MOST_SERVERS: Final = 5
 """So many of those that a resource names are tried."""
 _SERVERS: Final = "authorization_servers"

@@ -17,8 +17,6 @@ from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, Stamp
 
-__all__ = ["Bearer", "renewal_due_s"]
-
 _AHEAD_S: Final = 300.0
 _AHEAD_SHARE: Final = 0.2
 """A token is renewed this long before its end, but no earlier than in the last fifth of its life."""

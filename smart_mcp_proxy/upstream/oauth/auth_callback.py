@@ -12,8 +12,6 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 
-__all__ = ["LOGIN_TIMEOUT_S", "CallbackServer"]
-
 LOGIN_TIMEOUT_S: Final = 300.0
 """How long a person has, for passwords and second factors: the default of FastMCP's client."""
 _HOST: Final = "127.0.0.1"

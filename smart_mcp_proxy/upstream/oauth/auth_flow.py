@@ -36,8 +36,6 @@ from smart_mcp_proxy.upstream.oauth.auth_provider import (
 )
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 
-__all__ = ["EndedSignInError", "SignInFlow"]
-
 _REASON_CHARS: Final = 200
 _FAILURES: Final = (OAuthFlowError, OAuthRegistrationError, OAuthTokenError, ValueError)
 """What the SDK raises; ValueError where an answer is not what it should be."""

@@ -13,8 +13,6 @@ from smart_mcp_proxy.upstream.addresses import AddressReach, classify_address, r
 from smart_mcp_proxy.upstream.http_failures import TlsContext, new_transport
 from smart_mcp_proxy.upstream.proxies import HttpProxy
 
-__all__ = ["AuthHttp", "Resolve", "error_code", "parse_json_members"]
-
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """The IP addresses behind host and port."""
 

@@ -7,8 +7,6 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import fields, get_logger
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore, Stamp
 
-__all__ = ["RememberingStore"]
-
 _log = get_logger("upstream")
 
 

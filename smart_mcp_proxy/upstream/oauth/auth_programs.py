@@ -22,8 +22,6 @@ from smart_mcp_proxy.fastmcp_compat.auth.oauth import JwtBearerProvider, without
 from smart_mcp_proxy.servers import OAuthOptions
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, error_code, parse_json_members
 
-__all__ = ["program_provider"]
-
 _ALGORITHMS: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 """By curve. Source: RFC 7518, section 3.4."""
 _LIFE_S: Final = 300

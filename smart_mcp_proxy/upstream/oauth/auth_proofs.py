@@ -18,8 +18,6 @@ from joserfc import jwt
 from joserfc.jwk import ECKey
 from mcp.shared.auth import ProtectedResourceMetadata
 
-__all__ = ["Proofs", "send_with_proof", "wants_proofs"]
-
 _ALGORITHM: Final = "ES256"
 _CURVE: Final = "P-256"
 _SCHEME = re.compile(r"(?:^|,)\s*DPoP\b", re.IGNORECASE)

@@ -21,16 +21,6 @@ from smart_mcp_proxy.servers import OAuthOptions
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 
-__all__ = [
-    "Browser",
-    "Memory",
-    "build_configured_client",
-    "build_sign_in_record",
-    "person_provider",
-    "provider_after",
-    "with_resource",
-]
-
 _CLIENT_NAME: Final = "smart-mcp-proxy"
 _LONG_AGO_S: Final = 1.0
 """An expiry that the SDK takes for passed; it takes 0 for none."""

@@ -19,8 +19,6 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
 from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError, read_private, write_private
 
-__all__ = ["SignIn", "SignInFiles", "SignInStore", "Stamp"]
-
 _NONCE_BYTES: Final = 12
 """96 bits for GCM. Source: https://csrc.nist.gov/pubs/sp/800/38/d/final"""
 _LOCK_POLL_S: Final = 0.05

@@ -34,8 +34,6 @@ from smart_mcp_proxy.upstream.protocol.pending import (
 )
 from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, build_lost_error, see_log, start_error
 
-__all__ = ["UNCANCELLABLE", "BaseSession", "StreamSession"]
-
 UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
 """Requests that a client may not cancel.
 

@@ -6,8 +6,6 @@ from smart_mcp_proxy.errors import UpstreamTimeoutError
 from smart_mcp_proxy.servers import ServerLimits
 from smart_mcp_proxy.upstream.protocol.session import timeout_error
 
-__all__ = ["ends_at_s", "late_error"]
-
 _LONGEST_SETTING: Final = "'limits.call_max_s' (seconds) in its entry."
 
 

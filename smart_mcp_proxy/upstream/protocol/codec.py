@@ -11,21 +11,6 @@ import msgspec
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.raw_result import RawResult, is_clean, refuse_deep
 
-__all__ = [
-    "OFF_LOOP_BYTES",
-    "BrokenMessage",
-    "Envelope",
-    "LongReply",
-    "RpcError",
-    "clean_line",
-    "decode_messages",
-    "encode_message",
-    "is_blank",
-    "read_messages",
-    "recover_request_id",
-    "request_line",
-]
-
 _ABSENT = msgspec.Raw(b"")
 _BOM = b"\xef\xbb\xbf"
 _EDGE_BYTES = 256

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Deadline"]
-
 
 class Deadline:
     """Time limit of a `with` block, like `asyncio.timeout` for a third of the cost.

@@ -22,17 +22,6 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.protocol.session import CLIENT_INFO
 
-__all__ = [
-    "Agreement",
-    "Post",
-    "build_list_subscriptions",
-    "greet",
-    "merge_envelope",
-    "modern_meta",
-    "negotiate",
-    "server_label",
-]
-
 Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[RawResult]"]]
 """Sends one request and returns the future of its result."""
 

@@ -18,8 +18,6 @@ from mcp.shared.inbound import (
 
 from smart_mcp_proxy.telemetry import fields, get_logger
 
-__all__ = ["HeaderRules"]
-
 _NAMING = {**NAME_BEARING_METHODS, **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")}
 """The param that a header repeats, by method.
 

@@ -24,8 +24,6 @@ from smart_mcp_proxy.upstream.protocol.session import (
     parse_change_event,
 )
 
-__all__ = ["Inbox", "answer_to", "parse_session_event"]
-
 _LOG_TEXT_CHARS: Final = 2_000
 _VERSION: Final = b'"2.0"'
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"

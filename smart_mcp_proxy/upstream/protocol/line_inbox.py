@@ -21,8 +21,6 @@ from smart_mcp_proxy.upstream.protocol.inbox import answer_to, parse_session_eve
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
 from smart_mcp_proxy.upstream.protocol.session import LogLine, OnEvent, Peer
 
-__all__ = ["LineInbox"]
-
 _BURST_LINES: Final = 32
 """So many lines of one server are dealt with before the others get a turn."""
 _LITTLE_BYTES: Final = 16_384

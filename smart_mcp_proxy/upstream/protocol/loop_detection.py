@@ -17,8 +17,6 @@ from smart_mcp_proxy.names import GATEWAYS_CAPABILITY
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.protocol.session import OpenSession, UpstreamSession
 
-__all__ = ["STARTED_BY", "Lineage", "gateways_behind", "mark_environment"]
-
 STARTED_BY: Final = "SMART_MCP_PROXY_STARTED_BY"
 """Environment variable of children: `INSTANCE:CONFIGURATION` of every gateway above, the outermost first."""
 _MOST_NESTED: Final = 8

@@ -18,17 +18,6 @@ from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, Rpc
 from smart_mcp_proxy.upstream.protocol.progress import ProgressFeed
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
-__all__ = [
-    "NO_REPORTS",
-    "SUBSCRIBE",
-    "PendingCall",
-    "PendingCalls",
-    "Reports",
-    "expire",
-    "is_answered",
-    "next_request_id",
-]
-
 SUBSCRIBE: Final = "subscriptions/listen"
 """A request that stays open for as long as the session: no reply without a usable id is ever meant for it."""
 

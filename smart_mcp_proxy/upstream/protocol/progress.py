@@ -9,8 +9,6 @@ from typing import Final
 from smart_mcp_proxy.models import OnProgress, ProgressReport
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["ProgressFeed"]
-
 _PROMPT_REPORTS = 10
 """So many reports of a call are passed on as they come: a short call is told whole."""
 _INTERVAL_S = 0.1

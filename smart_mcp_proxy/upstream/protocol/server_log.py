@@ -7,8 +7,6 @@ from typing import Final
 from smart_mcp_proxy.telemetry import printable, redact
 from smart_mcp_proxy.upstream.protocol.crashes.reason import find_reason
 
-__all__ = ["ServerLog"]
-
 _LINES: Final = 1_000
 _SAID_CHARS: Final = 200
 """Of the last line that a server wrote."""

@@ -16,8 +16,6 @@ from smart_mcp_proxy.models import ClientLine
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 
-__all__ = ["ClientRequest", "ClientSide", "Conversation"]
-
 _ASKED: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",

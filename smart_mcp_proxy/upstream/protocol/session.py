@@ -22,32 +22,6 @@ from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.telemetry import redact
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 
-__all__ = [
-    "CLIENT_INFO",
-    "Acknowledged",
-    "ContentsChanged",
-    "LogLine",
-    "OnEvent",
-    "OpenSession",
-    "Peer",
-    "ResourceUpdated",
-    "Retry",
-    "Revived",
-    "SessionEvent",
-    "TaskTold",
-    "ToolsChanged",
-    "UpdatesMissed",
-    "UpstreamSession",
-    "after_gap",
-    "build_lost_error",
-    "has_updates",
-    "parse_change_event",
-    "rpc_error",
-    "see_log",
-    "start_error",
-    "timeout_error",
-]
-
 CLIENT_INFO: Final = {"name": "smart-mcp-proxy", "version": __version__}
 
 _NOT_DEALT_WITH: Final = frozenset({PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS})

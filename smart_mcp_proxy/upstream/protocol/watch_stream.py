@@ -14,8 +14,6 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
 from smart_mcp_proxy.upstream.protocol.session import build_lost_error, timeout_error
 
-__all__ = ["Ask", "WatchStream"]
-
 _STREAM_S: Final = 86_400.0
 """A stream older than a day is opened anew; requests have an end."""
 _PAUSE_S: Final = (1.0, 30.0)

@@ -11,8 +11,6 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.upstream.http_failures import LostSessionError
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
 
-__all__ = ["Reasons", "is_bare", "older_era_error"]
-
 _BARE: Final = ("", "internal error", "internal server error")
 """Messages that say no more than the code. In the modern era version 2 of the SDK for Python answers with the last of
 them in place of an exception, which it logs."""

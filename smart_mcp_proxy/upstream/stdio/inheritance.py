@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.protocol.loop_detection import STARTED_BY
 
-__all__ = ["Inherited", "child_environment", "network_hint", "select_inherited"]
-
 _PLAIN: Final = frozenset({
     "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER", "TZ", "NVM_DIR", STARTED_BY,
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS",

@@ -10,8 +10,6 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import redact
 
-__all__ = ["older_sdk_hint"]
-
 _REQUIREMENT: Final = "mcp<2"
 _LEFT_OUT: Final = re.compile(
     r"No module named '?mcp\.|cannot import name '\w+' from '?mcp[.' ]|module 'mcp(?:\.[\w.]+)?' has no attribute|"

@@ -21,8 +21,6 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.stdio.inheritance import child_environment
 
-__all__ = ["ChildProcess"]
-
 _CHUNK_BYTES = 1 << 18
 _STDERR_LINE_BYTES = 4_096
 _EOF_GRACE_S = 1.0

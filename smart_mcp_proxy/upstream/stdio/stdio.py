@@ -13,8 +13,6 @@ from smart_mcp_proxy.upstream.protocol.pending import next_request_id
 from smart_mcp_proxy.upstream.protocol.session import LogLine, Revived
 from smart_mcp_proxy.upstream.stdio.process import ChildProcess
 
-__all__ = ["StdioSession", "open_stdio"]
-
 _EXIT_NOTICE_S: Final = 0.2
 """After a pipe of it was closed, how long a server may take to have an exit code worth telling."""
 _LAST_OUTPUT_S: Final = 0.2

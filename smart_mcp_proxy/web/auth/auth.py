@@ -21,8 +21,6 @@ from smart_mcp_proxy.web.auth.token_files import load_or_create_token
 from smart_mcp_proxy.web.common.hosts import is_loopback
 from smart_mcp_proxy.web.common.refusals import refusal
 
-__all__ = ["Keys", "OwnToken", "TokenMiddleware", "own_token"]
-
 TOKEN_NAME: Final = "auth.token"
 _MADE: Final = PREFIX.encode()
 TOKEN = Principal("token")

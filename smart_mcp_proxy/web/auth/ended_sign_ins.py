@@ -8,8 +8,6 @@ from typing import Final
 from smart_mcp_proxy.catalog import Catalog, increment_ended_sign_ins, read_ended_sign_ins
 from smart_mcp_proxy.errors import CatalogError
 
-__all__ = ["EndedSignIns"]
-
 FOLLOW_S: Final = 1.0
 """Writes to the database are seen by every process within 2 s. Source: docs/design/processes.md#several-gateways"""
 

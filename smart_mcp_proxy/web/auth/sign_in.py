@@ -12,8 +12,6 @@ from smart_mcp_proxy.models import CallVariant, Reach
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.signed_tokens import MISTAKEN, SignedTokens, parse_names_claim
 
-__all__ = ["BrowserSignIn", "Users", "is_sign_in_enabled"]
-
 _ANYBODY: Final = "*"
 
 

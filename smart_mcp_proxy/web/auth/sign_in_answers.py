@@ -13,8 +13,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from smart_mcp_proxy.errors import ProxyError, UnverifiedError
 from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S
 
-__all__ = ["StandardAnswers", "answer_unavailable"]
-
 PAGE_POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src https: data:; base-uri 'none'; frame-ancestors 'none'"
 )

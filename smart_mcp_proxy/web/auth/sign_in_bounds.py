@@ -13,8 +13,6 @@ from smart_mcp_proxy.errors import ProxyError, RateLimitedError
 from smart_mcp_proxy.policy.limits import TokenBucket
 from smart_mcp_proxy.web.common.messages import TooLargeError, json_response, read_body
 
-__all__ = ["BoundedPages"]
-
 PAGE_LIMIT_BYTES: Final = 64 * 1024
 """Of a body, as of a head. A form or a token is a few kilobytes long."""
 REGISTRATION_LIMIT_BYTES: Final = 16 * 1024

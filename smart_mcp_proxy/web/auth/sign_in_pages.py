@@ -23,8 +23,6 @@ from smart_mcp_proxy.web.auth.signed_tokens import ReachOf, SignedTokens
 from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.refusals import Refusals
 
-__all__ = ["open_oidc_login"]
-
 # FastMCP logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
 

@@ -29,8 +29,6 @@ from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sea
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["FOLDER", "KIND", "SharedEntries", "SweptFiles", "open_store"]
-
 FOLDER: Final = "agent-sign-ins"
 KIND: Final = "agent-sign-in"
 _MOST_BYTES: Final = 256 * 2**20

@@ -10,8 +10,6 @@ from smart_mcp_proxy.catalog import STORE_AGAIN_S, Catalog
 from smart_mcp_proxy.errors import CatalogError, UnverifiedError
 from smart_mcp_proxy.gateway.shared.turns import turn
 
-__all__ = ["SignInTurns"]
-
 _KIND: Final = "agent-sign-in"
 _WAIT_S: Final = 10.0
 """Clients wait longer for an answer: what is granted after they have gone is lost, with what it was granted for."""

@@ -14,17 +14,6 @@ from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = [
-    "AGAIN_S",
-    "MISTAKEN",
-    "SCOPES",
-    "ReachOf",
-    "SignedTokens",
-    "create_jwt_verifier",
-    "parse_names_claim",
-    "resource_url",
-]
-
 SCOPES: Final[dict[str, CallVariant]] = {"mcp:destructive": "destructive", "mcp:write": "write", "mcp:read": "read"}
 """What a token's scope allows; each includes those after it."""
 KNOWN_S: Final = 60.0

@@ -11,8 +11,6 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.secrets.auth_key import lock_file
 from smart_mcp_proxy.settings import BEARER
 
-__all__ = ["KeptToken", "load_or_create_token"]
-
 TOKEN_BYTES: Final = 32
 _LIMIT_BYTES: Final = 64 * 1024
 """No token is longer."""

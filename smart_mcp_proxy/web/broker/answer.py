@@ -10,8 +10,6 @@ from starlette.types import Send
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.web.common.messages import json_response
 
-__all__ = ["BrokerAnswer", "failure"]
-
 Headers = list[tuple[bytes, bytes]]
 _JSON: Final = (b"content-type", b"application/json")
 _STREAM_HEADERS: Final[Headers] = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]

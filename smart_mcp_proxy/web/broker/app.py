@@ -39,8 +39,6 @@ from smart_mcp_proxy.web.common.messages import (
 )
 from smart_mcp_proxy.web.common.refusals import build_refusal_error
 
-__all__ = ["BrokerBeside"]
-
 SERVERS_PATH: Final = "/api/mcp/"
 CONNECTIONS_PATH: Final = "/api/connections"
 _RETRY_S: Final = 1.0

@@ -7,8 +7,6 @@ import msgspec
 
 from smart_mcp_proxy.errors import RequestError
 
-__all__ = ["BrokerMessage", "parse_message"]
-
 _ASSIGNED_ID: Final = 1
 """Of a request that names none. Source: docs/design/broker.md#ids"""
 _ID_BITS: Final = 63

@@ -7,8 +7,6 @@ import msgspec
 from smart_mcp_proxy.gateway.broker.broker_status import BrokerStatus, Connections
 from smart_mcp_proxy.web.common.messages import json_content
 
-__all__ = ["describe_broker"]
-
 _STATUSES: Final = {
     "400": "The message is none, its method is not for the broker, or the server is not configured for proxying.",
     "401": "The caller has no good token, or the server asks for a sign-in: details.code says which.",

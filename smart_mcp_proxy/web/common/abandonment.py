@@ -7,8 +7,6 @@ from starlette.types import Receive
 
 from smart_mcp_proxy.telemetry import spawn
 
-__all__ = ["Abandonment"]
-
 WATCH_AFTER_S = 0.05
 """A call that is quicker than this has no time to be abandoned."""
 

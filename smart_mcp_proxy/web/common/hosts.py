@@ -9,8 +9,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["PlainAddress", "is_loopback", "list_allowed_hosts"]
-
 _HOST = re.compile(rb"(?:[^\[\]@/\s]*|\[[0-9A-Fa-f:.]+\](?::\d+)?)")
 """A name or an IPv4 address, or an IPv6 address and nothing behind it but a port. Source: RFC 3986, section 3.2.2."""
 

@@ -10,19 +10,6 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 
-__all__ = [
-    "BODY_LIMIT_BYTES",
-    "JSON_TYPE",
-    "TooLargeError",
-    "UnauthorizedError",
-    "UnsupportedTypeError",
-    "json_content",
-    "json_response",
-    "not_served",
-    "read_body",
-    "require_json",
-]
-
 JSON_TYPE: Final = "application/json"
 BODY_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """What the SDK takes at /mcp; the broker is no way around it."""

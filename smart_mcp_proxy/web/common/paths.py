@@ -11,8 +11,6 @@ from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
 from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.web.common.refusals import refusal
 
-__all__ = ["ServedPaths", "not_found"]
-
 _SHOWN_CHARS = 100
 
 

@@ -10,8 +10,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
 
-__all__ = ["Refusals", "build_refusal_error", "refusal"]
-
 INVALID_REQUEST = -32600
 """A refusal has no request id, like that of a forbidden Origin.
 

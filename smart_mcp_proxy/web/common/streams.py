@@ -5,8 +5,6 @@ import asyncio
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["EndingStreams", "StopSteps", "is_kept_open"]
-
 _LISTEN = (b"mcp-method", b"subscriptions/listen")
 _LEFT: Message = {"type": "http.disconnect"}
 

@@ -24,8 +24,6 @@ from smart_mcp_proxy.web.common.refusals import Refusals
 from smart_mcp_proxy.web.discovery.cards import CARD_TYPE, DiscoveryEndpoint, build_card_catalog, build_server_card
 from smart_mcp_proxy.web.discovery.registry import build_server_list, find_server_version
 
-__all__ = ["DiscoveryBeside"]
-
 CATALOG_PATHS: Final = ("/.well-known/mcp/catalog.json", "/.well-known/ai-catalog.json")
 """Of MCP, and of the standard that it is to grow into, whose entries have the same form."""
 SERVERS_PATH: Final = "/v0.1/servers"

@@ -18,8 +18,6 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 
-__all__ = ["CARD_TYPE", "DiscoveryEndpoint", "build_card_catalog", "build_remote", "build_server_card"]
-
 CARD_TYPE: Final = "application/mcp-server-card+json"
 _CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
 _SPEC_VERSION: Final = "draft"

@@ -15,8 +15,6 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.registry.listing import OFFICIAL
 from smart_mcp_proxy.web.discovery.cards import DiscoveryEndpoint, build_remote
 
-__all__ = ["LATEST", "build_server_list", "build_server_response", "find_server_version"]
-
 LATEST: Final = "latest"
 PAGE: Final = 30
 PAGE_LIMIT: Final = 100

@@ -8,8 +8,6 @@ from starlette.types import Message, Send
 
 from smart_mcp_proxy.web.common.messages import JSON_TYPE
 
-__all__ = ["FormAtFirstMessage"]
-
 _RESPONSE: Final = re.compile(
     rb'event: message\r\ndata: (?=\{"jsonrpc":"2\.0","id":(?:-?[0-9]+|"(?:[^"\\]|\\.)*+"|null),"(?:result|error)":)'
 )

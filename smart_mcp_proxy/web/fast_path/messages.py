@@ -27,18 +27,6 @@ from smart_mcp_proxy.gateway.shared.tool_offer import ToolProvider
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era, ProgressReport
 
-__all__ = [
-    "CallMeta",
-    "CallsInFlight",
-    "Pieces",
-    "Tell",
-    "WireCall",
-    "WireCancel",
-    "WireInitialized",
-    "error_reply",
-    "parse_wire",
-]
-
 _TOKEN_KEY: Final = "progressToken"
 _TOKEN_MARK: Final = b'"progressToken"'
 """A token that is spelled otherwise is left to the SDK."""

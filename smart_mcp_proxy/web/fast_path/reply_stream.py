@@ -7,8 +7,6 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 from uvicorn.server import ServerState
 
-__all__ = ["TICK_S", "Pings", "ReplyStream"]
-
 TICK_S: Final = 5.0
 _QUIET_TICKS: Final = 3
 """After 10 to 15 s in which nothing was said a line without meaning is sent: what stands in between closes silent

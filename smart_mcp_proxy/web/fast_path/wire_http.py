@@ -30,8 +30,6 @@ from smart_mcp_proxy.web.fast_path.messages import (
     parse_wire,
 )
 
-__all__ = ["Fields", "Headers", "TakenCall", "WireHttp", "parse_wire_headers"]
-
 KNOWN_ORIGINS = 256
 REQUEST_CANCELLED = -32000
 BLANKS = b" \t"

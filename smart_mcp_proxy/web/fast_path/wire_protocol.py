@@ -22,8 +22,6 @@ from smart_mcp_proxy.web.fast_path.reply_stream import Pings, ReplyStream
 from smart_mcp_proxy.web.fast_path.wire_http import Fields, Headers, TakenCall, WireHttp, parse_wire_headers
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
-__all__ = ["FastPath", "WireProtocol"]
-
 _JOINED_BYTES: Final = 16_384
 _HEADS: Final = 256
 """Remembered: of each client one for every tool that it calls."""

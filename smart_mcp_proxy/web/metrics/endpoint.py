@@ -22,8 +22,6 @@ from smart_mcp_proxy.web.metrics.gathering import Gathering
 from smart_mcp_proxy.web.rest.route import Authorizer
 from smart_mcp_proxy.web.serve import serve_app
 
-__all__ = ["METRICS_PATH", "MetricsBeside", "serve_metrics"]
-
 METRICS_PATH: Final = "/metrics"
 
 log = get_logger("metrics")

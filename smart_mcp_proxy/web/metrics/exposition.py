@@ -5,8 +5,6 @@ from typing import Any
 
 from smart_mcp_proxy.gateway.observability.metrics import BUCKETS_S, Family
 
-__all__ = ["encode_metrics"]
-
 
 def encode_metrics(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
     """The figures and their content type, in the format that a request's `Accept` asks for."""

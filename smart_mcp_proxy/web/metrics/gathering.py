@@ -10,8 +10,6 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.observability.metrics import Family, Sample
 from smart_mcp_proxy.web.metrics.gauges import gauges
 
-__all__ = ["Gathering", "merge_families"]
-
 FIGURES: Final = b"m"
 """Kind of the parcels that ask for them."""
 _LABEL: Final = "worker"

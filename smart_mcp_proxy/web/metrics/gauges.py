@@ -11,8 +11,6 @@ from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.observability.metrics import Family, Sample
 from smart_mcp_proxy.models import ServerState
 
-__all__ = ["gauges"]
-
 _STATM: Final = Path("/proc/self/statm")
 
 

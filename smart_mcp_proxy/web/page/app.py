@@ -26,8 +26,6 @@ from smart_mcp_proxy.web.page.provider_sign_in import BACK_PATH, BEGIN_PATH, Pro
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
 from smart_mcp_proxy.web.page.visit import PageVisit, cookie_name
 
-__all__ = ["build_page"]
-
 log = get_logger("page")
 
 

@@ -10,8 +10,6 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.visit import Form
 
-__all__ = ["WHOLE", "Field", "build_form_fields", "parse_form_arguments", "parse_typed_json"]
-
 WHOLE: Final = "json"
 """Field of all arguments as JSON, which counts in place of the others where something is in it."""
 MOST_FIELDS: Final = 60

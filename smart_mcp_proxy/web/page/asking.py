@@ -2,8 +2,6 @@
 
 from starlette.types import ASGIApp, Message, Scope
 
-__all__ = ["call_asgi_app"]
-
 
 async def call_asgi_app(app: ASGIApp, scope: Scope, body: bytes) -> tuple[int, bytes]:
     """Status and body of an app's answer to a request.

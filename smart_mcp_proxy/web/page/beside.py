@@ -8,8 +8,6 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.common.streams import EndingStreams
 
-__all__ = ["PageBeside"]
-
 PREFIX = "/ui"
 
 

@@ -10,8 +10,6 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.web.page.rendering import HEADERS
 
-__all__ = ["PageFiles"]
-
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 

@@ -7,8 +7,6 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
-__all__ = ["TEXT_CHARS", "has_hidden", "render_rest_text", "visible"]
-
 TEXT_CHARS: Final = 4_000
 """Of a text in a page; the rest is counted."""
 _SHOWN_RUN: Final = 4

@@ -15,8 +15,6 @@ from smart_mcp_proxy.web.page.asking import call_asgi_app
 from smart_mcp_proxy.web.rest import PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.route import Need
 
-__all__ = ["OperationError", "Operations", "part"]
-
 _AUTHOR: Final = "smart_mcp_proxy.author"
 """In the scope of a request, which no header reaches."""
 

@@ -8,8 +8,6 @@ from starlette.types import ASGIApp
 
 from smart_mcp_proxy.web.page.visit import PageVisit
 
-__all__ = ["DisplayLimits", "PageRoute"]
-
 
 class DisplayLimits(NamedTuple):
     """Limits of what a place shows of a definition; the rest is counted.

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Bar", "GridLine", "Plot", "build_bar_plot"]
-
 WIDTH: Final = 960.0
 HEIGHT: Final = 240.0
 _LEFT: Final = 80.0

@@ -19,8 +19,6 @@ from smart_mcp_proxy.web.page.asking import call_asgi_app
 from smart_mcp_proxy.web.page.rendering import HEADERS
 from smart_mcp_proxy.web.page.visit import cookie_name
 
-__all__ = ["BACK_PATH", "BEGIN_PATH", "ProviderSignIn"]
-
 BEGIN_PATH: Final = "/ui/sign-in"
 BACK_PATH: Final = "/ui/signed-in"
 _WAIT_S: Final = 600

@@ -13,8 +13,6 @@ from starlette.responses import HTMLResponse
 from smart_mcp_proxy.policy.scanner.findings import escape_unsafe
 from smart_mcp_proxy.web.page.hidden import has_hidden, render_rest_text, visible
 
-__all__ = ["HEADERS", "NAVIGATION", "Renderer", "is_shown_whole"]
-
 HEADERS: Final = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",

@@ -19,8 +19,6 @@ from smart_mcp_proxy.web.common.messages import read_body
 from smart_mcp_proxy.web.page.operations import Operations
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
 
-__all__ = ["Form", "PageVisit", "cookie_name"]
-
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 MOST_FIELDS: Final = 2_000
 _NOTE_CHARS: Final = 1_500

@@ -19,8 +19,6 @@ from smart_mcp_proxy.gateway.activity.records import (
 from smart_mcp_proxy.telemetry import ActivityKind
 from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, build_choice_parameter, integer, whole_number
 
-__all__ = ["FURTHEST_PLACE", "QUERY", "ROUTES"]
-
 PAGE = 50
 FURTHEST_PLACE = 2**62
 QUERY: Mapping[str, str | Parameter] = {

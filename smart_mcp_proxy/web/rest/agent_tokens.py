@@ -19,9 +19,6 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import (
 from smart_mcp_proxy.models import CallVariant
 from smart_mcp_proxy.web.rest.route import Endpoint, decode_body
 
-__all__ = ["ROUTES", "NewTokenBody", "TokenView", "build_new_token_view", "build_token_view"]
-
-
 # What the descriptions say of these, the gateway checks, and words what does not fit.
 _Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_CHARS})]
 _Life = Annotated[float, msgspec.Meta(extra_json_schema={"minimum": SHORTEST_LIFE_S, "maximum": LONGEST_LIFE_S})]

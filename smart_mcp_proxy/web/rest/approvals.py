@@ -24,8 +24,6 @@ from smart_mcp_proxy.web.rest.route import (
     whole_number,
 )
 
-__all__ = ["ROUTES"]
-
 
 class FindingView(msgspec.Struct, frozen=True):
     """Reason to look closely: the check, the place, why, and the text there, escaped."""

@@ -13,8 +13,6 @@ from smart_mcp_proxy.web.auth.token_files import load_or_create_token
 from smart_mcp_proxy.web.common.messages import UnauthorizedError, require_json
 from smart_mcp_proxy.web.rest.route import Need
 
-__all__ = ["LocalAuthorizer", "NetworkAuthorizer", "operator_token"]
-
 TOKEN_FILE = "operator.token"
 
 

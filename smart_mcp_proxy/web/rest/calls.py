@@ -35,8 +35,6 @@ from smart_mcp_proxy.web.rest.route import (
     whole_number,
 )
 
-__all__ = ["ROUTES"]
-
 MOST_TOOLS = 50
 _DETAILS = ("compact", "full")
 

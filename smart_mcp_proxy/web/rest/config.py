@@ -9,8 +9,6 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.settings import PREFIX, environment, origins
 from smart_mcp_proxy.web.rest.route import Endpoint
 
-__all__ = ["ROUTES"]
-
 
 class ConfigView(msgspec.Struct, frozen=True):
     """The server file.

@@ -17,8 +17,6 @@ from smart_mcp_proxy.gateway.activity.records import activity_page, parse_filter
 from smart_mcp_proxy.web.rest.activity import FURTHEST_PLACE, QUERY
 from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, integer
 
-__all__ = ["ROUTES"]
-
 STREAM_TYPE: Final = "text/event-stream"
 LOOK_S: Final = 0.25
 """Between two looks for records: other processes on the store write some, too. With the quarter of a second for which

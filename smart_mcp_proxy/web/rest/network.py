@@ -17,8 +17,6 @@ from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.rest import PAGES, PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer, operator_token
 
-__all__ = ["RestBeside", "open_authorizer"]
-
 log = get_logger("rest")
 
 

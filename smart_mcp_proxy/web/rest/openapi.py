@@ -10,8 +10,6 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.web.common.messages import json_content
 from smart_mcp_proxy.web.rest.route import PREFIX, Endpoint, Parameter
 
-__all__ = ["OPENAPI_PATH", "describe"]
-
 OPENAPI_PATH = "/openapi.json"
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _NOT_WORD = re.compile(r"\W+")

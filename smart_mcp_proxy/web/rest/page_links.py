@@ -6,8 +6,6 @@ from starlette.requests import Request
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.rest.route import Endpoint, get_author, get_operator_digest
 
-__all__ = ["ROUTES"]
-
 
 class LinkView(msgspec.Struct, frozen=True):
     """A link that opens the page once, and how long it is good."""

@@ -16,8 +16,6 @@ from smart_mcp_proxy.web.common.messages import json_response
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH
 from smart_mcp_proxy.web.rest.route import PREFIX
 
-__all__ = ["DOCS_PATH", "START_PATH", "docs_page", "docs_response", "start_response"]
-
 START_PATH: Final = "/"
 DOCS_PATH: Final = "/docs"
 _PLACES: Final = {

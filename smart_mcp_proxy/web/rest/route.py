@@ -20,25 +20,6 @@ from smart_mcp_proxy.web.common.messages import (
     read_body,
 )
 
-__all__ = [
-    "COMMAND_LINE",
-    "PLACES_MOST",
-    "PREFIX",
-    "SWITCH",
-    "Answer",
-    "Authorizer",
-    "Endpoint",
-    "Need",
-    "Parameter",
-    "build_choice_parameter",
-    "choice",
-    "decode_body",
-    "get_author",
-    "get_operator_digest",
-    "integer",
-    "whole_number",
-]
-
 PREFIX = "/api/v1"
 COMMAND_LINE = "command line"
 """Session of a person's own searches and calls: theirs teach, but not together with an agent's."""

@@ -25,8 +25,6 @@ from smart_mcp_proxy.web.rest.route import (
     whole_number,
 )
 
-__all__ = ["ROUTES"]
-
 LOG_LINES = 50
 LOG_LINES_MOST = 1000
 

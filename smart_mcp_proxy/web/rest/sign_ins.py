@@ -8,8 +8,6 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIn
 from smart_mcp_proxy.web.rest.route import Endpoint, decode_body
 
-__all__ = ["ROUTES"]
-
 
 class SignInView(msgspec.Struct, frozen=True):
     """State of a sign-in to a server.

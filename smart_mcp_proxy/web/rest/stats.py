@@ -11,8 +11,6 @@ from smart_mcp_proxy.gateway.activity.records import SINCE, moment_s
 from smart_mcp_proxy.gateway.activity.stats import BUCKETS, GROUPS, GROUPS_LIMIT, Bucket, Stats, stats
 from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, build_choice_parameter, choice, integer, whole_number
 
-__all__ = ["ROUTES"]
-
 SINCE_DEFAULT: Final = "7d"
 _BUCKETS: Final[tuple[Bucket, ...]] = tuple(BUCKETS)
 _QUERY: Final[Mapping[str, str | Parameter]] = {

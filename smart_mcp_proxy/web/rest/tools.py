@@ -28,8 +28,6 @@ from smart_mcp_proxy.web.rest.route import (
     whole_number,
 )
 
-__all__ = ["ROUTES"]
-
 LISTED, LISTED_MOST = 50, 500
 SHOWN_CHARS = 300
 """Of a description in a list."""

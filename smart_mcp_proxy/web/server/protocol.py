@@ -12,8 +12,6 @@ from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, is_scarce, most_open_
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.common.streams import is_kept_open
 
-__all__ = ["BoundedProtocol"]
-
 REQUEST_S = 60.0
 """A client has so long to send a request, head and body, and as long to begin with the first one: one that sends a byte
 a second would hold its connection for ever. Source: docs/design/limits.md#clients-over-http"""

@@ -41,8 +41,6 @@ from smart_mcp_proxy.web.stdio.stdio_pipes import (
     open_stdio_writer,
 )
 
-__all__ = ["serve_stdio"]
-
 FLUSH_S = 1.0
 """What answers get to leave once their calls have ended."""
 log = get_logger("stdio")

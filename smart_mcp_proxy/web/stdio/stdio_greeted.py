@@ -10,8 +10,6 @@ from smart_mcp_proxy.greeting import BacklogLine, Handed
 from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["Greeted"]
-
 REPEATED_S = 10.0
 """How long the SDK may take to answer what was answered already; the client's next message waits for it."""
 _GROUPS = ("prompts", "resources")

@@ -12,16 +12,6 @@ from contextvars import Context, copy_context
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
 from smart_mcp_proxy.io.lines import LineSink, OfferingReader
 
-__all__ = [
-    "CHUNK_BYTES",
-    "MOST_UNSENT_BYTES",
-    "UNSENT_BYTES",
-    "Writer",
-    "claim_stdio",
-    "open_stdio_reader",
-    "open_stdio_writer",
-]
-
 CHUNK_BYTES = 256 * 1024
 PIPE_BYTES = 1024 * 1024
 """Linux lets any user make a pipe this large."""

@@ -11,8 +11,6 @@ from smart_mcp_proxy.io.open_files import is_scarce
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
-__all__ = ["RELAY", "Relays", "WorkerRelay"]
-
 RELAY: Final = b"p"
 _UNREAD: Final = (BrokenPipeError, ConnectionResetError)
 """How a way ends whose other side was closed before a request was sent, or with some of it unread."""

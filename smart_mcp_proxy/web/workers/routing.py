@@ -21,8 +21,6 @@ from smart_mcp_proxy.web.server.protocol import LEFT_S
 from smart_mcp_proxy.web.workers.relay import RELAY, Relays, WorkerRelay
 from smart_mcp_proxy.web.workers.session_names import find_field_worker, find_head_worker
 
-__all__ = ["CONNECTION", "RoutedProtocol", "adopt_connections"]
-
 CONNECTION: Final = b"c"
 _LINE_END: Final = b"\r\n"
 _HEAD_END: Final = 2 * _LINE_END

@@ -11,8 +11,6 @@ from typing import Final
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["SessionNames", "find_field_worker", "find_head_worker", "replica_name"]
-
 _NAME: Final = rb"[ \t]*[0-9a-f]{32}-([0-9]{1,2})(?:\.[a-z0-9-]{1,63})?[ \t]*"
 _SESSION: Final = re.compile(rb"\r\n(?i:mcp-session-id):" + _NAME + rb"\r\n")
 _VALUE: Final = re.compile(_NAME)

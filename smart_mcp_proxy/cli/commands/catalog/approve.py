@@ -20,8 +20,6 @@ from smart_mcp_proxy.errors import ConflictError, ProxyError, ToolNotFoundError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
 
-__all__ = ["app"]
-
 app = App(
     name="approve",
     help_epilogue="""\

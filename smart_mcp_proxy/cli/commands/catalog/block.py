@@ -7,8 +7,6 @@ from smart_mcp_proxy.cli.support.output import say, show_json
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.telemetry import printable
 
-__all__ = ["app"]
-
 app = App(
     name="block",
     help_epilogue="""\

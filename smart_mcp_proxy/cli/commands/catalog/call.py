@@ -19,8 +19,6 @@ from smart_mcp_proxy.telemetry import printable
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
 
-__all__ = ["app", "result_lines"]
-
 app = App(
     name="call",
     help_epilogue="""\

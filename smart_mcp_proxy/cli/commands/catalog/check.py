@@ -15,8 +15,6 @@ from smart_mcp_proxy.telemetry import printable
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
 
-__all__ = ["EXIT_STATUSES", "app"]
-
 EXIT_STATUSES: Final[Mapping[str, int]] = {
     "ok": 0,
     "server_down": 10,

@@ -43,8 +43,6 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.search.embedders import open_embedder
 from smart_mcp_proxy.settings import Settings, environment
 
-__all__ = ["Choice", "measure"]
-
 T = TypeVar("T")
 
 _EXAMPLES = 3

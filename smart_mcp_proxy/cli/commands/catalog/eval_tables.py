@@ -7,8 +7,6 @@ from smart_mcp_proxy.cli.support.output import clean, plural, say, show, table
 from smart_mcp_proxy.cli.support.tables import Table
 from smart_mcp_proxy.evaluation import MEASURES, Difference, MacroMeans, NothingFits, Replay, Summary
 
-__all__ = ["figures_json", "replay_json", "show_figures", "show_replay"]
-
 
 def figures_json(
     summaries: Sequence[Summary], differences: Sequence[Difference], *, tools: int, is_raw: bool

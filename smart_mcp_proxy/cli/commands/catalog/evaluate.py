@@ -12,8 +12,6 @@ from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, is_plugin
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.settings.choices import list_choices
 
-__all__ = ["app"]
-
 
 @dataclass(frozen=True, slots=True)
 class Sources:

@@ -17,8 +17,6 @@ from smart_mcp_proxy.policy.scanner import Finding, Peers, PeerTool, scan
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import printable
 
-__all__ = ["app"]
-
 app = App(
     name="scan",
     help_epilogue="""\

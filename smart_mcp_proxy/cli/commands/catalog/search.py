@@ -24,8 +24,6 @@ from smart_mcp_proxy.telemetry import printable
 if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
 
-__all__ = ["app", "has_tools"]
-
 
 @dataclass(frozen=True, slots=True)
 class View:

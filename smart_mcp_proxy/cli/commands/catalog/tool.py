@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from smart_mcp_proxy.gateway import Gateway
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app", "knows"]
-
 app = App(
     name="tool",
     help="List tools, look at one, forget what was learned about it.",

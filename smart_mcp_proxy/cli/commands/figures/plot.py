@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["columns"]
-
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
 _PLAIN: Final = "     ####"
 """Where the terminal's encoding has no blocks."""

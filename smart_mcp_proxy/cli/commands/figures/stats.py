@@ -18,8 +18,6 @@ from smart_mcp_proxy.telemetry import printable
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app"]
-
 By = Literal["none", "server", "tool", "client", "outcome"]
 Bucket = Literal["day", "hour"]
 _STEP = {"day": timedelta(days=1), "hour": timedelta(hours=1)}

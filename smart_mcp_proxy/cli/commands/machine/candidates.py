@@ -12,8 +12,6 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import load_configured_servers
 from smart_mcp_proxy.settings import Settings, environment, load_settings
 
-__all__ = ["candidates"]
-
 _SERVERS, _TOOLS = "servers", "tools"
 _NAMES: Mapping[tuple[str, ...], tuple[str, ...]] = {
     ("call",): (_TOOLS,),

@@ -6,8 +6,6 @@ from cyclopts import App
 
 from smart_mcp_proxy.cli.support.output import show
 
-__all__ = ["app"]
-
 app = App(
     name="completion",
     help="Print a script by which bash, zsh or fish completes commands and names.",

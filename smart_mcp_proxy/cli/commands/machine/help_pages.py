@@ -13,8 +13,6 @@ from rich.text import Text
 
 from smart_mcp_proxy.cli.support.tables import wrap_text
 
-__all__ = ["HelpConsole", "wrap_epilogue"]
-
 _EXAMPLE = "  "
 """Begins the line of a command to copy."""
 _REMARK = "      "

@@ -7,8 +7,6 @@ from difflib import get_close_matches
 
 from smart_mcp_proxy.names import shell_word
 
-__all__ = ["guess_command", "with_json"]
-
 _ALONE = {
     "add": "server add NAME -- COMMAND",
     "ps": "server list",

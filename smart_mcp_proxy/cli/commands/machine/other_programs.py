@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 
-__all__ = ["NAMES", "older_package", "other_programs"]
-
 NAMES = ("mcpproxy", "smart-mcp-proxy")
 """Names of our scripts."""
 _PACKAGE = "smart-mcp-proxy"

@@ -24,8 +24,6 @@ from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import find_config
 from smart_mcp_proxy.settings import Settings, environment, origins
 
-__all__ = ["app"]
-
 _ANSWER_S = 60.0
 """For the service manager; stopping a gateway takes some seconds."""
 

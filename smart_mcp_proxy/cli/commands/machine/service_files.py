@@ -8,8 +8,6 @@ from pathlib import Path
 
 from smart_mcp_proxy.errors import ConfigError
 
-__all__ = ["LABEL", "MARK", "UNIT_NAME", "ServicePlan", "is_our_file", "launchd_list", "systemd_unit"]
-
 UNIT_NAME = "mcpproxy.service"
 LABEL = "dev.smartmcpproxy.gateway"
 MARK = "Written by: mcpproxy service install"

@@ -13,8 +13,6 @@ from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app"]
-
 app = App(
     name="ui",
     help="Open the page on which you see and decide what the gateway does.",

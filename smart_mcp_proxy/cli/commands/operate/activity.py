@@ -33,8 +33,6 @@ from smart_mcp_proxy.telemetry import printable
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["POLL_S", "StoredLog", "app", "open_stored_log"]
-
 app = App(
     name="activity",
     help="See what agents searched and called, and export it.",

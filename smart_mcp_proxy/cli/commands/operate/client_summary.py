@@ -11,8 +11,6 @@ from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.servers import ServerEdits
 from smart_mcp_proxy.settings import Settings, environment
 
-__all__ = ["ClientSummary", "summarize_clients"]
-
 ClientSummary = tuple[str, str, list[str]]
 """Sentences about the user's own files and about those of the project, each empty without a server; and problems."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from smart_mcp_proxy.catalog.copying import StoreLocation
     from smart_mcp_proxy.catalog.transfer import Copied, Told
 
-__all__ = ["app"]
-
 app = App(
     name="data",
     help="Copy the catalog to a database and back, back it up, restore it.",

@@ -19,8 +19,6 @@ from smart_mcp_proxy.demo import DEMO_NAMES, demo_servers
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app"]
-
 app = App(
     name="demo",
     help_epilogue="""\

@@ -11,8 +11,6 @@ from smart_mcp_proxy.cli.support.start import open_settings
 if TYPE_CHECKING:
     from smart_mcp_proxy.cli.commands.operate.finding import CheckResult
 
-__all__ = ["app"]
-
 app = App(
     name="doctor",
     help_epilogue="""\

@@ -25,8 +25,6 @@ from smart_mcp_proxy.web.auth.sign_in import is_sign_in_enabled
 from smart_mcp_proxy.web.auth.signed_tokens import create_jwt_verifier
 from smart_mcp_proxy.web.listening import bind
 
-__all__ = ["examine"]
-
 _DATA_DIR = "data directory"
 _DATABASE = "database"
 _NEARLY_FULL: Final = 0.8

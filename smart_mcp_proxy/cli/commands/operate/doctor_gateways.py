@@ -10,8 +10,6 @@ from smart_mcp_proxy.policy.shares import LEAST_RATE_PER_S
 from smart_mcp_proxy.servers import ServerFile
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["gateway_findings"]
-
 _SAME_S: Final = 1.0
 _NAMED: Final = 10
 """Servers or gateways that one message names; the rest is counted."""

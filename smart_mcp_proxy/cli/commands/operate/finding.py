@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["CheckResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:

@@ -15,8 +15,6 @@ from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.servers import ServerFile, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["run_without_command"]
-
 
 def run_without_command() -> int:
     """Shows the overview if stdin is a terminal, else serves; returns the exit status."""

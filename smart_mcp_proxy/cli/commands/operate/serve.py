@@ -20,8 +20,6 @@ from smart_mcp_proxy.web.listening import bind
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app", "greet_anew", "serve_settings"]
-
 app = App(
     name="serve",
     help_epilogue="""\

@@ -25,8 +25,6 @@ from smart_mcp_proxy.web.metrics.endpoint import serve_metrics
 from smart_mcp_proxy.web.serve import StopEvent, open_socket, stop_signals, tune_process
 from smart_mcp_proxy.web.stdio.stdio import serve_stdio
 
-__all__ = ["load_server_file", "open_served_gateway", "serve_one_client", "status_at"]
-
 log = get_logger("serve")
 
 

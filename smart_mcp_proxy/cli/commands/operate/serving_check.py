@@ -13,8 +13,6 @@ from smart_mcp_proxy.cli.support.wait_ready import longest_start_s, settle
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["check"]
-
 
 async def check(settings: Settings, *, passthrough: str | None = None, as_json: bool = False) -> int:
     """Connects and lists every server, reports, and ends; returns 0 if all of them can be used, else 1.

@@ -19,8 +19,6 @@ from smart_mcp_proxy.web.auth.signed_tokens import create_jwt_verifier
 from smart_mcp_proxy.web.serve import stop_signals
 from smart_mcp_proxy.web.serve_http import serve_http
 
-__all__ = ["serve_agents_over_http"]
-
 log = get_logger("serve")
 
 

@@ -19,8 +19,6 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app", "parse_life"]
-
 app = App(
     name="token",
     help="Make, list and revoke tokens for agents that connect over HTTP.",

@@ -17,8 +17,6 @@ from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.io.worker import Worker
 
-__all__ = ["main"]
-
 _STDERR: Final = 2
 
 

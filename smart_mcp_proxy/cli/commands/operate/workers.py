@@ -16,8 +16,6 @@ from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 
-__all__ = ["serve_workers"]
-
 _HEALTHY_S: Final = 10.0
 """A worker that lives so long is no failing start."""
 _PAUSE_S: Final = 1.0

@@ -10,8 +10,6 @@ from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app"]
-
 app = App(
     name="attach",
     help_epilogue="""\

@@ -12,8 +12,6 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import find_config
 from smart_mcp_proxy.settings import Settings, environment
 
-__all__ = ["choose_door", "client_path", "places_here", "select_clients"]
-
 _CONFIG_NAME = "mcp_config.json"
 
 

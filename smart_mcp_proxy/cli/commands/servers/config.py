@@ -9,8 +9,6 @@ from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.servers import find_config
 from smart_mcp_proxy.settings import environment, origins
 
-__all__ = ["app"]
-
 app = App(
     name="config",
     help="Show the settings in force and the file the servers come from.",

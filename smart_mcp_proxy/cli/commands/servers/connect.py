@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from smart_mcp_proxy.client_files import ClientFile, Door, KnownClient, Planned
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app"]
-
 app = App(
     name="connect",
     help_epilogue="""\

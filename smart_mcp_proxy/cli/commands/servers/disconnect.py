@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from smart_mcp_proxy.client_files import KnownClient
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app"]
-
 app = App(
     name="disconnect",
     help_epilogue="""\

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from smart_mcp_proxy.client_files import Door, KnownClient
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["FirstCall", "is_seen_here", "show_first_call"]
-
 WAIT_S = 300.0
 """As long as a sign-in is waited for: somebody restarts a program and types a sentence."""
 _PAGE = "100"

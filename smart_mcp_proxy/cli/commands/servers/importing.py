@@ -10,8 +10,6 @@ from smart_mcp_proxy.cli.support.output import plural
 from smart_mcp_proxy.servers import ServerEdits
 from smart_mcp_proxy.settings import Settings
 
-__all__ = ["import_server_text"]
-
 
 async def import_server_text(settings: Settings, text: str) -> dict[str, Any]:
     """Add the servers of a text; returns those added, why others were skipped, and the file's revision.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from smart_mcp_proxy.client_files import FoundServer, ImportCandidates, KeyringSecret
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app"]
-
 app = App(
     name="init",
     help_epilogue="""\

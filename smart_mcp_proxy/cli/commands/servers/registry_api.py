@@ -22,8 +22,6 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import TlsContext
 from smart_mcp_proxy.upstream.http_failures import new_transport
 
-__all__ = ["RegistryClient", "open_registry"]
-
 REQUEST_S: Final = 20.0
 """For a whole answer: as long as a request for a sign-in's metadata may take."""
 ANSWER_LIMIT_BYTES: Final = 4 * 1024 * 1024

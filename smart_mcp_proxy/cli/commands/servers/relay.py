@@ -15,8 +15,6 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from smart_mcp_proxy.cli.support.output import say
 
-__all__ = ["StdioRelay"]
-
 _ACCEPT = {"Accept": "application/json, text/event-stream"}
 _VERSION, _METHOD, _NAME = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
 _SESSION = "Mcp-Session-Id"

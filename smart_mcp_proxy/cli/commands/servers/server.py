@@ -18,8 +18,6 @@ from smart_mcp_proxy.servers import require_named
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
 
-__all__ = ["app"]
-
 _LEFT_ALONE = frozenset({ServerState.DISABLED, ServerState.QUARANTINED, ServerState.NEEDS_ENV})
 """States in which a server is not even tried."""
 

@@ -10,8 +10,6 @@ from smart_mcp_proxy.cli.support.arguments import parse_headers, parse_pairs
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.names import shell_word
 
-__all__ = ["ADD_EXAMPLES", "add_server"]
-
 ADD_EXAMPLES: Final = """\
 mcpproxy server add time -- uvx mcp-server-time
   mcpproxy server add github --env 'TOKEN=${env:GITHUB_TOKEN}' -- npx -y server-github

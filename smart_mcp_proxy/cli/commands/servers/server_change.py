@@ -11,8 +11,6 @@ from smart_mcp_proxy.cli.support.output import clean, say, show_json, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.servers import ServerEdit, ServerEdits
 
-__all__ = ["change_servers", "report_change"]
-
 
 async def change_servers(
     method: str, path: str, body: Mapping[str, Any] | None, on_file: Callable[[ServerEdits], ServerEdit]

@@ -30,8 +30,6 @@ from smart_mcp_proxy.servers import (
     warnings_about,
 )
 
-__all__ = ["add_edits"]
-
 _TEXTS = ("env.", "headers.")
 """What is below these keys is text, also where it looks like a number."""
 

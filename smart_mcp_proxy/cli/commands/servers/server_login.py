@@ -27,8 +27,6 @@ from smart_mcp_proxy.telemetry import secrets_hidden
 if TYPE_CHECKING:
     from smart_mcp_proxy.upstream import CallbackServer
 
-__all__ = ["add_login_commands", "app"]
-
 _WITHOUT_BROWSER = """\
 On a machine without a browser, open the printed address on another one. At the end
 its browser shows a page that cannot be loaded: paste that page's address here. Or set

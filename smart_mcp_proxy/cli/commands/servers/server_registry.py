@@ -22,8 +22,6 @@ from smart_mcp_proxy.settings import environment
 if TYPE_CHECKING:
     from smart_mcp_proxy.cli.commands.servers.server_add import FromRegistry
 
-__all__ = ["add_listed"]
-
 _NAME_CHARS: Final = 64
 _UNFIT: Final = re.compile(r"\.{2,}|_{2,}|[^A-Za-z0-9._-]")
 _SOURCES: Final = {"default": "default", "publisher": "fixed", "given": "given", "left_out": "not set"}

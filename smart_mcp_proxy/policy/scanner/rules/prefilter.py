@@ -19,8 +19,6 @@ from smart_mcp_proxy.policy.scanner.rules.required_literals import (
     sequences,
 )
 
-__all__ = ["Searchable", "Way", "ways"]
-
 Span = tuple[int, int]
 """Start and end of a part of a text."""
 MOST_WORDS = 12

@@ -3,8 +3,6 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["LEAST_CHARS", "alternatives", "is_plain", "may_match", "needs", "quick", "sequences"]
-
 LEAST_CHARS = 3
 """Shorter pieces stand in most texts, if they are of ASCII letters and digits."""
 MOST_SEQUENCES = 24

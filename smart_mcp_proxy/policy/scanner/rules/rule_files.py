@@ -12,8 +12,6 @@ from typing import Any, NamedTuple
 
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Way, ways
 
-__all__ = ["CERTAIN", "MIDDLE", "STRONG", "Phrase", "RuleFile", "TermPattern"]
-
 CERTAIN, STRONG, MIDDLE, CONDITION, WEAK = 1.75, 1.0, 0.6, 0.4, 0.35
 """Enough in any text; enough in a text that is otherwise as likely honest as not; enough with another; enough with
 what is enough with anything else; enough with two others. Set by hand, see tests/policy/scanner_set."""

@@ -5,8 +5,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-__all__ = ["EXCEPTION", "LITTLE", "NEVER", "Rating", "rate"]
-
 NEVER: Final = 0
 LITTLE: Final = 5
 _PLAIN: Final = 20

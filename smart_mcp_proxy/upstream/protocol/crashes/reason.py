@@ -10,8 +10,6 @@ from typing import Final
 
 from smart_mcp_proxy.upstream.protocol.crashes.lines import EXCEPTION, LITTLE, NEVER, Rating, rate
 
-__all__ = ["find_reason"]
-
 _LINES: Final = 200
 """So many of the last lines are looked at: a crash of several chained tracebacks fits."""
 _LINE_CHARS: Final = 400

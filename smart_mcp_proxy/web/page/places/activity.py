@@ -10,8 +10,6 @@ from smart_mcp_proxy.web.page.operations import OperationError, part
 from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.visit import PageVisit
 
-__all__ = ["PLACES"]
-
 SHOWN: Final = 50
 _FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "since", "parent")
 

@@ -9,8 +9,6 @@ from smart_mcp_proxy.web.page.operations import OperationError, part
 from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.visit import Form, PageVisit
 
-__all__ = ["PLACES"]
-
 ACCESS: Final = ("read", "write", "destructive")
 LIVES: Final = (("1", "one day"), ("7", "a week"), ("30", "30 days"), ("365", "a year"), ("", "no end"))
 DAY_S: Final = 86_400

@@ -12,8 +12,6 @@ from smart_mcp_proxy.web.page.place import DisplayLimits, PageRoute
 from smart_mcp_proxy.web.page.rendering import is_shown_whole
 from smart_mcp_proxy.web.page.visit import PageVisit
 
-__all__ = ["PLACES"]
-
 SHOWN: Final = 10
 """Definitions on a page: a person reads them one by one."""
 LIMITS: Final = DisplayLimits(fields=40, path=300, text=TEXT_CHARS)

@@ -9,8 +9,6 @@ from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.plot import build_bar_plot
 from smart_mcp_proxy.web.page.visit import PageVisit
 
-__all__ = ["PLACES"]
-
 
 class _Span(NamedTuple):
     since: str

@@ -8,8 +8,6 @@ from smart_mcp_proxy.web.page.operations import OperationError
 from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.visit import PageVisit
 
-__all__ = ["PLACES"]
-
 
 async def _show_search_lab(visit: PageVisit) -> Response:
     query, name = visit.read_parameter("q").strip(), visit.read_parameter("why_not").strip()

@@ -13,8 +13,6 @@ from smart_mcp_proxy.web.page.operations import OperationError, part
 from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.visit import PageVisit
 
-__all__ = ["PLACES"]
-
 LOG_LINES: Final = 100
 NEW_ENTRY: Final = '{\n  "url": "https://example.com/mcp"\n}'
 _OPERATIONS: Final = ("restart", "refresh", "enable", "disable", "approve")

@@ -7,8 +7,6 @@ from starlette.responses import Response
 from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.visit import PageVisit
 
-__all__ = ["PLACES"]
-
 
 async def _show_settings(visit: PageVisit) -> Response:
     found = await visit.ask("GET", "settings")

@@ -10,8 +10,6 @@ from smart_mcp_proxy.web.page.operations import OperationError, part
 from smart_mcp_proxy.web.page.place import DisplayLimits, PageRoute
 from smart_mcp_proxy.web.page.visit import Form, PageVisit
 
-__all__ = ["PLACES"]
-
 SHOWN: Final = 50
 HISTORY: Final = 20
 LIMITS: Final = DisplayLimits(fields=1_000, path=2_000, text=100_000)
