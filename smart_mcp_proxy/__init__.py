@@ -20,7 +20,7 @@ __all__ = [
     "open_gateway",
 ]
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 _HOMES = {
     "ConfigError": "errors",
