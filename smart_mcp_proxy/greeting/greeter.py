@@ -2,6 +2,21 @@
 
 A thread could not: whoever imports modules keeps the interpreter for up to 0.2 s at a time. The child notes what it
 read, and how much of its answers has left, where this process finds it even if the child dies: that is the hand-over.
+
+The problem: loading the gateway takes most of a second, more on a slow disk, and clients that start programs wait for
+`initialize` before they show anything. What they ask first is always the same, and so are the answers, as long as
+program and settings are.
+
+Refused:
+
+- *A thread.* See above: its answers came as late as those of the gateway itself.
+- *Importing less.* Every module that a first list needs is needed; what is not is imported when it is used already.
+- *Answers that are written by hand.* They have to be the SDK's, byte by byte, in each version of the protocol; so those
+  of the last start are recorded (`record.py`), and the ones shipped with the program were recorded as well.
+- *Answering everything that is known.* Only messages without anything unusual are answered here (`plain.py`); whatever
+  the SDK would check, refuse or count goes to it, in order, with what was said already.
+- *A process that stays between client and gateway.* It would copy each byte of each call. The child ends at the
+  hand-over, and the gateway owns the pipes from then on.
 """
 
 import json

@@ -19,6 +19,17 @@ list is served from memory, that is said, and both are tried again. The decision
 the checkpoint behind it, which is the first case above: a full disk closes no healthy gateway.
 
 Not seen is the loss of the database and the checkpoint together, which is what a user does who starts anew.
+
+Refused:
+
+- *A checkpoint inside the database.* It goes back with the copy that is put back.
+- *Times of files, or a digest of the file.* A copy may keep or change its times, clocks are set; a digest changes with
+  every write, and has to be on disk before the commit that it is to prove.
+- *Counting in this program.* What another version, an older program or a shell of SQLite decides would not be counted;
+  triggers are in the file and count for everybody who writes to it.
+- *Writing the checkpoint first.* A process that dies in between would leave a healthy database behind its checkpoint,
+  and close a gateway to which nothing happened. After the commit, the worst is a checkpoint that is one decision late.
+- *Repairing what is found.* What was lost may be a block: nobody but the user can say that it was none.
 """
 
 import os
