@@ -8,8 +8,12 @@ from pathlib import Path
 import pytest
 
 import smart_mcp_proxy
-from smart_mcp_proxy.client import ProxyClient
-from smart_mcp_proxy.gateway import open_gateway
+from smart_mcp_proxy import ProxyError, ProxyMCP, ProxyResponseInfo
+from smart_mcp_proxy.client import ProxyClient, ProxyResult
+from smart_mcp_proxy.gateway import Gateway, open_gateway
+from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
+from smart_mcp_proxy.search.embedding import Embedder
+from smart_mcp_proxy.search.engine import Engine, LexicalEngine
 
 STUB = Path(smart_mcp_proxy.__file__).with_suffix(".pyi")
 PUBLIC = [
@@ -26,6 +30,34 @@ PUBLIC = [
     "open_gateway",
 ]
 """A name that leaves this list breaks somebody's program."""
+CLIENT = [
+    "InvalidAnswerError",
+    "InvalidOperationError",
+    "MissingProxyToolError",
+    "ProxyClient",
+    "ProxyFastMCP",
+    "ProxyMCP",
+    "ProxyResponseInfo",
+    "ProxyResult",
+    "deserialize_embedded_resource_python_object",
+    "get_embedded_resource_python_object",
+    "get_proxy_query_result",
+    "tool_result_as_prompt_result",
+    "tool_result_as_resource_result",
+]
+MEMBERS: dict[type, str] = {
+    Embedder: "id dimension embed embed_query",
+    Engine: "explain fit fitness meets name problem rank update",
+    Gateway: "apply degraded is_settled mcp_server serves_at start_upstreams status visible wait_settled",
+    LexicalEngine: "scores",
+    ProxyClient: "batch call_tool discover_proxy get_prompt list_prompts list_resource_templates list_resources"
+    " list_tools proxy read_resource",
+    ProxyError: "code from_dict http_status jsonrpc_code to_dict",
+    ProxyMCP: "PROXY_TOOL_NAME get_proxy_query_result proxied_server validate_operation",
+    ProxyResponseInfo: "content_type from_annotations from_content many next_cursor proxy_action proxy_path proxy_type"
+    " python_type total_count",
+    ProxyResult: "raise_if_error",
+}
 
 
 def test_the_public_names_are_these() -> None:
@@ -58,3 +90,18 @@ def test_importing_the_package_imports_nothing_else_of_it() -> None:
     code = "import sys, smart_mcp_proxy; print([name for name in sys.modules if name.startswith('smart_mcp_proxy.')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+def list_members(cls: type) -> set[str]:
+    """Public names that a class itself gives its users."""
+    return {name for name in vars(cls) if not name.startswith("_")} | {
+        name for name in getattr(cls, "__annotations__", {}) if not name.startswith("_")
+    }
+
+
+def test_what_programs_and_plugins_call_keeps_its_name() -> None:
+    """Members of exported classes and of the protocols behind entry points; what has to change keeps an alias."""
+    assert smart_mcp_proxy.client.__all__ == CLIENT
+    assert (EMBEDDERS_GROUP, ENGINES_GROUP) == ("smart_mcp_proxy.embedders", "smart_mcp_proxy.engines")
+    for cls, names in MEMBERS.items():
+        assert list_members(cls) >= set(names.split()), cls
