@@ -1,7 +1,7 @@
 """Answers of a registry's API v0.1 as values.
 
-Sources: modelcontextprotocol/registry, docs/reference/api/openapi.yaml (ServerResponse, ServerList) and
-docs/reference/server-json/server.schema.json, both of 2025-12.
+Source: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml;
+https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/server-json/server.schema.json
 """
 
 from typing import Any, Final

@@ -1,7 +1,9 @@
 """A small registry on loopback that speaks API v0.1, with servers in the form that its reference documents.
 
-Sources: modelcontextprotocol/registry, docs/reference/api/openapi.yaml (paths /v0.1/servers..., ServerList,
-ServerResponse) and docs/reference/server-json/generic-server-json.md (the examples, in the names of schema 2025-12-11).
+The servers are its examples, in the names of schema 2025-12-11.
+
+Source: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/api/openapi.yaml;
+https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/server-json/generic-server-json.md
 """
 
 import json

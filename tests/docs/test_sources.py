@@ -12,7 +12,7 @@ FOLDERS = ("smart_mcp_proxy", "tests", "scripts", "findings", "docs")
 KINDS = {".py", ".toml", ".sh", ".md"}
 MANIFESTS = (ROOT / "tests/interaction/requirements.toml", ROOT / "tests/proxying/requirements.toml")
 FAULTS = ROOT / "docs/design/faults.md"
-SOURCE = re.compile(r"(?<!class )(?<!-> )(?<![\w*`])Source:(?!\w)")
+SOURCE = re.compile(r"(?<!class )(?<!-> )(?<![\w*`])Sources?:(?!\w)")
 """Not a class of that name, nor what a function returns, nor where it is spoken of."""
 _NUMBERS = r"\d+(?:\.\d+)*"
 URL = re.compile(r"https?://[a-z0-9][a-z0-9.-]*\.[a-z]{2,}(?:/[^\s;\"']*)?")
@@ -20,7 +20,7 @@ _PLACE = rf"sections? {_NUMBERS}(?:(?:, | and | to ){_NUMBERS})*|appendix [A-Z](
 RFC = re.compile(rf"RFC \d{{3,5}}(?:, (?:{_PLACE}))?")
 PATH = re.compile(r"([\w.-]+(?:/[\w.-]+)+)(?:#([\w-]+))?")
 ONE = re.compile(rf"(?:{URL.pattern}|{RFC.pattern}|{PATH.pattern})")
-ALL = re.compile(rf"Source:[\s#]+(?P<all>{ONE.pattern}(?:;[\s#]+{ONE.pattern})*)\.?(?=\"\"\"|\n|\)?$)")
+ALL = re.compile(rf"Sources?:[\s#]+(?P<all>{ONE.pattern}(?:;[\s#]+{ONE.pattern})*)\.?(?=\"\"\"|\n|\)?$)")
 """All that is said behind the word, up to the end of its line or docstring; a line breaks behind `;` alone."""
 FAULT = re.compile(r"(?<![\w.:%+='-])[BFHJKLMNT]\d{1,2}(?![\w'-]|:\d)")
 """A letter and a number, as lists of faults, findings and threats number theirs."""

@@ -6,9 +6,8 @@
 
 The definitions of thousands of tools need not be sent: those that a search has found are, deferred, from then on.
 
-Sources: Anthropic, Messages API, "Tool search tool" with "Custom tool search implementation"; OpenAI, Responses API,
-"Tool search" with "Client-executed tool search", and the types of its SDK (tool_search_tool_param,
-response_tool_search_call, response_tool_search_output_item_param, namespace_tool_param).
+Source: https://platform.claude.com/docs/en/agents-and-tools/tool-use/tool-search-tool;
+https://developers.openai.com/api/docs/guides/tools-tool-search
 """
 
 from smart_mcp_proxy.client.tool_search.anthropic import AnthropicToolSearch

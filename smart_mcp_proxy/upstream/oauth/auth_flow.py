@@ -47,8 +47,8 @@ _REFUSALS: Final = frozenset(
         *("invalid_scope", "access_denied", "login_required", "interaction_required", "consent_required"),
     ]
 )
-"""Codes by which an authorization server refuses, with any status. Sources: RFC 6749, sections 4.1.2.1 and 5.2; OpenID
-Connect Core, section 3.1.2.6."""
+"""Codes by which an authorization server refuses, with any status.
+Source: RFC 6749, sections 4.1.2.1 and 5.2; https://openid.net/specs/openid-connect-core-1_0.html"""
 _FORM: Final = "application/x-www-form-urlencoded"
 """What asks for tokens; a registration is JSON. Source: RFC 6749, section 4.1.3; RFC 7591, section 3.1."""
 _CLIENT_REFUSALS: Final = frozenset(["invalid_client", "unauthorized_client"])

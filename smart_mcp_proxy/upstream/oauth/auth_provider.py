@@ -224,7 +224,7 @@ def _connect(
         answer, metadata = results.pop(), context.oauth_metadata
         if answer.iss is not None and metadata is not None:
             # Letter by letter, as the metadata has it: the SDK knows it as the resource wrote it, last slash or not.
-            # Sources: RFC 9207, section 2.4; SEP-2468.
+            # Source: RFC 9207, section 2.4; https://github.com/modelcontextprotocol/modelcontextprotocol/issues/2468
             if answer.iss != memory.issuer:
                 raise OAuthFlowError(f"Authorization response iss mismatch: {answer.iss} != {memory.issuer}")
             answer.iss = str(metadata.issuer)

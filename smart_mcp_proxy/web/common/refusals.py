@@ -56,7 +56,8 @@ class Refusals:
         """The header that belongs to a 401.
 
         Not with the library's own words: they send clients to look for a sign-in also where there is none.
-        Sources: RFC 6750, section 3; RFC 9728, section 5.1; the 2026-07-28 specification, basic/authorization.
+        Source: RFC 6750, section 3; RFC 9728, section 5.1;
+        https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
         """
         if status != 401:
             return []
