@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote
 
-from smart_mcp_proxy.gateway.shared.ecma_patterns import is_ecma_pattern
+from regress import Regex, RegressError
 
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 _SCHEMA: Final = (dict, bool)
@@ -34,6 +34,10 @@ _ANCHOR: Final = re.compile(r"[A-Za-z_][-A-Za-z0-9._]*")
 _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 _LONG_COUNT: Final = re.compile(r"\{[0-9]*,?[0-9]{10}")
 """Nothing matches so often; V8 counts up to a limit, Python's clients raise `OverflowError` when they validate."""
+_LONGEST_PATTERN: Final = 2_000
+"""The reader of patterns recurses; a thread's stack holds twice as long ones, of whatever form."""
+_NEWER_SYNTAX: Final = re.compile(r"\(\?[ims-]+:|\(\?<(\w+)>.*\(\?<\1>", re.DOTALL)
+"""Flags of a group and a name that is used twice: ES2025, which most clients do not know yet."""
 _DRAFT_07: Final = "http://json-schema.org/draft-07/schema"
 
 
@@ -99,8 +103,19 @@ def _check(schema: Mapping[str, Any], root: Mapping[str, Any], named: frozenset[
 def _check_pattern(pattern: str) -> None:
     if _LONG_COUNT.search(pattern):
         raise _CompileError(f"its pattern {pattern[:80]!r} counts further than nine digits go")
-    if not is_ecma_pattern(pattern):
+    if not _is_ecma_pattern(pattern):
         raise _CompileError(f"its pattern {pattern[:80]!r} is none of ECMAScript's")
+
+
+def _is_ecma_pattern(pattern: str) -> bool:
+    """Whether `new RegExp(pattern, "u")` takes it, in any release of Node that clients run on."""
+    if len(pattern) > _LONGEST_PATTERN or _NEWER_SYNTAX.search(pattern):
+        return False
+    try:
+        Regex(pattern, "u")
+    except RegressError:
+        return False
+    return True
 
 
 def _has_json_type(value: Any, kinds: tuple[type, ...]) -> bool:
