@@ -259,6 +259,18 @@ def ambiguous_classes(package: Path) -> list[str]:
     return sorted(name for name, count in names.items() if count > 1)
 
 
+def literal_splats(package: Path) -> list[str]:
+    """Calls that spread a tuple or list written out in place, which hides what each argument is."""
+    return [
+        f"{source.path}:{node.lineno}"
+        for source in sources(package)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Call)
+        for given in node.args
+        if isinstance(given, ast.Starred) and isinstance(given.value, ast.Tuple | ast.List)
+    ]
+
+
 def lazy_imports(package: Path) -> list[str]:
     """Imports inside a function, outside of the folders and files that may have them."""
     return [
@@ -396,6 +408,11 @@ def test_a_class_name_stands_for_one_thing() -> None:
     assert ambiguous_classes(PACKAGE) == []
 
 
+def test_arguments_are_given_one_by_one() -> None:
+    """No call spreads a tuple or list that is written out in it."""
+    assert literal_splats(PACKAGE) == []
+
+
 def test_no_error_is_swallowed_outside_a_named_boundary() -> None:
     """A broad except raises, or says why it is a boundary."""
     assert swallowed_errors(PACKAGE) == []
@@ -465,6 +482,7 @@ def bad_house(tmp_path: Path) -> Path:
             "def listing_of(): pass\ndef _kept(): pass\ndef name_for(): pass\nclass _Private: pass\n"
         ),
         "more_names.py": "class Place: pass\nclass _Private: pass\nclass Other: pass\n",
+        "splat.py": "print(*(1, 2))\nprint(*range(2), *[*range(3), 4])\nprint((1, 2), *range(2), sep=str(*()))\n",
         "swallow.py": (
             "from contextlib import suppress\n"
             "try:\n    x = 1\nexcept Exception:\n    x = 2\n"
@@ -492,6 +510,7 @@ def test_the_rules_find_what_they_forbid(bad_house: Path) -> None:
     assert participle_names(bad_house) == ["names.py:5 listing_of", "names.py:6 _kept", "names.py:2 shown_name"]
     assert suffixed_names(bad_house) == ["names.py:5 listing_of", "names.py:7 name_for"]
     assert ambiguous_classes(bad_house) == ["Place"]
+    assert literal_splats(bad_house) == ["splat.py:1", "splat.py:2", "splat.py:3"]
     assert swallowed_errors(bad_house) == ["swallow.py:4", "swallow.py:14"]
     assert lazy_imports(bad_house) == ["high.py:5"]
     assert private_uses(bad_house) == ["fastmcp_compat/edge.py:2", "high.py:2", "high.py:3", "high.py:6"]

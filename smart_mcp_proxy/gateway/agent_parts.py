@@ -1,10 +1,10 @@
 """Parts of a gateway that agents meet: the paths of requests, and what answers over MCP."""
 
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from smart_mcp_proxy.gateway.admin_parts import Admin
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.content_checks import ContentChecks
@@ -16,12 +16,13 @@ from smart_mcp_proxy.gateway.calls.requests import ContentRequests
 from smart_mcp_proxy.gateway.calls.state_key import StateKey
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequests
 from smart_mcp_proxy.gateway.calls.tasks import Tasks
-from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import lexical_engine
-from smart_mcp_proxy.gateway.parts import Base, ListParts, Upstreams
+from smart_mcp_proxy.gateway.parts import Base, Lists, Upstreams
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
 from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
+from smart_mcp_proxy.gateway.retrieval.kinds import KindSearch
+from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls
 from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
@@ -35,17 +36,34 @@ from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, ToolProviders, build_session_activity
 from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
+from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.visibility.links import Links
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Reach
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.secrets.sealing import SecretKey
-from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import Fleet
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Requests:
-    """The paths of requests to servers."""
+    """The paths of requests to servers.
+
+    Attributes:
+        outputs: What was cut off results.
+        inputs: Questions of servers that clients answer with another request.
+        state_key: Seals the states of such requests, on all gateways of a store alike.
+        clients: The clients that some servers know each of.
+        calls: The one call path.
+        asks: The one path of prompts, resources and completions.
+        content_lookup: Prompts and resources at a path.
+        kind_index: Searches tools, prompts and resources together.
+        contents: Answers what agents ask of prompts and resources.
+        subscriptions: Which client hears of which resource.
+        apps: Calls that interfaces of tools make.
+        tasks: Answers what agents ask of tasks.
+        toolsets: Tools chosen by searches, at addresses of their own.
+    """
 
     outputs: Outputs
     inputs: InputRounds
@@ -59,53 +77,74 @@ class Requests:
     subscriptions: Subscriptions
     apps: AppCalls
     tasks: TaskHandlers
+    toolsets: Toolsets
 
 
-async def open_requests(base: Base, upstreams: Upstreams, lists: ListParts, stack: AsyncExitStack) -> Requests:
+async def open_requests(base: Base, fleet: Fleet, lists: Lists, stack: AsyncExitStack) -> Requests:
     """Make the paths of requests to servers."""
-    settings, config, clock, fleet = base.settings, base.config, base.clock, upstreams.fleet
-    views, recorder, admission = lists.views, base.recorder, lists.admission
-    shared = SharedOutputs(base.catalog) if base.catalog.is_shared or not base.worker.is_alone else None
-    outputs, links = Outputs(clock, shared), Links(base.catalog)
+    settings, config, views = base.settings, base.config, lists.views
+    links = Links(base.catalog)
+    outputs = Outputs(base.clock, _share_outputs(base))
     secret = SecretKey.of(settings)
     states = RequestStates(settings.data_dir, base.catalog.now_s, secret=secret)
     state_key = StateKey(base.catalog, states, is_given=secret is not None)
     await state_key.bring()
     inputs = InputRounds(states, config.servers(), is_cleaned=settings.clean_results)
     base.configured.subscribe(inputs.configure)
-    clients = Clients(fleet, recorder, lambda path, who: views.at(path, who.reach), settings)
+    clients = Clients(fleet, base.recorder, lambda path, who: views.at(path, who.reach), settings)
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
     tasks = Tasks(states, partial(_get_process_run, fleet), limits, wall=base.catalog.now_s)
     path = RequestPath(
-        *(fleet, recorder, limits, clock),
-        admission=admission,
+        fleet,
+        base.recorder,
+        limits,
+        base.clock,
+        admission=lists.admission,
         inputs=inputs,
         clients=clients,
         tasks=tasks,
         tracing=base.tracing,
     )
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)
-    checks = ContentChecks(
-        partial(_is_trusted, config, settings), lists.content_sync.list_soon, is_cleaned=limits.is_cleaned
-    )
+    checks = ContentChecks(partial(_is_trusted, base), lists.content_sync.list_soon, is_cleaned=limits.is_cleaned)
     asks = ContentRequests(path, lists.content_lists, links=links, checks=checks)
     lookup = ContentLookup(views, base.catalog, settings.tool_name_limit, config.passthrough)
     subscriptions = Subscriptions(lists.content_lists, fleet, asks, lookup.find, lists.content_sync.list_soon)
     stack.push_async_callback(subscriptions.close)
-    upstreams.resource_updated.subscribe(subscriptions.handle_resource_updated)
-    upstreams.status_changed.subscribe(subscriptions.connection_changed)
-    contents = ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions, links)
-    apps = AppCalls(views, calls, links, lookup, fleet)
+    base.resource_updated.subscribe(subscriptions.handle_resource_updated)
+    base.status_changed.subscribe(subscriptions.connection_changed)
     of_tasks = TaskRequests(path, calls, tasks, inputs, lists.tool_lists)
-    task_handlers = TaskHandlers(views, fleet, of_tasks, config.passthrough)
-    index = SearchIndex(lexical_engine(base.usable))
-    kinds = KindIndex(
-        *(base.catalog, index, views.whole, lookup.on(views.whole)),
-        uses_examples=settings.learn,
-        waiting=lambda: lists.index_sync.waiting,
-    )
     return Requests(
-        *(outputs, inputs, state_key, clients, calls, asks, lookup, kinds, contents, subscriptions, apps, task_handlers)
+        outputs=outputs,
+        inputs=inputs,
+        state_key=state_key,
+        clients=clients,
+        calls=calls,
+        asks=asks,
+        content_lookup=lookup,
+        kind_index=_index_kinds(base, lists, lookup),
+        contents=ContentHandlers(lookup, lists.content_lists, fleet, asks, subscriptions, links),
+        subscriptions=subscriptions,
+        apps=AppCalls(views, calls, links, lookup, fleet),
+        tasks=TaskHandlers(views, fleet, of_tasks, config.passthrough),
+        toolsets=Toolsets(base.catalog, views.of, calls, base.clock),
+    )
+
+
+def _share_outputs(base: Base) -> SharedOutputs | None:
+    """Keep outputs where other processes read them; None where there is one process alone."""
+    is_alone = base.worker.is_alone and not base.catalog.is_shared
+    return None if is_alone else SharedOutputs(base.catalog)
+
+
+def _index_kinds(base: Base, lists: Lists, lookup: ContentLookup) -> KindIndex:
+    return KindIndex(
+        base.catalog,
+        SearchIndex(lexical_engine(base.usable)),
+        lists.views.whole,
+        lookup.on(lists.views.whole),
+        uses_examples=base.settings.learn,
+        waiting=lambda: lists.index_sync.waiting,
     )
 
 
@@ -115,40 +154,67 @@ def _get_process_run(fleet: Fleet, server: str) -> str | None:
     return "" if upstream is None or upstream.config.transport != "stdio" else upstream.run or None
 
 
-def _is_trusted(config: Configuration, settings: Settings, server: str) -> bool:
+def _is_trusted(base: Base, server: str) -> bool:
     """Whether a server's policy approves whatever it lists."""
-    entry = config.servers().get(server)
-    return entry is not None and not entry.quarantined and (entry.trust or settings.trust) == "trusted"
+    entry = base.config.servers().get(server)
+    return entry is not None and not entry.quarantined and (entry.trust or base.settings.trust) == "trusted"
+
+
+def open_surfaces(base: Base, upstreams: Upstreams, lists: Lists, requests: Requests, admin: Admin) -> ToolSurfaces:
+    """Make the gateway's own tools, on each view of the catalog."""
+
+    def list_parts(view: CatalogView) -> ToolParts:
+        kinds = KindSearch(
+            requests.content_lookup.on(view),
+            requests.kind_index,
+            lists.content_lists,
+            base.settings.proxy_tool,
+            is_degraded=base.settings.embedder != "BM25",
+        )
+        retrieval = Retrieval(
+            view,
+            base.catalog,
+            lists.index_sync,
+            lists.tool_lists,
+            admin.condition.statuses,
+            base.recorder,
+            admin.condition.list_degradations,
+            learning=lists.learning,
+            kinds=kinds,
+        )
+        return ToolParts(
+            settings=base.settings,
+            usable=base.usable,
+            view=view,
+            is_whole=view is lists.views.whole,
+            retrieval=retrieval,
+            calls=requests.calls,
+            asks=requests.asks,
+            outputs=requests.outputs,
+            catalog=base.catalog,
+            recorder=base.recorder,
+            sandbox=upstreams.sandbox,
+            management=admin.management,
+        )
+
+    return ToolSurfaces(lists.views, requests.toolsets, list_parts)
 
 
 def open_agent(
     base: Base,
     upstreams: Upstreams,
-    lists: ListParts,
+    lists: Lists,
     requests: Requests,
     surfaces: ToolSurfaces,
-    toolsets: Toolsets,
-    on_first_answer: Callable[[], None],
     stack: AsyncExitStack,
 ) -> Agent:
-    """Make what answers agents over MCP.
-
-    Args:
-        base: Settings and configuration.
-        upstreams: The servers' sessions.
-        lists: What servers list.
-        requests: The paths of requests to servers.
-        surfaces: The gateway's own tools on each view.
-        toolsets: Tools at addresses of their own.
-        on_first_answer: Called once, when a client has been answered for the first time.
-        stack: Closes what is opened here.
-    """
+    """Make what answers agents over MCP."""
     conduct = ClientBehavior(base.clock)
     hook = _hook(base, upstreams, stack)
     base.session_opened.subscribe(lambda session: base.recorder.record(build_session_activity(session)))
     return Agent(
-        _offers(base, lists, requests, surfaces, toolsets, conduct),
-        on_first_answer,
+        _offers(base, lists, requests, surfaces, conduct),
+        upstreams.start.soon,
         conduct,
         on_list_changed=None if hook is None else hook.fire,
         on_session=base.session_opened,
@@ -162,12 +228,7 @@ def open_agent(
 
 
 def _offers(
-    base: Base,
-    lists: ListParts,
-    requests: Requests,
-    surfaces: ToolSurfaces,
-    toolsets: Toolsets,
-    conduct: ClientBehavior,
+    base: Base, lists: Lists, requests: Requests, surfaces: ToolSurfaces, conduct: ClientBehavior
 ) -> ToolProviders:
     settings, views = base.settings, lists.views
     if (server := base.config.passthrough) is not None:
@@ -175,7 +236,7 @@ def _offers(
     return Routing(
         settings.routing_type,
         surfaces.at,
-        toolsets.at,
+        requests.toolsets.at,
         conduct,
         limit=settings.tools_limit,
         clock=base.clock,
@@ -183,7 +244,7 @@ def _offers(
     )
 
 
-def _build_passthrough(server: str, base: Base, lists: ListParts, requests: Requests, reach: Reach) -> Passthrough:
+def _build_passthrough(server: str, base: Base, lists: Lists, requests: Requests, reach: Reach) -> Passthrough:
     view = lists.views.narrow_view(lists.views.whole, reach)
     return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
 
@@ -192,6 +253,6 @@ def _hook(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListChange
     command = base.settings.list_changed_exec
     if not command:
         return None
-    hook = ListChangedHook(command, base.environ, upstreams.dialer.watchdog)
+    hook = ListChangedHook(command, base.environ, upstreams.connector.watchdog)
     stack.push_async_callback(hook.close)
     return hook

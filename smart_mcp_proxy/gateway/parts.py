@@ -1,21 +1,17 @@
 """Parts of a gateway, in groups, each made of those before it."""
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Final
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.events import Event
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
-from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
-from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_admission
-from smart_mcp_proxy.gateway.condition import GatewayCondition
 from smart_mcp_proxy.gateway.configuration import Configuration
-from smart_mcp_proxy.gateway.engines import lexical_engine, vector_setup
-from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync, Sight
 from smart_mcp_proxy.gateway.indexing.learning import Learning, open_learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
@@ -23,7 +19,6 @@ from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
 from smart_mcp_proxy.gateway.indexing.page_listing import PageReview, with_pages
 from smart_mcp_proxy.gateway.observability.metrics import Metrics
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
-from smart_mcp_proxy.gateway.reconfiguration import Reconfiguration
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.shared.changes import Changes
@@ -35,107 +30,156 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.models import ServerStatus, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
+from smart_mcp_proxy.servers import Profile, ServerConfig
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.telemetry import Activity
+from smart_mcp_proxy.telemetry import Activity, get_logger
 from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, SignIns, TlsContext
 
+START_DELAY_S: Final = 0.3
+"""Upstreams start when the first client has been answered, or after this time.
 
+Source: docs/design/processes.md#starting"""
+ANSWER_S: Final = 0.05
+"""Time that the first answer gets to leave: its handler reports it before it is written."""
+
+log = get_logger("gateway")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Base:
     """Settings, configuration, catalog and events that nearly every part needs.
 
-    Args:
+    Attributes:
         settings: Frozen settings.
         usable: The same as far as this installation can do it.
+        unavailable: What the settings ask for and this installation cannot give.
         config: The configuration in force.
         environ: The gateway's environment.
         clock: Monotonic seconds.
         catalog: The truth about what servers list.
+        index: Searches the visible tools.
         recorder: Gets activity records.
         worker: This process among its workers.
         tracing: Makes spans of requests; None where nothing is traced.
         metrics: Counts activity; None where nothing is counted.
+        changes: Tell of listings, servers' states and tools that change.
+        configured: Tells of another configuration, before any server starts or stops.
+        session_opened: Tells of each client that opens a session.
+        status_changed: Tells of each server's new state.
+        tools_changed: Names a server whose tools changed.
+        contents_changed: Names a server whose prompts or resources changed.
+        resource_updated: Names a server and the URI of a resource that it updated.
     """
 
-    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
-        self,
-        settings: Settings,
-        usable: Settings,
-        config: Configuration,
-        environ: Mapping[str, str],
-        clock: Callable[[], float],
-        catalog: Catalog,
-        recorder: Recorder[Activity],
-        worker: Worker,
-        *,
-        tracing: Tracing | None = None,
-        metrics: Metrics | None = None,
-    ) -> None:
-        self.worker = worker
-        self.tracing = tracing
-        self.metrics = metrics
-        self.settings = settings
-        self.usable = usable
-        self.config = config
-        self.environ = environ
-        self.clock = clock
-        self.catalog = catalog
-        self.recorder = recorder
-        self.index = SearchIndex(lexical_engine(usable))
-        self.changes = Changes()
-        self.configured: Event[Mapping[str, ServerConfig]] = Event()
-        self.session_opened: Event[Session] = Event()
+    settings: Settings
+    usable: Settings
+    unavailable: tuple[str, ...]
+    config: Configuration
+    environ: Mapping[str, str]
+    clock: Callable[[], float]
+    catalog: Catalog
+    index: SearchIndex
+    recorder: Recorder[Activity]
+    worker: Worker
+    tracing: Tracing | None
+    metrics: Metrics | None
+    changes: Changes = field(default_factory=Changes)
+    configured: Event[Mapping[str, ServerConfig]] = field(default_factory=Event)
+    session_opened: Event[Session] = field(default_factory=Event)
+    status_changed: Event[ServerStatus] = field(default_factory=Event)
+    tools_changed: Event[str] = field(default_factory=Event)
+    contents_changed: Event[str] = field(default_factory=Event)
+    resource_updated: Event[str, str] = field(default_factory=Event)
+
+
+class UpstreamStart:
+    """Decides when the upstreams start; whoever wants them earlier says so."""
+
+    def __init__(self) -> None:
+        self._may_start = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<UpstreamStart {'due' if self._may_start.is_set() else 'waiting'}>"
+
+    def now(self) -> None:
+        """Lets the upstreams start now instead of waiting for a first client."""
+        self._may_start.set()
+
+    def soon(self) -> None:
+        """Lets them start once the answer that is being made has left."""
+        asyncio.get_running_loop().call_later(ANSWER_S, self.now)
+
+    async def wait(self) -> None:
+        """Wait for a first client, for a moment."""
+        try:
+            await asyncio.wait_for(self._may_start.wait(), START_DELAY_S)
+        except TimeoutError:
+            log.debug("no client within %.1f s; starting upstreams", START_DELAY_S)
 
 
 @dataclass(frozen=True)
 class Upstreams:
-    """The servers' sessions, and what is heard of them."""
+    """The servers' sessions.
 
-    dialer: Connector
+    Attributes:
+        connector: Opens them.
+        sign_ins: Signs in at servers.
+        sandbox: Runs scripts.
+        fleet: Keeps them.
+        start: Decides when they start.
+    """
+
+    connector: Connector
     sign_ins: SignIns
     sandbox: Sandbox
     fleet: Fleet
-    status_changed: Event[ServerStatus]
-    tools_changed: Event[str]
-    contents_changed: Event[str]
-    resource_updated: Event[str, str]
+    start: UpstreamStart = field(default_factory=UpstreamStart)
 
 
 async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
     """Open the servers' sessions; none is started yet."""
-    settings = base.settings
+    settings, worker = base.settings, base.worker
     tls = TlsContext(base.environ)
     store = sign_in_store(base.catalog, settings)
     sign_ins = SignIns(settings.data_dir, store=store, now=base.catalog.now_s, tls=tls)
-    dialer = await stack.enter_async_context(Connector(settings.max_message_bytes, sign_ins, tls, base.worker))
-    sandbox = await stack.enter_async_context(Sandbox(settings.code_parallel, dialer.watchdog))
-    status_changed, tools_changed, contents_changed = Event[ServerStatus](), Event[str](), Event[str]()
-    resource_updated = Event[str, str]()
+    connector = await stack.enter_async_context(Connector(settings.max_message_bytes, sign_ins, tls, worker))
+    sandbox = await stack.enter_async_context(Sandbox(settings.code_parallel, connector.watchdog))
     fleet = Fleet(
         environ=base.environ,
-        on_change=status_changed,
-        on_tools_changed=tools_changed,
-        on_contents_changed=contents_changed,
-        on_resource_updated=resource_updated,
+        on_change=base.status_changed,
+        on_tools_changed=base.tools_changed,
+        on_contents_changed=base.contents_changed,
+        on_resource_updated=base.resource_updated,
         start_parallel=settings.start_parallel,
-        open_session=dialer,
-        worker=base.worker,
+        open_session=connector,
+        worker=worker,
     )
     stack.push_async_callback(fleet.close)
-    if not base.worker.is_alone:
-        keeper = Keeper(fleet.upstreams, base.worker)
-        status_changed.subscribe(keeper.status_changed)
-        tools_changed.subscribe(keeper.tools_changed)
-        contents_changed.subscribe(keeper.contents_changed)
-        resource_updated.subscribe(keeper.resource_updated)
+    if not worker.is_alone:
+        keeper = Keeper(fleet.upstreams, worker)
+        base.status_changed.subscribe(keeper.status_changed)
+        base.tools_changed.subscribe(keeper.tools_changed)
+        base.contents_changed.subscribe(keeper.contents_changed)
+        base.resource_updated.subscribe(keeper.resource_updated)
         stack.push_async_callback(keeper.close)
-    told = (status_changed, tools_changed, contents_changed, resource_updated)
-    return Upstreams(dialer, sign_ins, sandbox, fleet, *told)
+    return Upstreams(connector, sign_ins, sandbox, fleet)
 
 
-@dataclass(frozen=True)
-class ListParts:
-    """Parts that follow servers' lists: catalog, views and index."""
+@dataclass(frozen=True, kw_only=True)
+class Lists:
+    """Parts that follow servers' lists: catalog, views and index.
+
+    Attributes:
+        admission: Limits and breakers of calls.
+        tool_lists: What servers have listed of tools.
+        content_lists: The same of prompts and resources.
+        presence: Says why a server lists nothing.
+        views: What may be seen, of the whole catalog and of each profile.
+        index_sync: Keeps the index equal to the catalog.
+        tool_sync: Lists tools again.
+        content_sync: Lists prompts and resources again.
+        learning: Learns from use; None where nothing is learned.
+    """
 
     admission: AdmissionControl
     tool_lists: ListState
@@ -148,26 +192,34 @@ class ListParts:
     learning: Learning | None
 
 
-async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListParts:
+async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
     """Make the parts that follow servers' lists; `index_sync` has to be started."""
-    settings, config, catalog, fleet = base.settings, base.config, base.catalog, upstreams.fleet
+    settings, config, catalog = base.settings, base.config, base.catalog
     admission = open_admission(settings, config.servers(), base.clock)
     base.configured.subscribe(admission.configure)
-    upstreams.status_changed.subscribe(admission.connection_changed)
+    base.status_changed.subscribe(admission.connection_changed)
 
     tool_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
     content_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
     presence = Presence(fleet, tool_lists, clock=base.clock)
 
     def look(profile: Profile | None) -> CatalogView:
-        nearest, is_hinting = base.index.nearest_names, settings.search_hints
-        causes = (presence.absence, tool_lists.why_left_out)
-        return CatalogView(catalog, config.servers(), nearest, profile, *causes, is_hinting=is_hinting)
+        return CatalogView(
+            catalog,
+            config.servers(),
+            base.index.nearest_names,
+            profile,
+            presence.absence,
+            tool_lists.why_left_out,
+            is_hinting=settings.search_hints,
+        )
 
     views = Views(look, config.profiles())
-    sight = Sight(lambda record: _is_searched(views, record), lambda: views.whole.rules)
     index_sync = IndexSync(
-        *(catalog, base.index, sight, base.changes),
+        catalog,
+        base.index,
+        Sight(lambda record: _is_searched(views, record), lambda: views.whole.rules),
+        base.changes,
         uses_examples=settings.learn,
         data_dir=settings.data_dir,
         clock=base.clock,
@@ -179,16 +231,20 @@ async def open_lists(base: Base, upstreams: Upstreams, stack: AsyncExitStack) ->
     kinds = with_pages(CONTENTS, tool_lists, catalog)
     pages_review = PageReview(catalog, review)
     content_sync = ListSync(content_lists, fleet, catalog, kinds, bring, review=pages_review, loaded=loaded)
-    for sync, changed in ((tool_sync, upstreams.tools_changed), (content_sync, upstreams.contents_changed)):
+    for sync, changed in ((tool_sync, base.tools_changed), (content_sync, base.contents_changed)):
         stack.push_async_callback(sync.close)
-        upstreams.status_changed.subscribe(sync.status_changed)
+        base.status_changed.subscribe(sync.status_changed)
         changed.subscribe(sync.list_soon)
-
-    learning: Learning | None = None
-    if settings.learn:
-        learning = await stack.enter_async_context(open_learning(catalog, index_sync, base.clock))
-    return ListParts(
-        admission, tool_lists, content_lists, presence, views, index_sync, tool_sync, content_sync, learning
+    return Lists(
+        admission=admission,
+        tool_lists=tool_lists,
+        content_lists=content_lists,
+        presence=presence,
+        views=views,
+        index_sync=index_sync,
+        tool_sync=tool_sync,
+        content_sync=content_sync,
+        learning=await _open_learning(base, index_sync, stack),
     )
 
 
@@ -197,55 +253,7 @@ def _is_searched(views: Views, record: ToolRecord) -> bool:
     return views.whole.sees(record) and not is_for_apps_alone(record.raw)
 
 
-@dataclass(frozen=True)
-class Admin:
-    """Parts for operators: status, approvals, servers."""
-
-    reconfiguration: Reconfiguration
-    approvals: Approvals
-    embedding: Embedding | None
-    condition: GatewayCondition
-    management: Management
-
-
-def open_admin(
-    base: Base, unavailable: Sequence[str], upstreams: Upstreams, lists: ListParts, stack: AsyncExitStack
-) -> Admin:
-    """Make what operators look at and change.
-
-    Args:
-        base: Settings, configuration, catalog.
-        unavailable: What the settings ask for and this installation cannot give.
-        upstreams: The servers' sessions.
-        lists: What servers list.
-        stack: Closes what is opened here.
-    """
-    settings, config, catalog, recorder = base.settings, base.config, base.catalog, base.recorder
-    fleet, views, admission = upstreams.fleet, lists.views, lists.admission
-    syncs = (lists.tool_sync, lists.content_sync)
-    reconfiguration = Reconfiguration(
-        *(config, base.configured, views, fleet, syncs, lists.index_sync, catalog, base.changes)
-    )
-    approvals = Approvals(catalog, config.servers, lists.index_sync.follow, recorder)
-    embedding = _create_embedding(base, lists)
-    if embedding is not None:
-        stack.push_async_callback(embedding.close)
-    condition = GatewayCondition(
-        *(fleet, admission, catalog, approvals, embedding, lists.tool_lists, unavailable),
-        is_fenced=settings.fence_results,
-    )
-    edits = ServerEdits(settings, Path.cwd())
-    management = Management(
-        *(edits, fleet, views.whole, lists.tool_sync.list_now, reconfiguration.apply, recorder.record),
-        condition.complete_status,
-    )
-    return Admin(reconfiguration, approvals, embedding, condition, management)
-
-
-def _create_embedding(base: Base, lists: ListParts) -> Embedding | None:
-    """Create the worker that embeds tools, if the settings ask for one; not started yet."""
-    settings = base.settings
-    if settings.embedder == "BM25":
+async def _open_learning(base: Base, index_sync: IndexSync, stack: AsyncExitStack) -> Learning | None:
+    if not base.settings.learn:
         return None
-    setup = vector_setup(settings, base.usable, base.environ)
-    return Embedding(base.catalog, lists.index_sync, settings.data_dir, setup, clock=base.clock)
+    return await stack.enter_async_context(open_learning(base.catalog, index_sync, base.clock))

@@ -51,10 +51,9 @@ class Rehearsal:
         self._gateway = gateway
         self._is_whole = is_whole
         at_start = cast(Any, _AtStart(gateway))
-        contents = ContentHandlers(
-            *(gateway.content_lookup, at_start, at_start, gateway.asks, gateway.subscriptions),
-        )
-        parts = (contents, gateway.clients, gateway.fleet.gateways)
+        requests = gateway.requests
+        contents = ContentHandlers(requests.content_lookup, at_start, at_start, requests.asks, requests.subscriptions)
+        parts = (contents, requests.clients, gateway.upstreams.fleet.gateways)
         self._server = build_server(SERVER_NAME, __version__, _Unheard(gateway.agent), *parts)
 
     async def answers(self) -> dict[str, dict[str, str]]:
@@ -62,9 +61,8 @@ class Rehearsal:
 
         The list of tools only where it needs nothing but the settings.
         """
-        has_list = (
-            self._is_whole and self._gateway.settings.list_all_below_tokens == 0 and not self._gateway.views.is_pinning
-        )
+        settings, views = self._gateway.settings, self._gateway.lists.views
+        has_list = self._is_whole and settings.list_all_below_tokens == 0 and not views.is_pinning
         modern = {"_meta": _ENVELOPE}
         greetings, listed = {}, {}
         async with _open_rehearsal_client(self._server) as asked:
@@ -91,7 +89,8 @@ class _AtStart:
 
     def __init__(self, gateway: Gateway) -> None:
         self.upstreams = {
-            each.name: SimpleNamespace(name=each.name, capabilities={}, is_ready=False) for each in gateway.fleet
+            each.name: SimpleNamespace(name=each.name, capabilities={}, is_ready=False)
+            for each in gateway.upstreams.fleet
         }
         self.catalog = gateway.catalog
 

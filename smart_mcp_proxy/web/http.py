@@ -52,23 +52,23 @@ def build_app(
     """
     settings = gateway.settings
     signed = create_jwt_verifier(settings, gateway.catalog.now_s) if sign_in is None else sign_in.tokens
-    keys = Keys(token, gateway.agent_tokens, signed)
+    keys = Keys(token, gateway.admin.agent_tokens, signed)
     metadata_url, well_known = _metadata(settings) if signed is not None else (None, [])
     open_app = partial(
         HttpApp,
         gateway.mcp_server(),
         allowed_hosts=list_allowed_hosts(settings),
         max_sessions=settings.max_sessions,
-        name_session=SessionNames(gateway.worker, settings),
+        name_session=SessionNames(gateway.base.worker, settings),
         middleware=(Middleware(TokenMiddleware, keys=keys), Middleware(AuthContextMiddleware)),
     )
     streamable = open_app(MCP_PATH, refuse_place=partial(_refuse_place, gateway))
     legacy = open_app(SSE_PATH, is_sse=True)
-    mcp = _by_path(streamable, legacy if gateway.worker.is_alone else _no_sse())
+    mcp = _by_path(streamable, legacy if gateway.base.worker.is_alone else _no_sse())
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with gateway.agent_tokens.follow_tokens(), streamable.run_lifespan(), legacy.run_lifespan():
+        async with gateway.admin.agent_tokens.follow_tokens(), streamable.run_lifespan(), legacy.run_lifespan():
             yield
 
     health = _Health(gateway, stop.is_leaving)
@@ -152,7 +152,7 @@ class _Health:
     async def ready(self, request: Request) -> Response:
         """Ready when the stored index serves, until a stop begins; no upstream can hold it hostage."""
         is_leaving = self._is_leaving.is_set()
-        is_ready = self._gateway.index_sync.loaded.is_set() and not is_leaving
+        is_ready = self._gateway.lists.index_sync.loaded.is_set() and not is_leaving
         answer = {"status": "ready" if is_ready else "stopping" if is_leaving else "loading"}
         if (
             since := self._gateway.catalog.lost_since

@@ -51,13 +51,13 @@ async def serve_http(
     stop = StopSteps()
     authorizer = await open_authorizer(gateway)
     app, fast_path = build_app(gateway, token=token, stop=stop, sign_in=sign_in)
-    worker = gateway.worker
+    worker = gateway.base.worker
     protocol: Callable[..., BoundedProtocol] = partial(WireProtocol, fast_path=fast_path)
     relays = Relays(worker)
     if not worker.is_alone:
         protocol = partial(RoutedProtocol, fast_path=fast_path, relays=relays)
     adopt = partial(adopt_connections, worker)
-    sessions = gateway.page_sessions
+    sessions = gateway.admin.page_sessions
     sessions.address, sessions.operator = _address(gateway.settings, listener), authorizer.operator
     sessions.others = authorizer.others
     _meet_others(gateway, token, authorizer)
@@ -90,17 +90,17 @@ def _meet_others(gateway: Gateway, token: str | None, authorizer: NetworkAuthori
     if not gateway.catalog.is_shared:
         return
     if (name := replica_name(settings)) is not None:
-        gateway.catalog.announce(f"{gateway.worker.number}.{name}")
+        gateway.catalog.announce(f"{gateway.base.worker.number}.{name}")
     made: dict[TokenKind, str | None] = {}
     if settings.auth_token is None and settings.secret_key is None:
         made["agents"] = token
     if settings.operator_token is None and settings.secret_key is None:
         made["operator"] = authorizer.operator.decode()
         # As the others know it: what it opened goes on at them.
-        gateway.page_sessions.operator = hashlib.sha256(authorizer.operator).digest()
+        gateway.admin.page_sessions.operator = hashlib.sha256(authorizer.operator).digest()
     # Several gateways of one machine have its name, and a data directory each: there the tokens lie.
     replica = settings.replica or f"{name}:{settings.data_dir.resolve()}"
-    gateway.agent_tokens.of_gateways.share(replica, made)
+    gateway.admin.agent_tokens.of_gateways.share(replica, made)
 
 
 def _address(settings: Settings, listener: socket.socket) -> str:

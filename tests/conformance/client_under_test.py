@@ -111,7 +111,7 @@ class Visit:
             mode = "2026-07-28" if self._is_modern else "legacy"
             async with Client(gateway.mcp_server(), mode=mode, elicitation_handler=_answer, timeout=20) as agent:
                 tools = {tool.name: tool for tool in await agent.list_tools()}
-                upstream = gateway.fleet.upstreams.get(NAME)
+                upstream = gateway.upstreams.fleet.upstreams.get(NAME)
                 assert upstream is not None
                 if upstream.status.state != "ready":
                     self._problems.append(f"{upstream.status.state}: {upstream.status.error}")

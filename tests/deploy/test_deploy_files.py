@@ -67,7 +67,7 @@ async def test_every_address_that_is_asked_for_health_is_served(tmp_path: Path) 
     listener = bind("127.0.0.1", 0)
     base = f"http://127.0.0.1:{listener.getsockname()[1]}"
     async with open_gateway(Settings(data_dir=tmp_path), {}, environ={}) as gateway:
-        await gateway.index_sync.loaded.wait()
+        await gateway.lists.index_sync.loaded.wait()
         async with serve_http(gateway, listener, token=None), httpx2.AsyncClient(trust_env=False) as client:
             assert [(await client.get(base + path)).status_code for path in sorted(asked)] == [200, 200]
 

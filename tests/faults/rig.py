@@ -202,7 +202,7 @@ class Rig:
 
     async def reconnect(self) -> None:
         """Lets the gateway meet the faulty server anew."""
-        upstream = self.gateway.fleet.upstreams.get("faulty")
+        upstream = self.gateway.upstreams.fleet.upstreams.get("faulty")
         assert upstream is not None
         await upstream.restart()
 

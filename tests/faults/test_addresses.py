@@ -55,7 +55,7 @@ async def assert_not_reached(rig: Rig, words: str) -> None:
     """The state and a call both say why, and the call that nothing was sent."""
     (server,) = rig.gateway.status().servers
     assert (server.state, words in server.error) == (ServerState.ERROR, True), server.error
-    upstream = rig.gateway.fleet.upstreams.get("faulty")
+    upstream = rig.gateway.upstreams.fleet.upstreams.get("faulty")
     assert upstream is not None
     with pytest.raises(UpstreamError, match=words) as failure, anyio.fail_after(20):
         await upstream.request("tools/call", {"name": "effect", "arguments": {}})

@@ -119,7 +119,7 @@ async def test_a_list_that_flaps_ends_as_it_was_last(tmp_path: Path, transport: 
         assert (await rig.call(rig.nonce())).outcome == "ok"
         with anyio.fail_after(20):
             while rig.gateway.status().tools["faulty"] != 2:
-                await rig.gateway.changes.wait()
+                await rig.gateway.base.changes.wait()
         lists = [entry for entry in rig.faulty.wire() if '"tools/list"' in entry["message"]]
         assert len(lists) < 20
 

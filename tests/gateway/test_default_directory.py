@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.gateway.storage import open_gateway_catalog
+from smart_mcp_proxy.gateway.app import open_gateway_catalog
 from smart_mcp_proxy.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")]

@@ -47,14 +47,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
 @asynccontextmanager
 async def next_shares(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Ends when the gateway has shared its limits anew after what is done inside."""
-    shared, divide = asyncio.Event(), gateway.admission.divide
+    shared, divide = asyncio.Event(), gateway.lists.admission.divide
 
     def divided(others: Any) -> None:
         divide(others)
         shared.set()
 
     yield
-    monkeypatch.setattr(gateway.admission, "divide", divided)
+    monkeypatch.setattr(gateway.lists.admission, "divide", divided)
     with anyio.fail_after(20):
         for _ in range(2):  # a heartbeat may be under way already
             shared.clear()
@@ -63,7 +63,7 @@ async def next_shares(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> Asyn
 
 def shares(gateway: Gateway, server: str) -> tuple[float, float]:
     """Calls that may be in flight: over all servers, and of one."""
-    return gateway.admission.places.most, gateway.admission.places.get_server_limits(server)[0]
+    return gateway.lists.admission.places.most, gateway.lists.admission.places.get_server_limits(server)[0]
 
 
 async def test_gateways_share_limits_as_they_come_and_go(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ async def reached(gateway: Gateway, *states: ServerState) -> None:
     """Waits until the server is in one of these states, and listed if it is ready."""
     with anyio.fail_after(20):
         while gateway.status().servers[0].state not in states or not gateway.is_settled():
-            await gateway.changes.wait()
+            await gateway.base.changes.wait()
 
 
 @pytest.mark.long

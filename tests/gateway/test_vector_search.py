@@ -66,15 +66,15 @@ async def test_tools_are_found_by_meaning(data_dir: Path, embedder: str, engine:
     """Though no word of the query is in them; nothing is embedded again at the next start."""
     async with opened(data_dir, embedder=embedder) as gateway:
         assert (await ask(gateway, "email"))["degraded"][0].startswith("the embedding model is being opened")
-        keeper = gateway.embedding
+        keeper = gateway.admin.embedding
         assert keeper is not None
         gateway.start_upstreams()
         await until(lambda: keeper.is_complete)
-        assert gateway.index.engine.name == engine
+        assert gateway.base.index.engine.name == engine
         answer = await ask(gateway, "will it rain tomorrow")
         assert answer["tools"][0]["name"] == "up:get_forecast"
         assert answer["degraded"] == list(gateway.status().degraded) == []
-        assert gateway.status().embedded == (len(gateway.index), len(gateway.index))
+        assert gateway.status().embedded == (len(gateway.base.index), len(gateway.base.index))
         of_all_kinds = await gateway.retrieval.retrieve(Question("get the forecast", 3, types=("tool", "prompt")))
         assert [entry["name"] for entry in of_all_kinds["found"]] == ["up:get_forecast"]
         assert of_all_kinds["degraded"] == ["found is ranked by words alone"]
@@ -86,7 +86,7 @@ async def test_the_former_model_ranks_until_the_chosen_service_has_embedded_all_
     """Also while that refuses the key; every answer says which, and why."""
     async with opened(data_dir, embedder="HF") as gateway:
         gateway.start_upstreams()
-        await until(lambda: gateway.embedding is not None and gateway.embedding.is_complete)
+        await until(lambda: gateway.admin.embedding is not None and gateway.admin.embedding.is_complete)
     with EmbeddingService() as service:
         service.usual = failing(401)
         environ = {"OPENAI_API_KEY": "sk-secret", "OPENAI_BASE_URL": service.url}
@@ -99,7 +99,7 @@ async def test_the_former_model_ranks_until_the_chosen_service_has_embedded_all_
             assert opening.startswith("the embedding model is being opened, vectors of 'hf:sentence-transformers/all-M")
             assert "refuses the key (HTTP 401)" in trouble
             service.usual = good
-            await until(lambda: gateway.embedding is not None and gateway.embedding.is_complete)
+            await until(lambda: gateway.admin.embedding is not None and gateway.admin.embedding.is_complete)
             asked = len(service.requests)
             assert (await ask(gateway, "will it rain tomorrow"))["degraded"] == []
             assert len(service.requests) == asked + 1
@@ -145,8 +145,8 @@ async def test_an_embedder_that_cannot_be_opened_is_named(data_dir: Path) -> Non
 async def test_rank_bm25_ranks_where_it_is_asked_for(data_dir: Path) -> None:
     """Nothing is degraded then."""
     async with opened(data_dir, bm25_engine="rank_bm25") as gateway:
-        await gateway.index_sync.loaded.wait()
-        assert gateway.index.engine.name == "rank_bm25"
+        await gateway.lists.index_sync.loaded.wait()
+        assert gateway.base.index.engine.name == "rank_bm25"
         answer = await ask(gateway, "email")
         assert answer["tools"][0]["name"] == "up:send_email"
         assert answer["degraded"] == []

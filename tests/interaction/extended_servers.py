@@ -86,7 +86,7 @@ async def withheld(gateway: Gateway, server: str, kind: str, uri: str) -> None:
 async def approve(gateway: Gateway, server: str, kind: str, uri: str) -> None:
     """Approves an item as it is now."""
     waiting = gateway.catalog.snapshot.withheld[ToolKey(f"{server}:{kind}", uri)]
-    await gateway.approvals.approve({f"{server}:{kind}:{uri}": waiting.record.change_hash}, "tester")
+    await gateway.admin.approvals.approve({f"{server}:{kind}:{uri}": waiting.record.change_hash}, "tester")
 
 
 def code_of(answer: dict[str, Any]) -> Any:

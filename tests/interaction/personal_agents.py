@@ -163,7 +163,7 @@ async def asking_gateway(data_dir: Path, *, kind: str = "plain", **more: Any) ->
     async with opened_gateway(data_dir, {"asking": entry}) as gateway, served(gateway) as base:
         gateway.start_upstreams()
         assert await gateway.wait_settled(30)
-        await gateway.content_lists.wait_listed("asking", 30)
+        await gateway.lists.content_lists.wait_listed("asking", 30)
         yield gateway, base
 
 

@@ -55,7 +55,7 @@ class World:
         self.write(*tools)
         await self.call("write", "up:poke")
         wanted = {tool["name"]: change_hash("up", tool) for tool in tools}
-        await self.until(lambda: self.listed() == wanted and self.gateway.tool_lists.is_fresh("up"))
+        await self.until(lambda: self.listed() == wanted and self.gateway.lists.tool_lists.is_fresh("up"))
 
     def write(self, *tools: dict[str, Any]) -> None:
         part = self.directory / "tools.part"
@@ -133,7 +133,7 @@ async def test_a_tool_that_turns_is_gone_until_its_user_agrees(tmp_path: Path, s
         await at.turn(PAINT)
         assert not (await at.call("destructive", "up:paint"))["isError"]
         await at.turn(steps[-1])
-        await at.gateway.approvals.approve({"up:paint": change_hash("up", steps[-1])}, "operator")
+        await at.gateway.admin.approvals.approve({"up:paint": change_hash("up", steps[-1])}, "operator")
         assert "up:paint" in [tool["name"] for tool in (await at.found("paint the wall"))["tools"]]
 
 
@@ -208,7 +208,7 @@ async def test_a_quarantined_server_is_not_started(tmp_path: Path) -> None:
             **{"state": "quarantined", "server": "bad", "approve": "mcpproxy server approve bad"},
             **{"definitions": 0, "review": False, "findings": []},
         }
-        upstream = gateway.fleet.upstreams.get("bad")
+        upstream = gateway.upstreams.fleet.upstreams.get("bad")
         assert upstream is not None
         await upstream.restart()
         assert upstream.status.state == "quarantined"

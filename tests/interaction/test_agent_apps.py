@@ -158,7 +158,9 @@ async def test_a_changed_page_waits_for_the_user(change: str, tmp_path: Path) ->
         await withheld(gateway, "left", "resources", "ui://board")
         assert await opened(agent, "right")
         (waiting,) = [
-            each for each in await gateway.approvals.list_pending() if each.withheld.record.key.tool == "ui://board"
+            each
+            for each in await gateway.admin.approvals.list_pending()
+            if each.withheld.record.key.tool == "ui://board"
         ]
         assert [each.path for each in waiting.changes] == ['_meta["dev.smartmcpproxy/pageDigest"]']
         assert code_of(await agent.request("resources/read", uri="ui://left/board")) == "quarantined"
@@ -269,7 +271,7 @@ async def test_what_one_principal_opened_opens_nothing_to_another(era: Any, tmp_
     async with AsyncExitStack() as stack:
         gateway, _ = await stack.enter_async_context(boards(tmp_path, "left", "right"))
         scopes = {"all": Scope(None, "destructive"), "right": Scope(("right",), "write")}
-        made = {name: (await gateway.agent_tokens.create(name, scope)).secret for name, scope in scopes.items()}
+        made = {name: (await gateway.admin.agent_tokens.create(name, scope)).secret for name, scope in scopes.items()}
         base = await stack.enter_async_context(served(gateway, token="own-token-of-sixteen-chars"))
         agents = {
             name: await stack.enter_async_context(over_http(base, era, {"authorization": f"Bearer {token}"}))

@@ -351,7 +351,7 @@ async def tokened(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tup
         assert await gateway.wait_settled(20)
         tokens = {}
         for name in ("ann", "bob"):
-            made = await gateway.agent_tokens.create(name, Scope(None, "destructive"))
+            made = await gateway.admin.agent_tokens.create(name, Scope(None, "destructive"))
             tokens[name] = f"Bearer {made.secret}"
         yield GatewayAndServers(gateway, base, ledger), tokens
 

@@ -171,7 +171,9 @@ async def test_two_callers_with_one_id_get_their_own_answers(broker: Broker) -> 
 async def test_two_principals_never_hear_of_each_other(tmp_path: Path) -> None:
     """The same ids at the same time, streams and answers interleaved."""
     async with opened_broker(tmp_path, token=OWN) as found:
-        made = [await found.gateway.agent_tokens.create(name, Scope(("b",), "destructive")) for name in ("one", "two")]
+        made = [
+            await found.gateway.admin.agent_tokens.create(name, Scope(("b",), "destructive")) for name in ("one", "two")
+        ]
 
         async def ask(name: str, token: str, number: int) -> None:
             params = {"name": "many", "arguments": {"count": 3, "size": 1, "words": name}}
@@ -321,7 +323,7 @@ async def test_a_server_that_cannot_be_asked_is_told_by_status(
 async def test_an_entry_that_the_broker_refuses_keeps_its_row_and_its_cause(broker: Broker) -> None:
     """In states, connections, searches and answers; one mistake in a file hides no server from its user."""
     cause = "Proxy is only supported for 'url' type MCP servers, got 'stdio'."
-    for rows in ((await broker.gateway.management.servers()).servers, broker.gateway.status().servers):
+    for rows in ((await broker.gateway.admin.management.servers()).servers, broker.gateway.status().servers):
         (row,) = (row for row in rows if row.name == "wrong")
         assert row.state == "error" and cause in row.error
     listed = (await broker.client.get("/api/connections")).json()["connections"]
@@ -352,7 +354,7 @@ async def test_a_ping_asks_a_server_of_the_modern_era_too(tmp_path: Path) -> Non
         there = await stack.enter_async_context(listening(noting))
         extra = {"modern": {"url": f"{there}/mcp", "proxy": True}}
         found = await stack.enter_async_context(opened_broker(tmp_path, extra=extra))
-        upstream = found.gateway.fleet.upstreams.get("modern")
+        upstream = found.gateway.upstreams.fleet.upstreams.get("modern")
         assert upstream is not None and upstream.status.era == "modern"
         heard.clear()
         reply = await found.post({"method": "ping", "id": 3}, "modern")
@@ -703,7 +705,7 @@ async def test_the_connections_name_every_server_and_its_endpoint(broker: Broker
 async def test_a_token_reaches_its_own_servers_and_tools_only(tmp_path: Path) -> None:
     """What lies beyond does not exist: the words are those for an unknown one."""
     async with opened_broker(tmp_path, token=OWN) as found:
-        tokens = found.gateway.agent_tokens
+        tokens = found.gateway.admin.agent_tokens
         other = (await tokens.create("other", Scope(("plain",), "destructive"))).secret
         reader = (await tokens.create("reader", Scope(("b",), "read"))).secret
         theirs = {"authorization": f"Bearer {other}"}
@@ -724,7 +726,7 @@ async def test_a_token_that_is_held_to_a_profile_reads_nothing_beyond_it(tmp_pat
     completion = {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "who", "value": "y"}}
     async with opened_broker(tmp_path, token=OWN, profiles=profiles) as found:
         secrets = {
-            name: (await found.gateway.agent_tokens.create(name, Scope(None, "destructive", name))).secret
+            name: (await found.gateway.admin.agent_tokens.create(name, Scope(None, "destructive", name))).secret
             for name in profiles
         }
         narrow, memo = ({"authorization": f"Bearer {secrets[name]}"} for name in ("narrow", "memo"))
@@ -757,7 +759,7 @@ async def test_a_tool_that_waits_for_its_user_is_neither_listed_nor_called(tmp_p
     async with opened_broker(data_dir) as found:
         new = {"name": "late", "description": "Came later.", "inputSchema": {"type": "object"}}
         found.upstream.tools = [*found.upstream.tools, new]
-        found.gateway.tool_sync.list_soon("b")
+        found.gateway.lists.tool_sync.list_soon("b")
         with anyio.fail_after(10):
             while len(found.upstream.heard("tools/list")) < 3 or not found.gateway.visible.count_waiting():
                 await asyncio.sleep(0.01)
@@ -773,7 +775,7 @@ async def test_a_resource_that_changed_waits_for_its_user(tmp_path: Path) -> Non
         listing, reading = {"method": "resources/list"}, {"method": "resources/read", "params": {"uri": "memo://1"}}
         assert (await found.post(listing)).json()["result"]["resources"]
         found.upstream.resources = [{"uri": "memo://1", "name": "another"}]
-        found.gateway.content_sync.list_soon("b")
+        found.gateway.lists.content_sync.list_soon("b")
         with anyio.fail_after(10):
             while (await found.post(listing)).json()["result"]["resources"]:
                 await asyncio.sleep(0.01)

@@ -281,13 +281,13 @@ async def test_a_wrong_name_of_a_listed_server_is_refused_without_waiting_for_an
         opened_gateway(tmp_path / "data", {"known": server("handshake", file), "silent": silent}) as gateway,
         in_memory(gateway, "modern") as agent,
     ):
-        wait_known, waited = gateway.content_lists.wait_known, list[bool]()
+        wait_known, waited = gateway.lists.content_lists.wait_known, list[bool]()
 
         async def noting(*args: Any) -> bool:
             waited.append(await wait_known(*args))
             return waited[-1]
 
-        monkeypatch.setattr(gateway.content_lists, "wait_known", noting)
+        monkeypatch.setattr(gateway.lists.content_lists, "wait_known", noting)
         with anyio.fail_after(LIMIT_S):
             answer = await agent.request(method, **WRONG_FIRST_REQUESTS[method])
     error = answer.get("error")
@@ -312,7 +312,7 @@ async def test_what_is_stored_is_listed_without_waiting(tmp_path: Path, monkeypa
         async def never(*args: Any) -> None:
             raise AssertionError("waited")
 
-        monkeypatch.setattr(gateway.content_lists, "wait_known", never)
+        monkeypatch.setattr(gateway.lists.content_lists, "wait_known", never)
         for method, kind in METHODS.items():
             assert len((await agent.request(method))["result"][kind]) == len(LISTED[kind])
 
@@ -465,10 +465,10 @@ async def test_what_changed_is_gone_until_its_user_agrees(case: Any, tmp_path: P
         assert refused["error"]["data"]["code"] == "quarantined", refused
         assert f"mcpproxy approve {shlex.quote(name)}" in refused["error"]["message"]
         assert POISON not in json.dumps(refused)
-        (waiting,) = await gateway.approvals.list_pending()
+        (waiting,) = await gateway.admin.approvals.list_pending()
         assert (str(waiting.withheld.record.key), waiting.withheld.state) == (name, "changed")
         assert any(POISON in repr(change) for change in waiting.changes)
-        decided = await gateway.approvals.approve({name: waiting.withheld.record.change_hash}, "tester")
+        decided = await gateway.admin.approvals.approve({name: waiting.withheld.record.change_hash}, "tester")
         assert decided.approved == (name,)
         assert "result" in await agent.request(method, **params)
         assert POISON in json.dumps([await listed(agent, each) for each in METHODS])
@@ -480,11 +480,11 @@ async def test_what_a_known_server_adds_waits_and_what_is_blocked_stays_away(tmp
     async with turning(tmp_path) as (gateway, agent, file):
         await turn(gateway, agent, file, prompts=[*LISTED["prompts"], {"name": "new", "description": POISON}])
         assert len(await listed(agent, "prompts/list")) == 3
-        await gateway.approvals.block("fx:prompts:greet", "tester")
+        await gateway.admin.approvals.block("fx:prompts:greet", "tester")
         assert [item["name"] for item in await listed(agent, "prompts/list")] == ["fx__odd_name_4b22ca22", "fx__third"]
         answer = await agent.request("prompts/get", name="fx__greet")
         assert answer["error"]["data"]["data"] == {"state": "blocked"}
-        await gateway.approvals.unblock("fx:prompts:greet", "tester")
+        await gateway.admin.approvals.unblock("fx:prompts:greet", "tester")
         assert len(await listed(agent, "prompts/list")) == 3
 
 
@@ -494,7 +494,7 @@ async def test_a_trusted_server_may_change_its_prompts(tmp_path: Path) -> None:
     async with turning(tmp_path, trust="trusted") as (gateway, agent, file):
         await turn(gateway, agent, file, prompts=[{"name": "new"}])
         assert [item["name"] for item in await listed(agent, "prompts/list")] == ["fx__new"]
-        assert gateway.approvals.withheld() == []
+        assert gateway.admin.approvals.withheld() == []
 
 
 @pytest.mark.requirement("contents-principals")
@@ -513,7 +513,7 @@ async def test_two_principals_see_their_own_servers_alone(era: Any, tmp_path: Pa
     ):
         agents: dict[str, Agent] = {}
         for name in servers:
-            secret = (await gateway.agent_tokens.create(name, Scope((name,), "read"))).secret
+            secret = (await gateway.admin.agent_tokens.create(name, Scope((name,), "read"))).secret
             headers = {"authorization": f"Bearer {secret}"}
             agents[name] = await stack.enter_async_context(over_http(base, era, headers))
         for agent in agents.values():

@@ -243,7 +243,7 @@ async def test_all_of_it_stands_behind_the_checks_of_the_endpoint(gateway: Any, 
 async def test_a_scoped_token_learns_of_what_it_reaches_alone(gateway: Any) -> None:
     """Profiles in which it reaches no server are as if they did not exist."""
     opened, address = gateway
-    token = (await opened.agent_tokens.create("old-only", Scope(servers=("old",)))).secret
+    token = (await opened.admin.agent_tokens.create("old-only", Scope(servers=("old",)))).secret
     async with plain_client(base_url=address, headers={"authorization": f"Bearer {token}"}) as narrow:
         catalog = (await narrow.get(CATALOG_PATHS[0])).json()
         assert [entry["displayName"] for entry in catalog["entries"]] == ["smart-mcp-proxy", "smart-mcp-proxy: work"]

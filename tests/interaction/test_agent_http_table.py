@@ -73,7 +73,7 @@ async def base(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
         served(gateway, token=OWN) as address,
     ):
         assert await gateway.wait_settled(20)
-        await gateway.agent_tokens.create("other", Scope())
+        await gateway.admin.agent_tokens.create("other", Scope())
         yield address
 
 

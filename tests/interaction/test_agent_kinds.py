@@ -116,11 +116,11 @@ async def test_what_waits_for_the_user_or_is_blocked_is_not_found(tmp_path: Path
             assert "xyzzy" not in json.dumps(answer).replace(json.dumps(query), "")
         waiting = {
             str(each.withheld.record.key): each.withheld.record.change_hash
-            for each in await gateway.approvals.list_pending()
+            for each in await gateway.admin.approvals.list_pending()
         }
-        await gateway.approvals.approve(waiting, "tester")
+        await gateway.admin.approvals.approve(waiting, "tester")
         assert named(await search(agent, types=["prompt"], query="xyzzy")) == ["fx__draft", "fx__xyzzy"]
-        await gateway.approvals.block("fx:prompts:draft", "tester")
+        await gateway.admin.approvals.block("fx:prompts:draft", "tester")
         assert named(await search(agent, types=["prompt"], query="xyzzy")) == ["fx__xyzzy"]
 
 
@@ -137,7 +137,7 @@ async def test_a_principal_finds_what_its_token_and_its_profile_reach(era: Any, 
         settled(tmp_path / "data", servers, profiles=profiles) as gateway,
         served(gateway, token="own") as base,
     ):
-        secret = (await gateway.agent_tokens.create("left", Scope(("left",), "read"))).secret
+        secret = (await gateway.admin.agent_tokens.create("left", Scope(("left",), "read"))).secret
         for token, path in ((secret, "/mcp"), ("own", "/mcp/p/half"), ("own", "/mcp/p/few"), ("own", "/mcp")):
             headers = {"authorization": f"Bearer {token}"}
             async with over_http(base, era, headers, path=path) as agent:

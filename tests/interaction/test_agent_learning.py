@@ -103,5 +103,5 @@ async def test_nothing_is_learned_unless_it_is_asked_for(tmp_path: Path) -> None
     ):
         assert await gateway.wait_settled(20)
         await ask_and_call(agent, agent)
-        assert gateway.learning is None
+        assert gateway.lists.learning is None
         assert await gateway.catalog.read_examples(PAINT) == ()

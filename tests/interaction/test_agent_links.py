@@ -168,7 +168,7 @@ async def test_interfaces_of_two_servers_keep_their_scheme_and_their_place(era: 
             for uri in ("card", "cards/a%20b"):
                 assert await read(agent, f"ui://{name}/{uri}") == f"ui://{uri}"
             await gateway.catalog.block(ToolKey("left:resources", "ui://card"), "tester")
-            await gateway.index_sync.follow()
+            await gateway.lists.index_sync.follow()
         assert await read(agent, "ui://left/card") == "quarantined"
         assert await read(agent, "ui://right/card") == "ui://card"
         assert await read(agent, "ui://nobody/card") == "not_found"
@@ -239,14 +239,14 @@ async def test_a_link_opens_what_is_new_and_nothing_else(tmp_path: Path) -> None
         await answered(agent, {"content": []}, *uris)
         await withheld(gateway, uris[-1])
         assert await read(agent, shown("left", new)) == "quarantined"
-        await gateway.approvals.block(f"left:resources:{blocked}", "tester")
+        await gateway.admin.approvals.block(f"left:resources:{blocked}", "tester")
         got = await answered(agent, result)
         assert await read(agent, got["content"][0]["uri"]) == new
         for uri in [*(block["uri"] for block in got["content"][1:]), shown("left", "note://other")]:
             assert await read(agent, uri) == "quarantined", uri
         assert await read(agent, shown("left", "NOTE://new")) == "quarantined"
         assert shown("left", new) not in await listed(agent)
-        waiting = {str(each.withheld.record.key) for each in await gateway.approvals.list_pending()}
+        waiting = {str(each.withheld.record.key) for each in await gateway.admin.approvals.list_pending()}
         assert f"left:resources:{new}" in waiting
 
         detail = await recorded(gateway, f"left:resources/read:{new}")
@@ -264,7 +264,7 @@ async def test_a_link_is_followed_by_its_principal_alone(tmp_path: Path) -> None
     ):
         agents = []
         for name, reach in (("ann", ("left",)), ("bob", ("left",)), ("carl", ("right",))):
-            secret = (await gateway.agent_tokens.create(name, Scope(reach, "write"))).secret
+            secret = (await gateway.admin.agent_tokens.create(name, Scope(reach, "write"))).secret
             opening = over_http(base, "modern", {"authorization": f"Bearer {secret}"})
             agents.append(await stack.enter_async_context(opening))
         ann, bob, carl = agents

@@ -143,7 +143,7 @@ async def test_a_server_that_an_agent_adds_waits_until_the_user_approves_it(worl
     assert approved.json()["changed"] == ["quarantined"]
     with anyio.fail_after(PATIENCE_S):
         while not proof.exists():
-            await world.gateway.changes.wait()
+            await world.gateway.base.changes.wait()
 
 
 @pytest.mark.requirement("manage-quarantine")
@@ -285,7 +285,7 @@ async def test_no_word_of_an_agent_starts_a_process(world: World, tmp_path: Path
     assert (await world.user.post("servers/imported/approve")).status_code == 200
     with anyio.fail_after(PATIENCE_S):
         while not (proofs / "imported").exists():
-            await world.gateway.changes.wait()
+            await world.gateway.base.changes.wait()
     assert [found.name for found in proofs.iterdir()] == ["imported"]
 
 

@@ -144,7 +144,7 @@ async def test_a_changed_skill_waits_for_the_user_file_by_file(moment: str, tmp_
         assert code_of(answer) == "quarantined" and "evil" not in json.dumps(answer)
         await withheld(gateway, "left", "skills", f"{ROOT}/SKILL.md")
         assert list(await listed(agent)) == ["skill://right/acme/refunds/SKILL.md"]
-        (waiting,) = await gateway.approvals.list_pending()
+        (waiting,) = await gateway.admin.approvals.list_pending()
         assert [each.path for each in waiting.changes] == ["resources[1].digest", "resources[1].size"]
         for uri in (main, guide):
             assert await read(agent, uri) == "quarantined"
@@ -178,11 +178,11 @@ async def test_a_skill_that_is_new_later_waits(tmp_path: Path) -> None:
         new = {"SKILL.md": main_file("new")}
         both = [*servers["left"].state["skills"], skill("skill://new", new)]
         servers["left"].store(skills=both, files=servers["left"].state["files"] | served_files("skill://new", new))
-        gateway.content_sync.list_soon("left")
+        gateway.lists.content_sync.list_soon("left")
         await withheld(gateway, "left", "skills", "skill://new/SKILL.md")
         assert await read(agent, "skill://left/new/SKILL.md") == "quarantined"
         assert code_of(await agent.request("skills/get", uri="skill://left/new/SKILL.md")) == "quarantined"
-        await gateway.approvals.block(f"left:skills:{ROOT}/SKILL.md", "tester")
+        await gateway.admin.approvals.block(f"left:skills:{ROOT}/SKILL.md", "tester")
         assert await read(agent, "skill://left/acme/refunds/references/GUIDE.md") == "quarantined"
         await approve(gateway, "left", "skills", "skill://new/SKILL.md")
         assert list(await listed(agent)) == ["skill://left/new/SKILL.md"]
@@ -196,7 +196,7 @@ async def test_the_scanner_approves_no_changed_skill(tmp_path: Path) -> None:
     async with settled(tmp_path / "data", {"left": {**server.entry, "trust": "scan"}}) as gateway:
         assert len(gateway.catalog.snapshot.by_server["left:skills"]) == 1
         server.store(skills=[skill(ROOT, FILES | {"SKILL.md": "evil"})])
-        gateway.content_sync.list_soon("left")
+        gateway.lists.content_sync.list_soon("left")
         await withheld(gateway, "left", "skills", f"{ROOT}/SKILL.md")
 
 
@@ -212,7 +212,7 @@ async def test_a_nested_skill_has_an_approval_of_its_own(tmp_path: Path) -> None
     ):
         assert len(await listed(agent)) == 2
         assert await read(agent, "skill://left/acme/refunds/inner/a.md") == b"a"
-        await gateway.approvals.block(f"left:skills:{ROOT}/inner/SKILL.md", "tester")
+        await gateway.admin.approvals.block(f"left:skills:{ROOT}/inner/SKILL.md", "tester")
         assert await read(agent, "skill://left/acme/refunds/inner/SKILL.md") == "quarantined"
         assert await read(agent, "skill://left/acme/refunds/inner/a.md") == b"a"
 
@@ -311,7 +311,7 @@ async def test_an_odd_skill_costs_only_itself(fault: str, tmp_path: Path) -> Non
     BAD_ENTRIES[fault](bad)
     async with shelves(tmp_path, "left", skills=[bad, good]) as (gateway, _), in_memory(gateway, "modern") as agent:
         assert list(await listed(agent)) == ["skill://left/good/SKILL.md"]
-        (problem,) = gateway.content_sync.problems["left"]
+        (problem,) = gateway.lists.content_sync.problems["left"]
         assert "skill" in problem and "is left out" in problem
 
 
@@ -425,7 +425,7 @@ async def test_a_main_file_that_says_something_else_than_its_entry_is_refused(
         assert code_of(answer) == "frontmatter_differs"
         assert "'description'" in json.dumps(answer) and "money" not in json.dumps(answer)
         servers["right"].store(skills=[skill(ROOT, FILES)], files=served_files(ROOT, FILES))
-        gateway.content_sync.list_soon("right")
+        gateway.lists.content_sync.list_soon("right")
         await withheld(gateway, "right", "skills", f"{ROOT}/SKILL.md")
         await approve(gateway, "right", "skills", f"{ROOT}/SKILL.md")
         assert await read(agent, "skill://right/acme/refunds/SKILL.md") == FILES["SKILL.md"].encode()

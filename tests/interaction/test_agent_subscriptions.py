@@ -360,7 +360,7 @@ async def test_a_stream_may_name_resources_of_a_server_that_is_away(mode: str, f
             ear = Ear(agent)
             await ear.open(ONE)
             file.with_name("away").rename(file)
-            gateway.fleet.retry("fx")
+            gateway.upstreams.fleet.retry("fx")
             await ear.until(ONE)
 
 
@@ -386,8 +386,10 @@ async def test_nothing_is_heard_of_what_may_no_longer_be_read(
         await ear.until(LAST)
         assert shown(ONE) not in ear.heard()
         if not is_gone:
-            (waiting,) = await gateway.approvals.list_pending()
-            await gateway.approvals.approve({"fx:resources:memo://0": waiting.withheld.record.change_hash}, "tester")
+            (waiting,) = await gateway.admin.approvals.list_pending()
+            await gateway.admin.approvals.approve(
+                {"fx:resources:memo://0": waiting.withheld.record.change_hash}, "tester"
+            )
             await ear.touch(ONE)
             await ear.until(ONE)
 
@@ -479,7 +481,7 @@ async def test_two_principals_hear_of_their_own_servers_alone(era: Era, tmp_path
         base = await stack.enter_async_context(served(gateway, token="own"))
         ears: dict[str, Ear] = {}
         for name in servers:
-            secret = (await gateway.agent_tokens.create(name, Scope((name,), "write"))).secret
+            secret = (await gateway.admin.agent_tokens.create(name, Scope((name,), "write"))).secret
             headers = {"authorization": f"Bearer {secret}"}
             ears[name] = Ear(await stack.enter_async_context(over_http(base, era, headers)), name)
             await ears[name].open(ONE, LAST)

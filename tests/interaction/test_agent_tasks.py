@@ -169,10 +169,10 @@ async def test_another_run_of_a_stdio_server_answers_for_none_of_the_last(tasked
     """Even where it gives the same ids again."""
     async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
         old = await begin(agent, "pipe", DONE, id="same")
-        await gateway.fleet.upstreams["pipe"].restart()
+        await gateway.upstreams.fleet.upstreams["pipe"].restart()
         with anyio.fail_after(LIMIT_S):
-            while not gateway.tool_lists.is_fresh("pipe"):
-                await gateway.tool_lists.wait_changed()
+            while not gateway.lists.tool_lists.is_fresh("pipe"):
+                await gateway.lists.tool_lists.wait_changed()
         new = await begin(agent, "pipe", DONE, id="same")
         assert code_of(await look(agent, old["taskId"])) == "task_not_found"
         assert (await ended(agent, new["taskId"]))["status"] == "completed"
@@ -322,7 +322,9 @@ async def test_a_task_is_its_principals_own(tasked: Tasked) -> None:
     """Others are told what anybody is told of an id that does not exist, whatever they do with it."""
     async with tasked.gateway() as gateway:
         scopes = {"a": Scope(None, "destructive"), "b": Scope(None, "destructive"), "pipe": Scope(("pipe",), "write")}
-        secrets = {name: (await gateway.agent_tokens.create(name, scope)).secret for name, scope in scopes.items()}
+        secrets = {
+            name: (await gateway.admin.agent_tokens.create(name, scope)).secret for name, scope in scopes.items()
+        }
         async with AsyncExitStack() as stack:
             base = await stack.enter_async_context(served(gateway, token="own-token-of-sixteen-chars"))
             agents = {
@@ -345,7 +347,7 @@ async def test_a_task_is_its_principals_own(tasked: Tasked) -> None:
             assert tasked.servers["web"].asked("tasks/get") == tasked.servers["web"].asked("tasks/cancel") == []
             state = await ended(agents["a"], task["taskId"])
             assert state["result"]["content"][0]["text"] == "of a alone"
-            await gateway.agent_tokens.revoke("a")
+            await gateway.admin.agent_tokens.revoke("a")
 
 
 @pytest.mark.requirement("tasks-bad")
@@ -424,15 +426,15 @@ async def test_a_blocked_tools_tasks_are_no_longer_given(tasked: Tasked) -> None
     """What its user took away is away."""
     async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
         task = await begin(agent, "web", DONE)
-        await gateway.approvals.block("web:work", "tester")
+        await gateway.admin.approvals.block("web:work", "tester")
         assert code_of(await look(agent, task["taskId"])) == "task_not_found"
 
 
 async def relisted(gateway: Gateway, server: str) -> None:
     """Returns once the present connection of a server has been listed."""
     with anyio.fail_after(LIMIT_S):
-        while not gateway.tool_lists.is_fresh(server):
-            await gateway.tool_lists.wait_changed()
+        while not gateway.lists.tool_lists.is_fresh(server):
+            await gateway.lists.tool_lists.wait_changed()
 
 
 @pytest.mark.requirement("tasks-outlive")
@@ -446,7 +448,7 @@ async def test_a_wait_ends_with_the_process_of_its_task(tasked: Tasked) -> None:
         arguments = {"states": [WORKING], "demands": True, "id": "same"}
         exchange = await agent.begin("tools/call", token=True, name="pipe__work", arguments=arguments)
         await asyncio.wait_for(exchange.heard.get(), LIMIT_S)
-        await gateway.fleet.upstreams["pipe"].restart()
+        await gateway.upstreams.fleet.upstreams["pipe"].restart()
         await relisted(gateway, "pipe")
         task = await begin(other, "pipe", *[WORKING] * 10, DONE, id="same")
         answer = (await asyncio.wait_for(exchange.answer, LIMIT_S))["result"]
@@ -460,11 +462,11 @@ async def test_another_entry_of_a_stdio_server_is_another_process(tasked: Tasked
     """Which counts its connections anew."""
     async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
         old = await begin(agent, "pipe", DONE, id="same")
-        configs = {name: each.config for name, each in gateway.fleet.upstreams.items()}
+        configs = {name: each.config for name, each in gateway.upstreams.fleet.upstreams.items()}
         configs["pipe"] = replace(configs["pipe"], env={"OTHER": "1"})
-        await gateway.fleet.apply(configs)
+        await gateway.upstreams.fleet.apply(configs)
         with anyio.fail_after(LIMIT_S):
-            while not gateway.fleet.upstreams["pipe"].is_ready:
+            while not gateway.upstreams.fleet.upstreams["pipe"].is_ready:
                 await asyncio.sleep(0.01)
         await relisted(gateway, "pipe")
         await begin(agent, "pipe", DONE, id="same")
@@ -518,7 +520,7 @@ async def test_a_blocked_tools_task_is_no_longer_waited_for(tasked: Tasked) -> N
         arguments = {"states": [*[WORKING] * 20, DONE], "demands": True}
         exchange = await agent.begin("tools/call", token=True, name="web__work", arguments=arguments)
         await asyncio.wait_for(exchange.heard.get(), LIMIT_S)
-        await gateway.approvals.block("web:work", "tester")
+        await gateway.admin.approvals.block("web:work", "tester")
         answer = (await asyncio.wait_for(exchange.answer, LIMIT_S))["result"]
         assert answer["isError"], answer
         with anyio.fail_after(LIMIT_S):
@@ -578,7 +580,7 @@ async def test_a_stream_does_not_follow_the_next_process(tasked: Tasked) -> None
                 await asyncio.sleep(0.01)
         secret = {**WORKING, "statusMessage": "secret"}
         tasked.servers["pipe"].store(tasks={"same": [secret]})
-        await gateway.fleet.upstreams["pipe"].restart()
+        await gateway.upstreams.fleet.upstreams["pipe"].restart()
         await relisted(gateway, "pipe")
         theirs = await begin(other, "pipe", *[secret] * 20, DONE, id="same")
         await notices(other, {"taskIds": [theirs["taskId"]]}, 2)
@@ -652,7 +654,7 @@ async def test_what_a_server_tells_of_a_task_is_passed_on_to_its_client_alone(ta
             await told_until(each, "working")
         await told_by(tasked, server)
         with anyio.fail_after(LIMIT_S):
-            while not {"own-a", "own-b"} <= gateway.fleet.upstreams[server].watch.tasks.active_tasks:
+            while not {"own-a", "own-b"} <= gateway.upstreams.fleet.upstreams[server].watch.tasks.active_tasks:
                 await asyncio.sleep(0.01)
         half = {**SLOW, "statusMessage": "h\x07alf"}
         for args in ({"task": "own-a", "states": [half, done]}, {"task": "nobodys", "states": [SLOW]}):
@@ -680,7 +682,7 @@ async def test_what_is_told_of_a_task_stops_with_its_followers(tasked: Tasked) -
     tasked.servers["pipe"].store(speaks=True)
     async with tasked.gateway() as gateway, client_of(gateway, "memory") as agent:
         assert isinstance(agent, StreamAgent)
-        watch = gateway.fleet.upstreams["pipe"].watch.tasks
+        watch = gateway.upstreams.fleet.upstreams["pipe"].watch.tasks
         task = await begin(agent, "pipe", SLOW, id="own")
         stream = await agent.begin("subscriptions/listen", notifications={"taskIds": [task["taskId"]]})
         with anyio.fail_after(LIMIT_S):

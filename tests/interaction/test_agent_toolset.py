@@ -276,7 +276,7 @@ async def test_a_tool_that_was_taken_back_since_is_in_no_toolset(change: str, le
         async with over_http(base, "modern", path=place(toolset)) as own:
             assert await names(own) == ["new__meta"]
             if change == "blocked":
-                await gateway.approvals.block("new:meta", "user")
+                await gateway.admin.approvals.block("new:meta", "user")
             else:
                 servers = dict(gateway.visible.servers)
                 await gateway.apply(servers | {"new": replace(servers["new"], **{change: True})})

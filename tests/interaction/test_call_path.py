@@ -124,7 +124,7 @@ async def on_pipes(gateway: Gateway, era: Era, part: str = PACKAGE) -> tuple[Pas
     """What a call without and one with a progress token pass, in a part of the package."""
     (source, to_gateway), (from_gateway, sink) = os.pipe(), os.pipe()
     reader, answers = await open_stdio_reader(source), await open_stdio_reader(from_gateway)
-    writer = await open_stdio_writer(sink, gateway.admission)
+    writer = await open_stdio_writer(sink, gateway.lists.admission)
     client = PipeClient(era, to_gateway, answers)
     serving = asyncio.create_task(_Client(gateway, reader, writer, asyncio.Event(), Greeted(None)).serve())
     try:

@@ -93,7 +93,7 @@ async def test_what_was_stored_a_year_ahead_is_new_and_no_more(tmp_path: Path) -
         await ahead.register_instance(1, ["old"])
         shutil.copytree(tmp_path / "ahead", tmp_path / "left")  # as a kill leaves it
     async with opened_gateway(tmp_path / "left", {"old": odd_server("never")}) as gateway:
-        assert gateway.tool_lists.age_s(["old"]) == 0
+        assert gateway.lists.tool_lists.age_s(["old"]) == 0
         assert [one.pid for one in await gateway.catalog.instances()] == [os.getpid()]
 
 

@@ -103,7 +103,7 @@ async def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         served(gateway, token="own") as base,
     ):
         tokens = {
-            name: (await gateway.agent_tokens.create(name, Scope(reach, "destructive"))).secret
+            name: (await gateway.admin.agent_tokens.create(name, Scope(reach, "destructive"))).secret
             for name, reach in REACHES.items()
         }
         yield Twins(base, tokens)

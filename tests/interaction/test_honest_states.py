@@ -161,9 +161,9 @@ async def test_a_list_that_fails_after_it_worked_keeps_the_old_tools_and_says_so
     entry = scripted(tmp_path, {"tools": [GOOD]}, DOWN, good={"content": []})
     async with met(tmp_path, {"db": entry}) as (gateway, agent):
         assert (status_of(gateway, "db").error, await uncovered(agent)) == ("", [])
-        gateway.tool_sync.list_soon("db")
+        gateway.lists.tool_sync.list_soon("db")
         while not status_of(gateway, "db").error:
-            await gateway.changes.wait()
+            await gateway.base.changes.wait()
         status = status_of(gateway, "db")
         assert (status.state, status.severity) == (ServerState.READY, "warning")
         assert "cannot be listed any more, and its last list is kept" in status.error

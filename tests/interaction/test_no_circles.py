@@ -89,7 +89,7 @@ async def test_an_opened_circle_is_forgotten(tmp_path: Path) -> None:
         await other.lead_to(back=one)
         assert other.status("back").state == "error"
         await one.lead_to()
-        other.gateway.fleet.retry("back")
+        other.gateway.upstreams.fleet.retry("back")
         with anyio.fail_after(20):
             while other.status("back").state != "ready":
                 await asyncio.sleep(0.05)

@@ -193,7 +193,9 @@ async def token_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
     async with settled(directory / "data", servers) as gateway, served(gateway, token="own") as base:
         token_gateway = TokenGateway(gateway, base)
         for name in NAMES:
-            token_gateway.tokens[name] = (await gateway.agent_tokens.create(name, Scope(None, "destructive"))).secret
+            token_gateway.tokens[name] = (
+                await gateway.admin.agent_tokens.create(name, Scope(None, "destructive"))
+            ).secret
         yield token_gateway
 
 

@@ -56,7 +56,7 @@ async def token_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
         served(gateway, token=OWN) as base,
     ):
         assert await gateway.wait_settled(20)
-        tokens = {name: (await gateway.agent_tokens.create(name, scope)).secret for name, scope in SCOPES.items()}
+        tokens = {name: (await gateway.admin.agent_tokens.create(name, scope)).secret for name, scope in SCOPES.items()}
         yield TokenGateway(gateway, base, {"own": OWN, **tokens}, ledger)
 
 
@@ -311,7 +311,7 @@ async def _cancel_in(agent: HttpAgent, token_gateway: TokenGateway, other: HttpA
 
 async def test_a_token_that_has_ended_opens_nothing(token_gateway: TokenGateway) -> None:
     """Revoked or expired: 401 with the scheme, nothing of the catalog, and its sessions are closed to it."""
-    made = await token_gateway.gateway.agent_tokens.create("short", Scope(None, "destructive", None, 3_600))
+    made = await token_gateway.gateway.admin.agent_tokens.create("short", Scope(None, "destructive", None, 3_600))
     headers = {"authorization": f"Bearer {made.secret}"}
     async with (
         over_http(token_gateway.base, "handshake", headers) as agent,
@@ -319,7 +319,7 @@ async def test_a_token_that_has_ended_opens_nothing(token_gateway: TokenGateway)
     ):
         for one in (agent, other):
             await one.call("read_output", key="x")
-        await token_gateway.gateway.agent_tokens.revoke("short")
+        await token_gateway.gateway.admin.agent_tokens.revoke("short")
         for one in (agent, other):
             body: dict[str, Any] = {"jsonrpc": "2.0", "id": 5, "method": "tools/call"}
             body["params"] = {"name": "retrieve_tools", "arguments": {"query": "paint"}}
@@ -336,7 +336,7 @@ async def test_on_an_open_endpoint_a_token_still_narrows_its_holder(tmp_path: Pa
     ledger.touch()
     async with opened_gateway(tmp_path / "data", odd_servers(ledger)) as gateway, served(gateway) as base:
         assert await gateway.wait_settled(20)
-        made = await gateway.agent_tokens.create("narrow", Scope(("old",), "read"))
+        made = await gateway.admin.agent_tokens.create("narrow", Scope(("old",), "read"))
         headers = {"authorization": f"Bearer {made.secret}"}
         for era in ("handshake", "modern"):
             async with over_http(base, era, headers) as narrow, over_http(base, era) as local:  # type: ignore[arg-type]
@@ -345,7 +345,7 @@ async def test_on_an_open_endpoint_a_token_still_narrows_its_holder(tmp_path: Pa
                         "tool_not_found"
                     )
                     assert not (await local.call("call_tool_write", name="new:echo", args={})).get("isError")
-        await gateway.agent_tokens.revoke("narrow")
+        await gateway.admin.agent_tokens.revoke("narrow")
         async with plain_client() as client:
             assert (await client.post(f"{base}/mcp", json={}, headers=headers)).status_code == 401
 

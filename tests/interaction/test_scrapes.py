@@ -145,7 +145,7 @@ async def test_the_figures_are_the_operators(tmp_path: Path, ledger: Path) -> No
         served(gateway) as base,
         plain_client(timeout=30) as client,
     ):
-        assert gateway.metrics is None
+        assert gateway.base.metrics is None
         assert (await client.get(f"{base}/metrics", headers=operator(gateway))).status_code == 404
 
 

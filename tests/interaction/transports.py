@@ -226,7 +226,7 @@ async def settled(data_dir: Path, servers: Mapping[str, Any], **settings: Any) -
         gateway.start_upstreams()
         assert await gateway.wait_settled(SETTLED_S)
         for name in servers:
-            await gateway.content_lists.wait_listed(name)
+            await gateway.lists.content_lists.wait_listed(name)
         yield gateway
 
 

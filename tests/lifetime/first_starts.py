@@ -67,7 +67,7 @@ async def live(data_dir: Path) -> None:
                 raw = await gateway.calls.call(CallRequest("up:echo", {"text": "a"}, "write"))
             except ProxyError as error:
                 assert error.error_code == "tool_not_found", error  # not heard of yet; never withheld
-                await gateway.changes.wait()
+                await gateway.base.changes.wait()
             else:
                 break
         assert b"said a" in raw.text, raw

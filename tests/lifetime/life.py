@@ -68,7 +68,7 @@ async def live() -> None:
                 assert error.error_code == "tool_not_found", error
             acknowledge(call=nonce)
             while {record.key.tool for record in gateway.catalog.snapshot.by_id.values()} != set(names_of(version)):
-                await gateway.changes.wait()
+                await gateway.base.changes.wait()
             acknowledge(version=version)
 
 

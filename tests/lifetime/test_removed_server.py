@@ -43,7 +43,7 @@ async def test_calls_of_a_server_that_is_taken_away_end_with_a_word(tmp_path: Pa
         ):
             gateway.start_upstreams()
             while not (await gateway.retrieval.retrieve(Question(query="wait", limit=5)))["tools"]:
-                await gateway.changes.wait()
+                await gateway.base.changes.wait()
             calls = [asyncio.ensure_future(call(gateway, "wait", str(number))) for number in range(CALLS)]
             await until(lambda: len(small.waiting()) == CALLS)
             before = small.pids()

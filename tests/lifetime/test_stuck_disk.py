@@ -97,7 +97,7 @@ async def known(gateway: Gateway, name: str) -> None:
     """Returns when a tool can be called."""
     async with asyncio.timeout(DEADLINE_S):
         while ToolKey("up", name) not in {record.key for record in gateway.catalog.snapshot.by_id.values()}:
-            await gateway.changes.wait()
+            await gateway.base.changes.wait()
 
 
 async def said(gateway: Gateway, tool: str, text: str) -> Any:

@@ -89,16 +89,16 @@ class Opened:
 
     async def link(self) -> str:
         """A link that the command line would open."""
-        return (await self.gateway.page_sessions.make_link("operator")).url
+        return (await self.gateway.admin.page_sessions.make_link("operator")).url
 
     async def turn(self, tools: Sequence[Mapping[str, Any]]) -> None:
         """The server lists these, and the gateway has noticed."""
         self.turning.lists(tools)
         known = self.gateway.catalog.snapshot
-        self.gateway.tool_sync.list_soon("s")
+        self.gateway.lists.tool_sync.list_soon("s")
         async with asyncio.timeout(LIMIT_S):
             while self.gateway.catalog.snapshot is known:
-                await self.gateway.changes.wait()
+                await self.gateway.base.changes.wait()
 
     async def records(self, kind: ActivityKind) -> list[dict[str, Any]]:
         """The activity records of a kind, the newest first, without what differs from one time to the next."""

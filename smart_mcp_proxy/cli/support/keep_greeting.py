@@ -37,7 +37,7 @@ async def save_greeting(
             await to_thread.run_sync(record.save, await rehearsal.answers(), rehearsal.name, gateway.stdio_eras)
 
     async def follow() -> None:
-        await gateway.index_sync.loaded.wait()
+        await gateway.lists.index_sync.loaded.wait()
         await keep()
         await gateway.wait_settled(SETTLE_S)
         await keep()

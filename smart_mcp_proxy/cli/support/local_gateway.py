@@ -45,7 +45,7 @@ async def open_own(
     kept = settings.model_copy(update={"reset_data": False})
     environ = start_environment(settings)
     async with open_gateway(kept, servers, environ=environ, profiles=profiles, serves=False) as gateway:
-        await gateway.index_sync.loaded.wait()
+        await gateway.lists.index_sync.loaded.wait()
         is_stored = is_stored_enough(gateway)
         if is_stored:
             say(_from_the_store(gateway), style="dim")

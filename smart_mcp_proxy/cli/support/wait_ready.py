@@ -49,7 +49,7 @@ async def settle(
         while not (gateway.is_settled() or is_enough(gateway)):
             with suppress(TimeoutError):
                 async with asyncio.timeout(_SAY_S):
-                    await gateway.changes.wait()
+                    await gateway.base.changes.wait()
             look()
 
     with _progress(gateway, timeout_s, has_lines=has_lines) as look:
@@ -70,7 +70,7 @@ async def show_embedding(gateway: Gateway) -> None:
 
     Off a terminal, and where people read no bars, the log says the same every few seconds.
     """
-    embedding = gateway.embedding
+    embedding = gateway.admin.embedding
     if embedding is None or not sys.stderr.isatty():
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn  # 30 ms of each start off a terminal
@@ -113,7 +113,7 @@ def _progress(gateway: Gateway, timeout_s: float, *, has_lines: bool) -> Iterato
         states = {server.name: server.state for server in status.servers if server.state is not ServerState.DISABLED}
         ready = [name for name, state in states.items() if state is ServerState.READY]
         connected = sum(state not in PENDING_STATES for state in states.values())
-        indexed = sum(gateway.tool_lists.is_fresh(name) for name in ready)
+        indexed = sum(gateway.lists.tool_lists.is_fresh(name) for name in ready)
         progress.update(
             connecting, completed=connected, total=len(states), note=_format_pending_names(states, timeout_s)
         )

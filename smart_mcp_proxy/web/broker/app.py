@@ -85,13 +85,15 @@ class BrokerBeside:
 
 
 def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
-    contents = BrokerContents(gateway.views, gateway.asks, gateway.content_lists, gateway.settings.tool_name_limit)
+    lists = gateway.lists
+    limit = gateway.settings.tool_name_limit
+    contents = BrokerContents(lists.views, gateway.requests.asks, lists.content_lists, limit)
     brokering = Brokering(
-        gateway.views,
+        lists.views,
         gateway.calls,
-        gateway.fleet,
+        gateway.upstreams.fleet,
         contents,
-        gateway.tool_lists,
+        lists.tool_lists,
         is_cleaned=gateway.settings.clean_results,
         is_fenced=gateway.settings.fence_results,
     )

@@ -131,11 +131,12 @@ class _Discovery:
     def _places(self, request: Request, who: Principal) -> list[DiscoveryEndpoint]:
         """The endpoint, and those of its profiles in which the caller reaches something."""
         endpoint = self._address or f"{request.url.scheme}://{request.headers.get('host', '')}/mcp"
-        profiles = [""] if self._gateway.config.passthrough is not None else ["", *self._list_reachable_profiles(who)]
+        is_passing_through = self._gateway.base.config.passthrough is not None
+        profiles = [""] if is_passing_through else ["", *self._list_reachable_profiles(who)]
         return [DiscoveryEndpoint(profile, endpoint, not self._keys.is_open) for profile in profiles]
 
     def _list_reachable_profiles(self, who: Principal) -> list[str]:
-        views = self._gateway.views
+        views = self._gateway.lists.views
         named = sorted(profile.name for profile in views.profiles)
         seen = ((name, views.of(name, who.reach)) for name in named)
         return [

@@ -38,7 +38,7 @@ class MetricsBeside:
 
     def __init__(self, app: ASGIApp, gateway: Gateway, authorizer: Authorizer) -> None:
         self._app = app
-        is_on = gateway.settings.metrics and gateway.metrics is not None
+        is_on = gateway.settings.metrics and gateway.base.metrics is not None
         self._figures = _guard_metrics_app(_Figures(Gathering(gateway), authorizer), gateway) if is_on else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -84,8 +84,8 @@ async def serve_metrics(gateway: Gateway) -> AsyncIterator[None]:
     Of several workers the first one does. Where the port is taken, by a gateway for another window for example, this
     one goes on without it.
     """
-    port, worker = gateway.settings.metrics_port, gateway.worker
-    if port is None or gateway.metrics is None:
+    port, worker = gateway.settings.metrics_port, gateway.base.worker
+    if port is None or gateway.base.metrics is None:
         yield
         return
     gathering = Gathering(gateway)

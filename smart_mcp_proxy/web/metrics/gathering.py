@@ -25,7 +25,7 @@ class Gathering:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._worker = gateway.worker
+        self._worker = gateway.base.worker
         if not self._worker.is_alone:
             self._worker.answer(FIGURES, lambda _: msgspec.json.encode(self._own()))
 
@@ -43,7 +43,7 @@ class Gathering:
         return merge_families({self._worker.number: own, **told})
 
     def _own(self) -> list[Family]:
-        metrics = self._gateway.metrics
+        metrics = self._gateway.base.metrics
         return [*(metrics.families() if metrics is not None else ()), *gauges(self._gateway)]
 
 

@@ -21,7 +21,7 @@ def gauges(gateway: Gateway) -> list[Family]:
 
 
 def _servers(gateway: Gateway, status: GatewayStatus) -> list[Family]:
-    load = gateway.admission.places.load()
+    load = gateway.lists.admission.places.load()
     names = [server.name for server in status.servers]
     servers = ("server",)
     return [
@@ -88,7 +88,7 @@ def _tools(gateway: Gateway, status: GatewayStatus) -> list[Family]:
             servers,
             [Sample((name,), status.waiting.get(name, 0)) for name in status.tools],
         ),
-        _single("mcpproxy_index_tools", "Tools in the search index.", len(gateway.index)),
+        _single("mcpproxy_index_tools", "Tools in the search index.", len(gateway.base.index)),
         _single("mcpproxy_embedding_backlog", "Tools without their vector; 0 where no vectors rank.", total - done),
         _single("mcpproxy_catalog_tokens", "Estimated tokens of all definitions.", status.catalog_tokens),
     ]

@@ -67,12 +67,12 @@ class _Page:
     """
 
     def __init__(self, gateway: Gateway, sign_in: BrowserSignIn | None) -> None:
-        self._sessions = gateway.page_sessions
+        self._sessions = gateway.admin.page_sessions
         self._operations = Operations(gateway)
         self._renderer = Renderer()
         self._provider: ProviderSignIn | None = None
         if sign_in is not None and gateway.settings.public_url is not None and gateway.settings.oidc_operators:
-            self._provider = ProviderSignIn(sign_in, gateway.settings.public_url, gateway.page_sessions)
+            self._provider = ProviderSignIn(sign_in, gateway.settings.public_url, gateway.admin.page_sessions)
         self._limit_bytes = gateway.settings.max_message_bytes
         self._public_host = urlsplit(gateway.settings.public_url or "").netloc or None
         self._is_https = (gateway.settings.public_url or "").startswith("https:")

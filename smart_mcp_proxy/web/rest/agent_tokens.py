@@ -87,20 +87,20 @@ def build_new_token_view(made: NewToken) -> TokenView:
 
 async def _create(gateway: Gateway, request: Request) -> TokenView:
     body = await decode_body(request, NewTokenBody)
-    body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.views.profiles])
-    made = await gateway.agent_tokens.create(body.name, body.scope)
-    gateway.changes.announce()  # to whoever looks at the tokens
+    body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.lists.views.profiles])
+    made = await gateway.admin.agent_tokens.create(body.name, body.scope)
+    gateway.base.changes.announce()  # to whoever looks at the tokens
     return build_new_token_view(made)
 
 
 async def _list(gateway: Gateway, request: Request) -> TokensView:
-    return TokensView([build_token_view(token) for token in await gateway.agent_tokens.tokens()])
+    return TokensView([build_token_view(token) for token in await gateway.admin.agent_tokens.tokens()])
 
 
 async def _revoke(gateway: Gateway, request: Request) -> dict[str, Any]:
     name = request.path_params["name"]
-    await gateway.agent_tokens.revoke(name)
-    gateway.changes.announce()
+    await gateway.admin.agent_tokens.revoke(name)
+    gateway.base.changes.announce()
     return {"revoked": name}
 
 

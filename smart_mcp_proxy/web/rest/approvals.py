@@ -130,14 +130,14 @@ async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
     limit = integer(request, "limit", PLACES_MOST, 1, PLACES_MOST)
     has_changes = choice(request, "changes", SWITCH) == "true"
     has_blocked = choice(request, "blocked", ("true", "false")) == "true"
-    waiting = await gateway.approvals.list_pending(server, slice(start, start + limit), has_blocked=has_blocked)
-    total = len(gateway.approvals.withheld(server, has_blocked=has_blocked))
+    waiting = await gateway.admin.approvals.list_pending(server, slice(start, start + limit), has_blocked=has_blocked)
+    total = len(gateway.admin.approvals.withheld(server, has_blocked=has_blocked))
     tools = [_view(each, _changes(each) if has_changes else msgspec.UNSET) for each in waiting]
     return ApprovalsView(gateway.catalog.is_closed, total, tools)
 
 
 async def _get_approval(gateway: Gateway, request: Request) -> ApprovalDetail:
-    waiting = await gateway.approvals.show(request.path_params["name"])
+    waiting = await gateway.admin.approvals.show(request.path_params["name"])
     return ApprovalDetail(_view(waiting), _changes(waiting))
 
 
@@ -147,18 +147,18 @@ async def _approve(gateway: Gateway, request: Request) -> Approved:
         raise RequestError("tools is empty.", hint='Send {"tools": [{"name": ..., "hash": ...}]}.')
     seen = {each.name: each.hash for each in body.tools}
     by, lifts = get_author(request), body.lifts_blocks
-    decided = await gateway.approvals.approve(seen, by, reopens=body.reopens, lifts=lifts)
+    decided = await gateway.admin.approvals.approve(seen, by, reopens=body.reopens, lifts=lifts)
     return Approved(list(decided.approved), list(decided.moved))
 
 
 async def _block(gateway: Gateway, request: Request) -> Named:
     body = await decode_body(request, Named)
-    return Named(await gateway.approvals.block(body.name, get_author(request)))
+    return Named(await gateway.admin.approvals.block(body.name, get_author(request)))
 
 
 async def _unblock(gateway: Gateway, request: Request) -> Named:
     body = await decode_body(request, Named)
-    return Named(await gateway.approvals.unblock(body.name, get_author(request)))
+    return Named(await gateway.admin.approvals.unblock(body.name, get_author(request)))
 
 
 def _changes(waiting: PendingApproval) -> list[FieldView]:

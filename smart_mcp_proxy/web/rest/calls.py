@@ -44,7 +44,7 @@ async def _search(gateway: Gateway, request: Request) -> dict[str, Any]:
     profile, name = query.get("profile", ""), query.get("why_not")
     surface = gateway.surfaces.at(f"p/{profile}" if profile else "", WHOLE)
     if surface is None:
-        known = ", ".join(sorted(gateway.config.profiles())) or "none"
+        known = ", ".join(sorted(gateway.base.config.profiles())) or "none"
         raise ProfileNotFoundError(f"Profile {profile[:40]!r} is not configured.", hint=f"Known: {known}.")
     question = Question(
         query=query.get("q", ""),

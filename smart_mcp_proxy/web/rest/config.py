@@ -62,15 +62,15 @@ async def _settings(gateway: Gateway, request: Request) -> list[SettingView]:
 
 
 async def _config(gateway: Gateway, request: Request) -> ConfigView:
-    path, revision = await gateway.management.file()
-    listed = await gateway.management.servers()
+    path, revision = await gateway.admin.management.file()
+    listed = await gateway.admin.management.servers()
     return ConfigView(path, revision, {server.name: server.config for server in listed.servers})
 
 
 async def _profiles(gateway: Gateway, request: Request) -> list[ProfileView]:
     return [
         ProfileView(profile.name, list(profile.servers), list(profile.tools), list(profile.pin))
-        for profile in gateway.views.profiles
+        for profile in gateway.lists.views.profiles
     ]
 
 

@@ -82,7 +82,7 @@ class _EventStream(Response):
 async def _stream_events(gateway: Gateway, wanted: ActivityFilter, after: int) -> AsyncIterator[bytes]:
     """Yield the events until the reader leaves."""
     clock = asyncio.get_running_loop().time
-    change = gateway.changes.next()
+    change = gateway.base.changes.next()
     yield _change(gateway)
     told_s = clock()
     while True:
@@ -100,7 +100,7 @@ async def _stream_events(gateway: Gateway, wanted: ActivityFilter, after: int) -
             if page.next is not None:
                 continue
         if await _is_set(change, LOOK_S):
-            change = gateway.changes.next()
+            change = gateway.base.changes.next()
             yield _change(gateway)
             told_s = clock()
         elif clock() - told_s >= QUIET_S:

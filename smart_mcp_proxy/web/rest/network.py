@@ -53,4 +53,4 @@ async def open_authorizer(gateway: Gateway) -> NetworkAuthorizer:
     except ConfigError as exc:
         log.warning("servers cannot be managed over HTTP: %s", exc)
         token = secrets.token_urlsafe()
-    return NetworkAuthorizer(token, partial(gateway.agent_tokens.of_gateways.digests, "operator"))
+    return NetworkAuthorizer(token, partial(gateway.admin.agent_tokens.of_gateways.digests, "operator"))

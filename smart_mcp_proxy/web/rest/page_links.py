@@ -15,7 +15,7 @@ class LinkView(msgspec.Struct, frozen=True):
 
 
 async def _make(gateway: Gateway, request: Request) -> LinkView:
-    link = await gateway.page_sessions.make_link(get_author(request), get_operator_digest(request))
+    link = await gateway.admin.page_sessions.make_link(get_author(request), get_operator_digest(request))
     return LinkView(link.url, link.expires_in_s)
 
 

@@ -101,65 +101,65 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
 
 
 async def _list(gateway: Gateway, request: Request) -> ServersView:
-    return await gateway.management.servers()
+    return await gateway.admin.management.servers()
 
 
 async def _get_server(gateway: Gateway, request: Request) -> ServerPage:
     is_review = choice(request, "review", SWITCH) == "true"
-    return await gateway.management.server(_name(request), get_author(request), is_review=is_review)
+    return await gateway.admin.management.server(_name(request), get_author(request), is_review=is_review)
 
 
 async def _add(gateway: Gateway, request: Request) -> ServerChange:
     body = await decode_body(request, NewServer)
-    return await gateway.management.add(body.name, body.config, get_author(request), body.revision)
+    return await gateway.admin.management.add(body.name, body.config, get_author(request), body.revision)
 
 
 async def _patch(gateway: Gateway, request: Request) -> ServerChange:
     body = await decode_body(request, ServerPatch)
-    return await gateway.management.patch(_name(request), body.config, get_author(request), body.revision)
+    return await gateway.admin.management.patch(_name(request), body.config, get_author(request), body.revision)
 
 
 async def _replace(gateway: Gateway, request: Request) -> ServerChange:
     body = await decode_body(request, ServerEntry)
-    return await gateway.management.replace(_name(request), body.config, get_author(request), body.revision)
+    return await gateway.admin.management.replace(_name(request), body.config, get_author(request), body.revision)
 
 
 async def _remove(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.management.remove(_name(request), get_author(request), revision)
+    return await gateway.admin.management.remove(_name(request), get_author(request), revision)
 
 
 async def _enable(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.management.switch(_name(request), get_author(request), revision, is_enabled=True)
+    return await gateway.admin.management.switch(_name(request), get_author(request), revision, is_enabled=True)
 
 
 async def _disable(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.management.switch(_name(request), get_author(request), revision, is_enabled=False)
+    return await gateway.admin.management.switch(_name(request), get_author(request), revision, is_enabled=False)
 
 
 async def _approve(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.management.approve_server(_name(request), get_author(request), revision)
+    return await gateway.admin.management.approve_server(_name(request), get_author(request), revision)
 
 
 async def _restart(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.management.restart(_name(request), get_author(request))
+    return await gateway.admin.management.restart(_name(request), get_author(request))
 
 
 async def _refresh(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.management.refresh(_name(request), get_author(request))
+    return await gateway.admin.management.refresh(_name(request), get_author(request))
 
 
 async def _import(gateway: Gateway, request: Request) -> ServerImported:
     body = await decode_body(request, ImportText)
-    return await gateway.management.import_text(body.text, get_author(request))
+    return await gateway.admin.management.import_text(body.text, get_author(request))
 
 
 async def _logs(gateway: Gateway, request: Request) -> ServerLogs:
     lines = integer(request, "lines", LOG_LINES, 1, LOG_LINES_MOST)
-    return ServerLogs(_name(request), await gateway.management.logs(_name(request), lines))
+    return ServerLogs(_name(request), await gateway.admin.management.logs(_name(request), lines))
 
 
 def _name(request: Request) -> str:

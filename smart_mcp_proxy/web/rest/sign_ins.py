@@ -35,18 +35,18 @@ class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def _begin(gateway: Gateway, request: Request) -> SignInView:
     name = request.path_params["name"]
-    return _view(name, await gateway.server_sign_ins.begin(name))
+    return _view(name, await gateway.admin.server_sign_ins.begin(name))
 
 
 async def _get_login_state(gateway: Gateway, request: Request) -> SignInView:
     name = request.path_params["name"]
-    return _view(name, await gateway.server_sign_ins.of(name))
+    return _view(name, await gateway.admin.server_sign_ins.of(name))
 
 
 async def _take(gateway: Gateway, request: Request) -> SignInView:
     name = request.path_params["name"]
     body = await decode_body(request, Address)
-    return _view(name, await gateway.server_sign_ins.take(name, body.address.strip()))
+    return _view(name, await gateway.admin.server_sign_ins.take(name, body.address.strip()))
 
 
 def _view(name: str, shown: ServerSignIn) -> SignInView:

@@ -81,7 +81,7 @@ async def _list_tool_views(gateway: Gateway, request: Request) -> ListingView:
     if state != "withheld":
         found += ((record, "visible") for record in gateway.visible.records())
     if state != "visible":
-        found += ((each.record, each.state.value) for each in gateway.approvals.withheld())
+        found += ((each.record, each.state.value) for each in gateway.admin.approvals.withheld())
     found = [
         one
         for one in found
@@ -122,7 +122,7 @@ async def _check(gateway: Gateway, request: Request) -> list[Checked]:
 async def _forget_examples(gateway: Gateway, request: Request) -> dict[str, int]:
     query = request.query_params
     count = await forget_examples(gateway.catalog, query.get("tool"), query.get("question"))
-    await gateway.index_sync.follow()
+    await gateway.lists.index_sync.follow()
     return {"forgotten": count}
 
 

@@ -60,7 +60,7 @@ async def serve_stdio(gateway: Gateway, stop: asyncio.Event, greeter: Greeter | 
     greeted = Greeted(greeter.hand_over() if greeter is not None else None)
     with claim_stdio() as (source, sink):
         reader = await open_stdio_reader(source)
-        writer = await open_stdio_writer(sink, gateway.admission)
+        writer = await open_stdio_writer(sink, gateway.lists.admission)
         if greeted.unsent:
             writer.write(greeted.unsent)
         try:
@@ -88,7 +88,7 @@ class _Client:
         self._checked = get_checked_clients(self._server)
         self._agent = gateway.agent
         self._eras = gateway.stdio_eras
-        self._clients = gateway.clients
+        self._clients = gateway.requests.clients
         self._calls: CallsInFlight | None = None
         """Of the client, once the SDK has let it call a tool."""
         self._reader = reader

@@ -18,8 +18,7 @@ class FakeGateway:
     """One server that starts, and is listed after so many looks."""
 
     def __init__(self, looks: int) -> None:
-        self.changes = asyncio.Condition()
-        self.changes.wait = self._never  # type: ignore[method-assign]
+        self.base = SimpleNamespace(changes=SimpleNamespace(wait=self._never))
         self._looks = looks
 
     async def _never(self) -> Any:

@@ -151,7 +151,7 @@ async def test_only_what_changed_is_restarted(tmp_path: Path, data: Path) -> Non
     async with open_gateway(Settings(data_dir=data), servers, environ=environment()) as gateway:
         gateway.start_upstreams()
         assert await gateway.wait_settled(PATIENCE_S)
-        kept, gone = gateway.fleet.upstreams.get("todo"), gateway.fleet.upstreams.get("clock")
+        kept, gone = gateway.upstreams.fleet.upstreams.get("todo"), gateway.upstreams.fleet.upstreams.get("clock")
         assert kept is not None and gone is not None
         applied = asyncio.Event()
 
@@ -164,7 +164,7 @@ async def test_only_what_changed_is_restarted(tmp_path: Path, data: Path) -> Non
         with anyio.fail_after(PATIENCE_S):
             await applied.wait()
         assert await gateway.wait_settled(PATIENCE_S)
-        assert gateway.fleet.upstreams.get("todo") is kept
+        assert gateway.upstreams.fleet.upstreams.get("todo") is kept
         assert kept.status.restarts == 0
         assert gone.status.state == "disconnected"
         assert set(gateway.status().tools) == {"todo", "colors"}
@@ -201,14 +201,14 @@ async def test_a_change_made_through_the_gateway_is_applied_once_and_at_once(tmp
             await gateway.apply(now, profiles)
 
         def on_follow(look: Any) -> None:
-            gateway.management.apply_with(look)
+            gateway.admin.management.apply_with(look)
             following.set()
 
         work = follow_config(settings, tmp_path, ServerFile(servers), apply, on_follow=on_follow)
         task = asyncio.create_task(work)
         with anyio.fail_after(PATIENCE_S):
             await following.wait()
-            changes = [gateway.management.patch("a", {"env": {f"A{n}": "1"}}, "operator") for n in range(3)]
+            changes = [gateway.admin.management.patch("a", {"env": {f"A{n}": "1"}}, "operator") for n in range(3)]
             for change in changes:
                 assert (await change).changed
             assert len(gateway.visible.servers["a"].env) == applied == 3

@@ -187,6 +187,6 @@ async def test_the_other_servers_keep_their_stored_tools(parts: Parts, tmp_path:
     await parts.sync("beta", [definition("b")])
     servers = {name: replace(config(name), disabled=True) for name in ("alpha", "beta")}
     async with open_gateway(Settings(data_dir=tmp_path), servers, environ={}, passthrough="alpha") as gateway:
-        assert [upstream.status.name for upstream in gateway.fleet] == ["alpha"]
+        assert [upstream.status.name for upstream in gateway.upstreams.fleet] == ["alpha"]
         await gateway.apply(servers)
         assert {key.server for key in gateway.catalog.snapshot.by_key} == {"alpha", "beta"}

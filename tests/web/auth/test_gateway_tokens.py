@@ -149,7 +149,7 @@ async def test_a_token_that_was_not_confirmed_for_a_day_opens_none(
             "UPDATE gateway_tokens SET confirmed_s = extract(epoch FROM clock_timestamp()) - {} WHERE replica LIKE '%b'"
         )
         postgres.execute(age.format(86_400 - 60), database)
-        await one.gateway.agent_tokens.refresh()
+        await one.gateway.admin.agent_tokens.refresh()
         assert await one.admits_all(gone)
         postgres.execute(age.format(86_400), database)
         await until(lambda: one.admits_none(gone))
@@ -199,7 +199,7 @@ async def test_what_is_known_is_accepted_while_the_database_is_lost(
             while two.gateway.catalog.lost_since is None:
                 await anyio.lowlevel.checkpoint()
         with pytest.raises(CatalogError):
-            await two.gateway.agent_tokens.refresh()
+            await two.gateway.admin.agent_tokens.refresh()
         assert await two.admits("agents", tokens[0])
         headers = {"authorization": f"Bearer {tokens[1]}"}
         assert (await two.client.get("/api/v1/status", headers=headers)).status_code == 200
@@ -248,7 +248,7 @@ async def test_only_what_a_gateway_had_to_make_is_published(
         await until(lambda: two.admits_all(two.tokens))
         kinds = "SELECT array_agg(kind ORDER BY kind) FROM gateway_tokens WHERE replica LIKE '%/a'"
         assert (postgres.value(kinds, database) or []) == published
-        await one.gateway.agent_tokens.refresh()
+        await one.gateway.admin.agent_tokens.refresh()
         if "host" not in given:
             for kind, token in zip(KINDS, two.tokens, strict=True):
                 assert await one.admits(kind, token) == (kind in published)
@@ -267,18 +267,20 @@ async def test_a_page_opened_with_another_gateways_token_goes_on_until_that_is_a
         async with start("b", replica="b") as two:
             await until(lambda: one.admits_all(two.tokens))
             links = [await page_link(one, token) for token in (two.tokens[1], one.tokens[1], two.tokens[1])]
-            secrets = [await two.gateway.page_sessions.enter(link) for link in links[:2]]
+            secrets = [await two.gateway.admin.page_sessions.enter(link) for link in links[:2]]
             for each in (one, two):
-                assert [await each.gateway.page_sessions.find(secret) is not None for secret in secrets] == [True] * 2
+                assert [await each.gateway.admin.page_sessions.find(secret) is not None for secret in secrets] == [
+                    True
+                ] * 2
             (two.gateway.settings.data_dir / "operator.token").unlink()
         async with start("b", replica="b") as two:
             for each in (one, two):
                 with anyio.fail_after(HEARD_S):
-                    while await each.gateway.page_sessions.find(secrets[0]) is not None:
+                    while await each.gateway.admin.page_sessions.find(secrets[0]) is not None:
                         await anyio.lowlevel.checkpoint()
-                assert await each.gateway.page_sessions.find(secrets[1]) is not None
+                assert await each.gateway.admin.page_sessions.find(secrets[1]) is not None
             with pytest.raises(RefusedError):
-                await one.gateway.page_sessions.enter(links[2])
+                await one.gateway.admin.page_sessions.enter(links[2])
 
 
 async def test_two_gateways_of_one_name_are_said(start: Start, caplog: pytest.LogCaptureFixture) -> None:
@@ -286,7 +288,7 @@ async def test_two_gateways_of_one_name_are_said(start: Start, caplog: pytest.Lo
     async with start("a", replica="same") as one, start("b", replica="same") as two:
         await until(lambda: one.admits_all(two.tokens))
         for _ in range(3):
-            await one.gateway.agent_tokens.refresh()
+            await one.gateway.admin.agent_tokens.refresh()
         said = [message for message in caplog.messages if "MCPPROXY_REPLICA" in message and "tokens" in message]
         assert len(said) == 1 and "'same'" in said[0]
 
@@ -301,8 +303,8 @@ async def test_a_gateway_alone_asks_its_file_for_none_of_this(tmp_path: Path) ->
     async with served(tmp_path, None, "a") as one:
         event.listen(Engine, "after_cursor_execute", note)
         try:
-            await one.gateway.agent_tokens.of_gateways.confirm()
-            await one.gateway.agent_tokens.refresh()
+            await one.gateway.admin.agent_tokens.of_gateways.confirm()
+            await one.gateway.admin.agent_tokens.refresh()
         finally:
             event.remove(Engine, "after_cursor_execute", note)
         assert await one.admits_all(one.tokens)

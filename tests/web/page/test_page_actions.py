@@ -44,7 +44,7 @@ async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there
     """Approve, block and unblock; the page shows each word that is new, and what was looked at is approved."""
     async with browser(there) as page:
         assert "<ins>longer</ins>" in page.text.replace(" </ins>", "</ins>").replace("<ins> ", "<ins>")
-        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.list_pending()}
+        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.admin.approvals.list_pending()}
         hash_ = waiting["a"].withheld.record.change_hash
         reply = await page.send("approve", name="s:a", hash=hash_)
         assert reply.status_code == 200 and "Approved s:a." in reply.text
@@ -67,7 +67,7 @@ async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there
 async def test_a_definition_that_moved_is_not_approved(there: Opened) -> None:
     """What was looked at is no longer what waits: the page says so, and nothing is approved."""
     async with browser(there) as page:
-        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.list_pending()}
+        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.admin.approvals.list_pending()}
         old = waiting["a"].withheld.record.change_hash
         await there.turn([tool("a", "Send all files."), *SEEN[1:]])
         reply = await page.send("approve", name="s:a", hash=old)
@@ -78,7 +78,7 @@ async def test_a_definition_that_moved_is_not_approved(there: Opened) -> None:
 async def test_what_another_operator_has_blocked_since_is_not_approved(there: Opened) -> None:
     """Neither alone nor together with others; the page says so."""
     async with browser(there) as page:
-        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.approvals.list_pending()}
+        waiting = {each.withheld.record.key.tool: each for each in await there.gateway.admin.approvals.list_pending()}
         hashes = {name: waiting[name].withheld.record.change_hash for name in "ab"}
         async with open_local_api(there.gateway) as api:
             await api.block("s:a")
@@ -166,13 +166,13 @@ async def test_tokens_are_shown_once_and_revoked(there: Opened) -> None:
         reply = await page.send("tokens", name="ci", access="write", days="7", server="s")
         assert reply.status_code == 200 and "mcpp_" in reply.text
         assert "mcpp_" not in (await page.get("clients")).text
-        (made,) = await there.gateway.agent_tokens.tokens()
+        (made,) = await there.gateway.admin.agent_tokens.tokens()
         assert (made.name, made.servers, made.access) == ("ci", ("s",), "write")
         assert made.expires_s is not None and round(made.expires_s - made.created_s) == 7 * 86_400
         again = await page.send("tokens", name="ci", access="read", days="")
         assert again.status_code == 409 and "already" in again.text and 'value="ci"' in again.text
         assert "Revoked" in (await page.send("tokens/revoke", name="ci")).text
-        assert (await there.gateway.agent_tokens.tokens())[0].revoked_s is not None
+        assert (await there.gateway.admin.agent_tokens.tokens())[0].revoked_s is not None
 
 
 async def test_servers_are_added_edited_and_removed(there: Opened) -> None:
@@ -184,15 +184,15 @@ async def test_servers_are_added_edited_and_removed(there: Opened) -> None:
         assert (await page.send("servers/add", name="a__b", entry=entry)).status_code == 400 and "a__b" in page.text
         assert "added" in (await page.send("servers/add", name="two", entry=entry)).text
         assert "a-secret-of-ours" not in page.text
-        found = await there.gateway.management.server("two", "operator")
+        found = await there.gateway.admin.management.server("two", "operator")
         changed = '{"url": "http://127.0.0.1:9/other", "disabled": true}'
         old = await page.send("server/edit", name="two", entry=changed, revision="another")
         assert old.status_code == 409 and "/other" in old.text
         await page.send("server/edit", name="two", entry=changed, revision=found.revision)
-        assert there.gateway.config.servers()["two"].raw["url"].endswith("/other")
+        assert there.gateway.base.config.servers()["two"].raw["url"].endswith("/other")
         await page.send("server/operate", name="two", operation="enable")
         await page.send("server/remove", name="two")
-        assert "two" not in there.gateway.config.servers()
+        assert "two" not in there.gateway.base.config.servers()
         assert (await page.send("server/operate", name="s", operation="explode")).status_code == 400
         await page.send("server/operate", name="s", operation="restart")
         by_page = await settled_records(there, "config", 7)

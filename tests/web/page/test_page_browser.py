@@ -241,7 +241,7 @@ async def test_what_is_done_in_the_browser_leaves_the_records_of_the_command_lin
         for kind, count in COUNTS.items():
             ours = (await settled_records(there, kind, 2 * count))[:count]
             assert [without_hash(each) for each in ours] == [without_hash(each) for each in by_page[kind]], kind
-        of_page, of_command = await there.gateway.agent_tokens.tokens()
+        of_page, of_command = await there.gateway.admin.agent_tokens.tokens()
         assert of_page.name == "by-page" and of_page.revoked_s is not None and of_command.revoked_s is not None
         for name in ("servers", "access", "profile"):
             assert getattr(of_page, name) == getattr(of_command, name)
@@ -306,8 +306,8 @@ async def test_what_somebody_types_is_not_taken_away(there: Opened, chromium: "B
         await each.open("clients")
     name = window.page.get_by_label("Name", exact=True)
     await name.fill("half a na")
-    await there.gateway.agent_tokens.create("of-somebody-else", Scope())
-    there.gateway.changes.announce()
+    await there.gateway.admin.agent_tokens.create("of-somebody-else", Scope())
+    there.gateway.base.changes.announce()
     await other.page.get_by_text("of-somebody-else").wait_for(timeout=WITHIN_MS)
     assert await name.input_value() == "half a na"
     assert await window.page.get_by_text("of-somebody-else").count() == 0
@@ -348,7 +348,7 @@ async def test_a_hostile_catalog_runs_nothing(chromium: "Browser", tmp_path: Pat
     """No script, no dialog, no request to anywhere else; the titles of the page are its own."""
     async with opened(tmp_path, hostile()) as there:
         found = await entered(there, chromium)
-        await there.gateway.approvals.block("s:long", "operator")
+        await there.gateway.admin.approvals.block("s:long", "operator")
         names = [str(record.key) for record in there.gateway.visible.records()]
         for place in ("", "tools", "search?q=plain+word", "activity", *(f"tool?name={name}" for name in names)):
             for width in WIDTHS:

@@ -183,19 +183,19 @@ async def test_another_operators_token_ends_what_the_old_one_opened(tmp_path: Pa
     async with opened(tmp_path, [tool("a")], operator_token="the-first-token-of-this-operator") as there:
         for by in ("web", "operator"):
             async with stranger(there) as found:
-                await found.enter((await there.gateway.page_sessions.make_link(by)).url)
+                await found.enter((await there.gateway.admin.page_sessions.make_link(by)).url)
                 assert (await found.get()).status_code == 200
                 (cookies[by],) = found.client.cookies.values()
-            links[by] = (await there.gateway.page_sessions.make_link(by)).url.rpartition("/")[2]
+            links[by] = (await there.gateway.admin.page_sessions.make_link(by)).url.rpartition("/")[2]
     async with opened(tmp_path, [tool("a")], operator_token="another-token-of-this-operator") as there:
-        sessions = there.gateway.page_sessions
+        sessions = there.gateway.admin.page_sessions
         assert await sessions.find(cookies["web"]) is None
         assert await sessions.find(cookies["operator"]) is not None
         with pytest.raises(RefusedError, match="used already"):
             await sessions.enter(links["web"])
         await sessions.enter(links["operator"])
     async with opened(tmp_path, [tool("a")], operator_token="the-first-token-of-this-operator") as there:
-        assert await there.gateway.page_sessions.find(cookies["web"]) is not None
+        assert await there.gateway.admin.page_sessions.find(cookies["web"]) is not None
 
 
 async def test_links_and_sessions_end(there: Opened) -> None:
@@ -221,16 +221,16 @@ async def test_a_link_works_once_whichever_gateway_of_the_store_it_is_opened_at(
     own = there.gateway.settings
     async with open_gateway(own, {}, environ=ENVIRON) as other:
         token = (await there.link()).rpartition("/")[2]
-        elsewhere = other.page_sessions
+        elsewhere = other.admin.page_sessions
         entries = await asyncio.gather(
-            elsewhere.enter(token), there.gateway.page_sessions.enter(token), return_exceptions=True
+            elsewhere.enter(token), there.gateway.admin.page_sessions.enter(token), return_exceptions=True
         )
         (secret,) = [each for each in entries if isinstance(each, str)]
         assert [type(each) for each in entries if each is not secret] == [RefusedError]
-        for sessions in (elsewhere, there.gateway.page_sessions):
+        for sessions in (elsewhere, there.gateway.admin.page_sessions):
             assert await sessions.find(secret) is not None
         await elsewhere.leave(secret)
-        assert await there.gateway.page_sessions.find(secret) is None
+        assert await there.gateway.admin.page_sessions.find(secret) is None
 
 
 def test_templates_have_nothing_that_the_escaping_leaves_out() -> None:

@@ -78,7 +78,7 @@ async def test_no_mask_hides_what_a_server_would_run(by: Author, tmp_path: Path)
     entry = {"command": "true", "args": ["--token", "/tmp/evil.js"], "env": {"API_KEY": "evil-key"}}
     others = {"q": entry | {"quarantined": True}, "fine": entry | {"disabled": True}}
     async with opened(tmp_path, [tool("a")], others) as there, stranger(there) as page:
-        await page.enter((await there.gateway.page_sessions.make_link(by)).url)
+        await page.enter((await there.gateway.admin.page_sessions.make_link(by)).url)
         for place, is_shown in (("", True), ("server?name=q", True), ("server?name=fine", False)):
             text = html.unescape((await page.get(place)).text)
             assert ("/tmp/evil.js" in text) == ("evil-key" in text) == is_shown, place
@@ -138,7 +138,7 @@ async def test_a_page_is_made_beside_the_event_loop(tmp_path: Path, monkeypatch:
 async def look_through(there: Opened, page: Browser) -> None:
     """Opens every place that shows what the server says."""
     names = [str(record.key) for record in there.gateway.visible.records()]
-    names += [str(each.record.key) for each in there.gateway.approvals.withheld()]
+    names += [str(each.record.key) for each in there.gateway.admin.approvals.withheld()]
     assert len(names) >= 6
     places = ["", "tools", "servers", "server?name=s", "search?q=plain+word", "activity", "settings", "clients"]
     places += [f"tool?name={quote(name)}" for name in names]
@@ -158,7 +158,7 @@ async def test_ten_thousand_tools_take_no_page_longer_than_200_ms(tmp_path: Path
     async with opened(tmp_path, many(10_000)) as there, browser(there) as page, run_collector():
         await measure(page, there)
         await there.turn(many(10_000, "Does another thing."))
-        assert len(there.gateway.approvals.withheld()) == 10_000
+        assert len(there.gateway.admin.approvals.withheld()) == 10_000
         await measure(page, there)
 
 

@@ -36,8 +36,8 @@ async def there(server: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 async def ready(there: Opened) -> None:
     """Waits until the server is."""
     async with asyncio.timeout(LIMIT_S):
-        while there.gateway.fleet.upstreams["web"].status.state is not ServerState.READY:
-            await there.gateway.changes.wait()
+        while there.gateway.upstreams.fleet.upstreams["web"].status.state is not ServerState.READY:
+            await there.gateway.base.changes.wait()
 
 
 async def address_on(page: Browser) -> str:
@@ -86,7 +86,7 @@ async def test_what_nobody_signs_in_to_says_so(there: Opened, server: Guarded) -
         server.answers["/token"] = lambda _: (400, {"error": "invalid_grant"})
         await follow(await address_on(page))
         async with asyncio.timeout(LIMIT_S):
-            while (await there.gateway.server_sign_ins.of("web")).state == "waiting":
-                await there.gateway.changes.wait()
-        assert (await there.gateway.server_sign_ins.of("web")).state == "failed"
+            while (await there.gateway.admin.server_sign_ins.of("web")).state == "waiting":
+                await there.gateway.base.changes.wait()
+        assert (await there.gateway.admin.server_sign_ins.of("web")).state == "failed"
         assert "Sign in" in (await page.get("server?name=web")).text

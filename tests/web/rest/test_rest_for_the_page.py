@@ -40,7 +40,7 @@ async def there(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opene
     async with opened(tmp_path_factory.mktemp("rest"), SOME, top_k=7) as found:
         changed = [tool("t00", "Does another thing."), *SOME[1:], tool("new")]
         await found.turn(changed)
-        await found.gateway.approvals.block("s:t05", "operator")
+        await found.gateway.admin.approvals.block("s:t05", "operator")
         yield found
 
 
@@ -112,10 +112,10 @@ async def test_events_tell_records_and_changes_as_they_come(there: Opened, rest:
     """One that connects again goes on behind the last record it had; a filter leaves the others out."""
     async with asyncio.timeout(60), aclosing(events_of(rest, "events")) as events:
         assert (await anext(events))[0] == "change"
-        await there.gateway.approvals.unblock("s:t05", "operator")
+        await there.gateway.admin.approvals.unblock("s:t05", "operator")
         kind, first, record = await until(events, "activity")
         assert (kind, record["kind"], record["subject"]) == ("activity", "approval", "s:t05")
-        await there.gateway.approvals.block("s:t05", "operator")
+        await there.gateway.admin.approvals.block("s:t05", "operator")
         _, second, record = await until(events, "activity")
         assert record["detail"]["decision"] == "block" and int(second) > int(first)
         await there.turn([*SOME, tool("newer")])
@@ -194,7 +194,8 @@ async def test_a_change_is_told_that_comes_while_records_are_read(monkeypatch: p
             changes.announce()
         return SimpleNamespace(items=[{"at": after}], next=after + 1 if has_more else None, last=after + 1)
 
-    gateway: Any = SimpleNamespace(changes=changes, catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7)))
+    catalog = SimpleNamespace(snapshot=SimpleNamespace(generation=7))
+    gateway: Any = SimpleNamespace(base=SimpleNamespace(changes=changes), catalog=catalog)
     monkeypatch.setattr(events, "activity_page", page)
     async with asyncio.timeout(20), aclosing(events._stream_events(gateway, ActivityFilter(), 1)) as told:
         lines = [await anext(told) for _ in range(5)]
@@ -210,7 +211,8 @@ async def test_a_stream_that_a_filter_leaves_nothing_looks_at_no_record_twice(mo
         changes.announce()
         return SimpleNamespace(items=[], next=None, last=after + 5)
 
-    gateway: Any = SimpleNamespace(changes=changes, catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7)))
+    catalog = SimpleNamespace(snapshot=SimpleNamespace(generation=7))
+    gateway: Any = SimpleNamespace(base=SimpleNamespace(changes=changes), catalog=catalog)
     monkeypatch.setattr(events, "activity_page", page)
     async with asyncio.timeout(20), aclosing(events._stream_events(gateway, ActivityFilter(kind="session"), 1)) as told:
         for _ in range(3):

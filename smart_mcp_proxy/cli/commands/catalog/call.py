@@ -76,7 +76,7 @@ def _has_listed(name: str) -> "Callable[[Gateway], bool]":
 
     def has_listed(gateway: "Gateway") -> bool:
         record = gateway.visible.find(name)
-        return record is not None and gateway.tool_lists.is_fresh(record.key.server)
+        return record is not None and gateway.lists.tool_lists.is_fresh(record.key.server)
 
     return has_listed
 

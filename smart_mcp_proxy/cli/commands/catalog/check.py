@@ -95,6 +95,6 @@ def _has_listed(names: Sequence[str]) -> "Callable[[Gateway], bool]":
 
     def has_listed(gateway: "Gateway") -> bool:
         records = [gateway.visible.find(name.partition("@sha256:")[0]) for name in names]
-        return all(record is not None and gateway.tool_lists.is_fresh(record.key.server) for record in records)
+        return all(record is not None and gateway.lists.tool_lists.is_fresh(record.key.server) for record in records)
 
     return has_listed

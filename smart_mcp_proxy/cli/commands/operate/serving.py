@@ -76,7 +76,9 @@ async def open_served_gateway(
         open_socket(gateway),
         serve_metrics(gateway),
     ):
-        following = follow_config(settings, Path.cwd(), file, gateway.apply, on_follow=gateway.management.apply_with)
+        following = follow_config(
+            settings, Path.cwd(), file, gateway.apply, on_follow=gateway.admin.management.apply_with
+        )
         watching = spawn(following, "config watch")
         try:
             async with tune_process():

@@ -1,0 +1,176 @@
+"""Parts of a gateway for operators: its condition, its configuration, its approvals and tokens."""
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from smart_mcp_proxy.conditions import Remark, worst
+from smart_mcp_proxy.gateway.activity.visitors import Visitors
+from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
+from smart_mcp_proxy.gateway.admin.approvals import Approvals
+from smart_mcp_proxy.gateway.admin.management import Management
+from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
+from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
+from smart_mcp_proxy.gateway.admin.sign_in_progress import sign_in_progress
+from smart_mcp_proxy.gateway.engines import vector_setup
+from smart_mcp_proxy.gateway.indexing.embedding import Embedding
+from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched
+from smart_mcp_proxy.gateway.parts import Base, Lists, Upstreams
+from smart_mcp_proxy.models import ServerState, ServerStatus
+from smart_mcp_proxy.servers import Profile, ServerConfig, ServerEdits
+from smart_mcp_proxy.upstream import Fleet
+
+
+@dataclass(frozen=True)
+class GatewayCondition:
+    """The servers' states, and why answers are worse than they could be.
+
+    Attributes:
+        base: The catalog, which may have lost its file, and what this installation cannot give.
+        fleet: The servers.
+        lists: Breakers, and what is wrong with servers' lists.
+        approvals: May have lost their record.
+        embedding: May lack vectors; None where no vectors rank.
+    """
+
+    base: Base
+    fleet: Fleet
+    lists: Lists
+    approvals: Approvals
+    embedding: Embedding | None
+
+    def statuses(self) -> tuple[ServerStatus, ...]:
+        """Every configured server's state, with what its breaker and its list add to it."""
+        return tuple([self.complete_status(upstream.status) for upstream in self.fleet])
+
+    def complete_status(self, status: ServerStatus) -> ServerStatus:
+        """The status with what the server's breaker and its list add to it."""
+        status = self.lists.admission.add_breaker_status(status)
+        remarks = self.lists.tool_lists.remarks(status.name) if status.state is ServerState.READY else ()
+        if not remarks:
+            return status
+        severity = worst(remarks)
+        return replace(
+            status,
+            state=ServerState.ERROR if severity == "error" else status.state,
+            error=_join_sentences(status.error, *(each.message for each in remarks)),
+            hint=_join_sentences(status.hint, *(each.hint for each in remarks)),
+            severity=severity,
+            reason=_join_sentences(*(self._strip_server_words(each) for each in remarks)),
+        )
+
+    def _strip_server_words(self, remark: Remark) -> str:
+        is_fenced = self.base.settings.fence_results  # where agents read a server's words, they are fenced
+        return remark.reason.removesuffix(remark.said).rstrip() if is_fenced else remark.reason
+
+    def list_degradations(self) -> tuple[str, ...]:
+        """Why answers are worse at present than the settings ask for."""
+        vectors = self.embedding.degradations if self.embedding is not None else ()
+        problems = filter(None, (self.base.catalog.problem, self.approvals.problem()))
+        return (*self.base.unavailable, *vectors, *problems)
+
+
+def _join_sentences(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+async def reconfigure(
+    base: Base,
+    fleet: Fleet,
+    lists: Lists,
+    servers: Mapping[str, ServerConfig],
+    profiles: Mapping[str, Profile] | None = None,
+) -> None:
+    """Apply a configuration: only what changed is started, stopped or restarted; None keeps the profiles."""
+    config = base.config
+    config.replace(servers, config.profiles() if profiles is None else profiles)
+    lists.views.reconfigure(config.servers(), config.profiles())
+    base.configured(config.servers())
+    await fleet.apply(config.servers())
+    for sync in (lists.tool_sync, lists.content_sync):
+        sync.forget(config.servers())
+    await forget_unused(base, lists)
+    base.changes.announce()  # pins, filters and profiles change lists without any server's doing
+    await base.catalog.register_instance(os.getpid(), sorted(config.servers()))
+
+
+async def forget_unused(base: Base, lists: Lists) -> None:
+    """Remove the tools of servers that are neither configured nor in use by another process.
+
+    Raises:
+        CatalogError: They cannot be removed now; they stay, unseen.
+    """
+    await base.catalog.forget_servers(base.config.server_names)
+    await lists.index_sync.catch_up()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admin:
+    """Parts for operators.
+
+    Attributes:
+        approvals: What waits for the user.
+        embedding: Embeds tools; None where no vectors rank.
+        condition: States, and why answers are worse than they could be.
+        management: Changes the servers.
+        agent_tokens: Scoped tokens of agents.
+        page_sessions: Browsers that are let in to the page.
+        server_sign_ins: Sign-ins at servers that a person begins there.
+        unmatched: What the configuration names and no server lists.
+        visitors: Clients without a session.
+    """
+
+    approvals: Approvals
+    embedding: Embedding | None
+    condition: GatewayCondition
+    management: Management
+    agent_tokens: AgentTokens
+    page_sessions: PageSessions
+    server_sign_ins: ServerSignIns
+    unmatched: Unmatched
+    visitors: Visitors
+
+
+def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Admin:
+    """Make what operators look at and change."""
+    settings, config, catalog, fleet = base.settings, base.config, base.catalog, upstreams.fleet
+    approvals = Approvals(catalog, config.servers, lists.index_sync.follow, base.recorder)
+    embedding = _create_embedding(base, lists)
+    if embedding is not None:
+        stack.push_async_callback(embedding.close)
+    condition = GatewayCondition(base, fleet, lists, approvals, embedding)
+    management = Management(
+        ServerEdits(settings, Path.cwd()),
+        fleet,
+        lists.views.whole,
+        lists.tool_sync.list_now,
+        partial(reconfigure, base, fleet, lists),
+        base.recorder.record,
+        condition.complete_status,
+    )
+    progress = sign_in_progress(catalog, settings, is_alone=base.worker.is_alone)
+    server_sign_ins = ServerSignIns(upstreams.sign_ins, config.servers, base.environ, base.changes.announce, progress)
+    stack.push_async_callback(server_sign_ins.close)
+    return Admin(
+        approvals=approvals,
+        embedding=embedding,
+        condition=condition,
+        management=management,
+        agent_tokens=AgentTokens(catalog),
+        page_sessions=PageSessions(catalog),
+        server_sign_ins=server_sign_ins,
+        unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
+        visitors=Visitors(base.recorder),
+    )
+
+
+def _create_embedding(base: Base, lists: Lists) -> Embedding | None:
+    """Create the worker that embeds tools, if the settings ask for one; not started yet."""
+    settings = base.settings
+    if settings.embedder == "BM25":
+        return None
+    setup = vector_setup(settings, base.usable, base.environ)
+    return Embedding(base.catalog, lists.index_sync, settings.data_dir, setup, clock=base.clock)
