@@ -1,16 +1,27 @@
 """The gateway's parts are made once, when it is opened."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transports import ENVIRON, in_memory, odd_servers
 
-from smart_mcp_proxy.gateway import open_gateway
+from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.servers import Profile, load_servers
 from smart_mcp_proxy.settings import Settings
 
 pytestmark = pytest.mark.anyio
+
+
+def all_parts(gateway: Gateway) -> Iterator[tuple[str, Any]]:
+    """By name: the groups, the parts in them, and those that are made of all groups."""
+    for name, group in vars(gateway).items():
+        yield name, group
+        if is_dataclass(group):
+            yield from vars(group).items()
 
 
 async def test_no_part_gets_an_attribute_after_it_was_made(tmp_path: Path) -> None:
@@ -18,7 +29,7 @@ async def test_no_part_gets_an_attribute_after_it_was_made(tmp_path: Path) -> No
     servers = load_servers(json.dumps({"mcpServers": odd_servers(tmp_path / "ledger")})).servers
     settings = Settings(data_dir=tmp_path / "data", learn=True, proxy_tool="proxy", manage=True)
     async with open_gateway(settings, servers, environ=ENVIRON) as gateway:
-        parts = {name: getattr(gateway, name) for name in vars(gateway)}
+        parts = dict(all_parts(gateway))
         made = {name: set(vars(part)) for name, part in parts.items() if hasattr(part, "__dict__")}
         assert {"fleet", "calls", "agent", "tool_sync", "management"} <= made.keys()
         gateway.start_upstreams()
@@ -28,4 +39,4 @@ async def test_no_part_gets_an_attribute_after_it_was_made(tmp_path: Path) -> No
             await agent.call("call_tool_write", name="old:echo", args={"text": "x"})
         await gateway.apply(dict(list(servers.items())[:1]), {"work": Profile("work")})
         assert {name: set(vars(part)) for name, part in parts.items() if name in made} == made
-        assert {name: getattr(gateway, name) for name in vars(gateway)} == parts
+        assert dict(all_parts(gateway)) == parts
