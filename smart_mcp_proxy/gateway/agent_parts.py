@@ -163,7 +163,7 @@ def _is_trusted(base: Base, server: str) -> bool:
 def open_surfaces(base: Base, upstreams: Upstreams, lists: Lists, requests: Requests, admin: Admin) -> ToolSurfaces:
     """Make the gateway's own tools, on each view of the catalog."""
 
-    def list_parts(view: CatalogView) -> ToolParts:
+    def make_parts(view: CatalogView) -> ToolParts:
         kinds = KindSearch(
             requests.content_lookup.on(view),
             requests.kind_index,
@@ -197,7 +197,7 @@ def open_surfaces(base: Base, upstreams: Upstreams, lists: Lists, requests: Requ
             management=admin.management,
         )
 
-    return ToolSurfaces(lists.views, requests.toolsets, list_parts)
+    return ToolSurfaces(lists.views, requests.toolsets, make_parts)
 
 
 def open_agent(
@@ -210,10 +210,10 @@ def open_agent(
 ) -> Agent:
     """Make what answers agents over MCP."""
     conduct = ClientBehavior(base.clock)
-    hook = _hook(base, upstreams, stack)
+    hook = _open_hook(base, upstreams, stack)
     base.session_opened.subscribe(lambda session: base.recorder.record(build_session_activity(session)))
     return Agent(
-        _offers(base, lists, requests, surfaces, conduct),
+        _choose_providers(base, lists, requests, surfaces, conduct),
         upstreams.start.soon,
         conduct,
         on_list_changed=None if hook is None else hook.fire,
@@ -227,7 +227,7 @@ def open_agent(
     )
 
 
-def _offers(
+def _choose_providers(
     base: Base, lists: Lists, requests: Requests, surfaces: ToolSurfaces, conduct: ClientBehavior
 ) -> ToolProviders:
     settings, views = base.settings, lists.views
@@ -249,7 +249,7 @@ def _build_passthrough(server: str, base: Base, lists: Lists, requests: Requests
     return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
 
 
-def _hook(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListChangedHook | None:
+def _open_hook(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListChangedHook | None:
     command = base.settings.list_changed_exec
     if not command:
         return None

@@ -45,7 +45,7 @@ ANSWER_S: Final = 0.05
 log = get_logger("gateway")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # the environment may hold secrets
 class Base:
     """Settings, configuration, catalog and events that nearly every part needs.
 
