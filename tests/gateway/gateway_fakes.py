@@ -231,7 +231,7 @@ class ToolWork:
         self.changes = Changes()
         self.lists = ListState(fleet, catalog, self.changes, clock=clock)
         self.index_sync = IndexSync(
-            *(catalog, index, Sight(sees), self.changes), follow_s=follow_s, uses_examples=uses_examples
+            catalog, index, Sight(sees), self.changes, follow_s=follow_s, uses_examples=uses_examples
         )
         bring = self.index_sync.catch_up
         self.sync = ListSync(self.lists, fleet, catalog, TOOLS, bring, review=review, pace=pace or Pace())

@@ -174,12 +174,19 @@ async def test_why_not_says_where_it_would_stand(setup: ApprovalSetup) -> None:
 async def test_a_search_for_several_types_leaves_its_place_empty_too(setup: ApprovalSetup) -> None:
     contents = Contents(setup.catalog, setup.visible, NAME_LIMIT, None)
     ranking = KindIndex(
-        *(setup.catalog, SearchIndex(Bm25fEngine()), setup.visible, contents),
+        setup.catalog,
+        SearchIndex(Bm25fEngine()),
+        setup.visible,
+        contents,
         uses_examples=False,
         waiting=lambda: setup.work.index_sync.waiting,
     )
     retrieval = Retrieval(
-        *(setup.visible, setup.catalog, setup.work.index_sync, setup.work.lists, lambda: [setup.alpha.status]),
+        setup.visible,
+        setup.catalog,
+        setup.work.index_sync,
+        setup.work.lists,
+        lambda: [setup.alpha.status],
         setup.notebook,
         kinds=KindSearch(contents, ranking, setup.work.lists, None, is_degraded=False),
     )

@@ -173,7 +173,7 @@ async def test_a_change_judges_the_tools_that_changed_alone(listed: Parts) -> No
         return record.key.tool not in hidden
 
     sync = IndexSync(
-        *(listed.catalog, SearchIndex(CountingEngine()), Sight(sees, lambda: rules), Changes()), follow_s=NEVER_S
+        listed.catalog, SearchIndex(CountingEngine()), Sight(sees, lambda: rules), Changes(), follow_s=NEVER_S
     )
 
     def found() -> set[str]:
