@@ -14,8 +14,7 @@ from smart_mcp_proxy.gateway.activity.activity_log import open_activity_log
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
-from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
-from smart_mcp_proxy.gateway.admin.sign_in_progress import sign_in_progress
+from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns, sign_in_progress
 from smart_mcp_proxy.gateway.agent_parts import Requests, open_agent, open_requests
 from smart_mcp_proxy.gateway.calls.state_key import StateKey
 from smart_mcp_proxy.gateway.configuration import Configuration

@@ -4,9 +4,12 @@ Nothing here is reachable by an agent. That unapproved definitions are not seen 
 catalog's snapshot does not hold them.
 """
 
+import json
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from anyio import to_thread
@@ -14,13 +17,12 @@ from anyio import to_thread
 from smart_mcp_proxy.catalog import ActivityFilter, Catalog, Snapshot
 from smart_mcp_proxy.errors import CatalogError, ConflictError, ToolNotFoundError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
-from smart_mcp_proxy.gateway.admin.asked_questions import QUESTIONS_LIMIT, AskedQuestions
-from smart_mcp_proxy.gateway.admin.differences import FieldChange, differences
 from smart_mcp_proxy.gateway.shared.definition_scan import collect_peers, scan_record
 from smart_mcp_proxy.models import ToolKey, Withheld, WithheldState
 from smart_mcp_proxy.names import extract_server_name, parse_canonical, parse_content, shell_word
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.scanner import Finding
+from smart_mcp_proxy.policy.scanner.findings import EXCERPT_CHARS, escape_unsafe
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import Activity, get_logger
 
@@ -31,6 +33,39 @@ CLOSED = (
     "the record of approvals was lost with a damaged catalog, so every tool waits for the user: mcpproxy approve --all"
 )
 UNREADABLE = "what you approved cannot be checked, so every tool waits until the catalog can be used again"
+
+QUESTIONS_LIMIT: Final = 1_000
+"""The latest questions in the activity log that definitions are compared with."""
+_LEAST_WORDS: Final = 5
+"""Fewer words in a row are in many descriptions by chance."""
+_WORD: Final = re.compile(r"\w+")
+_TOKEN = re.compile(r"\s+|\w+|[^\w\s]+")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+MOST_TOKENS = 2_000
+"""Of a field on each side; comparing takes their product, so longer ones are shown whole, one after the other."""
+MOST_CHARS = 100_000
+"""The same for what is not even taken apart into words, which takes 50 ms for a megabyte (measured)."""
+
+Path = tuple[str | int, ...]
+
+
+class TextRun(NamedTuple):
+    """A run of text: in both definitions, only in the approved one, or only in the present one."""
+
+    kind: Literal["same", "removed", "added"]
+    text: str
+
+
+class FieldChange(NamedTuple):
+    """Difference in one field of a definition.
+
+    Attributes:
+        path: Where it is, for example `inputSchema.properties.note.description`.
+        words: Its text as runs, control and invisible characters spelled out.
+    """
+
+    path: str
+    words: tuple[TextRun, ...]
 
 
 class PendingApproval(NamedTuple):
@@ -52,6 +87,33 @@ class Decided(NamedTuple):
 
     approved: tuple[str, ...]
     moved: tuple[str, ...]
+
+
+class AskedQuestions:
+    """Questions that agents asked, to be looked for in definitions.
+
+    No ranking over text tells a tool that repeats a question from one that answers it: of such twins of real tools
+    91 % were found first. So a person is told before the definition is approved.
+
+    Args:
+        questions: As they were asked.
+    """
+
+    def __init__(self, questions: Iterable[str]) -> None:
+        spoken = {_normalize_words(question): question for question in questions}
+        self._questions = {words: text for words, text in spoken.items() if words.count(" ") > _LEAST_WORDS}
+
+    def findings(self, definition: Mapping[str, Any]) -> tuple[Finding, ...]:
+        """At most one finding for each text of a definition."""
+        found = []
+        for member in ("title", "description") if self._questions else ():
+            text = definition.get(member)
+            said = _normalize_words(text) if isinstance(text, str) else ""
+            if words := next((words for words in self._questions if words in said), None):
+                asked = escape_unsafe(self._questions[words])[:EXCERPT_CHARS]
+                reason = "It repeats, word for word, a question that an agent asked, and is found first for it."
+                found.append(Finding("repeated_question", "note", f"$.{member}", reason, asked))
+        return tuple(found)
 
 
 class Approvals:
@@ -253,3 +315,63 @@ def _build_pending_approval(withheld: Withheld, peers: "scanner.Peers", asked: A
     approved = None if withheld.approved is None else msgspec.json.decode(withheld.approved)
     findings = scan_record(withheld.record, peers) + asked.findings(current)
     return PendingApproval(withheld, findings, differences(approved, current))
+
+
+def _normalize_words(text: str) -> str:
+    """The words of a text in lower case, with a space around each."""
+    return f" {' '.join(_WORD.findall(text.lower()))} "
+
+
+def differences(approved: Mapping[str, Any] | None, current: Mapping[str, Any]) -> tuple[FieldChange, ...]:
+    """List the fields that differ between two definitions; of a new one every field.
+
+    Definitions with another change hash have at least one.
+    """
+    old = {} if approved is None else dict(_leaves(approved, ()))
+    new = dict(_leaves(current, ()))
+    changed = (path for path in dict.fromkeys((*new, *old)) if old.get(path) != new.get(path))
+    return tuple(FieldChange(_format_path(path), _diff_words(old.get(path, ""), new.get(path, ""))) for path in changed)
+
+
+def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield every text, number and empty object of a JSON value by its path.
+
+    Written so that `1`, `1.0` and `"1"` differ.
+    """
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _leaves(inner, (*path, str(key)))
+    elif isinstance(value, Sequence) and not isinstance(value, str) and value:
+        for place, inner in enumerate(value):
+            yield from _leaves(inner, (*path, place))
+    else:
+        yield path, f'"{value}"' if isinstance(value, str) else json.dumps(value)
+
+
+def _format_path(path: Path) -> str:
+    text = ""
+    for step in path:
+        if isinstance(step, str) and _PLAIN_KEY.fullmatch(step):
+            text += f".{step}"
+        else:
+            text += f"[{escape_unsafe(json.dumps(step, ensure_ascii=False))}]"
+    return text.removeprefix(".")
+
+
+def _diff_words(old: str, new: str) -> tuple[TextRun, ...]:
+    if max(len(old), len(new)) > MOST_CHARS:
+        return _runs(("removed", [old]), ("added", [new]))
+    before, after = _TOKEN.findall(old), _TOKEN.findall(new)
+    if max(len(before), len(after)) > MOST_TOKENS:
+        return _runs(("removed", [old]), ("added", [new]))
+    runs: list[tuple[Literal["same", "removed", "added"], list[str]]] = []
+    for kind, start, end, first, last in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind == "equal":
+            runs.append(("same", before[start:end]))
+        else:
+            runs += [("removed", before[start:end]), ("added", after[first:last])]
+    return _runs(*runs)
+
+
+def _runs(*runs: tuple[Literal["same", "removed", "added"], list[str]]) -> tuple[TextRun, ...]:
+    return tuple(TextRun(kind, escape_unsafe("".join(words))) for kind, words in runs if any(words))
