@@ -21,7 +21,7 @@ from smart_mcp_proxy.gateway.engines import lexical_engine
 from smart_mcp_proxy.gateway.parts import Base, ListParts, Upstreams
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
-from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
+from smart_mcp_proxy.gateway.retrieval.kinds import KindIndex
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls
 from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers

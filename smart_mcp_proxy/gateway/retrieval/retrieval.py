@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 from anyio import move_on_after, to_thread
@@ -14,7 +14,6 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.retrieval.conversations import Conversations
 from smart_mcp_proxy.gateway.retrieval.hints import (
     PARTLY_LEFT_OUT,
     PARTLY_QUARANTINED,
@@ -23,7 +22,7 @@ from smart_mcp_proxy.gateway.retrieval.hints import (
     shorten_text,
     sign_in_hint,
 )
-from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, build_found_hint, others_than_tools
+from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, build_found_hint, describe_hit, others_than_tools
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
 from smart_mcp_proxy.gateway.retrieval.summaries import build_compact_entry, build_description, build_full_entry
 from smart_mcp_proxy.gateway.shared.agent_tools import Registered, ToolRegistrar
@@ -41,14 +40,17 @@ LOADING_S = 2.0
 """Longest wait of a search for the stored index; reading 1,000 tools takes 0.1 s (measured)."""
 COMPACT_CAP_TOKENS = 2_000
 FULL_CAP_TOKENS = 12_000
-CLONES_LIMIT = 10
-"""Other tools named that say the same as one in the answer."""
 QUERY_LIMIT_CHARS = 500
 """Of a query in the activity log."""
 TOP_K_LIMIT = 50
 MORE_QUERIES_LIMIT = 4
 SUMMARIES_LIMIT = 512
 """Tools whose compact form is remembered, about 0.4 MB; of a toolset or a token there are as many again."""
+
+APART_S: Final = 1_800.0
+"""A search after so long a silence begins another conversation, where clients have no sessions."""
+REMEMBERED: Final = 4_096
+"""Callers; the one that searched longest ago leaves first."""
 
 
 def estimate_tokens(size_bytes: int) -> int:
@@ -88,6 +90,38 @@ class Question(msgspec.Struct, frozen=True):
     toolset: str | None = None
     types: tuple[str, ...] = ()
     is_agents: bool = True
+
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The part of it that every ranking is held to."""
+        names = ("limit", "more_queries", "servers", "explain")
+        return {name: getattr(self, name) for name in names}
+
+
+class Conversations:
+    """Tells the first search of a conversation from the others: that one would have been sent the whole catalog.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last_s: dict[tuple[str, str | None], float] = {}
+
+    def begins(self, principal: str, session: str | None) -> bool:
+        """Note a search; whether it is the first one of its conversation.
+
+        Args:
+            principal: On whose behalf.
+            session: The caller's; None where it has none.
+        """
+        now_s = self._clock()
+        last_s = self._last_s.pop((principal, session), None)
+        self._last_s[principal, session] = now_s
+        if len(self._last_s) > REMEMBERED:
+            del self._last_s[next(iter(self._last_s))]
+        return last_s is None or now_s - last_s > APART_S
 
 
 class Retrieval:
@@ -209,9 +243,6 @@ class Retrieval:
         """The whole definition of one tool, with how to call it."""
         return build_description(record, is_stale=self._is_stale(record))
 
-    def _with_schemas(self, record: ToolRecord) -> dict[str, Any]:
-        return build_full_entry(record, is_stale=self._is_stale(record))
-
     def summarize(self, record: ToolRecord) -> dict[str, Any]:
         """Summarize one tool: names, signature and first sentence."""
         known, summary = self._summaries.get(record.id, (None, {}))
@@ -274,31 +305,19 @@ class Retrieval:
 
     def _select_ranked_ids(self, question: Question) -> tuple[Set[int] | None, Set[int]]:
         """The ids that are ranked, None for all that are indexed; those of them that wait, and are not found."""
-        allowed, waiting = self._select_allowed_ids(question), self._index_sync.waiting
+        allowed, waiting = self._visible.ids(), self._index_sync.waiting
+        if question.read_only:
+            allowed = {record.id for record in self._visible.records() if _is_read_only(record)}
         if not waiting:
             return allowed, frozenset()
         seen = [record for record in waiting.values() if self._visible.sees(record)]
         wanted = frozenset(each.id for each in seen if not question.read_only or _is_read_only(each))
         return allowed if allowed is None else allowed | wanted, wanted
 
-    def _select_allowed_ids(self, question: Question) -> Set[int] | None:
-        """The ids that may be found; None for all that are indexed and do not wait."""
-        if not question.read_only:
-            return self._visible.ids()
-        return {record.id for record in self._visible.records() if _is_read_only(record)}
-
     async def _search(self, question: Question) -> SearchResult:
         def work() -> SearchResult:
             allowed, waiting = self._select_ranked_ids(question)
-            return self._index.search(
-                question.query,
-                limit=question.limit,
-                more_queries=question.more_queries,
-                allowed=allowed,
-                servers=question.servers,
-                explain=question.explain,
-                waiting=waiting,
-            )
+            return self._index.search(question.query, allowed=allowed, waiting=waiting, **question.bounds)
 
         is_plain = not (question.read_only or question.explain)
         if is_plain and self._index.is_instant(question.query, question.more_queries):
@@ -309,17 +328,7 @@ class Retrieval:
         """Entries of all asked types."""
         allowed, waiting = self._select_ranked_ids(question)
         tools = {each.id: each for each in self._visible.records() if allowed is None or each.id in allowed}
-        return await kinds.find(
-            question.query,
-            question.types,
-            tools,
-            self.summarize,
-            waiting,
-            limit=question.limit,
-            more_queries=question.more_queries,
-            servers=question.servers,
-            explain=question.explain,
-        )
+        return await kinds.find(question.query, question.types, tools, self.summarize, waiting, **question.bounds)
 
     def _answer(
         self,
@@ -334,6 +343,7 @@ class Retrieval:
     ) -> dict[str, Any]:
         near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
         age_s = self._lists.age_s(self._visible.servers)
+        loading = () if self._index_sync.loaded.is_set() else ("the stored index is still loading",)
         answer: dict[str, Any] = {
             "query": shorten_text(question.query),
             "total": found.total,
@@ -347,7 +357,7 @@ class Retrieval:
             "generation": self._catalog.snapshot.generation,
             "index_age_s": None if age_s is None else round(age_s, 1),
             "not_covered": not_covered,
-            "degraded": self._reasons(found),
+            "degraded": [*self._degraded(), *found.degraded, *loading],
         }
         if not found.is_sure:
             answer["confidence"] = "low"
@@ -387,25 +397,18 @@ class Retrieval:
         ]
         return {"waiting": rows} if rows else {}
 
-    def _reasons(self, found: SearchResult) -> list[str]:
-        loading = () if self._index_sync.loaded.is_set() else ("the stored index is still loading",)
-        return [*self._degraded(), *found.degraded, *loading]
-
     def _fit_under_cap(
         self, question: Question, shown: list[tuple[Hit, ToolRecord]]
     ) -> tuple[list[dict[str, Any]], bool]:
         """The tools as they are sent, the first always, the rest while they fit under the cap."""
-        cap = COMPACT_CAP_TOKENS if question.detail == "compact" else FULL_CAP_TOKENS
-        render = self.summarize if question.detail == "compact" else self._with_schemas
+        is_compact = question.detail == "compact"
+        cap = COMPACT_CAP_TOKENS if is_compact else FULL_CAP_TOKENS
         tools: list[dict[str, Any]] = []
         used = 0
         for hit, record in shown:
-            tool = render(record)
-            tool["score"] = round(hit.score, 3)
-            if "clones" in hit.why:
-                tool["clones"] = hit.why["clones"][:CLONES_LIMIT]
-            if question.explain:
-                tool["why"] = dict(hit.why)
+            tool = (
+                self.summarize(record) if is_compact else build_full_entry(record, is_stale=self._is_stale(record))
+            ) | describe_hit(hit, is_explained=question.explain)
             used += estimate_tokens(len(msgspec.json.encode(tool)))
             if tools and used > cap:
                 return tools, True
