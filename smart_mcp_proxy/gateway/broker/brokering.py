@@ -23,7 +23,7 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import clean_message_async, fence_notification
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.refusals import server_off
-from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
+from smart_mcp_proxy.gateway.visibility.items import unknown_cursor
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, ProgressReport, ServerState

@@ -99,7 +99,9 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Conversations:
-    """Tells the first search of a conversation from the others: that one would have been sent the whole catalog.
+    """Tells the first search of a conversation from the others.
+
+    Each conversation would have been sent the whole catalog once.
 
     Args:
         clock: Monotonic seconds.
