@@ -5,22 +5,21 @@ All are stored, digested and approved in the same way; prompts, resources and te
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from logging import DEBUG, INFO
-from typing import Any
+from typing import Any, Final
 
-from anyio import to_thread
+from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
 from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark, build_left_out_remark, output_schemas
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.gateway.indexing.list_places import ListPlaces
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.indexing.notices import LONGEST_PAUSE_S, Notices, Wait, wait_at_most
 from smart_mcp_proxy.gateway.results.cleaning import clean_message
 from smart_mcp_proxy.gateway.shared.output_schemas import why_uncompilable
 from smart_mcp_proxy.io.memory import give_back
@@ -41,12 +40,24 @@ _SAID_CHARS = 300
 """Of what a server says about a list that failed; it stands in every table, and in every search."""
 LARGE_ITEMS = 1_000
 """A list after which freed memory is given back: it took some megabytes, and the next one takes others."""
+LONGEST_PAUSE_S: Final = 8.0
+"""Between readings of a server whose notices bring nothing new: a real change is seen within it."""
+_GROWTH: Final = 4.0
+"""Of the pause with each such reading: 5 of them in the first 20 s instead of 80."""
+MOST_ITEMS: Final = 4_000
+"""Reading so many definitions takes 30 MB for a moment; small lists of some hundred servers together have no more."""
+UNKNOWN_ITEMS: Final = 125
+"""Items that a list counts as which nobody has seen before."""
+PATIENCE_S: Final = 2.0
+"""If no list was finished for so long, those that are read wait for servers, and the next one waits no longer."""
 
 _OWN_FAULT = ProxyError("The gateway failed while it read the list.", hint="Its log says where: report it.")
 _COMING = (ServerState.CONNECTING, ServerState.READY)
 
 AskPolicy = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Review | None]]
 """What the policy of the named server says to its list."""
+Wait = Callable[[asyncio.Event, float], Awaitable[None]]
+"""Returns when the event is set, at the latest after so many seconds."""
 
 log = get_logger("lists")
 
@@ -86,6 +97,12 @@ CONTENTS = tuple(
 )
 
 
+async def wait_at_most(event: asyncio.Event, limit_s: float) -> None:
+    """Return when the event is set, at the latest after `limit_s`."""
+    with move_on_after(limit_s):
+        await event.wait()
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Intervals of a worker, and how they pass.
@@ -108,6 +125,101 @@ class Pace:
 
 
 _PACE = Pace()
+
+
+class Notices:
+    """Notices of one server; some servers send one whenever they are read.
+
+    Those within `merge_s` are read together. With each reading that shows nothing new the next one waits longer. A
+    notice that comes during a pause is read at its end.
+
+    Args:
+        merge_s: The shortest pause.
+        longest_s: The longest one.
+        clock: Monotonic seconds.
+        wait: Waits for an event.
+    """
+
+    def __init__(self, merge_s: float, longest_s: float, clock: Callable[[], float], wait: Wait) -> None:
+        self._merge_s = merge_s
+        self._longest_s = longest_s
+        self._clock = clock
+        self._wait = wait
+        self._pause_s = merge_s
+        self._read_s = -math.inf
+        self._has_any = asyncio.Event()
+        self._is_urgent = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Notices {'waiting' if self._has_any.is_set() else 'none'}, pause {self._pause_s:g} s>"
+
+    def note(self) -> None:
+        """Have the lists read after the pause."""
+        self._has_any.set()
+
+    def hurry(self) -> None:
+        """Have the lists read at once: the server has just connected, or a user asks."""
+        self._pause_s = self._merge_s
+        self._is_urgent.set()
+        self._has_any.set()
+
+    async def due(self, limit_s: float) -> None:
+        """Return when the lists are to be read.
+
+        Args:
+            limit_s: When that is without any notice.
+        """
+        await self._wait(self._has_any, limit_s)
+        idle_s = self._clock() - self._read_s
+        if idle_s > self._longest_s:  # no answer to a reading, so no loop
+            self._pause_s = self._merge_s
+        await self._wait(self._is_urgent, max(self._merge_s, self._pause_s - idle_s))
+        self._has_any.clear()
+        self._is_urgent.clear()
+
+    def read(self, *, is_changed: bool) -> None:
+        """Note that the lists were read, and whether they held anything new."""
+        self._read_s = self._clock()
+        self._pause_s = self._merge_s if is_changed else min(self._longest_s, self._pause_s * _GROWTH)
+
+
+class ListPlaces:
+    """Lets a list be read while those that are read have few items together; one always may.
+
+    Args:
+        most_items: Of all lists that are read.
+        patience_s: The next one does not wait longer while none is finished.
+    """
+
+    def __init__(self, most_items: int = MOST_ITEMS, patience_s: float = PATIENCE_S) -> None:
+        self._most_items = most_items
+        self._patience_s = patience_s
+        self._items = 0
+        self._finished = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<ListPlaces {self._items} of {self._most_items} items>"
+
+    @asynccontextmanager
+    async def place(self, known_items: int) -> AsyncIterator[None]:
+        """A place for a list, as long as it is inside.
+
+        Args:
+            known_items: How many it had the last time; 0 for one that is unknown.
+        """
+        items = known_items or UNKNOWN_ITEMS
+        while self._items and self._items + items > self._most_items:
+            with move_on_after(self._patience_s) as waiting:
+                await self._finished.wait()
+            if waiting.cancelled_caught:
+                break
+        self._items += items
+        try:
+            yield
+        finally:
+            self._items -= items
+            self._finished.set()
+            self._finished = asyncio.Event()
 
 
 class ListSync:
