@@ -8,6 +8,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,10 +48,11 @@ class Sight(NamedTuple):
     rules: Callable[[], object] = object
 
 
+@dataclass(eq=False)
 class IndexSync:
     """Brings what changed in the catalog to the index.
 
-    Args:
+    Attributes:
         catalog: The truth.
         index: Follows it, as far as tools are visible.
         sight: Which tools are visible.
@@ -59,29 +61,20 @@ class IndexSync:
         uses_examples: Whether questions learned from use are searched with.
         data_dir: The index is stored in it for the next start; None for nowhere.
         clock: Monotonic seconds.
-
-    Attributes:
         waiting: By id, as they were approved, the tools whose changed definition waits; another object after a change.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        index: SearchIndex,
-        sight: Sight,
-        changes: Changes,
-        *,
-        follow_s: float = FOLLOW_S,
-        uses_examples: bool = False,
-        data_dir: Path | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._catalog = catalog
-        self.index = index
-        self.changes = changes
-        self._sight = sight
-        self._follow_s = follow_s
-        self._uses_examples = uses_examples
+    catalog: Catalog
+    index: SearchIndex
+    sight: Sight
+    changes: Changes
+    _: KW_ONLY
+    follow_s: float = FOLLOW_S
+    uses_examples: bool = False
+    data_dir: Path | None = None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._indexed: Layered[int, ToolRecord] = Layered()
         self.waiting: Mapping[int, ToolRecord] = {}
         self._indexing = threading.Lock()
@@ -89,8 +82,7 @@ class IndexSync:
         """What the index holds the visible tools of."""
         self._ruled: object = None
         """By what they were visible."""
-        self._path = None if data_dir is None else data_dir / INDEX_NAME
-        self._clock = clock
+        self._path = None if self.data_dir is None else self.data_dir / INDEX_NAME
         self._changed = self._stored = 0
         """Documents that ever entered or left the index without the side-car, and of these those that it knows of."""
         self._seen: tuple[Mapping[int, Document], float] = ({}, 0.0)
@@ -121,12 +113,12 @@ class IndexSync:
         """Brings to the index what was written to the catalog, by whichever process, as far as it can be read."""
         await self.loaded.wait()
         try:
-            changed = await self._catalog.refresh()
+            changed = await self.catalog.refresh()
         except CatalogError as exc:
             log.warning("the catalog cannot be read, the last state serves: %s", exc)
             return
         # Another one may have read the change, and be about to bring it, or have been cancelled before it could.
-        if changed or self._brought is not self._catalog.snapshot:
+        if changed or self._brought is not self.catalog.snapshot:
             await self._reconcile()
 
     async def store(self) -> None:
@@ -134,7 +126,7 @@ class IndexSync:
 
         A disk that is full costs the next start only.
         """
-        documents, changed, now_s = self.index.documents, self._changed, self._clock()
+        documents, changed, now_s = self.index.documents, self._changed, self.clock()
         if documents is not self._seen[0]:
             self._seen = (documents, now_s)
         is_due = changed - self._stored > UNSTORED_SHARE * len(documents)
@@ -163,9 +155,9 @@ class IndexSync:
     def _bring_up(self) -> None:
         # Done to its end under the lock even if the task that asked for it was cancelled: its server was removed.
         with self._indexing:
-            snapshot, rules = self._catalog.snapshot, self._sight.rules()
+            snapshot, rules = self.catalog.snapshot, self.sight.rules()
             if self._brought is None or rules is not self._ruled:
-                wanted = {id_: record for id_, record in snapshot.by_id.items() if self._sight.sees(record)}
+                wanted = {id_: record for id_, record in snapshot.by_id.items() if self.sight.sees(record)}
                 changed = [record for id_, record in wanted.items() if self._indexed.get(id_) is not record]
                 removed = {id_ for id_ in self._indexed if id_ not in wanted}
                 indexed = Layered(wanted)
@@ -175,7 +167,7 @@ class IndexSync:
             waiting = self._find_waiting_tools(snapshot)
             kept = [record for id_, record in waiting.items() if self.waiting.get(id_) is not record]
             removed = (removed | (self.waiting.keys() - waiting.keys())) - {each.id for each in (*changed, *kept)}
-            added = [build_tool_document(record, has_examples=self._uses_examples) for record in (*changed, *kept)]
+            added = [build_tool_document(record, has_examples=self.uses_examples) for record in (*changed, *kept)]
             if is_first := self._brought is None:
                 added = self._restore_index(added)
             if added or removed:
@@ -198,14 +190,14 @@ class IndexSync:
             record: ToolRecord | None = self.waiting.get(each.record.id)
             if record is None or record.change_hash != each.approved_hash:
                 record = build_approved_record(each)
-            if record is not None and self._sight.sees(record):
+            if record is not None and self.sight.sees(record):
                 found[record.id] = record
         return found
 
     def _differences(self, diff: Diff) -> tuple[list[ToolRecord], set[int]]:
         """Visible tools among those that came or changed, and indexed ones that left or are visible no more."""
         entered = (*diff.added, *diff.changed)
-        changed = [record for record in entered if self._sight.sees(record)]
+        changed = [record for record in entered if self.sight.sees(record)]
         gone = {*diff.removed, *(record.id for record in entered)} - {record.id for record in changed}
         return changed, {id_ for id_ in gone if id_ in self._indexed}
 
@@ -222,6 +214,6 @@ class IndexSync:
 
     async def _keep_following(self) -> None:
         while True:
-            await self._catalog.wait_change("catalog", self._follow_s)
+            await self.catalog.wait_change("catalog", self.follow_s)
             await self.follow()
             await self.store()

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from logging import DEBUG, INFO
 from typing import Any, Final
@@ -222,12 +222,13 @@ class ListPlaces:
             self._finished = asyncio.Event()
 
 
+@dataclass(eq=False)
 class ListSync:
     """Lists servers and brings what changed to the catalog; one worker per server.
 
     A notification that arrives while a listing runs starts another one after it.
 
-    Args:
+    Attributes:
         state: What has been listed, kept up to date here.
         fleet: The servers.
         catalog: The truth.
@@ -238,27 +239,18 @@ class ListSync:
         loaded: Returns when the stored index serves; nothing is listed before, so that it serves sooner.
     """
 
-    def __init__(
-        self,
-        state: ListState,
-        fleet: Fleet,
-        catalog: Catalog,
-        kinds: Sequence[Kind],
-        bring: Callable[[], Awaitable[None]],
-        *,
-        review: AskPolicy | None = None,
-        pace: Pace = _PACE,
-        loaded: Callable[[], Awaitable[object]] | None = None,
-    ) -> None:
-        self._state = state
-        self._fleet = fleet
-        self._catalog = catalog
-        self._kinds = kinds
-        self._bring = bring
-        self._review = review
-        self._pace = pace
-        self._loaded = loaded
-        self._make_notices = partial(Notices, pace.merge_s, pace.longest_s, pace.clock, pace.wait)
+    state: ListState
+    fleet: Fleet
+    catalog: Catalog
+    kinds: Sequence[Kind]
+    bring: Callable[[], Awaitable[None]]
+    _: KW_ONLY
+    review: AskPolicy | None = None
+    pace: Pace = _PACE
+    loaded: Callable[[], Awaitable[object]] | None = None
+
+    def __post_init__(self) -> None:
+        self._make_notices = partial(Notices, self.pace.merge_s, self.pace.longest_s, self.pace.clock, self.pace.wait)
         self._notices: dict[str, Notices] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._places = ListPlaces()
@@ -287,13 +279,13 @@ class ListSync:
     def status_changed(self, status: ServerStatus) -> None:
         """Marks a server's lists stale when it is not ready, and lists it when it becomes so."""
         if status.state is ServerState.READY:
-            (self.list_soon if self._state.is_fresh(status.name) else self.list_now)(status.name)
-        self._state.connection_changed(status)
+            (self.list_soon if self.state.is_fresh(status.name) else self.list_now)(status.name)
+        self.state.connection_changed(status)
 
     def forget(self, keep: Collection[str]) -> None:
         """Ends the work for servers that are not in `keep`."""
         keep = set(keep)
-        self._state.forget(keep)
+        self.state.forget(keep)
         self._missed = {place for place in self._missed if extract_server_name(place) in keep}
         self.problems = {server: problems for server, problems in self.problems.items() if server in keep}
         for server in self._workers.keys() - keep:
@@ -307,17 +299,17 @@ class ListSync:
         return self._notices[server]
 
     def _count_stored_items(self, place: str) -> int:
-        return len(self._catalog.snapshot.by_server.get(place, ()))
+        return len(self.catalog.snapshot.by_server.get(place, ()))
 
     def _names(self) -> str:
-        return ", ".join(kind.name for kind in self._kinds)
+        return ", ".join(kind.name for kind in self.kinds)
 
     async def _work(self, server: str) -> None:
-        notices, pace = self._notices[server], self._pace
-        if self._loaded is not None:
-            await self._loaded()
+        notices, pace = self._notices[server], self.pace
+        if self.loaded is not None:
+            await self.loaded()
         while True:
-            await notices.due(pace.retry_s if self._state.has_failed(server) else pace.poll_s)
+            await notices.due(pace.retry_s if self.state.has_failed(server) else pace.poll_s)
             before = self._read_listed_hashes(server)
             try:
                 await self._list(server)
@@ -327,14 +319,14 @@ class ListSync:
             notices.read(is_changed=self._read_listed_hashes(server) != before)
 
     def _read_listed_hashes(self, server: str) -> list[Mapping[str, str] | None]:
-        return [self._catalog.get_listed_hashes(kind.place(server)) for kind in self._kinds]
+        return [self.catalog.get_listed_hashes(kind.place(server)) for kind in self.kinds]
 
     async def _list(self, server: str) -> None:
         """List all kinds of one server; where one fails, its last good list stays, marked stale."""
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         if upstream is None or not upstream.is_ready:
             return
-        connection, before = upstream.status.restarts, self._catalog.snapshot
+        connection, before = upstream.status.restarts, self.catalog.snapshot
         found: dict[str, ToolListing] = {}
         failures: dict[str, ProxyError] = {}
         turn = asyncio.Lock()
@@ -348,29 +340,29 @@ class ListSync:
                 await to_thread.run_sync(give_back)
 
         async with asyncio.TaskGroup() as group:  # side by side: what a server does not have is stored together
-            for kind in self._kinds:
+            for kind in self.kinds:
                 group.create_task(list_one(kind))
-        if self._catalog.snapshot is not before:
-            await self._bring()
+        if self.catalog.snapshot is not before:
+            await self.bring()
         is_same = upstream.is_ready and upstream.status.restarts == connection
         if failures:
-            failed = [kind.name for kind in self._kinds if kind.name in failures]
+            failed = [kind.name for kind in self.kinds if kind.name in failures]
             kinds, why = ", ".join(failed), failures[failed[0]]
             if is_same:  # else its state says why
                 self._note_failure(server, kinds, why)
             log.warning("%s of '%s' could not be listed, the last list stays: %s", kinds, server, why)
         else:
-            self._report(server, tuple(problem for kind in self._kinds for problem in found[kind.name].problems))
+            self._report(server, tuple(problem for kind in self.kinds for problem in found[kind.name].problems))
             unusable: tuple[LeftOut, ...] = ()
             remarks: tuple[Remark, ...] = ()
             if "tools" in found:  # in a thread: each definition is read
                 unusable, remarks = await to_thread.run_sync(_inspect_listing, upstream.config.tools, found["tools"])
             is_same = is_same and upstream.is_ready and upstream.status.restarts == connection
-            self._state.note_listing_success(server, is_present=is_same, left_out=unusable, remarks=remarks)
+            self.state.note_listing_success(server, is_present=is_same, left_out=unusable, remarks=remarks)
 
     def _note_failure(self, server: str, kinds: str, why: ProxyError) -> None:
-        known = any(self._count_stored_items(kind.place(server)) for kind in self._kinds)
-        self._state.note_listing_failure(server, *_failure(server, kinds, why, self._pace.retry_s, has_list=known))
+        known = any(self._count_stored_items(kind.place(server)) for kind in self.kinds)
+        self.state.note_listing_failure(server, *_failure(server, kinds, why, self.pace.retry_s, has_list=known))
 
     async def _list_kind(self, upstream: Upstream, kind: Kind, turn: asyncio.Lock) -> ToolListing:
         """Brings one kind to the catalog, and returns its list.
@@ -417,9 +409,9 @@ class ListSync:
 
     async def _store(self, place: str, listing: ToolListing) -> Diff:
         definitions, folders = listing.definitions, listing.folders
-        if self._review is None:
-            return await self._catalog.sync(place, definitions, folders=folders)
-        return await self._catalog.sync(place, definitions, await self._review(place, definitions), folders)
+        if self.review is None:
+            return await self.catalog.sync(place, definitions, folders=folders)
+        return await self.catalog.sync(place, definitions, await self.review(place, definitions), folders)
 
     async def _close_first_list(self, place: str, *, has_answered: bool = False) -> None:
         """Counts a first list that failed as empty, so that what comes later waits for the user.
@@ -428,8 +420,8 @@ class ListSync:
         failed is forgiven only where nothing of the server is known yet and it did not answer at all: its connection
         broke. Known servers that were never asked, those of a catalog of an older layout, still have their first list.
         """
-        if has_answered or self._catalog.is_known(extract_server_name(place)):
-            await self._catalog.close_first_list(place)
+        if has_answered or self.catalog.is_known(extract_server_name(place)):
+            await self.catalog.close_first_list(place)
 
     def _report(self, server: str, problems: tuple[str, ...]) -> None:
         if problems != self.problems.get(server, ()):
