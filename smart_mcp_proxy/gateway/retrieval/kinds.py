@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from operator import is_
 from typing import Any, Final, get_args
@@ -46,13 +47,14 @@ _MEMBERS: Final[Mapping[ItemKind, str]] = {
 """The member of an entry that holds what agents use it by."""
 
 
+@dataclass(eq=False, repr=False)
 class KindIndex:
     """Ranking of all kinds, apart from that of tools, which rank as if there were no prompts.
 
     A word is as rare as it is among all kinds, whichever are asked for: so scores compare. Few agents ask for more than
     tools: the index is filled when first asked, and from then on brought up to date before each answer.
 
-    Args:
+    Attributes:
         catalog: The truth.
         index: Empty, and from now on changed here only.
         view: The whole catalog's.
@@ -61,23 +63,16 @@ class KindIndex:
         waiting: Gives by id, as approved, the tools whose changed definition waits: they rank, and are no hits.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        index: SearchIndex,
-        view: CatalogView,
-        contents: Contents,
-        *,
-        uses_examples: bool,
-        waiting: Callable[[], Mapping[int, ToolRecord]] = dict,
-    ) -> None:
-        self._catalog = catalog
-        self._index = index
-        self._view = view
-        self._contents = contents
-        self._uses_examples = uses_examples
+    catalog: Catalog
+    index: SearchIndex
+    view: CatalogView
+    contents: Contents
+    _: KW_ONLY
+    uses_examples: bool
+    waiting: Callable[[], Mapping[int, ToolRecord]] = dict
+
+    def __post_init__(self) -> None:
         self._indexed: Mapping[int, ToolRecord] = {}
-        self._waiting = waiting
         self._brought: tuple[object, ...] = ()
         self._indexing = threading.Lock()
 
@@ -85,19 +80,19 @@ class KindIndex:
         """Search as `SearchIndex.search` does, in a thread, the catalog as it is now."""
         with self._indexing:
             self._bring_up()
-        return self._index.search(query, **bounds)
+        return self.index.search(query, **bounds)
 
     def _bring_up(self) -> None:
-        waiting = self._waiting()
-        state = (self._catalog.snapshot, self._view.rules, waiting)
+        waiting = self.waiting()
+        state = (self.catalog.snapshot, self.view.rules, waiting)
         if len(self._brought) == len(state) and all(map(is_, self._brought, state)):
             return
         items: dict[int, tuple[ItemKind, Item]] = {
             item.record.id: (kind, item)
             for kind, listed in CONTENT_KINDS.items()
-            for item in self._contents.every(listed)
+            for item in self.contents.every(listed)
         }
-        wanted = {**waiting, **{record.id: record for record in self._view.records()}}
+        wanted = {**waiting, **{record.id: record for record in self.view.records()}}
         wanted |= {id: item.record for id, (_, item) in items.items()}
         changed = [record for id, record in wanted.items() if self._indexed.get(id) is not record]
         added = []
@@ -106,8 +101,8 @@ class KindIndex:
                 kind, item = items[record.id]
                 added.append(build_content_document(record, kind, item.shown))
             else:
-                added.append(build_tool_document(record, has_examples=self._uses_examples))
-        self._index.update(added, self._indexed.keys() - wanted.keys())
+                added.append(build_tool_document(record, has_examples=self.uses_examples))
+        self.index.update(added, self._indexed.keys() - wanted.keys())
         self._indexed, self._brought = wanted, state
 
 
@@ -131,10 +126,11 @@ class Found(msgspec.Struct, frozen=True):
         return {"found": self.entries} | ({} if self.is_sure else {"found_confidence": "low"})
 
 
+@dataclass(eq=False, repr=False)
 class KindSearch:
     """Finds tools, prompts, resources and templates that one part of the catalog shows.
 
-    Args:
+    Attributes:
         contents: Prompts, resources and templates that may be found.
         index: Ranks them.
         lists: Know whether they are stale.
@@ -142,29 +138,24 @@ class KindSearch:
         is_degraded: Whether the settings ask for vectors as well.
     """
 
-    def __init__(
-        self,
-        contents: Contents,
-        index: KindIndex,
-        lists: ListState,
-        proxy_tool: str | None,
-        *,
-        is_degraded: bool,
-    ) -> None:
-        self.lists = lists
-        self._contents = contents
-        self._index = index
-        self._proxy_tool = proxy_tool
-        self._degraded = (BY_WORDS,) if is_degraded else ()
+    contents: Contents
+    index: KindIndex
+    lists: ListState
+    proxy_tool: str | None
+    _: KW_ONLY
+    is_degraded: bool
+
+    def __post_init__(self) -> None:
+        self._degraded = (BY_WORDS,) if self.is_degraded else ()
 
     async def wait_listed(self, connected: Collection[str]) -> None:
         """Waits for the very first lists of servers that are connected, at most 5 s: these are on their way."""
-        servers = [server for server in self._contents.servers if server in connected]
+        servers = [server for server in self.contents.servers if server in connected]
         await self.lists.wait_known(servers, *CONTENT_KINDS.values())
 
     def skills_hint(self) -> str:
         """A sentence of an answer that says how to find skills; empty where there are none."""
-        return SKILLS_HINT if self._contents.of("skills") else ""
+        return SKILLS_HINT if self.contents.of("skills") else ""
 
     async def find(
         self,
@@ -189,11 +180,11 @@ class KindSearch:
             item.record.id: (kind, item)
             for kind, listed in CONTENT_KINDS.items()
             if kind in types
-            for item in self._contents.of(listed).values()
+            for item in self.contents.of(listed).values()
         }
         waiting = waiting if "tool" in types else frozenset()
         ids = allowed.keys() | (tools.keys() | waiting if "tool" in types else ())
-        answer = await to_thread.run_sync(partial(self._index.search, query, allowed=ids, waiting=waiting, **bounds))
+        answer = await to_thread.run_sync(partial(self.index.search, query, allowed=ids, waiting=waiting, **bounds))
         entries: list[dict[str, Any]] = []
         used = 0
         for hit in answer.hits:
@@ -221,9 +212,9 @@ class KindSearch:
         elif kind == "resource_template":
             entry["variables"] = variables(item.shown)
         use: dict[str, Any] = {"request": "prompts/get" if kind == "prompt" else "resources/read"}
-        if self._proxy_tool is not None:
+        if self.proxy_tool is not None:
             type_ = "prompt" if kind == "prompt" else "resource"
-            use |= {"tool": self._proxy_tool, "args": {"action": "call", "type": type_, "path": item.shown}}
+            use |= {"tool": self.proxy_tool, "args": {"action": "call", "type": type_, "path": item.shown}}
         return entry | {"use": use, "stale": not self.lists.is_fresh(item.server)}
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Literal
 
 import msgspec
@@ -126,10 +127,11 @@ class Conversations:
         return last_s is None or now_s - last_s > APART_S
 
 
+@dataclass(eq=False, repr=False)
 class Retrieval:
     """Answers questions about tools.
 
-    Args:
+    Attributes:
         visible: What may be seen.
         catalog: Generation and definitions.
         index_sync: Has the index of it, and says whether it is loaded.
@@ -139,36 +141,24 @@ class Retrieval:
         degraded: Tells why answers are worse than the settings ask for.
         learning: Told of searches; None where nothing is learned.
         kinds: Finds more than tools; None where tools are all that is asked for.
-
-    Attributes:
         loading_s: Longest wait for an index that is still being loaded.
     """
 
     loading_s = LOADING_S
 
-    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
-        self,
-        visible: CatalogView,
-        catalog: Catalog,
-        index_sync: IndexSync,
-        lists: ListState,
-        statuses: Callable[[], Iterable[ServerStatus]],
-        recorder: Recorder[Activity],
-        degraded: Callable[[], Iterable[str]] = tuple,
-        *,
-        learning: Learning | None = None,
-        kinds: KindSearch | None = None,
-    ) -> None:
-        self._visible = visible
-        self._catalog = catalog
-        self._index = index_sync.index
-        self._index_sync = index_sync
-        self._lists = lists
-        self._statuses = statuses
-        self._recorder = recorder
-        self._degraded = degraded
-        self._learning = learning
-        self._kinds = kinds
+    visible: CatalogView
+    catalog: Catalog
+    index_sync: IndexSync
+    lists: ListState
+    statuses: Callable[[], Iterable[ServerStatus]]
+    recorder: Recorder[Activity]
+    degraded: Callable[[], Iterable[str]] = tuple
+    _: KW_ONLY
+    learning: Learning | None = None
+    kinds: KindSearch | None = None
+
+    def __post_init__(self) -> None:
+        self._index = self.index_sync.index
         self._conversations = Conversations(time.monotonic)
         self._summaries: dict[int, tuple[ToolRecord, dict[str, Any]]] = {}
         """By tool id, each with the record that it is of."""
@@ -185,15 +175,15 @@ class Retrieval:
         started = time.monotonic()
         self._check(question)
         with move_on_after(self.loading_s):  # what is not loaded yet would be missing from the answer
-            await self._index_sync.loaded.wait()
-        kinds = self._kinds if others_than_tools(question.types) else None
+            await self.index_sync.loaded.wait()
+        kinds = self.kinds if others_than_tools(question.types) else None
         if kinds is not None:
-            await kinds.wait_listed([each.name for each in self._statuses() if each.state is ServerState.READY])
+            await kinds.wait_listed([each.name for each in self.statuses() if each.state is ServerState.READY])
         # As of now: what is listed during the search was not searched.
         not_covered = self.not_covered(question.servers, kinds)
         found = await self._search(question)
         others = None if kinds is None else await self._others(question, kinds)
-        shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
+        shown = [(hit, record) for hit in found.hits if (record := self.visible.by_id(hit.id)) is not None]
         tools, was_capped = self._fit_under_cap(question, shown)
         sent = shown[: len(tools)]  # what the answer has no room for is registered nowhere either
         registered = Registered()
@@ -201,7 +191,7 @@ class Retrieval:
             registered = await question.registry.register(sent, question.toolset, question.principal)
         answer = self._answer(question, found, tools, registered, not_covered, others, was_capped=was_capped)
         self._learn(question, sent)
-        self._recorder.record(
+        self.recorder.record(
             Activity(
                 kind="search",
                 principal=question.principal,
@@ -220,10 +210,10 @@ class Retrieval:
         """Tell people where a tool stands for a question, see `Inquiry.about`; nothing is recorded."""
         self._check(question)
         with move_on_after(self.loading_s):
-            await self._index_sync.loaded.wait()
-        statuses = {status.name: status for status in self._statuses()}
+            await self.index_sync.loaded.wait()
+        statuses = {status.name: status for status in self.statuses()}
         inquiry = Inquiry(
-            self._visible, self._catalog.snapshot, self._index, statuses, self._select_ranked_ids, self._fit_under_cap
+            self.visible, self.catalog.snapshot, self._index, statuses, self._select_ranked_ids, self._fit_under_cap
         )
         return await to_thread.run_sync(inquiry.about, question, name)
 
@@ -237,9 +227,9 @@ class Retrieval:
     def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
         """Let the calls that follow teach: not from names, nor where several queries found a tool."""
         is_plain = not question.more_queries and not any("exact" in hit.why for hit, _ in sent)
-        if self._learning is not None and is_plain:
+        if self.learning is not None and is_plain:
             keys = [record.key for _, record in sent]
-            self._learning.record_search(question.principal, question.session, question.query, keys)
+            self.learning.record_search(question.principal, question.session, question.query, keys)
 
     def describe(self, record: ToolRecord) -> dict[str, Any]:
         """The whole definition of one tool, with how to call it."""
@@ -257,9 +247,9 @@ class Retrieval:
 
     def catalog_tokens(self) -> int:
         """Estimated tokens of every visible definition, that is, what an agent is spared."""
-        snapshot, servers = self._catalog.snapshot, self._visible.servers
+        snapshot, servers = self.catalog.snapshot, self.visible.servers
         if self._counted[0] is not snapshot or self._counted[1] is not servers:
-            self._catalog_tokens = estimate_tokens(sum(len(record.raw) for record in self._visible.records()))
+            self._catalog_tokens = estimate_tokens(sum(len(record.raw) for record in self.visible.records()))
             self._counted = (snapshot, servers)
         return self._catalog_tokens
 
@@ -271,10 +261,10 @@ class Retrieval:
         of them; one some of whose tools cannot be used is `partly_left_out`. `reason` says why, where the state does
         not.
         """
-        servers, waiting = self._visible.servers, self._visible.count_waiting()
-        lists = [self._lists] if kinds is None else [self._lists, kinds.lists]
+        servers, waiting = self.visible.servers, self.visible.count_waiting()
+        lists = [self.lists] if kinds is None else [self.lists, kinds.lists]
         rows = []
-        for status in self._statuses():
+        for status in self.statuses():
             if status.name not in servers:
                 continue
             if status.state in NOT_COVERED or (status.state is ServerState.DISABLED and status.name in named):
@@ -303,16 +293,16 @@ class Retrieval:
                 f"more_queries has {len(question.more_queries)} entries.", hint=f"Use at most {MORE_QUERIES_LIMIT}."
             )
         others_than_tools(question.types)
-        self._visible.require_servers(list(question.servers))
+        self.visible.require_servers(list(question.servers))
 
     def _select_ranked_ids(self, question: Question) -> tuple[Set[int] | None, Set[int]]:
         """The ids that are ranked, None for all that are indexed; those of them that wait, and are not found."""
-        allowed, waiting = self._visible.ids(), self._index_sync.waiting
+        allowed, waiting = self.visible.ids(), self.index_sync.waiting
         if question.read_only:
-            allowed = {record.id for record in self._visible.records() if _is_read_only(record)}
+            allowed = {record.id for record in self.visible.records() if _is_read_only(record)}
         if not waiting:
             return allowed, frozenset()
-        seen = [record for record in waiting.values() if self._visible.sees(record)]
+        seen = [record for record in waiting.values() if self.visible.sees(record)]
         wanted = frozenset(each.id for each in seen if not question.read_only or _is_read_only(each))
         return allowed if allowed is None else allowed | wanted, wanted
 
@@ -329,7 +319,7 @@ class Retrieval:
     async def _others(self, question: Question, kinds: KindSearch) -> Found:
         """Entries of all asked types."""
         allowed, waiting = self._select_ranked_ids(question)
-        tools = {each.id: each for each in self._visible.records() if allowed is None or each.id in allowed}
+        tools = {each.id: each for each in self.visible.records() if allowed is None or each.id in allowed}
         return await kinds.find(question.query, question.types, tools, self.summarize, waiting, **question.bounds)
 
     def _answer(
@@ -343,9 +333,9 @@ class Retrieval:
         *,
         was_capped: bool,
     ) -> dict[str, Any]:
-        near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
-        age_s = self._lists.age_s(self._visible.servers)
-        loading = () if self._index_sync.loaded.is_set() else ("the stored index is still loading",)
+        near = [(hit, self.visible.by_id(hit.id)) for hit in found.near_misses]
+        age_s = self.lists.age_s(self.visible.servers)
+        loading = () if self.index_sync.loaded.is_set() else ("the stored index is still loading",)
         answer: dict[str, Any] = {
             "query": shorten_text(question.query),
             "total": found.total,
@@ -356,10 +346,10 @@ class Retrieval:
             "evicted": list(registered.evicted),
             "pool": registered.pool,
             "toolset": registered.toolset,
-            "generation": self._catalog.snapshot.generation,
+            "generation": self.catalog.snapshot.generation,
             "index_age_s": None if age_s is None else round(age_s, 1),
             "not_covered": not_covered,
-            "degraded": [*self._degraded(), *found.degraded, *loading],
+            "degraded": [*self.degraded(), *found.degraded, *loading],
         }
         if not found.is_sure:
             answer["confidence"] = "low"
@@ -372,12 +362,12 @@ class Retrieval:
             found.unanswered,
             was_capped=was_capped,
             detail=question.detail,
-            knows_tools=bool(self._visible.records()),
+            knows_tools=bool(self.visible.records()),
             named=question.servers,
-            kept_back=str(self._visible.find_refusal(question.query) or ""),
+            kept_back=str(self.visible.find_refusal(question.query) or ""),
         )
-        open_to_people = [row["server"] for row in not_covered if self._visible.servers[row["server"]].can_use_oauth]
-        more = self._kinds.skills_hint() if self._kinds is not None else ""
+        open_to_people = [row["server"] for row in not_covered if self.visible.servers[row["server"]].can_use_oauth]
+        more = self.kinds.skills_hint() if self.kinds is not None else ""
         answer["hint"] += build_found_hint(others) if others is not None else more
         answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, open_to_people)
         answer["hint"] += f" {registered.reason}" if registered.reason else ""
@@ -387,13 +377,13 @@ class Retrieval:
         sent = estimate_tokens(len(msgspec.json.encode(plain)))
         answer["tokens"] = {"catalog": self.catalog_tokens(), "sent": sent, "is_estimate": True}
         if question.explain:
-            left_out = ((hit, self._visible.by_id(hit.id)) for hit in found.left_out)
+            left_out = ((hit, self.visible.by_id(hit.id)) for hit in found.left_out)
             answer["left_out"] = [_reason(hit, record) for hit, record in left_out if record]
         return answer
 
     def _build_waiting_rows(self, found: SearchResult) -> dict[str, Any]:
         """Name what belongs in an answer and waits: by its name alone, none of its text; nothing if none does."""
-        records = [record for hit in found.waiting if (record := self._index_sync.waiting.get(hit.id)) is not None]
+        records = [record for hit in found.waiting if (record := self.index_sync.waiting.get(hit.id)) is not None]
         rows = [
             {"name": str(each.key), "server": each.key.server, "approve": approve_command(each.key)} for each in records
         ]
@@ -418,7 +408,7 @@ class Retrieval:
         return tools, False
 
     def _is_stale(self, record: ToolRecord) -> bool:
-        return not self._lists.is_fresh(record.key.server)
+        return not self.lists.is_fresh(record.key.server)
 
 
 def _is_read_only(record: ToolRecord) -> bool:
