@@ -8,6 +8,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, Final, Literal, NamedTuple
 
@@ -116,42 +117,38 @@ class AskedQuestions:
         return tuple(found)
 
 
+@dataclass(eq=False, repr=False)
 class Approvals:
     """Lists, explains and decides what waits for the user.
 
-    Args:
+    Attributes:
         catalog: Holds approvals and what is withheld.
         servers: The configuration in force.
         follow: Brings what was decided to index, lists and agents.
         recorder: Gets one activity record per decision.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        servers: Callable[[], Mapping[str, ServerConfig]],
-        follow: Callable[[], Awaitable[None]],
-        recorder: Recorder[Activity],
-    ) -> None:
-        self._catalog = catalog
-        self._servers = servers
-        self._follow = follow
-        self._recorder = recorder
+    catalog: Catalog
+    servers: Callable[[], Mapping[str, ServerConfig]]
+    follow: Callable[[], Awaitable[None]]
+    recorder: Recorder[Activity]
+
+    def __post_init__(self) -> None:
         self._peers: tuple[Snapshot, scanner.Peers] | None = None
         """Of the snapshot that was looked at last: of 10,000 tools they take a fifth of a second."""
         self._knows_questions = True
 
     def problem(self) -> str | None:
         """Why nothing is trusted at present; None in ordinary times."""
-        if not self._catalog.is_closed:
+        if not self.catalog.is_closed:
             return None
-        return CLOSED if self._catalog.problem is None else UNREADABLE
+        return CLOSED if self.catalog.problem is None else UNREADABLE
 
     def withheld(self, server: str | None = None, *, has_blocked: bool = True) -> list[Withheld]:
         """List what waits or is blocked, of configured servers, by name."""
-        servers = self._servers() if server is None else {server} & self._servers().keys()
+        servers = self.servers() if server is None else {server} & self.servers().keys()
         found = [
-            each for key, each in self._catalog.snapshot.withheld.items() if extract_server_name(key.server) in servers
+            each for key, each in self.catalog.snapshot.withheld.items() if extract_server_name(key.server) in servers
         ]
         return sorted((each for each in found if has_blocked or each.state is not WithheldState.BLOCKED), key=_name)
 
@@ -160,7 +157,7 @@ class Approvals:
     ) -> list[PendingApproval]:
         """The same, or a part of it, with what the scanner finds and what changed."""
         return await self._explain_in_thread(
-            self._catalog.snapshot, self.withheld(server, has_blocked=has_blocked)[part]
+            self.catalog.snapshot, self.withheld(server, has_blocked=has_blocked)[part]
         )
 
     async def show(self, name: str) -> PendingApproval:
@@ -169,7 +166,7 @@ class Approvals:
         Raises:
             ToolNotFoundError: None of that name waits.
         """
-        snapshot = self._catalog.snapshot
+        snapshot = self.catalog.snapshot
         withheld = snapshot.withheld.get(self._key(name))
         if withheld is None:
             raise ToolNotFoundError(f"Tool {name[:200]!r} does not wait for approval.", hint=_LIST_HINT)
@@ -183,7 +180,7 @@ class Approvals:
     async def _questions(self) -> list[str]:
         """Look up what agents have asked lately; nothing where the log cannot be looked through."""
         try:
-            searches = await self._catalog.activity_page(ActivityFilter(kind="search"), QUESTIONS_LIMIT)
+            searches = await self.catalog.activity_page(ActivityFilter(kind="search"), QUESTIONS_LIMIT)
         except CatalogError as exc:
             if self._knows_questions:  # once for as long as it fails
                 log.warning("what waits for approval is not compared with what agents asked: %s", exc)
@@ -217,10 +214,10 @@ class Approvals:
             CatalogError: It could not be stored; then nothing is approved.
         """
         keys = {self._key(name): hash_ for name, hash_ in seen.items()}
-        done = await self._catalog.approve(keys, by, reopens=reopens, lifts=lifts)
+        done = await self.catalog.approve(keys, by, reopens=reopens, lifts=lifts)
         for key in done:
             self._note(key, by, "approve", keys[key])
-        await self._follow()
+        await self.follow()
         approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done))
         if moved and not approved:
             blocked = [not lifts and self._is_blocked(key) for key in keys]
@@ -241,7 +238,7 @@ class Approvals:
         return Decided(approved, moved)
 
     def _is_blocked(self, key: ToolKey) -> bool:
-        withheld = self._catalog.snapshot.withheld.get(key)
+        withheld = self.catalog.snapshot.withheld.get(key)
         return withheld is not None and withheld.state is WithheldState.BLOCKED
 
     async def block(self, name: str, by: str) -> str:
@@ -252,9 +249,9 @@ class Approvals:
             CatalogError: It could not be stored; then nothing is blocked.
         """
         key = self._key(name)
-        await self._catalog.block(key, by)
+        await self.catalog.block(key, by)
         self._note(key, by, "block")
-        await self._follow()
+        await self.follow()
         return str(key)
 
     async def unblock(self, name: str, by: str) -> str:
@@ -267,15 +264,15 @@ class Approvals:
             CatalogError: It could not be stored; then it stays blocked.
         """
         key = self._key(name)
-        if not await self._catalog.unblock(key, by):
+        if not await self.catalog.unblock(key, by):
             raise ToolNotFoundError(f"Tool '{key}' is not blocked.", hint=_LIST_HINT)
         self._note(key, by, "unblock")
-        await self._follow()
+        await self.follow()
         return str(key)
 
     def _key(self, name: str) -> ToolKey:
         """The tool of that canonical or listed name, withheld or not."""
-        snapshot = self._catalog.snapshot
+        snapshot = self.catalog.snapshot
         for key in (parse_canonical(name), parse_content(name)):
             if key is not None and (key in snapshot.by_key or key in snapshot.withheld):
                 return key
@@ -288,7 +285,7 @@ class Approvals:
 
     def _note(self, key: ToolKey, by: str, decision: str, hash_: str = "") -> None:
         detail = {"decision": decision} | ({"hash": hash_} if hash_ else {})
-        self._recorder.record(
+        self.recorder.record(
             Activity(
                 kind="approval",
                 principal=by,

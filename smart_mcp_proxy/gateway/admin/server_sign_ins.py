@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 from urllib.parse import parse_qs, urlsplit
@@ -143,10 +144,11 @@ class _Begun:
         self.is_asked.set()  # one that had not even started says nothing any more
 
 
+@dataclass(eq=False)
 class ServerSignIns:
     """Sign-ins that this process finishes; what they bring is stored for all.
 
-    Args:
+    Attributes:
         sign_ins: Signs in and stores.
         servers: The configuration in force.
         environ: What placeholders in entries expand from.
@@ -154,19 +156,13 @@ class ServerSignIns:
         progress: Shows them at other processes; None where there are none.
     """
 
-    def __init__(
-        self,
-        sign_ins: SignIns,
-        servers: Callable[[], Mapping[str, ServerConfig]],
-        environ: Mapping[str, str],
-        changed: Callable[[], None],
-        progress: SignInProgress | None = None,
-    ) -> None:
-        self._sign_ins = sign_ins
-        self._servers = servers
-        self._environ = environ
-        self._changed = changed
-        self._progress = progress
+    sign_ins: SignIns
+    servers: Callable[[], Mapping[str, ServerConfig]]
+    environ: Mapping[str, str]
+    changed: Callable[[], None]
+    progress: SignInProgress | None = None
+
+    def __post_init__(self) -> None:
         self._begun: dict[str, _Begun] = {}
         self._telling = asyncio.Lock()
         """What is told last is what held last."""
@@ -180,7 +176,7 @@ class ServerSignIns:
         Raises:
             ServerNotFoundError: There is no server of that name.
         """
-        require_named(name, self._servers())
+        require_named(name, self.servers())
         begun = self._begun.get(name)
         if begun is None or begun.browser is None:  # nobody is waited for here
             told = await self._read_progress(name)
@@ -241,44 +237,44 @@ class ServerSignIns:
 
     @property
     def _holder(self) -> str:
-        return "" if self._progress is None else self._progress.holder
+        return "" if self.progress is None else self.progress.holder
 
     async def _read_progress(self, name: str) -> SignInAttempt | None:
         """The state that a process stored last; None as well while the store cannot be read."""
-        if self._progress is not None:
+        if self.progress is not None:
             with suppress(CatalogError):
-                return await self._progress.find(name)
+                return await self.progress.find(name)
         return None
 
     async def _hand_over_address(self, name: str, address: str) -> bool:
         """Leave an address to the process that waits for it; False if none does."""
-        if self._progress is None:
+        if self.progress is None:
             return False
-        told = await self._progress.find(name)  # a store that is lost does not mean that nobody waits
+        told = await self.progress.find(name)  # a store that is lost does not mean that nobody waits
         if told is None or not told.ends_at(address):
             return False
-        await self._progress.leave(name, address)
+        await self.progress.leave(name, address)
         return True
 
     async def _tell(self, name: str, begun: _Begun) -> None:
         """Stores its state for the other processes, if no other one was begun meanwhile."""
-        if self._progress is None:
+        if self.progress is None:
             return
         async with self._telling:
             if self._begun.get(name) is begun and begun.shown.state != "none":
                 with suppress(CatalogError):  # it goes on here
-                    await self._progress.tell(name, SignInAttempt(holder=self._holder, **asdict(begun.shown)))
+                    await self.progress.tell(name, SignInAttempt(holder=self._holder, **asdict(begun.shown)))
 
     async def _follow(self, name: str, begun: _Begun) -> None:
         """Take what other processes were told, as long as a person is waited for."""
-        while self._progress is not None:
+        while self.progress is not None:
             await asyncio.sleep(_LOOK_S)
             told = await self._read_progress(name)
             if told is not None and told.holder != self._holder:  # begun anew there
                 begun.end()
                 return
             with suppress(CatalogError):
-                if (address := await self._progress.take_address(name)) is not None and begun.browser is not None:
+                if (address := await self.progress.take_address(name)) is not None and begun.browser is not None:
                     begun.browser.take(address)
 
     def _end(self, name: str) -> None:
@@ -295,30 +291,30 @@ class ServerSignIns:
         finally:
             begun.browser = None
             begun.is_asked.set()
-            self._changed()
+            self.changed()
         await self._tell(config.name, begun)
 
     async def _run_sign_in_flow(self, config: ServerConfig, begun: _Begun) -> None:
         options = read_oauth(config.name, config.oauth or {})
         if options.grant == "client_credentials":
-            await self._sign_ins.authorize_server(config, None)
+            await self.sign_ins.authorize_server(config, None)
             return
 
         def show(url: str) -> None:
             begun.shown = ServerSignIn("waiting", url)
             begun.is_asked.set()
-            self._changed()
+            self.changed()
 
         async with CallbackServer(config.name, options.redirect_port, show) as browser:
             begun.browser = browser
             following = spawn(self._follow(config.name, begun), f"sign-in to {config.name} elsewhere")
             try:
-                await self._sign_ins.authorize_server(config, browser)
+                await self.sign_ins.authorize_server(config, browser)
             finally:
                 following.cancel()
 
     async def _resolve_sign_in_config(self, name: str) -> ServerConfig:
-        servers = self._servers()
+        servers = self.servers()
         require_named(name, servers)
         config = servers[name]
         if config.quarantined:
@@ -333,7 +329,7 @@ class ServerSignIns:
                 f"The entry of server {name!r} says how to get in, so a sign-in would not be used.",
                 hint="Take out 'oauth: false' or the Authorization header first.",
             )
-        return await to_thread.run_sync(expand, config, self._environ)
+        return await to_thread.run_sync(expand, config, self.environ)
 
 
 def sign_in_progress(catalog: Catalog, settings: Settings, *, is_alone: bool) -> SignInProgress | None:
