@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -45,10 +46,11 @@ class ProxyArguments(Arguments):
     model_config = ConfigDict(extra="allow")
 
 
+@dataclass(eq=False, repr=False)
 class CallerSource:
     """The tools and contents that one caller may see and use.
 
-    Args:
+    Attributes:
         visible: The tools that it may see.
         calls: The one call path.
         reader: The resources and prompts that it may see.
@@ -56,29 +58,24 @@ class CallerSource:
         own_names: Tools of the gateway itself: they are listed, and called directly.
     """
 
-    def __init__(
-        self,
-        visible: CatalogView,
-        calls: Calls,
-        reader: ContentReader,
-        caller: Caller,
-        own_names: frozenset[str],
-    ) -> None:
-        self._visible = visible
-        self._calls = calls
-        self._reader = reader
-        self._caller = caller
-        self._own_names = own_names | RESERVED_NAMES
+    visible: CatalogView
+    calls: Calls
+    reader: ContentReader
+    caller: Caller
+    own_names: frozenset[str]
+
+    def __post_init__(self) -> None:
+        self._own_names = self.own_names | RESERVED_NAMES
 
     async def list_definitions(self, type: ProxyType) -> Sequence[Listed]:
         """Every definition of a type; resource templates are among the resources."""
         if type == "tool":
             return [
-                _build_listed_tool(record) for record in self._visible.records() if not is_for_apps_alone(record.raw)
+                _build_listed_tool(record) for record in self.visible.records() if not is_for_apps_alone(record.raw)
             ]
         if type == "prompt":
-            return self._reader.prompts()
-        return self._reader.resources()
+            return self.reader.prompts()
+        return self.reader.resources()
 
     async def find(self, type: ProxyType, path: str) -> Listed:
         """The definition with this name or URI.
@@ -90,7 +87,7 @@ class CallerSource:
         if type != "tool":
             return find_listed(type, path, await self.list_definitions(type))
         self._refuse_own(path)
-        return _build_listed_tool(await self._match_tool_name(path) or await self._visible.require(path))
+        return _build_listed_tool(await self._match_tool_name(path) or await self.visible.require(path))
 
     async def call_tool(self, path: str, args: Mapping[str, Any]) -> bytes:
         """The tool's result.
@@ -99,7 +96,7 @@ class CallerSource:
         to be.
         """
         self._refuse_own(path)
-        caller, record = self._caller, await self._match_tool_name(path)
+        caller, record = self.caller, await self._match_tool_name(path)
         if record is not None and caller.registry is not None:
             caller.registry.note_called(record)
         request = CallRequest(
@@ -112,21 +109,21 @@ class CallerSource:
             on_progress=caller.on_progress,
             line=caller.line,
         )
-        return (await self._calls.call(request, within=self._visible)).text
+        return (await self.calls.call(request, within=self.visible)).text
 
     async def read_resource(self, path: str) -> bytes:
         """The resource's contents."""
-        return await self._reader.read_resource(path, self._caller)
+        return await self.reader.read_resource(path, self.caller)
 
     async def get_prompt(self, path: str, args: Mapping[str, str]) -> bytes:
         """The prompt's messages."""
-        return await self._reader.get_prompt(path, args, self._caller)
+        return await self.reader.get_prompt(path, args, self.caller)
 
     async def _match_tool_name(self, path: str) -> ToolRecord | None:
         """The visible tool of that name, or the only one that its server calls so."""
-        if (record := self._visible.find(path)) is not None:
+        if (record := self.visible.find(path)) is not None:
             return record
-        named = await self._visible.find_by_own_name(path)
+        named = await self.visible.find_by_own_name(path)
         return named[0] if len(named) == 1 else None
 
     def _refuse_own(self, path: str) -> None:
@@ -138,10 +135,11 @@ class CallerSource:
             )
 
 
+@dataclass(eq=False, repr=False)
 class ProxyTool(AgentTool[ProxyArguments]):
     """The `proxy` tool. Its words are shared with those who offer one elsewhere.
 
-    Args:
+    Attributes:
         name: Under which it is listed.
         visible: The tools that its caller may see.
         calls: The one call path.
@@ -154,21 +152,12 @@ class ProxyTool(AgentTool[ProxyArguments]):
     annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
     arguments = ProxyArguments
 
-    def __init__(
-        self,
-        name: str,
-        visible: CatalogView,
-        calls: Calls,
-        reader: ContentReader,
-        recorder: Recorder[Activity],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.name = name  # type: ignore[misc]  # the one tool whose name the operator chooses
-        self._visible = visible
-        self._calls = calls
-        self._reader = reader
-        self._recorder = recorder
-        self._clock = clock
+    name: str  # type: ignore[misc]  # the one tool whose name the operator chooses
+    visible: CatalogView
+    calls: Calls
+    reader: ContentReader
+    recorder: Recorder[Activity]
+    clock: Callable[[], float] = time.monotonic
 
     def definition(self) -> dict[str, Any]:
         """The tool as listed."""
@@ -181,7 +170,7 @@ class ProxyTool(AgentTool[ProxyArguments]):
 
     def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
         """Whether any server knows each client: what is called is found out later."""
-        return bool(self._visible.per_client)
+        return bool(self.visible.per_client)
 
     async def run(self, arguments: ProxyArguments, caller: Caller) -> RawResult:
         """Lists, describes or calls. All but a call is written down here; a call is where it is made.
@@ -191,8 +180,8 @@ class ProxyTool(AgentTool[ProxyArguments]):
         request = parse_operation(arguments.model_extra or {})
         # What comes back is rewritten, and may be one of many: there is no place in it for a server's question.
         caller = structs.replace(caller, input=None)
-        source = CallerSource(self._visible, self._calls, self._reader, caller, frozenset({self.name}))
-        started, outcome = self._clock(), "internal"
+        source = CallerSource(self.visible, self.calls, self.reader, caller, frozenset({self.name}))
+        started, outcome = self.clock(), "internal"
         try:
             answer = await perform(request, source, caller.era)
             outcome = "ok"
@@ -201,11 +190,11 @@ class ProxyTool(AgentTool[ProxyArguments]):
             raise
         finally:
             if isinstance(request, Batch) or request.action != "call":
-                self._note(request, caller, outcome, self._clock() - started)
+                self._note(request, caller, outcome, self.clock() - started)
         return RawResult(answer)
 
     def _note(self, request: Operation | Batch, caller: Caller, outcome: str, seconds: float) -> None:
-        self._recorder.record(
+        self.recorder.record(
             Activity(
                 kind="search",
                 principal=caller.principal,
