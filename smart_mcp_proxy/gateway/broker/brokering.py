@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import mcp_types
@@ -70,10 +70,11 @@ class BrokerRequest:
     on_message: OnMessage
 
 
+@dataclass(eq=False, repr=False)
 class Brokering:
     """Passes requests to servers that are configured with `"proxy": true`.
 
-    Args:
+    Attributes:
         views: What callers may see.
         calls: The one call path.
         fleet: The servers' sessions.
@@ -84,26 +85,17 @@ class Brokering:
         wall: Seconds since the epoch, for what is shown.
     """
 
-    def __init__(
-        self,
-        views: Views,
-        calls: Calls,
-        fleet: Fleet,
-        contents: BrokerContents,
-        lists: ListState,
-        wall: Callable[[], float] = time.time,
-        *,
-        is_cleaned: bool = False,
-        is_fenced: bool = False,
-    ) -> None:
-        self._views = views
-        self._calls = calls
-        self._fleet = fleet
-        self._contents = contents
-        self._lists = lists
-        self._wall = wall
-        self._is_cleaned = is_cleaned
-        self._is_fenced = is_fenced
+    views: Views
+    calls: Calls
+    fleet: Fleet
+    contents: BrokerContents
+    lists: ListState
+    wall: Callable[[], float] = time.time
+    _: KW_ONLY
+    is_cleaned: bool = False
+    is_fenced: bool = False
+
+    def __post_init__(self) -> None:
         self._counts: dict[str, Count] = {}
 
     # --- what is shown
@@ -160,25 +152,25 @@ class Brokering:
             raise _unknown_method(asked.method, METHODS)
         meta = _meta(asked.params)
         token = meta.get("progressToken")
-        heard = _Heard(asked.on_message, token, is_cleaned=self._is_cleaned, is_fenced=self._is_fenced)
+        heard = _Heard(asked.on_message, token, is_cleaned=self.is_cleaned, is_fenced=self.is_fenced)
         passed_on = {key: value for key, value in meta.items() if key not in _CONNECTION_KEYS}
         caller = Caller(who.id, passed_on, heard.on_progress, on_message=heard.message, is_root=True)
         call = _call(server, asked.params, caller) if asked.method == "tools/call" else None
         count = self._counts[server] = self._count(server)
         count.requests += 1
-        count.last_s = self._wall()
+        count.last_s = self.wall()
         await self._ready(server)
         if call is not None:
             if visible.find(call.name) is None:  # it may be one that is just being listed for the first time
                 await self._wait_tools_listed(server)
-            result = (await self._calls.call(call, within=visible)).text
+            result = (await self.calls.call(call, within=visible)).text
         elif asked.method == "tools/list":
             result = await self._tools(server, asked, visible)
         else:
             method = "server/discover" if asked.method == "ping" and self._is_modern(server) else asked.method
             params = {key: value for key, value in asked.params.items() if key != "_meta"}
-            result = await self._contents.answer(server, method, params, caller, visible, who.reach)
-        count.answered_s = self._wall()
+            result = await self.contents.answer(server, method, params, caller, visible, who.reach)
+        count.answered_s = self.wall()
         return result
 
     def _require(self, server: str, who: Principal) -> CatalogView:
@@ -195,7 +187,7 @@ class Brokering:
         return visible
 
     def _visible(self, who: Principal) -> CatalogView:
-        view = self._views.of("", who.reach)
+        view = self.views.of("", who.reach)
         assert view is not None  # the whole catalog has one, whatever the reach
         return view
 
@@ -212,9 +204,9 @@ class Brokering:
         Raises:
             UpstreamError: The server is no longer connected.
         """
-        while not self._lists.is_done(server):
+        while not self.lists.is_done(server):
             await self._ready(server)
-            await self._lists.wait_changed()
+            await self.lists.wait_changed()
 
     async def _ready(self, server: str) -> None:
         """Passes when the server is connected.
@@ -222,23 +214,23 @@ class Brokering:
         Raises:
             UpstreamError: It is not, and will not be soon.
         """
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         if upstream is None:  # removed from the configuration a moment ago
             raise UpstreamError(
                 f"Server '{server}' is no longer configured.", hint="Its user can add it again; use another one."
             )
         if not await upstream.ready(upstream.config.limits.patience_s):
-            raise await self._calls.clean_for_caller(upstream.not_ready())
+            raise await self.calls.clean_for_caller(upstream.not_ready())
 
     def _is_modern(self, server: str) -> bool:
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         return upstream is not None and upstream.status.era == "modern"
 
     def _count(self, server: str) -> Count:
         return self._counts.get(server) or Count()
 
     def _state(self, server: str) -> ServerState:
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         return upstream.status.state if upstream is not None else ServerState.DISCONNECTED
 
 
