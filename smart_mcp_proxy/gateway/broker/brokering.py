@@ -3,7 +3,9 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 import mcp_types
 import msgspec
@@ -11,13 +13,6 @@ from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METH
 
 from smart_mcp_proxy.errors import QuarantinedError, RequestError, UpstreamError
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
-from smart_mcp_proxy.gateway.broker.broker_status import (
-    BrokerStatus,
-    Connections,
-    Count,
-    build_broker_connection,
-    build_broker_status,
-)
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import clean_message_async, fence_notification
@@ -27,6 +22,7 @@ from smart_mcp_proxy.gateway.visibility.items import unknown_cursor
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, ProgressReport, ServerState
+from smart_mcp_proxy.servers import ServerConfig, mask_entry
 from smart_mcp_proxy.upstream import Fleet
 
 _OF_THE_SESSION: Final = frozenset(
@@ -47,6 +43,63 @@ _CONNECTION_KEYS: Final = frozenset(
     }
 )
 """Of `_meta`: what one side says about its own connection."""
+
+
+# Source: docs/design/broker.md#status
+class BrokerStatus(msgspec.Struct, rename="camel"):
+    """A server as the broker sees it.
+
+    Attributes:
+        name: Configured name.
+        is_proxy: Whether the broker passes requests to it.
+        target_url: Its address with secrets hidden; None where it is a program.
+        is_authorized: Whether it has not asked for a sign-in.
+        has_token: Whether a credential is sent to it.
+        last_proxy_request: When the broker last passed a request to it, RFC 3339; None if it has not.
+        proxy_request_count: How many requests it has passed on since the gateway started.
+    """
+
+    name: str
+    is_proxy: bool
+    target_url: str | None
+    is_authorized: bool
+    has_token: bool
+    last_proxy_request: str | None
+    proxy_request_count: int
+
+
+class ConnectionDetails(msgspec.Struct, rename="camel"):
+    """A server's address, and when it last answered a request of the broker."""
+
+    target_url: str | None
+    last_authorized: str | None
+
+
+# Source: docs/design/broker.md#connections
+class BrokeredConnection(msgspec.Struct, rename="camel"):
+    """A row of the list of connections."""
+
+    name: str
+    type: str
+    is_available: bool
+    is_proxy: bool
+    proxy_endpoints: list[str]
+    details: ConnectionDetails
+
+
+class Connections(msgspec.Struct):
+    """The servers within the caller's reach."""
+
+    connections: list[BrokeredConnection]
+
+
+@dataclass(slots=True)
+class Count:
+    """Counts of the broker's requests to one server; times in seconds since the epoch."""
+
+    requests: int = 0
+    last_s: float | None = None
+    answered_s: float | None = None
 
 
 class ProxyDisabledError(RequestError):
@@ -113,13 +166,13 @@ class Brokering:
         """
         visible = self._visible(who)
         visible.require_servers([server])
-        return build_broker_status(visible.servers[server], self._state(server), self._count(server))
+        return _build_broker_status(visible.servers[server], self._state(server), self._count(server))
 
     def connections(self, who: Principal) -> Connections:
         """The servers within the caller's reach."""
         servers = self._visible(who).servers
         return Connections(
-            [build_broker_connection(config, self._state(name), self._count(name)) for name, config in servers.items()]
+            [_build_broker_connection(config, self._state(name), self._count(name)) for name, config in servers.items()]
         )
 
     # --- what is passed on
@@ -320,3 +373,40 @@ def _unknown_method(method: str, known: frozenset[str]) -> RequestError:
         hint=f"Known here: {', '.join(sorted(known))}.",
         code="method_not_allowed",
     )
+
+
+def _build_broker_status(config: ServerConfig, state: ServerState, count: Count) -> BrokerStatus:
+    """A server at a glance."""
+    is_authorized = state is not ServerState.NEEDS_AUTH
+    sends_header = any(name.lower() == "authorization" for name in config.headers)
+    return BrokerStatus(
+        name=config.name,
+        is_proxy=config.proxy,
+        target_url=_address(config),
+        is_authorized=is_authorized,
+        has_token=sends_header or (config.oauth is not None and is_authorized),
+        last_proxy_request=_moment(count.last_s),
+        proxy_request_count=count.requests,
+    )
+
+
+def _build_broker_connection(config: ServerConfig, state: ServerState, count: Count) -> BrokeredConnection:
+    """A server's row in the list of connections."""
+    return BrokeredConnection(
+        name=config.name,
+        type="mcp-server",
+        is_available=state is ServerState.READY,
+        is_proxy=config.proxy,
+        proxy_endpoints=[f"/api/mcp/{quote(config.name)}/proxy"] if config.proxy else [],
+        details=ConnectionDetails(_address(config), _moment(count.answered_s)),
+    )
+
+
+def _address(config: ServerConfig) -> str | None:
+    return str(mask_entry({"url": config.url})["url"]) if config.url else None
+
+
+def _moment(at_s: float | None) -> str | None:
+    if at_s is None:
+        return None
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
