@@ -20,6 +20,7 @@ from smart_mcp_proxy.gateway.results.results import (
     is_said,
     read_list,
     read_object,
+    read_text,
     rewrite_result,
 )
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
@@ -193,16 +194,6 @@ def _cut(text: str, limit_chars: int, key: str, records: Sequence[msgspec.Raw] |
     return text[:room] + _marker(shown, len(text) if records is None else len(records), unit, key) + text[-TAIL_CHARS:]
 
 
-class _Block(msgspec.Struct):
-    """The members of a content block that matter here."""
-
-    type: str
-    text: str = ""
-
-
-_block = msgspec.json.Decoder(_Block)
-
-
 def truncate(raw: bytes, limit_chars: int, keep: Keep) -> bytes:
     """The result with its text cut to `limit_chars` in all, or unchanged if it fits.
 
@@ -236,8 +227,7 @@ def truncate(raw: bytes, limit_chars: int, keep: Keep) -> bytes:
 
 def _read_block_text(block: msgspec.Raw) -> str | None:
     """The text of a text block, None for any other content."""
-    try:
-        found = _block.decode(block)
-    except msgspec.MsgspecError:
+    members = read_object(block)
+    if read_text(members.get("type")) != "text":
         return None
-    return found.text if found.type == "text" else None
+    return read_text(members["text"]) if "text" in members else ""
