@@ -96,27 +96,15 @@ class Presence:
             return None
         state = upstream.status.state
         if state is ServerState.READY:
-            return self.lists.failure(server) or _build_unlisted_error(server)
+            message = f"Server '{server}' is connected and has not listed its tools yet."
+            return self.lists.failure(server) or _build_later_error(message, "unlisted")
         if state in _ON_ITS_WAY:
-            return _build_connecting_error(server, upstream.status)
+            message = f"Server '{server}' is still connecting, so its tools are not known yet."
+            return _build_later_error(message, state.value, upstream.status.cause)
         return upstream.not_ready()
 
 
-def _build_connecting_error(server: str, status: ServerStatus) -> UpstreamError:
-    return UpstreamError(
-        f"Server '{server}' is still connecting, so its tools are not known yet.",
-        hint=f"Try the same again in {RETRY_S:g} s.",
-        data={"state": status.state.value},
-        retry_after_s=RETRY_S,
-        said=status.cause,
-    )
-
-
-def _build_unlisted_error(server: str) -> UpstreamError:
-    """The reason of a server that is connected and has no list yet."""
-    return UpstreamError(
-        f"Server '{server}' is connected and has not listed its tools yet.",
-        hint=f"Try the same again in {RETRY_S:g} s.",
-        data={"state": "unlisted"},
-        retry_after_s=RETRY_S,
-    )
+def _build_later_error(message: str, state: str, said: str = "") -> UpstreamError:
+    """The reason of a server that is on its way."""
+    hint = f"Try the same again in {RETRY_S:g} s."
+    return UpstreamError(message, hint=hint, data={"state": state}, retry_after_s=RETRY_S, said=said)
