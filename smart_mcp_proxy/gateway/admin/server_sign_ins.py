@@ -194,7 +194,8 @@ class ServerSignIns:
             ConfigError: Its entry cannot be used.
         """
         config = await self._resolve_sign_in_config(name)
-        self._end(name)
+        if (former := self._begun.get(name)) is not None:
+            former.end()
         begun = self._begun[name] = _Begun()
         begun.task = spawn(self._run(config, begun), f"sign-in to {name}")
         try:
@@ -230,8 +231,8 @@ class ServerSignIns:
     async def close(self) -> None:
         """End all of them."""
         tasks = [begun.task for begun in self._begun.values() if begun.task is not None]
-        for name in self._begun:
-            self._end(name)
+        for begun in self._begun.values():
+            begun.end()
         if tasks:
             await asyncio.wait(tasks)
 
@@ -276,10 +277,6 @@ class ServerSignIns:
             with suppress(CatalogError):
                 if (address := await self.progress.take_address(name)) is not None and begun.browser is not None:
                     begun.browser.take(address)
-
-    def _end(self, name: str) -> None:
-        if (begun := self._begun.get(name)) is not None:
-            begun.end()
 
     async def _run(self, config: ServerConfig, begun: _Begun) -> None:
         try:
