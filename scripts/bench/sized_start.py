@@ -16,7 +16,7 @@ from bench.load import time_limit
 from bench.process import cpu_s, memory_kb
 from bench.search_data import write_rows
 from bench.targets import TargetError, free_port, spawn
-from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME
+from smart_mcp_proxy.gateway.indexing.index_sync import INDEX_NAME
 
 __all__ = ["Catalog", "Start"]
 

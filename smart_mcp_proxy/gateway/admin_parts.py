@@ -13,8 +13,7 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
-from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
-from smart_mcp_proxy.gateway.admin.sign_in_progress import sign_in_progress
+from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns, sign_in_progress
 from smart_mcp_proxy.gateway.engines import vector_setup
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
 from smart_mcp_proxy.gateway.indexing.unused_config import Unmatched

@@ -20,8 +20,7 @@ from smart_mcp_proxy.gateway.engines import lexical_engine
 from smart_mcp_proxy.gateway.parts import Base, Lists, Upstreams
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
-from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
-from smart_mcp_proxy.gateway.retrieval.kinds import KindSearch
+from smart_mcp_proxy.gateway.retrieval.kinds import KindIndex, KindSearch
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls
@@ -220,7 +219,7 @@ def open_agent(
         on_session=base.session_opened,
         watching=requests.contents.watch_resources,
         questions=requests.inputs,
-        may_need_line=lists.views.whole.knows_clients,
+        may_need_line=lambda: bool(lists.views.whole.per_client),
         apps=requests.apps,
         following=requests.tasks.follow_tasks,
         tracing=base.tracing,

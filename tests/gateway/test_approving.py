@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.catalog import Catalog, change_hash
 from smart_mcp_proxy.errors import CatalogError, ConflictError, QuarantinedError, ToolNotFoundError
-from smart_mcp_proxy.gateway.admin.approvals import Approvals
-from smart_mcp_proxy.gateway.admin.differences import differences
+from smart_mcp_proxy.gateway.admin.approvals import Approvals, differences
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
 from smart_mcp_proxy.gateway.indexing.list_sync import Pace
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval

@@ -16,8 +16,7 @@ from smart_mcp_proxy.errors import ProxyError, UpstreamError
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
-from smart_mcp_proxy.gateway.results.cleaning import clean_error, fence_notification
-from smart_mcp_proxy.gateway.results.progress import show_progress
+from smart_mcp_proxy.gateway.results.cleaning import clean_error, fence_notification, show_progress
 from smart_mcp_proxy.gateway.results.results import error_result
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.tools import Caller

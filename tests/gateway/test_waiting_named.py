@@ -10,8 +10,7 @@ from gateway_fakes import NAME_LIMIT, definition
 from test_approving import SECRET, ApprovalSetup, opened_desk
 
 from smart_mcp_proxy.catalog import change_hash
-from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
-from smart_mcp_proxy.gateway.retrieval.kinds import KindSearch
+from smart_mcp_proxy.gateway.retrieval.kinds import KindIndex, KindSearch
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView

@@ -83,7 +83,7 @@ async def show_embedding(gateway: Gateway) -> None:
         while _is_embedding(gateway, embedding):
             if embedding.progress is not None:
                 done, total = embedding.progress
-                label = f"Embedding tools {embedding.pace}".rstrip()
+                label = f"Embedding tools {embedding.rate}".rstrip()
                 progress.update(task, description=label, completed=done, total=total)
             await asyncio.sleep(_LOOK_S)
 

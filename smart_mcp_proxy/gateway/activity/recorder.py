@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
 from smart_mcp_proxy.errors import CatalogError
@@ -55,10 +56,11 @@ class Listener(Protocol[RecordT_contra]):
         """Looks at the records that it keeps, and lets them go; never fails."""
 
 
+@dataclass(eq=False, repr=False)
 class Recorder(Generic[RecordT]):
     """Collects records and hands them to the store a few times a second.
 
-    Args:
+    Attributes:
         store: Takes a batch; may fail with CatalogError, then the batch is kept for the next time.
         noun: What the log calls the records.
         batch_s: How long a batch is collected.
@@ -67,23 +69,16 @@ class Recorder(Generic[RecordT]):
         listener: Follows what is recorded; None where nobody does.
     """
 
-    def __init__(
-        self,
-        store: Callable[[Sequence[RecordT]], Awaitable[None]],
-        *,
-        noun: str = "activity records",
-        batch_s: float = BATCH_S,
-        retry_s: float = RETRY_S,
-        journal: WrittenAhead[RecordT] | None = None,
-        listener: Listener[RecordT] | None = None,
-    ) -> None:
-        self._store = store
-        self._noun = noun
-        self._batch_s = batch_s
-        self._retry_s = retry_s
-        self._journal = journal
-        self._listener = listener
-        self._note = None if listener is None else listener.note
+    store: Callable[[Sequence[RecordT]], Awaitable[None]]
+    _: KW_ONLY
+    noun: str = "activity records"
+    batch_s: float = BATCH_S
+    retry_s: float = RETRY_S
+    journal: WrittenAhead[RecordT] | None = None
+    listener: Listener[RecordT] | None = None
+
+    def __post_init__(self) -> None:
+        self._note = None if self.listener is None else self.listener.note
         self._is_refused = False
         self._storing = asyncio.Lock()
         self._waiting: deque[RecordT] = deque(maxlen=WAITING_LIMIT)
@@ -94,7 +89,7 @@ class Recorder(Generic[RecordT]):
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._task = spawn(self._run(), f"recorder of {self._noun}")
+        self._task = spawn(self._run(), f"recorder of {self.noun}")
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
@@ -103,14 +98,14 @@ class Recorder(Generic[RecordT]):
                 self._task.cancel()
             await asyncio.wait([self._task])
         await self._flush()
-        if self._journal is not None:
-            await asyncio.to_thread(self._journal.close, is_stored=not (self._waiting or self._dropped))
+        if self.journal is not None:
+            await asyncio.to_thread(self.journal.close, is_stored=not (self._waiting or self._dropped))
         if left := len(self._waiting) + self._dropped:
-            log.warning("%d %s %s: the catalog could not take them", left, self._noun, _fate(self._journal))
+            log.warning("%d %s %s: the catalog could not take them", left, self.noun, _fate(self.journal))
 
     def record(self, record: RecordT) -> None:
         """Takes one record; never waits and never fails."""
-        if self._journal is None or self._journal.write(record):
+        if self.journal is None or self.journal.write(record):
             self._most = WAITING_LIMIT
         else:
             self._tighten()
@@ -132,15 +127,15 @@ class Recorder(Generic[RecordT]):
         while True:
             await self._wake.wait()
             self._wake.clear()
-            await asyncio.sleep(self._batch_s)
+            await asyncio.sleep(self.batch_s)
             await self._flush()
             if self._is_refused:
-                await asyncio.sleep(self._retry_s)
+                await asyncio.sleep(self.retry_s)
                 self._wake.set()
 
     def _fold(self) -> None:
-        if self._listener is not None:
-            self._listener.fold()
+        if self.listener is not None:
+            self.listener.fold()
 
     async def _flush(self) -> None:
         self._fold()
@@ -149,18 +144,18 @@ class Recorder(Generic[RecordT]):
             self._waiting.clear()
             if not batch:
                 return
-            if self._journal is not None:
-                self._journal.turn()
+            if self.journal is not None:
+                self.journal.turn()
             self._under_way = len(batch)
             try:
-                await self._store(batch)
+                await self.store(batch)
             except CatalogError as exc:
                 surplus = max(0, len(batch) + len(self._waiting) - self._most)
                 self._dropped += len(batch[:surplus])
                 self._waiting.extendleft(reversed(batch[surplus:]))
                 # Once: a full disk stays full for a while, and agents go on calling.
                 level = logging.DEBUG if self._is_refused else logging.WARNING
-                log.log(level, "%d %s wait: %s", len(self._waiting), self._noun, exc)
+                log.log(level, "%d %s wait: %s", len(self._waiting), self.noun, exc)
                 self._is_refused = True
                 return
             finally:
@@ -174,17 +169,17 @@ class Recorder(Generic[RecordT]):
         Where others were dropped from memory the journal has those.
         """
         dropped, self._dropped = self._dropped, 0  # more may be dropped at any moment from here on
-        if self._journal is None:
+        if self.journal is None:
             if dropped:
-                log.warning("%d %s were dropped", dropped, self._noun)
+                log.warning("%d %s were dropped", dropped, self.noun)
         elif not dropped:
-            await asyncio.to_thread(self._journal.discard_stored)
+            await asyncio.to_thread(self.journal.discard_stored)
         # Not in a thread: a record that is written meanwhile must find the old files or the new ones.
-        elif self._journal.leave():
+        elif self.journal.leave():
             log.warning(
                 "%d %s were too many to hold; they are stored from the journal, as far as it took them",
                 dropped,
-                self._noun,
+                self.noun,
             )
         else:
             self._dropped += dropped

@@ -160,21 +160,6 @@ def parse_filter(words: Mapping[str, str], now: Callable[[], float] = time.time)
 
 
 def _view(line: Activity) -> ActivityView:
-    at = datetime.fromtimestamp(line.at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return ActivityView(
-        id=line.id,
-        at=at,
-        kind=line.kind,
-        principal=line.principal,
-        session=line.session,
-        server=line.server,
-        tool=line.tool,
-        subject=line.subject,
-        outcome=line.outcome,
-        delivery=line.delivery,
-        duration_ms=round(line.duration_ms, 3),
-        digest=line.digest,
-        arguments=line.arguments,
-        detail=line.detail,
-        parent=line.parent,
-    )
+    facts = msgspec.structs.asdict(line)
+    at = datetime.fromtimestamp(facts.pop("at_s"), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return ActivityView(**{**facts, "at": at, "duration_ms": round(line.duration_ms, 3)})

@@ -12,6 +12,7 @@ from smart_mcp_proxy.catalog import ActivityFigures, Catalog, FiguresQuery, Grou
 Bucket = Literal["day", "hour"]
 BUCKETS: Final[dict[Bucket, int]] = {"day": 86_400, "hour": 3_600}
 """Seconds of a span of time."""
+_COUNTS: Final = ("calls", "failed", "tool_errors", "not_sent", "searches", "empty")
 GROUPS: Final = 20
 GROUPS_LIMIT: Final = 200
 
@@ -131,13 +132,7 @@ async def stats(
 
 def _build_figures(found: ActivityFigures) -> dict[str, Any]:
     sent = found.calls - found.not_sent
-    return {
-        "calls": found.calls,
-        "failed": found.failed,
-        "tool_errors": found.tool_errors,
-        "not_sent": found.not_sent,
-        "searches": found.searches,
-        "empty": found.empty,
+    return {name: getattr(found, name) for name in _COUNTS} | {
         "mean_ms": round(found.total_ms / sent, 3) if sent else None,
         "slowest_ms": round(found.slowest_ms, 3) if sent else None,
         "tokens_sent": int(found.tokens_sent),

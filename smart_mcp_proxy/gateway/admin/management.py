@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -95,13 +96,14 @@ class ServerImported(msgspec.Struct, frozen=True):
     revision: str
 
 
+@dataclass(eq=False, repr=False)
 class Management:
     """Operations on the servers.
 
     Each change names its author (the right, see `Author`) and its principal, which the record names; without one it is
     the author's own.
 
-    Args:
+    Attributes:
         edits: Changes the server file.
         fleet: The servers at work.
         visible: The configuration in force, and the tools.
@@ -111,23 +113,15 @@ class Management:
         shown: A server's status with what else is known of it.
     """
 
-    def __init__(
-        self,
-        edits: ServerEdits,
-        fleet: Fleet,
-        visible: CatalogView,
-        list_again: Callable[[str], None],
-        apply: Apply,
-        record: Callable[[Activity], None],
-        shown: Callable[[ServerStatus], ServerStatus] = lambda status: status,
-    ) -> None:
-        self._edits = edits
-        self._fleet = fleet
-        self._visible = visible
-        self._list_again = list_again
-        self._apply = apply
-        self._record = record
-        self._shown = shown
+    edits: ServerEdits
+    fleet: Fleet
+    visible: CatalogView
+    list_again: Callable[[str], None]
+    apply: Apply
+    record: Callable[[Activity], None]
+    shown: Callable[[ServerStatus], ServerStatus] = lambda status: status
+
+    def __post_init__(self) -> None:
         self._follow: Follow | None = None
 
     def apply_with(self, follow: "Follow") -> None:
@@ -160,7 +154,7 @@ class Management:
     async def file(self) -> tuple[str, str]:
         """Path and revision of the server file; empty where the servers do not come from one."""
         try:
-            found = await to_thread.run_sync(self._edits.read)
+            found = await to_thread.run_sync(self.edits.read)
         except ProxyError:
             return "", ""
         return str(found.path), found.revision
@@ -172,8 +166,8 @@ class Management:
             ServerNotFoundError: There is none of that name.
             UpstreamError: Another worker runs it, and does not answer.
         """
-        require_named(name, self._visible.servers)
-        return await self._fleet.logs(name, count)
+        require_named(name, self.visible.servers)
+        return await self.fleet.logs(name, count)
 
     # --- changing
 
@@ -181,43 +175,41 @@ class Management:
         self, name: str, entry: Mapping[str, Any], by: Author, revision: str | None = None, *, principal: str = ""
     ) -> ServerChange:
         """Adds a server; raises what `ServerEdits.add` does."""
-        return await self._do(
-            "added", name, by, partial(self._edits.add, name, entry, by, based_on=revision), principal
-        )
+        return await self._do("added", name, by, partial(self.edits.add, name, entry, by, based_on=revision), principal)
 
     async def patch(
         self, name: str, patch: Mapping[str, Any], by: Author, revision: str | None = None, *, principal: str = ""
     ) -> ServerChange:
         """Merges a change into a server's entry; raises what `ServerEdits.patch` does."""
         return await self._do(
-            "changed", name, by, partial(self._edits.patch, name, patch, by, based_on=revision), principal
+            "changed", name, by, partial(self.edits.patch, name, patch, by, based_on=revision), principal
         )
 
     async def replace(
         self, name: str, entry: Mapping[str, Any], by: Author, revision: str | None = None
     ) -> ServerChange:
         """Gives a server another entry; raises what `ServerEdits.patch` does."""
-        return await self._do("changed", name, by, partial(self._edits.replace, name, entry, by, based_on=revision))
+        return await self._do("changed", name, by, partial(self.edits.replace, name, entry, by, based_on=revision))
 
     async def switch(
         self, name: str, by: Author, revision: str | None = None, *, is_enabled: bool, principal: str = ""
     ) -> ServerChange:
         """Enables or disables a server; raises what `ServerEdits.patch` does."""
         outcome = "enabled" if is_enabled else "disabled"
-        change = partial(self._edits.switch, name, by, is_enabled=is_enabled, based_on=revision)
+        change = partial(self.edits.switch, name, by, is_enabled=is_enabled, based_on=revision)
         return await self._do(outcome, name, by, change, principal)
 
     async def approve_server(self, name: str, by: Author, revision: str | None = None) -> ServerChange:
         """Lifts a server's quarantine; raises what `ServerEdits.approve_server` does."""
-        return await self._do("approved", name, by, partial(self._edits.approve_server, name, by, based_on=revision))
+        return await self._do("approved", name, by, partial(self.edits.approve_server, name, by, based_on=revision))
 
     async def remove(self, name: str, by: Author, revision: str | None = None, *, principal: str = "") -> ServerChange:
         """Removes a server; raises what `ServerEdits.remove` does."""
-        return await self._do("removed", name, by, partial(self._edits.remove, name, by, based_on=revision), principal)
+        return await self._do("removed", name, by, partial(self.edits.remove, name, by, based_on=revision), principal)
 
     async def import_text(self, text: str, by: Author, *, principal: str = "") -> ServerImported:
         """Adds the servers of a client's configuration; raises what `ServerEdits.import_text` does."""
-        done = await to_thread.run_sync(self._edits.import_text, text, by)
+        done = await to_thread.run_sync(self.edits.import_text, text, by)
         for name in done.added:
             self._note("imported", name, by, principal=principal)
         problem = await self._put_in_force(done.added)
@@ -239,13 +231,13 @@ class Management:
             UpstreamError: Another worker runs it, and does not answer.
         """
         view = self._startable("restarted", name, by, principal)
-        await self._fleet.restart(name)
+        await self.fleet.restart(name)
         return self._build_operation_result(view, "is restarting.")
 
     async def refresh(self, name: str, by: Author, *, principal: str = "") -> ServerChange:
         """Has a server's tools listed again; raises what `restart` does."""
         view = self._startable("refreshed", name, by, principal)
-        self._list_again(name)
+        self.list_again(name)
         is_ready = view.state == ServerState.READY
         return self._build_operation_result(
             view, "is being listed again." if is_ready else "is listed as soon as it is ready.", state=view.state
@@ -255,23 +247,23 @@ class Management:
 
     async def _entries(self) -> tuple[Mapping[str, Any], str]:
         """Entries by name as they are written, and the file's revision; those in force where there is no file."""
-        in_force = {name: config.raw for name, config in self._visible.servers.items()}
+        in_force = {name: config.raw for name, config in self.visible.servers.items()}
         try:
-            found = await to_thread.run_sync(self._edits.read)
+            found = await to_thread.run_sync(self.edits.read)
         except ProxyError:  # inline, or broken: what is in force still serves
             return in_force, ""
         return {**in_force, **found.entries}, found.revision
 
     def _view(self, name: str, entry: Any) -> ServerView:
-        upstream = self._fleet.upstreams.get(name)
+        upstream = self.fleet.upstreams.get(name)
         shown = mask_entry(entry) if isinstance(entry, Mapping) else {}
         is_quarantined = shown.get("quarantined") is True
-        status = self._shown(upstream.status if upstream else _build_unused_status(name, is_quarantined=is_quarantined))
+        status = self.shown(upstream.status if upstream else _build_unused_status(name, is_quarantined=is_quarantined))
         return ServerView(
             name=name,
             transport=status.transport,
             state=status.state.value,
-            tools=len(self._visible.of_server(name)),
+            tools=len(self.visible.of_server(name)),
             error=status.cause,
             hint=status.hint,
             breaker=status.breaker,
@@ -290,7 +282,7 @@ class Management:
         return view
 
     def _require_operable(self, name: str) -> ServerView:
-        configured = self._visible.servers
+        configured = self.visible.servers
         require_named(name, configured)
         view = self._view(name, configured[name].raw)
         if view.quarantined:
@@ -341,7 +333,7 @@ class Management:
     ) -> None:
         subject = name[:NOTED_CHARS]
         detail = {"change": change, "fields": list(changed), "by": by}
-        self._record(Activity("config", principal or by, subject, code, 0.0, time.time(), detail, server=subject))
+        self.record(Activity("config", principal or by, subject, code, 0.0, time.time(), detail, server=subject))
 
     async def _put_in_force(self, names: Iterable[str]) -> str:
         """Returns what went wrong, in words; the change itself is stored whatever that is."""
@@ -356,17 +348,17 @@ class Management:
 
     async def _apply_named(self, names: Iterable[str]) -> None:
         """Puts these servers in force as the file has them; the others may come from elsewhere."""
-        file = await to_thread.run_sync(self._edits.load)
-        servers = dict(self._visible.servers)
+        file = await to_thread.run_sync(self.edits.load)
+        servers = dict(self.visible.servers)
         for name in names:
             if name in file.servers:
                 servers[name] = file.servers[name]
             else:
                 servers.pop(name, None)
-        await self._apply(servers)
+        await self.apply(servers)
 
     def _state(self, name: str, *, is_quarantined: bool) -> str:
-        upstream = self._fleet.upstreams.get(name)
+        upstream = self.fleet.upstreams.get(name)
         if is_quarantined or upstream is None:
             return ServerState.QUARANTINED.value if is_quarantined else ServerState.DISCONNECTED.value
         return upstream.status.state.value

@@ -1,28 +1,46 @@
-"""Sign-ins at servers that a person begins at the page, each finished in their browser."""
+"""Sign-ins at servers that a person begins at the page, each finished in their browser.
+
+A browser's next request may reach another process. Only the one that began a sign-in can finish it: the others show how
+far it has come, by the store, and leave the address at which the browser ended for it.
+"""
 
 import asyncio
+import hashlib
+import json
+import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Final
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 from anyio import to_thread
+from msgspec.structs import asdict
 
+from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_sealed, find_sealed, store_sealed
 from smart_mcp_proxy.errors import CatalogError, ConfigError, ConflictError, ProxyError, RequestError
-from smart_mcp_proxy.gateway.admin.sign_in_progress import SignInAttempt, SignInProgress, SignInState
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
+from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.servers import ServerConfig, collect_secrets, expand, read_oauth, require_named
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import secrets_hidden, spawn
 from smart_mcp_proxy.upstream import CallbackServer, SignIns
 
+SignInState = Literal["none", "waiting", "done", "failed"]
+
+_PROGRESS: Final = "sign-in-progress"
+_ADDRESS: Final = "sign-in-address"
+_LIFE_S: Final = 3_600.0
+"""An end that nobody looked at for so long is not worth showing."""
 ASKED_S: Final = 30.0
 """A server and its authorization server have so long to say where a person signs in."""
 _LOOK_S: Final = 1.0
 """Between looks for what another process was told; only while a person is waited for."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSignIn:
+class ServerSignIn(msgspec.Struct, frozen=True):
     """State of a sign-in.
 
     Attributes:
@@ -36,6 +54,78 @@ class ServerSignIn:
     url: str = ""
     problem: str = ""
     hint: str = ""
+
+
+class SignInAttempt(ServerSignIn, frozen=True, kw_only=True):
+    """State of a sign-in as the process that began it tells the others.
+
+    Attributes:
+        holder: That process.
+    """
+
+    holder: str
+
+    def ends_at(self, address: str) -> bool:
+        """Whether it waits for a browser that was sent to this address."""
+        mark = _parse_oauth_state(address)
+        return self.state == "waiting" and mark is not None and mark == _parse_oauth_state(self.url)
+
+
+class SignInProgress:
+    """Progress by server, for all processes on a store.
+
+    Args:
+        catalog: Its store keeps it.
+        key: What encrypts it; None in a file of the user's own.
+
+    Every method raises `CatalogError` where the store cannot be used.
+    """
+
+    def __init__(self, catalog: Catalog, key: bytes | None) -> None:
+        self._catalog = catalog
+        self._key = key
+        self.holder = uuid.uuid4().hex
+        """This process."""
+
+    def __repr__(self) -> str:
+        return f"<SignInProgress in {self._catalog!r}>"
+
+    async def tell(self, server: str, progress: SignInAttempt) -> None:
+        """Store the progress of the sign-in at a server, in place of that of the last one."""
+        await self._keep(_PROGRESS, server, msgspec.json.encode(progress))
+
+    async def find(self, server: str) -> SignInAttempt | None:
+        """Return the progress of the last sign-in at a server; None where none is known."""
+        kept = await self._find(_PROGRESS, server)
+        return None if kept is None else msgspec.json.decode(kept, type=SignInAttempt)
+
+    async def leave(self, server: str, address: str) -> None:
+        """Leave the address at which the browser ended to the process that waits for it."""
+        await self._keep(_ADDRESS, server, address.encode())
+
+    async def take_address(self, server: str) -> str | None:
+        """The address that was left for the sign-in at a server, once; None where none was."""
+        kept = await self._find(_ADDRESS, server)
+        if kept is None:
+            return None
+        await self._catalog.write(partial(drop_sealed, kind=_ADDRESS, key=_name(_ADDRESS, server)), is_ordered=False)
+        return kept.decode()
+
+    async def _keep(self, kind: str, server: str, data: bytes) -> None:
+        box = data if self._key is None else seal(self._key, data, _purpose(kind, server))
+        expires_s = self._catalog.now_s() + _LIFE_S
+        value = SealedValue(kind, _name(kind, server), box, uuid.uuid4().hex, expires_s)
+        await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
+
+    async def _find(self, kind: str, server: str) -> bytes | None:
+        name, now_s = _name(kind, server), self._catalog.now_s()
+        value = await self._catalog.read(partial(find_sealed, kind=kind, key=name, now_s=now_s))
+        if value is None or self._key is None:
+            return None if value is None else value.box
+        try:
+            return open_sealed(self._key, value.box, _purpose(kind, server))
+        except SealBrokenError:  # of gateways with another key: nothing for this one
+            return None
 
 
 class _Begun:
@@ -54,10 +144,11 @@ class _Begun:
         self.is_asked.set()  # one that had not even started says nothing any more
 
 
+@dataclass(eq=False)
 class ServerSignIns:
     """Sign-ins that this process finishes; what they bring is stored for all.
 
-    Args:
+    Attributes:
         sign_ins: Signs in and stores.
         servers: The configuration in force.
         environ: What placeholders in entries expand from.
@@ -65,19 +156,13 @@ class ServerSignIns:
         progress: Shows them at other processes; None where there are none.
     """
 
-    def __init__(
-        self,
-        sign_ins: SignIns,
-        servers: Callable[[], Mapping[str, ServerConfig]],
-        environ: Mapping[str, str],
-        changed: Callable[[], None],
-        progress: SignInProgress | None = None,
-    ) -> None:
-        self._sign_ins = sign_ins
-        self._servers = servers
-        self._environ = environ
-        self._changed = changed
-        self._progress = progress
+    sign_ins: SignIns
+    servers: Callable[[], Mapping[str, ServerConfig]]
+    environ: Mapping[str, str]
+    changed: Callable[[], None]
+    progress: SignInProgress | None = None
+
+    def __post_init__(self) -> None:
         self._begun: dict[str, _Begun] = {}
         self._telling = asyncio.Lock()
         """What is told last is what held last."""
@@ -91,12 +176,12 @@ class ServerSignIns:
         Raises:
             ServerNotFoundError: There is no server of that name.
         """
-        require_named(name, self._servers())
+        require_named(name, self.servers())
         begun = self._begun.get(name)
         if begun is None or begun.browser is None:  # nobody is waited for here
             told = await self._read_progress(name)
             if told is not None and (begun is None or told.holder != self._holder):
-                return ServerSignIn(told.state, told.url, told.problem, told.hint)
+                return told
         return ServerSignIn("none") if begun is None else begun.shown
 
     async def begin(self, name: str) -> ServerSignIn:
@@ -109,7 +194,8 @@ class ServerSignIns:
             ConfigError: Its entry cannot be used.
         """
         config = await self._resolve_sign_in_config(name)
-        self._end(name)
+        if (former := self._begun.get(name)) is not None:
+            former.end()
         begun = self._begun[name] = _Begun()
         begun.task = spawn(self._run(config, begun), f"sign-in to {name}")
         try:
@@ -145,56 +231,52 @@ class ServerSignIns:
     async def close(self) -> None:
         """End all of them."""
         tasks = [begun.task for begun in self._begun.values() if begun.task is not None]
-        for name in self._begun:
-            self._end(name)
+        for begun in self._begun.values():
+            begun.end()
         if tasks:
             await asyncio.wait(tasks)
 
     @property
     def _holder(self) -> str:
-        return "" if self._progress is None else self._progress.holder
+        return "" if self.progress is None else self.progress.holder
 
     async def _read_progress(self, name: str) -> SignInAttempt | None:
         """The state that a process stored last; None as well while the store cannot be read."""
-        if self._progress is not None:
+        if self.progress is not None:
             with suppress(CatalogError):
-                return await self._progress.find(name)
+                return await self.progress.find(name)
         return None
 
     async def _hand_over_address(self, name: str, address: str) -> bool:
         """Leave an address to the process that waits for it; False if none does."""
-        if self._progress is None:
+        if self.progress is None:
             return False
-        told = await self._progress.find(name)  # a store that is lost does not mean that nobody waits
+        told = await self.progress.find(name)  # a store that is lost does not mean that nobody waits
         if told is None or not told.ends_at(address):
             return False
-        await self._progress.leave(name, address)
+        await self.progress.leave(name, address)
         return True
 
     async def _tell(self, name: str, begun: _Begun) -> None:
         """Stores its state for the other processes, if no other one was begun meanwhile."""
-        if self._progress is None:
+        if self.progress is None:
             return
         async with self._telling:
             if self._begun.get(name) is begun and begun.shown.state != "none":
                 with suppress(CatalogError):  # it goes on here
-                    await self._progress.tell(name, SignInAttempt(self._holder, **asdict(begun.shown)))
+                    await self.progress.tell(name, SignInAttempt(holder=self._holder, **asdict(begun.shown)))
 
     async def _follow(self, name: str, begun: _Begun) -> None:
         """Take what other processes were told, as long as a person is waited for."""
-        while self._progress is not None:
+        while self.progress is not None:
             await asyncio.sleep(_LOOK_S)
             told = await self._read_progress(name)
             if told is not None and told.holder != self._holder:  # begun anew there
                 begun.end()
                 return
             with suppress(CatalogError):
-                if (address := await self._progress.take_address(name)) is not None and begun.browser is not None:
+                if (address := await self.progress.take_address(name)) is not None and begun.browser is not None:
                     begun.browser.take(address)
-
-    def _end(self, name: str) -> None:
-        if (begun := self._begun.get(name)) is not None:
-            begun.end()
 
     async def _run(self, config: ServerConfig, begun: _Begun) -> None:
         try:
@@ -206,30 +288,30 @@ class ServerSignIns:
         finally:
             begun.browser = None
             begun.is_asked.set()
-            self._changed()
+            self.changed()
         await self._tell(config.name, begun)
 
     async def _run_sign_in_flow(self, config: ServerConfig, begun: _Begun) -> None:
         options = read_oauth(config.name, config.oauth or {})
         if options.grant == "client_credentials":
-            await self._sign_ins.authorize_server(config, None)
+            await self.sign_ins.authorize_server(config, None)
             return
 
         def show(url: str) -> None:
             begun.shown = ServerSignIn("waiting", url)
             begun.is_asked.set()
-            self._changed()
+            self.changed()
 
         async with CallbackServer(config.name, options.redirect_port, show) as browser:
             begun.browser = browser
             following = spawn(self._follow(config.name, begun), f"sign-in to {config.name} elsewhere")
             try:
-                await self._sign_ins.authorize_server(config, browser)
+                await self.sign_ins.authorize_server(config, browser)
             finally:
                 following.cancel()
 
     async def _resolve_sign_in_config(self, name: str) -> ServerConfig:
-        servers = self._servers()
+        servers = self.servers()
         require_named(name, servers)
         config = servers[name]
         if config.quarantined:
@@ -244,4 +326,34 @@ class ServerSignIns:
                 f"The entry of server {name!r} says how to get in, so a sign-in would not be used.",
                 hint="Take out 'oauth: false' or the Authorization header first.",
             )
-        return await to_thread.run_sync(expand, config, self._environ)
+        return await to_thread.run_sync(expand, config, self.environ)
+
+
+def sign_in_progress(catalog: Catalog, settings: Settings, *, is_alone: bool) -> SignInProgress | None:
+    """The progress that all gateways and workers on a catalog share; None where there is one alone.
+
+    Args:
+        catalog: Of this gateway.
+        settings: With the key of what gateways share.
+        is_alone: Whether it is its gateway's only worker.
+    """
+    if catalog.is_shared:
+        secret = SecretKey.of(settings)
+        return None if secret is None else SignInProgress(catalog, secret.key(_PROGRESS))
+    return None if is_alone else SignInProgress(catalog, None)
+
+
+def _parse_oauth_state(url: str) -> str | None:
+    """The `state` of OAuth in an address; None where there is none."""
+    try:
+        return parse_qs(urlsplit(url).query).get("state", [None])[0]
+    except ValueError:
+        return None
+
+
+def _name(kind: str, server: str) -> str:
+    return hashlib.sha256(_purpose(kind, server)).hexdigest()
+
+
+def _purpose(kind: str, server: str) -> bytes:
+    return json.dumps([kind, server]).encode()

@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 import mcp_types
 import msgspec
@@ -11,22 +13,16 @@ from mcp_types.methods import SPEC_CLIENT_METHODS, SPEC_CLIENT_NOTIFICATION_METH
 
 from smart_mcp_proxy.errors import QuarantinedError, RequestError, UpstreamError
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
-from smart_mcp_proxy.gateway.broker.broker_status import (
-    BrokerStatus,
-    Connections,
-    Count,
-    build_broker_connection,
-    build_broker_status,
-)
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import clean_message_async, fence_notification
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.refusals import server_off
-from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
+from smart_mcp_proxy.gateway.visibility.items import unknown_cursor
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, OnMessage, Principal, ProgressReport, ServerState
+from smart_mcp_proxy.servers import ServerConfig, mask_entry
 from smart_mcp_proxy.upstream import Fleet
 
 _OF_THE_SESSION: Final = frozenset(
@@ -47,6 +43,63 @@ _CONNECTION_KEYS: Final = frozenset(
     }
 )
 """Of `_meta`: what one side says about its own connection."""
+
+
+# Source: docs/design/broker.md#status
+class BrokerStatus(msgspec.Struct, rename="camel"):
+    """A server as the broker sees it.
+
+    Attributes:
+        name: Configured name.
+        is_proxy: Whether the broker passes requests to it.
+        target_url: Its address with secrets hidden; None where it is a program.
+        is_authorized: Whether it has not asked for a sign-in.
+        has_token: Whether a credential is sent to it.
+        last_proxy_request: When the broker last passed a request to it, RFC 3339; None if it has not.
+        proxy_request_count: How many requests it has passed on since the gateway started.
+    """
+
+    name: str
+    is_proxy: bool
+    target_url: str | None
+    is_authorized: bool
+    has_token: bool
+    last_proxy_request: str | None
+    proxy_request_count: int
+
+
+class ConnectionDetails(msgspec.Struct, rename="camel"):
+    """A server's address, and when it last answered a request of the broker."""
+
+    target_url: str | None
+    last_authorized: str | None
+
+
+# Source: docs/design/broker.md#connections
+class BrokeredConnection(msgspec.Struct, rename="camel"):
+    """A row of the list of connections."""
+
+    name: str
+    type: str
+    is_available: bool
+    is_proxy: bool
+    proxy_endpoints: list[str]
+    details: ConnectionDetails
+
+
+class Connections(msgspec.Struct):
+    """The servers within the caller's reach."""
+
+    connections: list[BrokeredConnection]
+
+
+@dataclass(slots=True)
+class Count:
+    """Counts of the broker's requests to one server; times in seconds since the epoch."""
+
+    requests: int = 0
+    last_s: float | None = None
+    answered_s: float | None = None
 
 
 class ProxyDisabledError(RequestError):
@@ -70,10 +123,11 @@ class BrokerRequest:
     on_message: OnMessage
 
 
+@dataclass(eq=False, repr=False)
 class Brokering:
     """Passes requests to servers that are configured with `"proxy": true`.
 
-    Args:
+    Attributes:
         views: What callers may see.
         calls: The one call path.
         fleet: The servers' sessions.
@@ -84,26 +138,17 @@ class Brokering:
         wall: Seconds since the epoch, for what is shown.
     """
 
-    def __init__(
-        self,
-        views: Views,
-        calls: Calls,
-        fleet: Fleet,
-        contents: BrokerContents,
-        lists: ListState,
-        wall: Callable[[], float] = time.time,
-        *,
-        is_cleaned: bool = False,
-        is_fenced: bool = False,
-    ) -> None:
-        self._views = views
-        self._calls = calls
-        self._fleet = fleet
-        self._contents = contents
-        self._lists = lists
-        self._wall = wall
-        self._is_cleaned = is_cleaned
-        self._is_fenced = is_fenced
+    views: Views
+    calls: Calls
+    fleet: Fleet
+    contents: BrokerContents
+    lists: ListState
+    wall: Callable[[], float] = time.time
+    _: KW_ONLY
+    is_cleaned: bool = False
+    is_fenced: bool = False
+
+    def __post_init__(self) -> None:
         self._counts: dict[str, Count] = {}
 
     # --- what is shown
@@ -121,13 +166,13 @@ class Brokering:
         """
         visible = self._visible(who)
         visible.require_servers([server])
-        return build_broker_status(visible.servers[server], self._state(server), self._count(server))
+        return _build_broker_status(visible.servers[server], self._state(server), self._count(server))
 
     def connections(self, who: Principal) -> Connections:
         """The servers within the caller's reach."""
         servers = self._visible(who).servers
         return Connections(
-            [build_broker_connection(config, self._state(name), self._count(name)) for name, config in servers.items()]
+            [_build_broker_connection(config, self._state(name), self._count(name)) for name, config in servers.items()]
         )
 
     # --- what is passed on
@@ -160,25 +205,25 @@ class Brokering:
             raise _unknown_method(asked.method, METHODS)
         meta = _meta(asked.params)
         token = meta.get("progressToken")
-        heard = _Heard(asked.on_message, token, is_cleaned=self._is_cleaned, is_fenced=self._is_fenced)
+        heard = _Heard(asked.on_message, token, is_cleaned=self.is_cleaned, is_fenced=self.is_fenced)
         passed_on = {key: value for key, value in meta.items() if key not in _CONNECTION_KEYS}
         caller = Caller(who.id, passed_on, heard.on_progress, on_message=heard.message, is_root=True)
         call = _call(server, asked.params, caller) if asked.method == "tools/call" else None
         count = self._counts[server] = self._count(server)
         count.requests += 1
-        count.last_s = self._wall()
+        count.last_s = self.wall()
         await self._ready(server)
         if call is not None:
             if visible.find(call.name) is None:  # it may be one that is just being listed for the first time
                 await self._wait_tools_listed(server)
-            result = (await self._calls.call(call, within=visible)).text
+            result = (await self.calls.call(call, within=visible)).text
         elif asked.method == "tools/list":
             result = await self._tools(server, asked, visible)
         else:
             method = "server/discover" if asked.method == "ping" and self._is_modern(server) else asked.method
             params = {key: value for key, value in asked.params.items() if key != "_meta"}
-            result = await self._contents.answer(server, method, params, caller, visible, who.reach)
-        count.answered_s = self._wall()
+            result = await self.contents.answer(server, method, params, caller, visible, who.reach)
+        count.answered_s = self.wall()
         return result
 
     def _require(self, server: str, who: Principal) -> CatalogView:
@@ -195,7 +240,7 @@ class Brokering:
         return visible
 
     def _visible(self, who: Principal) -> CatalogView:
-        view = self._views.of("", who.reach)
+        view = self.views.of("", who.reach)
         assert view is not None  # the whole catalog has one, whatever the reach
         return view
 
@@ -212,9 +257,9 @@ class Brokering:
         Raises:
             UpstreamError: The server is no longer connected.
         """
-        while not self._lists.is_done(server):
+        while not self.lists.is_done(server):
             await self._ready(server)
-            await self._lists.wait_changed()
+            await self.lists.wait_changed()
 
     async def _ready(self, server: str) -> None:
         """Passes when the server is connected.
@@ -222,23 +267,23 @@ class Brokering:
         Raises:
             UpstreamError: It is not, and will not be soon.
         """
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         if upstream is None:  # removed from the configuration a moment ago
             raise UpstreamError(
                 f"Server '{server}' is no longer configured.", hint="Its user can add it again; use another one."
             )
         if not await upstream.ready(upstream.config.limits.patience_s):
-            raise await self._calls.clean_for_caller(upstream.not_ready())
+            raise await self.calls.clean_for_caller(upstream.not_ready())
 
     def _is_modern(self, server: str) -> bool:
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         return upstream is not None and upstream.status.era == "modern"
 
     def _count(self, server: str) -> Count:
         return self._counts.get(server) or Count()
 
     def _state(self, server: str) -> ServerState:
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         return upstream.status.state if upstream is not None else ServerState.DISCONNECTED
 
 
@@ -328,3 +373,40 @@ def _unknown_method(method: str, known: frozenset[str]) -> RequestError:
         hint=f"Known here: {', '.join(sorted(known))}.",
         code="method_not_allowed",
     )
+
+
+def _build_broker_status(config: ServerConfig, state: ServerState, count: Count) -> BrokerStatus:
+    """A server at a glance."""
+    is_authorized = state is not ServerState.NEEDS_AUTH
+    sends_header = any(name.lower() == "authorization" for name in config.headers)
+    return BrokerStatus(
+        name=config.name,
+        is_proxy=config.proxy,
+        target_url=_address(config),
+        is_authorized=is_authorized,
+        has_token=sends_header or (config.oauth is not None and is_authorized),
+        last_proxy_request=_moment(count.last_s),
+        proxy_request_count=count.requests,
+    )
+
+
+def _build_broker_connection(config: ServerConfig, state: ServerState, count: Count) -> BrokeredConnection:
+    """A server's row in the list of connections."""
+    return BrokeredConnection(
+        name=config.name,
+        type="mcp-server",
+        is_available=state is ServerState.READY,
+        is_proxy=config.proxy,
+        proxy_endpoints=[f"/api/mcp/{quote(config.name)}/proxy"] if config.proxy else [],
+        details=ConnectionDetails(_address(config), _moment(count.answered_s)),
+    )
+
+
+def _address(config: ServerConfig) -> str | None:
+    return str(mask_entry({"url": config.url})["url"]) if config.url else None
+
+
+def _moment(at_s: float | None) -> str | None:
+    if at_s is None:
+        return None
+    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -24,8 +24,7 @@ from smart_mcp_proxy.gateway.calls.inputs import InputRounds, Round, incomplete
 from smart_mcp_proxy.gateway.calls.request_states import Subject
 from smart_mcp_proxy.gateway.calls.tasks import TASK_DECLARED, TASK_RESULT, Tasks, TaskWait, demands_task
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
-from smart_mcp_proxy.gateway.results.cleaning import clean_error_async
-from smart_mcp_proxy.gateway.results.progress import show_progress
+from smart_mcp_proxy.gateway.results.cleaning import clean_error_async, show_progress
 from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, ResultFacts, read_facts
 from smart_mcp_proxy.gateway.shared.readiness import require_connected, wait_connected
 from smart_mcp_proxy.models import ClientLine, OnProgress

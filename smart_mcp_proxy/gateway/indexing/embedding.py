@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -90,6 +90,7 @@ class _Work:
     tidy_at_s: float
 
 
+@dataclass(eq=False)
 class Embedding:
     """The keeper of vectors: words rank until every tool has its vector, then vectors do, too.
 
@@ -99,7 +100,7 @@ class Embedding:
     After a change of model the former one, reopened from the id that its vectors are stored under, ranks with them
     until the new ones are complete; words do where it does not open. Its vectors stay stored for the way back.
 
-    Args:
+    Attributes:
         catalog: Keeps vectors by definition.
         index_sync: Has the index whose tools get vectors, and whose engine is switched; says when it is loaded, and
             when it changes.
@@ -110,25 +111,17 @@ class Embedding:
         pace: How often it looks.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        index_sync: IndexSync,
-        data_dir: Path,
-        setup: VectorSetup,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        pace: EmbeddingPace = _PACE,
-    ) -> None:
-        self._index = index_sync.index
-        self._catalog = catalog
-        self._index_sync = index_sync
-        self._data_dir = data_dir
-        self._setup = setup
-        self._clock = clock
-        self._sleep = sleep
-        self._pace = pace
+    catalog: Catalog
+    index_sync: IndexSync
+    data_dir: Path
+    setup: VectorSetup
+    _: KW_ONLY
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    pace: EmbeddingPace = _PACE
+
+    def __post_init__(self) -> None:
+        self._index = self.index_sync.index
         self._rng = random.Random()
         self._work: _Work | None = None
         self._followed: Mapping[int, Document] = {}
@@ -137,7 +130,7 @@ class Embedding:
         self._trouble = ""
         self._stopped = ""
         self._former = ""
-        self._told_at_s = clock()
+        self._told_at_s = self.clock()
         self._is_closing = False
         self._task: asyncio.Task[None] | None = None
         self.is_ranking = False
@@ -154,7 +147,7 @@ class Embedding:
         return max(0, total - self._missing), total
 
     @property
-    def pace(self) -> str:
+    def rate(self) -> str:
         """Rate of embedding and how long the rest takes; empty while nothing is known."""
         return format_pace(self._work.fill.made, self._work.fill.making_s, self._missing) if self._work else ""
 
@@ -172,7 +165,7 @@ class Embedding:
         if not self._missing and (self.is_ranking or not total):
             return ""
         others = "the others are found by their words" if self.is_ranking else self._meanwhile
-        parts = (f"{done:,} of {total:,}", self.pace, f"{others} until then")
+        parts = (f"{done:,} of {total:,}", self.rate, f"{others} until then")
         return f"embedding tools: {', '.join(filter(None, parts))}"
 
     @property
@@ -199,7 +192,7 @@ class Embedding:
         if self._task is None:
             return
         if self._work is not None:
-            with move_on_after(self._pace.close_s):
+            with move_on_after(self.pace.close_s):
                 await self._work.fill.idle.wait()
         self._task.cancel()
         await asyncio.wait([self._task])
@@ -208,7 +201,7 @@ class Embedding:
 
     async def _run(self) -> None:
         try:
-            await self._index_sync.loaded.wait()
+            await self.index_sync.loaded.wait()
             work = self._work = await self._open_embedder()
             if await self._follow(work):
                 await self._bridge(work.embedder.id)
@@ -216,8 +209,8 @@ class Embedding:
                 await self._bring_up(work)
                 await self._settle(work)
                 if self._index.documents is self._followed:
-                    with move_on_after(self._pace.look_s):
-                        await self._index_sync.changes.wait()
+                    with move_on_after(self.pace.look_s):
+                        await self.index_sync.changes.wait()
         except MissingExtraError as exc:
             self._stopped = f"{exc.message}; until then {self._meanwhile}"
             log.warning("%s", exc)
@@ -233,20 +226,20 @@ class Embedding:
         """
         while True:
             try:
-                embedder = await run_in_daemon(self._setup.open_embedder, "embedder start")
+                embedder = await run_in_daemon(self.setup.open_embedder, "embedder start")
                 break
             except EmbeddingError as exc:
                 if not self._failures:
                     await self._bridge()
                 await self._pause(exc)
         links = VectorLinks(VectorIndex(embedder.dimension))
-        fill = VectorFill(self._index, self._catalog, embedder, links, self._data_dir, self._clock)
+        fill = VectorFill(self._index, self.catalog, embedder, links, self.data_dir, self.clock)
         await to_thread.run_sync(self._take_over, embedder, links)
-        return _Work(embedder, links, fill, links.revision, links.revision, self._clock(), self._clock())
+        return _Work(embedder, links, fill, links.revision, links.revision, self.clock(), self.clock())
 
     def _take_over(self, embedder: Embedder, links: VectorLinks) -> None:
         links.follow(self._index.documents)
-        sidecar = load(self._data_dir / SIDECAR_NAME, embedder.id, embedder.dimension)
+        sidecar = load(self.data_dir / SIDECAR_NAME, embedder.id, embedder.dimension)
         if sidecar is not None:
             links.take_over(sidecar)
 
@@ -265,19 +258,19 @@ class Embedding:
 
         try:
             wanted = await to_thread.run_sync(hashes)
-            counts = {} if self._former else await self._catalog.vector_counts(wanted)
+            counts = {} if self._former else await self.catalog.vector_counts(wanted)
         except CatalogError as exc:
             log.debug("former vectors cannot be read: %s", exc)
             return
         least = max(counts.pop(chosen, 0), len(wanted) // 2)
         for id in [id for id, count in counts.items() if count > least]:
             try:
-                embedder = await run_in_daemon(partial(self._setup.reopen_embedder, id), "former embedder start")
+                embedder = await run_in_daemon(partial(self.setup.reopen_embedder, id), "former embedder start")
             except (EmbeddingError, MissingExtraError) as exc:
                 log.info("'%s' does not rank meanwhile: %s", id, exc)
                 continue
             links = VectorLinks(VectorIndex(embedder.dimension))
-            fill = VectorFill(self._index, self._catalog, embedder, links, self._data_dir, self._clock)
+            fill = VectorFill(self._index, self.catalog, embedder, links, self.data_dir, self.clock)
             await to_thread.run_sync(links.follow, documents)
             await fill.take_stored(links.find_missing_vectors())
             await to_thread.run_sync(self._switch, embedder, links, documents)
@@ -287,7 +280,7 @@ class Embedding:
 
     async def _bring_up(self, work: _Work) -> None:
         """Returns when every tool has its vector."""
-        began_s, found, made = self._clock(), work.fill.found, work.fill.made
+        began_s, found, made = self.clock(), work.fill.found, work.fill.made
         while not self._is_closing and (missing := await self._follow(work)):
             try:
                 is_further = await work.fill.step(missing)
@@ -296,13 +289,13 @@ class Embedding:
                 continue
             self._failures, self._trouble = 0, ""
             if not is_further:
-                await self._sleep(self._pace.poll_s)
-            elif work.fill.made > made and self._clock() - self._told_at_s >= self._pace.report_s:
-                self._told_at_s = self._clock()
+                await self.sleep(self.pace.poll_s)
+            elif work.fill.made > made and self.clock() - self._told_at_s >= self.pace.report_s:
+                self._told_at_s = self.clock()
                 log.info("%s", self._progress())
         found, made = work.fill.found - found, work.fill.made - made
         if found or made:
-            took_s = self._clock() - began_s
+            took_s = self.clock() - began_s
             log.info("%d vectors were stored, %d tools embedded in %.1f s", found, made, took_s)
         if not self._is_closing and not self.is_ranking and self._followed:
             await to_thread.run_sync(self._switch, work.embedder, work.links, self._followed)
@@ -323,7 +316,7 @@ class Embedding:
         return missing
 
     def _switch(self, embedder: Embedder, links: VectorLinks, documents: Mapping[int, Document]) -> None:
-        engine = self._setup.make_engine(embedder, links.vectors, self._index.engine, documents)
+        engine = self.setup.make_engine(embedder, links.vectors, self._index.engine, documents)
         self._index.use(engine, documents)
 
     async def _pause(self, error: EmbeddingError) -> None:
@@ -333,21 +326,21 @@ class Embedding:
         level = log.debug if self._trouble else log.warning
         level("embedding failed, next try in %.1f s: %s", pause_s, error)
         self._trouble = f"embedding failed: {error}"
-        await self._sleep(pause_s)
+        await self.sleep(pause_s)
 
     async def _settle(self, work: _Work) -> None:
         """Finish once all tools have vectors: tidy the catalog, then write the side-car."""
-        now_s = self._clock()
+        now_s = self.clock()
         try:
             await work.fill.store_again()
             if now_s >= work.tidy_at_s:
-                await self._catalog.tidy_vectors(work.embedder.id, work.links.hashes())
-                work.tidy_at_s = now_s + self._pace.tidy_s
+                await self.catalog.tidy_vectors(work.embedder.id, work.links.hashes())
+                work.tidy_at_s = now_s + self.pace.tidy_s
         except CatalogError as exc:
             log.debug("vectors are not tidied: %s", exc)
         if work.seen != work.links.revision:
             work.seen, work.changed_at_s = work.links.revision, now_s
-        elif now_s - work.changed_at_s >= self._pace.settle_s:
+        elif now_s - work.changed_at_s >= self.pace.settle_s:
             await self._save(work)
 
     async def _save(self, work: _Work) -> None:
@@ -356,7 +349,7 @@ class Embedding:
             return
 
         def write() -> bool:
-            return save(self._data_dir / SIDECAR_NAME, work.links.sidecar(work.embedder.id))
+            return save(self.data_dir / SIDECAR_NAME, work.links.sidecar(work.embedder.id))
 
         try:
             if await to_thread.run_sync(write):

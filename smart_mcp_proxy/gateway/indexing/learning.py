@@ -55,24 +55,21 @@ class _Search:
     at_s: float
 
 
+@dataclass(eq=False, repr=False)
 class Learning:
     """Puts searches and the calls that follow them together.
 
-    Args:
+    Attributes:
         store: Takes a lesson; must neither wait nor fail.
         clock: Monotonic seconds.
         wall: Seconds since the epoch, by which lessons of all gateways on one store are ordered.
     """
 
-    def __init__(
-        self,
-        store: Callable[[Lesson], None],
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._wall = wall
+    store: Callable[[Lesson], None]
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
         self._searches: OrderedDict[tuple[str, str | None], deque[_Search]] = OrderedDict()
 
     def record_search(self, principal: str, session: str | None, question: str, found: Collection[ToolKey]) -> None:
@@ -89,7 +86,7 @@ class Learning:
             return
         agent = (principal, session)
         recent = self._searches.setdefault(agent, deque(maxlen=SEARCHES_KEPT))
-        recent.append(_Search(cleaned, set(found), self._clock()))
+        recent.append(_Search(cleaned, set(found), self.clock()))
         self._searches.move_to_end(agent)
         if len(self._searches) > AGENTS_KEPT:
             self._searches.popitem(last=False)
@@ -99,11 +96,11 @@ class Learning:
 
         A search teaches one lesson about a tool, however often the tool is called after it.
         """
-        earliest_s = self._clock() - WINDOW_S
+        earliest_s = self.clock() - WINDOW_S
         for search in reversed(self._searches.get((principal, session), ())):
             if search.at_s >= earliest_s and key in search.found:
                 search.found.discard(key)
-                self._store(Lesson(key, search.question, normalize_wording(search.question), self._wall()))
+                self.store(Lesson(key, search.question, normalize_wording(search.question), self.wall()))
                 return
 
 

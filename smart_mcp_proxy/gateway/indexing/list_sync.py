@@ -5,22 +5,21 @@ All are stored, digested and approved in the same way; prompts, resources and te
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from logging import DEBUG, INFO
-from typing import Any
+from typing import Any, Final
 
-from anyio import to_thread
+from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy.catalog import Catalog, Diff
 from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark, build_left_out_remark, output_schemas
 from smart_mcp_proxy.errors import ProxyError, UpstreamError
-from smart_mcp_proxy.gateway.indexing.list_places import ListPlaces
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.indexing.notices import LONGEST_PAUSE_S, Notices, Wait, wait_at_most
 from smart_mcp_proxy.gateway.results.cleaning import clean_message
 from smart_mcp_proxy.gateway.shared.output_schemas import why_uncompilable
 from smart_mcp_proxy.io.memory import give_back
@@ -41,12 +40,24 @@ _SAID_CHARS = 300
 """Of what a server says about a list that failed; it stands in every table, and in every search."""
 LARGE_ITEMS = 1_000
 """A list after which freed memory is given back: it took some megabytes, and the next one takes others."""
+LONGEST_PAUSE_S: Final = 8.0
+"""Between readings of a server whose notices bring nothing new: a real change is seen within it."""
+_GROWTH: Final = 4.0
+"""Of the pause with each such reading: 5 of them in the first 20 s instead of 80."""
+MOST_ITEMS: Final = 4_000
+"""Reading so many definitions takes 30 MB for a moment; small lists of some hundred servers together have no more."""
+UNKNOWN_ITEMS: Final = 125
+"""Items that a list counts as which nobody has seen before."""
+PATIENCE_S: Final = 2.0
+"""If no list was finished for so long, those that are read wait for servers, and the next one waits no longer."""
 
 _OWN_FAULT = ProxyError("The gateway failed while it read the list.", hint="Its log says where: report it.")
 _COMING = (ServerState.CONNECTING, ServerState.READY)
 
 AskPolicy = Callable[[str, Sequence[Mapping[str, Any]]], Awaitable[Review | None]]
 """What the policy of the named server says to its list."""
+Wait = Callable[[asyncio.Event, float], Awaitable[None]]
+"""Returns when the event is set, at the latest after so many seconds."""
 
 log = get_logger("lists")
 
@@ -86,6 +97,12 @@ CONTENTS = tuple(
 )
 
 
+async def wait_at_most(event: asyncio.Event, limit_s: float) -> None:
+    """Return when the event is set, at the latest after `limit_s`."""
+    with move_on_after(limit_s):
+        await event.wait()
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """Intervals of a worker, and how they pass.
@@ -110,12 +127,108 @@ class Pace:
 _PACE = Pace()
 
 
+class Notices:
+    """Notices of one server; some servers send one whenever they are read.
+
+    Those within `merge_s` are read together. With each reading that shows nothing new the next one waits longer. A
+    notice that comes during a pause is read at its end.
+
+    Args:
+        merge_s: The shortest pause.
+        longest_s: The longest one.
+        clock: Monotonic seconds.
+        wait: Waits for an event.
+    """
+
+    def __init__(self, merge_s: float, longest_s: float, clock: Callable[[], float], wait: Wait) -> None:
+        self._merge_s = merge_s
+        self._longest_s = longest_s
+        self._clock = clock
+        self._wait = wait
+        self._pause_s = merge_s
+        self._read_s = -math.inf
+        self._has_any = asyncio.Event()
+        self._is_urgent = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<Notices {'waiting' if self._has_any.is_set() else 'none'}, pause {self._pause_s:g} s>"
+
+    def note(self) -> None:
+        """Have the lists read after the pause."""
+        self._has_any.set()
+
+    def hurry(self) -> None:
+        """Have the lists read at once: the server has just connected, or a user asks."""
+        self._pause_s = self._merge_s
+        self._is_urgent.set()
+        self._has_any.set()
+
+    async def due(self, limit_s: float) -> None:
+        """Return when the lists are to be read.
+
+        Args:
+            limit_s: When that is without any notice.
+        """
+        await self._wait(self._has_any, limit_s)
+        idle_s = self._clock() - self._read_s
+        if idle_s > self._longest_s:  # no answer to a reading, so no loop
+            self._pause_s = self._merge_s
+        await self._wait(self._is_urgent, max(self._merge_s, self._pause_s - idle_s))
+        self._has_any.clear()
+        self._is_urgent.clear()
+
+    def read(self, *, is_changed: bool) -> None:
+        """Note that the lists were read, and whether they held anything new."""
+        self._read_s = self._clock()
+        self._pause_s = self._merge_s if is_changed else min(self._longest_s, self._pause_s * _GROWTH)
+
+
+class ListPlaces:
+    """Lets a list be read while those that are read have few items together; one always may.
+
+    Args:
+        most_items: Of all lists that are read.
+        patience_s: The next one does not wait longer while none is finished.
+    """
+
+    def __init__(self, most_items: int = MOST_ITEMS, patience_s: float = PATIENCE_S) -> None:
+        self._most_items = most_items
+        self._patience_s = patience_s
+        self._items = 0
+        self._finished = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<ListPlaces {self._items} of {self._most_items} items>"
+
+    @asynccontextmanager
+    async def place(self, known_items: int) -> AsyncIterator[None]:
+        """A place for a list, as long as it is inside.
+
+        Args:
+            known_items: How many it had the last time; 0 for one that is unknown.
+        """
+        items = known_items or UNKNOWN_ITEMS
+        while self._items and self._items + items > self._most_items:
+            with move_on_after(self._patience_s) as waiting:
+                await self._finished.wait()
+            if waiting.cancelled_caught:
+                break
+        self._items += items
+        try:
+            yield
+        finally:
+            self._items -= items
+            self._finished.set()
+            self._finished = asyncio.Event()
+
+
+@dataclass(eq=False)
 class ListSync:
     """Lists servers and brings what changed to the catalog; one worker per server.
 
     A notification that arrives while a listing runs starts another one after it.
 
-    Args:
+    Attributes:
         state: What has been listed, kept up to date here.
         fleet: The servers.
         catalog: The truth.
@@ -126,27 +239,18 @@ class ListSync:
         loaded: Returns when the stored index serves; nothing is listed before, so that it serves sooner.
     """
 
-    def __init__(
-        self,
-        state: ListState,
-        fleet: Fleet,
-        catalog: Catalog,
-        kinds: Sequence[Kind],
-        bring: Callable[[], Awaitable[None]],
-        *,
-        review: AskPolicy | None = None,
-        pace: Pace = _PACE,
-        loaded: Callable[[], Awaitable[object]] | None = None,
-    ) -> None:
-        self._state = state
-        self._fleet = fleet
-        self._catalog = catalog
-        self._kinds = kinds
-        self._bring = bring
-        self._review = review
-        self._pace = pace
-        self._loaded = loaded
-        self._make_notices = partial(Notices, pace.merge_s, pace.longest_s, pace.clock, pace.wait)
+    state: ListState
+    fleet: Fleet
+    catalog: Catalog
+    kinds: Sequence[Kind]
+    bring: Callable[[], Awaitable[None]]
+    _: KW_ONLY
+    review: AskPolicy | None = None
+    pace: Pace = _PACE
+    loaded: Callable[[], Awaitable[object]] | None = None
+
+    def __post_init__(self) -> None:
+        self._make_notices = partial(Notices, self.pace.merge_s, self.pace.longest_s, self.pace.clock, self.pace.wait)
         self._notices: dict[str, Notices] = {}
         self._workers: dict[str, asyncio.Task[None]] = {}
         self._places = ListPlaces()
@@ -175,13 +279,13 @@ class ListSync:
     def status_changed(self, status: ServerStatus) -> None:
         """Marks a server's lists stale when it is not ready, and lists it when it becomes so."""
         if status.state is ServerState.READY:
-            (self.list_soon if self._state.is_fresh(status.name) else self.list_now)(status.name)
-        self._state.connection_changed(status)
+            (self.list_soon if self.state.is_fresh(status.name) else self.list_now)(status.name)
+        self.state.connection_changed(status)
 
     def forget(self, keep: Collection[str]) -> None:
         """Ends the work for servers that are not in `keep`."""
         keep = set(keep)
-        self._state.forget(keep)
+        self.state.forget(keep)
         self._missed = {place for place in self._missed if extract_server_name(place) in keep}
         self.problems = {server: problems for server, problems in self.problems.items() if server in keep}
         for server in self._workers.keys() - keep:
@@ -195,17 +299,17 @@ class ListSync:
         return self._notices[server]
 
     def _count_stored_items(self, place: str) -> int:
-        return len(self._catalog.snapshot.by_server.get(place, ()))
+        return len(self.catalog.snapshot.by_server.get(place, ()))
 
     def _names(self) -> str:
-        return ", ".join(kind.name for kind in self._kinds)
+        return ", ".join(kind.name for kind in self.kinds)
 
     async def _work(self, server: str) -> None:
-        notices, pace = self._notices[server], self._pace
-        if self._loaded is not None:
-            await self._loaded()
+        notices, pace = self._notices[server], self.pace
+        if self.loaded is not None:
+            await self.loaded()
         while True:
-            await notices.due(pace.retry_s if self._state.has_failed(server) else pace.poll_s)
+            await notices.due(pace.retry_s if self.state.has_failed(server) else pace.poll_s)
             before = self._read_listed_hashes(server)
             try:
                 await self._list(server)
@@ -215,14 +319,14 @@ class ListSync:
             notices.read(is_changed=self._read_listed_hashes(server) != before)
 
     def _read_listed_hashes(self, server: str) -> list[Mapping[str, str] | None]:
-        return [self._catalog.get_listed_hashes(kind.place(server)) for kind in self._kinds]
+        return [self.catalog.get_listed_hashes(kind.place(server)) for kind in self.kinds]
 
     async def _list(self, server: str) -> None:
         """List all kinds of one server; where one fails, its last good list stays, marked stale."""
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         if upstream is None or not upstream.is_ready:
             return
-        connection, before = upstream.status.restarts, self._catalog.snapshot
+        connection, before = upstream.status.restarts, self.catalog.snapshot
         found: dict[str, ToolListing] = {}
         failures: dict[str, ProxyError] = {}
         turn = asyncio.Lock()
@@ -236,29 +340,29 @@ class ListSync:
                 await to_thread.run_sync(give_back)
 
         async with asyncio.TaskGroup() as group:  # side by side: what a server does not have is stored together
-            for kind in self._kinds:
+            for kind in self.kinds:
                 group.create_task(list_one(kind))
-        if self._catalog.snapshot is not before:
-            await self._bring()
+        if self.catalog.snapshot is not before:
+            await self.bring()
         is_same = upstream.is_ready and upstream.status.restarts == connection
         if failures:
-            failed = [kind.name for kind in self._kinds if kind.name in failures]
+            failed = [kind.name for kind in self.kinds if kind.name in failures]
             kinds, why = ", ".join(failed), failures[failed[0]]
             if is_same:  # else its state says why
                 self._note_failure(server, kinds, why)
             log.warning("%s of '%s' could not be listed, the last list stays: %s", kinds, server, why)
         else:
-            self._report(server, tuple(problem for kind in self._kinds for problem in found[kind.name].problems))
+            self._report(server, tuple(problem for kind in self.kinds for problem in found[kind.name].problems))
             unusable: tuple[LeftOut, ...] = ()
             remarks: tuple[Remark, ...] = ()
             if "tools" in found:  # in a thread: each definition is read
                 unusable, remarks = await to_thread.run_sync(_inspect_listing, upstream.config.tools, found["tools"])
             is_same = is_same and upstream.is_ready and upstream.status.restarts == connection
-            self._state.note_listing_success(server, is_present=is_same, left_out=unusable, remarks=remarks)
+            self.state.note_listing_success(server, is_present=is_same, left_out=unusable, remarks=remarks)
 
     def _note_failure(self, server: str, kinds: str, why: ProxyError) -> None:
-        known = any(self._count_stored_items(kind.place(server)) for kind in self._kinds)
-        self._state.note_listing_failure(server, *_failure(server, kinds, why, self._pace.retry_s, has_list=known))
+        known = any(self._count_stored_items(kind.place(server)) for kind in self.kinds)
+        self.state.note_listing_failure(server, *_failure(server, kinds, why, self.pace.retry_s, has_list=known))
 
     async def _list_kind(self, upstream: Upstream, kind: Kind, turn: asyncio.Lock) -> ToolListing:
         """Brings one kind to the catalog, and returns its list.
@@ -305,9 +409,9 @@ class ListSync:
 
     async def _store(self, place: str, listing: ToolListing) -> Diff:
         definitions, folders = listing.definitions, listing.folders
-        if self._review is None:
-            return await self._catalog.sync(place, definitions, folders=folders)
-        return await self._catalog.sync(place, definitions, await self._review(place, definitions), folders)
+        if self.review is None:
+            return await self.catalog.sync(place, definitions, folders=folders)
+        return await self.catalog.sync(place, definitions, await self.review(place, definitions), folders)
 
     async def _close_first_list(self, place: str, *, has_answered: bool = False) -> None:
         """Counts a first list that failed as empty, so that what comes later waits for the user.
@@ -316,8 +420,8 @@ class ListSync:
         failed is forgiven only where nothing of the server is known yet and it did not answer at all: its connection
         broke. Known servers that were never asked, those of a catalog of an older layout, still have their first list.
         """
-        if has_answered or self._catalog.is_known(extract_server_name(place)):
-            await self._catalog.close_first_list(place)
+        if has_answered or self.catalog.is_known(extract_server_name(place)):
+            await self.catalog.close_first_list(place)
 
     def _report(self, server: str, problems: tuple[str, ...]) -> None:
         if problems != self.problems.get(server, ()):

@@ -64,8 +64,11 @@ class PageListing:
             await self._tools.wait_listed(upstream.name)
         # In a thread: each definition is read anew.
         listed = await asyncio.to_thread(_select_pages, listing)
-        named = {uri: _define_unlisted_page(uri) for uri in self._find_named_pages(upstream.name) if uri not in listed}
-        pages = [*listed.values(), *named.values()]
+        unlisted = [uri for uri in self._find_named_pages(upstream.name) if uri not in listed]
+        pages = [
+            *listed.values(),
+            *({"uri": uri, "name": uri, "mimeType": PAGE_TYPE, "_meta": {UNLISTED_KEY: True}} for uri in unlisted),
+        ]
         if not pages:
             return listing
         with_digests = await _pin_pages(upstream, pages[:PAGES])
@@ -85,11 +88,10 @@ class PageListing:
 
 def with_pages(kinds: Sequence[Kind], tools: ListState, catalog: Catalog) -> tuple[Kind, ...]:
     """The kinds, resources with the pages of interfaces among them; arguments as of `PageListing`."""
-
-    def wrap_resources_kind(kind: Kind) -> Kind:
-        return replace(kind, fetch=PageListing(kind.fetch, tools, catalog)) if kind.name == "resources" else kind
-
-    return tuple(map(wrap_resources_kind, kinds))
+    return tuple(
+        replace(kind, fetch=PageListing(kind.fetch, tools, catalog)) if kind.name == "resources" else kind
+        for kind in kinds
+    )
 
 
 def _select_pages(listing: ToolListing) -> dict[str, Mapping[str, Any]]:
@@ -103,10 +105,6 @@ def _merge_pages(listing: ToolListing, pages: Mapping[str, Mapping[str, Any]]) -
     ]
     listed = {each["uri"] for each in kept}
     return (*kept, *(page for uri, page in pages.items() if uri not in listed))
-
-
-def _define_unlisted_page(uri: str) -> dict[str, Any]:
-    return {"uri": uri, "name": uri, "mimeType": PAGE_TYPE, "_meta": {UNLISTED_KEY: True}}
 
 
 async def _pin_pages(upstream: Upstream, pages: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

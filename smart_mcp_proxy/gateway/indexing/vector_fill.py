@@ -5,6 +5,7 @@ import hashlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -40,13 +41,14 @@ _LEASE_S = 90.0
 log = get_logger("embedding")
 
 
+@dataclass(eq=False)
 class VectorFill:
     """Gives tools that have no vector theirs, some at a time.
 
     Processes that share a store and an embedder take turns: the one that has the lock, and in a database the lease,
     looks once more what is stored, embeds the next texts and stores their vectors; the others read what it stored.
 
-    Args:
+    Attributes:
         index: Whose tools get them.
         catalog: Keeps vectors.
         embedder: Makes vectors.
@@ -55,23 +57,17 @@ class VectorFill:
         clock: Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        index: SearchIndex,
-        catalog: Catalog,
-        embedder: Embedder,
-        links: VectorLinks,
-        data_dir: Path,
-        clock: Callable[[], float],
-    ) -> None:
-        self._index = index
-        self._catalog = catalog
-        self._embedder = embedder
-        self._links = links
-        self._turns = f"embedding-{hashlib.sha256(embedder.id.encode()).hexdigest()[:16]}"
-        self._lock = data_dir / f"{self._turns}.lock"
+    index: SearchIndex
+    catalog: Catalog
+    embedder: Embedder
+    links: VectorLinks
+    data_dir: Path
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
+        self._turns = f"embedding-{hashlib.sha256(self.embedder.id.encode()).hexdigest()[:16]}"
+        self._lock = self.data_dir / f"{self._turns}.lock"
         self._holder = uuid.uuid4().hex
-        self._clock = clock
         self._batch = _FIRST_BATCH
         self._put_off: set[str] = set()
         self._unstored: dict[str, bytes] = {}
@@ -110,11 +106,11 @@ class VectorFill:
 
     async def store_again(self) -> None:
         """Store all vectors again, after the catalog could not store: the file may be new."""
-        self._was_lost |= self._catalog.problem is not None or bool(self._unstored)
-        if not self._was_lost or self._catalog.problem is not None:
+        self._was_lost |= self.catalog.problem is not None or bool(self._unstored)
+        if not self._was_lost or self.catalog.problem is not None:
             return
         self._was_lost, self._unstored = False, {}
-        made = iter((await to_thread.run_sync(self._links.dump_vectors)).items())
+        made = iter((await to_thread.run_sync(self.links.dump_vectors)).items())
         while some := dict(islice(made, _WINDOW)):
             await self._store(some)
 
@@ -135,18 +131,18 @@ class VectorFill:
             except OSError as exc:
                 log.debug("no turns are taken, '%s' cannot be opened: %s", self._lock, exc)
                 is_ours = True  # nor can another process store anything in that directory
-            if is_ours and self._catalog.is_shared:
+            if is_ours and self.catalog.is_shared:
                 is_ours = await stack.enter_async_context(self._hold_lease())
             yield is_ours
 
     @asynccontextmanager
     async def _hold_lease(self) -> AsyncIterator[bool]:
         """Whether this process has the lease of all gateways on its database, as long as it is inside."""
-        take = partial(take_lease, name=self._turns, holder=self._holder, now_s=self._catalog.now_s(), life_s=_LEASE_S)
+        take = partial(take_lease, name=self._turns, holder=self._holder, now_s=self.catalog.now_s(), life_s=_LEASE_S)
         is_ours = True  # also where nobody can say so: each embeds for itself then
         try:
             try:
-                is_ours = await self._catalog.write(take, is_ordered=False)
+                is_ours = await self.catalog.write(take, is_ordered=False)
             except CatalogError as exc:
                 log.debug("no turns are taken, the store cannot be used: %s", exc)
             yield is_ours
@@ -154,17 +150,17 @@ class VectorFill:
             if is_ours:
                 with suppress(CatalogError):  # it ends by itself
                     drop = partial(drop_lease, name=self._turns, holder=self._holder)
-                    await self._catalog.write(drop, is_ordered=False)
+                    await self.catalog.write(drop, is_ordered=False)
 
     async def _link_stored(self, wanted: Wanted) -> bool:
         """Gives tools the vectors that are stored; whether there were any."""
         try:
-            stored = await self._catalog.read_vectors(self._embedder.id, list(wanted))
+            stored = await self.catalog.read_vectors(self.embedder.id, list(wanted))
         except CatalogError as exc:
             log.debug("stored vectors cannot be read: %s", exc)
             stored = {}
         stored |= {hash: self._unstored[hash] for hash in wanted.keys() & self._unstored.keys()}
-        decode = partial(from_bytes, dimension=self._embedder.dimension)
+        decode = partial(from_bytes, dimension=self.embedder.dimension)
         vectors = {hash: vector for hash, data in stored.items() if (vector := decode(data)) is not None}
         if not vectors:
             return False
@@ -173,8 +169,8 @@ class VectorFill:
         return True
 
     async def _make(self, batch: Wanted) -> None:
-        texts = await to_thread.run_sync(self._links.texts, batch)
-        began = self._clock()
+        texts = await to_thread.run_sync(self.links.texts, batch)
+        began = self.clock()
         self.idle.clear()
         try:
             rows = await run_in_daemon(partial(self._embed, list(texts.values())), "embedder")
@@ -188,7 +184,7 @@ class VectorFill:
             self.idle.set()
         await self._link(batch, vectors)
         self.made += len(vectors)
-        took_s = self._clock() - began
+        took_s = self.clock() - began
         self.making_s += took_s
         if took_s < _QUICK_S:
             self._batch = min(_LARGEST_BATCH, 2 * self._batch)
@@ -196,10 +192,10 @@ class VectorFill:
             self._batch = max(1, self._batch // 2)
 
     def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        rows = self._embedder.embed(texts)
-        if rows.shape != (len(texts), self._embedder.dimension) or not are_sound(rows).all():
+        rows = self.embedder.embed(texts)
+        if rows.shape != (len(texts), self.embedder.dimension) or not are_sound(rows).all():
             raise EmbeddingError(
-                f"'{self._embedder.id}' answered {len(texts)} texts with a matrix of shape {rows.shape}, or with rows "
+                f"'{self.embedder.id}' answered {len(texts)} texts with a matrix of shape {rows.shape}, or with rows "
                 "that are no unit vectors.",
                 hint="Check the model, or choose another one.",
             )
@@ -207,7 +203,7 @@ class VectorFill:
 
     async def _store(self, made: Mapping[str, bytes]) -> None:
         try:
-            await self._catalog.store_vectors(self._embedder.id, made)
+            await self.catalog.store_vectors(self.embedder.id, made)
         except CatalogError as exc:
             level = log.debug if self._unstored else log.warning
             level("vectors are kept in memory until the catalog can take them: %s", exc)
@@ -217,8 +213,8 @@ class VectorFill:
         found = {id: (hash, vector) for hash, vector in vectors.items() for id in wanted[hash]}
 
         def link() -> None:
-            self._links.follow(self._index.documents)  # a tool may have changed while its vector was made
-            self._links.link(found)
+            self.links.follow(self.index.documents)  # a tool may have changed while its vector was made
+            self.links.link(found)
 
         await to_thread.run_sync(link)
 

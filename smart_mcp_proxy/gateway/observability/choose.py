@@ -108,10 +108,6 @@ def _look_at_protocol(environ: Mapping[str, str]) -> None:
             log.warning("%s is %.40r; traces are sent as %s", name, protocol, _SPOKEN)
 
 
-def _find_set_variable(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next(name for name in names if environ.get(name))
-
-
 def _values(headers: str) -> list[str]:
     """The values of headers as the variable has them: `name=value,name=value`."""
     return [pair.partition("=")[2].strip() for pair in headers.split(",")]
@@ -154,7 +150,7 @@ def _no_metrics() -> MissingExtraError:
 
 
 def _no_tracing(environ: Mapping[str, str]) -> MissingExtraError:
-    variable = _find_set_variable(environ, _ENDPOINTS)
+    variable = next(name for name in _ENDPOINTS if environ.get(name))
     return MissingExtraError(
         f"{variable} needs opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http.",
         hint="Install them: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http",

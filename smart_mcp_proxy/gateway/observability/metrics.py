@@ -1,9 +1,10 @@
 """Counts of what the activity log records, for monitoring systems: one sink, fed with each record."""
 
 from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from itertools import accumulate
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -15,76 +16,6 @@ BUCKETS_S: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0
 """Upper bounds of the durations that are counted together, in seconds."""
 _SERVERS: Final = 1_000
 """Servers that have been counted since the start; agents may add and remove some all the time."""
-
-OUTCOMES: Final = frozenset(
-    [
-        "ok",
-        "tool_error",
-        "empty",
-        "cancelled",
-        "input_required",
-        "internal",
-        "access_denied",
-        "ambiguous_name",
-        "app_ambiguous",
-        "app_only",
-        "breaker_open",
-        "catalog_failed",
-        "code_busy",
-        "code_failed",
-        "code_memory",
-        "code_timeout",
-        "code_too_many_calls",
-        "config_invalid",
-        "conflict",
-        "definition_changed",
-        "embedding_failed",
-        "frontmatter_differs",
-        "hidden_characters",
-        "input_failed",
-        "input_not_allowed",
-        "input_timeout",
-        "input_unavailable",
-        "intent_mismatch",
-        "invalid_arguments",
-        "invalid_request",
-        "invalid_request_state",
-        "method_not_allowed",
-        "missing_extra",
-        "model_only",
-        "not_found",
-        "other_server",
-        "output_failed",
-        "output_not_found",
-        "own_tool",
-        "profile_not_found",
-        "proxy_disabled",
-        "quarantined",
-        "rate_limited",
-        "read_only",
-        "refused",
-        "search_failed",
-        "secret_asked",
-        "secret_shown",
-        "server_disabled",
-        "server_not_allowed",
-        "server_not_found",
-        "shutting_down",
-        "task_cancelled",
-        "task_needs_input",
-        "task_not_found",
-        "too_large",
-        "too_many_subscriptions",
-        "tool_not_found",
-        "toolset_not_found",
-        "upstream_auth",
-        "upstream_busy",
-        "upstream_failed",
-        "upstream_protocol",
-        "upstream_timeout",
-    ]
-)
-"""Outcomes of calls and searches. A test finds every code of an error in it that a call can end with."""
 
 REFUSALS: Final = frozenset(
     [
@@ -110,6 +41,66 @@ REFUSALS: Final = frozenset(
     ]
 )
 """Those with which the gateway does not let a call through."""
+
+OUTCOMES: Final = REFUSALS | frozenset(
+    [
+        "ok",
+        "tool_error",
+        "empty",
+        "cancelled",
+        "input_required",
+        "internal",
+        "app_ambiguous",
+        "catalog_failed",
+        "code_busy",
+        "code_failed",
+        "code_memory",
+        "code_timeout",
+        "code_too_many_calls",
+        "config_invalid",
+        "conflict",
+        "embedding_failed",
+        "input_failed",
+        "input_not_allowed",
+        "input_timeout",
+        "input_unavailable",
+        "invalid_request",
+        "invalid_request_state",
+        "method_not_allowed",
+        "missing_extra",
+        "not_found",
+        "output_failed",
+        "output_not_found",
+        "own_tool",
+        "profile_not_found",
+        "proxy_disabled",
+        "search_failed",
+        "secret_asked",
+        "secret_shown",
+        "server_not_found",
+        "task_cancelled",
+        "task_needs_input",
+        "task_not_found",
+        "too_large",
+        "too_many_subscriptions",
+        "toolset_not_found",
+        "upstream_auth",
+        "upstream_busy",
+        "upstream_failed",
+        "upstream_protocol",
+        "upstream_timeout",
+    ]
+)
+"""Outcomes of calls and searches. A test finds every code of an error in it that a call can end with."""
+_METHODS: Final = frozenset(
+    {
+        "prompts/get",
+        "resources/read",
+        "resources/subscribe",
+        "resources/unsubscribe",
+        "completion/complete",
+    }
+)
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -157,10 +148,6 @@ class _Durations:
         self.counts[bisect_left(BUCKETS_S, seconds)] += 1
         self.total_s += seconds
 
-    @property
-    def number(self) -> int:
-        return sum(self.counts)
-
 
 class Metrics:
     """Counts activity records.
@@ -180,114 +167,76 @@ class Metrics:
         self.note: Callable[[Activity], None] = self._noted.append
         self._servers = servers
         self._counted: set[str] = set()
-        self._records: dict[str, int] = {}
-        self._calls: dict[tuple[str, str], _Durations] = {}
+        self._records = Counter[tuple[str, ...]]()
+        self._calls = defaultdict[tuple[str, ...], _Durations](_Durations)
         """By server and outcome, as the records have them; of what is not known under `other` only."""
-        self._requests: dict[tuple[str, str, str], int] = {}
-        self._scripts: dict[str, _Durations] = {}
-        self._searches: dict[str, _Durations] = {}
-        self._tokens = {"sent": 0, "spared": 0}
+        self._requests = Counter[tuple[str, ...]]()
+        self._scripts = defaultdict[tuple[str, ...], _Durations](_Durations)
+        self._searches = defaultdict[tuple[str, ...], _Durations](_Durations)
+        self._tokens = Counter[tuple[str, ...]]({("sent",): 0, ("spared",): 0})
 
     def fold(self) -> None:
         """Count the records that were noted; never fails."""
         for record in self._noted:
-            kind, outcome = record.kind, record.outcome
-            self._records[kind] = self._records.get(kind, 0) + 1
-            if kind == "call":
-                if "variant" in record.detail:
-                    key = (record.server, outcome)
-                    durations = self._calls.get(key) or self._get_durations(*key)
-                    durations.add(record.duration_ms / 1000)
-                else:
-                    self._count_other(record)
-            elif kind == "search":
-                self._add(self._searches, outcome, record)
-                for name, tokens in _read_tokens(record.detail).items():
-                    self._tokens[name] += tokens
+            detail, seconds = record.detail, record.duration_ms / 1000
+            outcome = _limit_label(record.outcome, OUTCOMES)
+            self._records[record.kind,] += 1
+            if record.kind == "search":
+                self._searches[outcome,].add(seconds)
+                self._tokens.update({(name,): tokens for name, tokens in detail.get("tokens", {}).items()})
+            elif record.kind == "call" and "variant" in detail:
+                self._calls[self._label_server(record.server), outcome].add(seconds)
+            elif record.kind == "call" and (method := detail.get("method")) is not None:
+                self._requests[self._label_server(record.server), _limit_label(str(method), _METHODS), outcome] += 1
+            elif record.kind == "call":
+                self._scripts[outcome,].add(seconds)
         self._noted.clear()
 
     def families(self) -> list[Family]:
         """All counts as of now."""
         self.fold()
-        calls = sorted(self._calls.items())
+        calls = {key: sum(durations.counts) for key, durations in self._calls.items()}
+        refused = {key: count for key, count in calls.items() if key[1] in REFUSALS}
         return [
-            Family(
-                "mcpproxy_activity_records",
-                "counter",
-                "Records of the activity log, by kind.",
-                ("kind",),
-                [Sample((kind,), count) for kind, count in sorted(self._records.items())],
-            ),
-            Family(
+            _counter("mcpproxy_activity_records", "Records of the activity log, by kind.", ("kind",), self._records),
+            _counter(
                 "mcpproxy_calls",
-                "counter",
                 "Calls of servers' tools, refused ones included; no server where its tool was not found.",
                 ("server", "outcome"),
-                [Sample(key, durations.number) for key, durations in calls],
+                calls,
             ),
-            Family(
+            _counter(
                 "mcpproxy_refusals",
-                "counter",
                 "Those of the calls that were not let through to their server.",
                 ("server", "outcome"),
-                [Sample(key, durations.number) for key, durations in calls if key[1] in REFUSALS],
+                refused,
             ),
-            _histogram(
-                "mcpproxy_call_duration_seconds", "Calls of servers' tools.", ("server", "outcome"), self._calls
-            ),
-            Family(
+            _histogram("mcpproxy_call_duration_seconds", "Calls of servers' tools", ("server", "outcome"), self._calls),
+            _counter(
                 "mcpproxy_requests",
-                "counter",
                 "Requests to servers for prompts, resources and completions.",
                 ("server", "method", "outcome"),
-                [Sample(key, count) for key, count in sorted(self._requests.items())],
+                self._requests,
             ),
             _histogram(
                 "mcpproxy_script_duration_seconds",
-                "Scripts of code_execution; their calls are counted as calls.",
+                "Scripts of code_execution; their calls are counted as calls",
                 ("outcome",),
-                {(outcome,): found for outcome, found in self._scripts.items()},
+                self._scripts,
             ),
             _histogram(
                 "mcpproxy_search_duration_seconds",
-                "Searches, and lists through the proxy tool.",
+                "Searches, and lists through the proxy tool",
                 ("outcome",),
-                {(outcome,): found for outcome, found in self._searches.items()},
+                self._searches,
             ),
-            Family(
+            _counter(
                 "mcpproxy_search_tokens",
-                "counter",
                 "Estimated tokens: sent in answers, and spared by not sending the whole catalog once a conversation.",
                 ("kind",),
-                [Sample((kind,), count) for kind, count in self._tokens.items()],
+                self._tokens,
             ),
         ]
-
-    def _get_durations(self, server: str, outcome: str) -> _Durations:
-        key = (self._label_server(server), _limit_label(outcome, OUTCOMES))
-        durations = self._calls.get(key)
-        if durations is None:
-            durations = self._calls[key] = _Durations()
-        return durations
-
-    def _count_other(self, record: Activity) -> None:
-        method = record.detail.get("method")
-        if method is None:
-            self._add(self._scripts, record.outcome, record)
-            return
-        key = (
-            self._label_server(record.server),
-            _limit_label(str(method), _METHODS),
-            _limit_label(record.outcome, OUTCOMES),
-        )
-        self._requests[key] = self._requests.get(key, 0) + 1
-
-    def _add(self, groups: dict[str, _Durations], outcome: str, record: Activity) -> None:
-        outcome = _limit_label(outcome, OUTCOMES)
-        durations = groups.get(outcome)
-        if durations is None:
-            durations = groups[outcome] = _Durations()
-        durations.add(record.duration_ms / 1000)
 
     def _label_server(self, server: str) -> str:
         """The label of a server: its name if it is, or was, configured."""
@@ -299,28 +248,16 @@ class Metrics:
         return server
 
 
-_METHODS: Final = frozenset(
-    {
-        "prompts/get",
-        "resources/read",
-        "resources/subscribe",
-        "resources/unsubscribe",
-        "completion/complete",
-    }
-)
-
-
 def _limit_label(value: str, known: Collection[str]) -> str:
     return value if value in known else OTHER
 
 
-def _read_tokens(detail: Mapping[str, Any]) -> Mapping[str, int]:
-    tokens: Mapping[str, int] = detail.get("tokens", {})
-    return tokens
+def _counter(name: str, help: str, labels: tuple[str, ...], counts: Mapping[tuple[str, ...], int]) -> Family:
+    return Family(name, "counter", help, labels, [Sample(key, count) for key, count in sorted(counts.items())])
 
 
-def _histogram(name: str, help: str, labels: tuple[str, ...], groups: Mapping[Any, _Durations]) -> Family:
+def _histogram(name: str, help: str, labels: tuple[str, ...], groups: Mapping[tuple[str, ...], _Durations]) -> Family:
     samples = [
         Sample(key, durations.total_s, tuple(accumulate(durations.counts))) for key, durations in sorted(groups.items())
     ]
-    return Family(name, "histogram", f"{help.removesuffix('.')}, in seconds.", labels, samples)
+    return Family(name, "histogram", f"{help}, in seconds.", labels, samples)

@@ -6,14 +6,29 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
+from mcp_types import (
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    URL_ELICITATION_REQUIRED,
+)
 
 from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
-from smart_mcp_proxy.gateway.results.error_data import fence_error_data
-from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, decode_members, is_said
+from smart_mcp_proxy.gateway.results.results import (
+    OFF_LOOP_BYTES,
+    decode_members,
+    encode_raw,
+    is_said,
+    read_list,
+    read_object,
+    read_text,
+)
+from smart_mcp_proxy.models import OnProgress, ProgressReport
 from smart_mcp_proxy.policy.inputs import redact_json
 from smart_mcp_proxy.policy.scanner.hidden import FLAG
 from smart_mcp_proxy.telemetry import redact
@@ -45,7 +60,26 @@ _SAID_DATA: Final = frozenset({"rpc_data", "output"})
 _SAID_NOTICE: Final = frozenset({"message", "data"})
 """Where the text of a notification stands: of progress, and of a log message."""
 
+_RESOURCE_NOT_FOUND: Final = -32002
+"""Up to 2025-11-25; -32602 from 2026-07-28 on."""
+_DEFINED: Final[Mapping[int, frozenset[str]]] = {
+    MISSING_REQUIRED_CLIENT_CAPABILITY: frozenset({"requiredCapabilities"}),
+    UNSUPPORTED_PROTOCOL_VERSION: frozenset({"supported", "requested"}),
+    URL_ELICITATION_REQUIRED: frozenset({"elicitations"}),
+    _RESOURCE_NOT_FOUND: frozenset({"uri"}),
+    INVALID_PARAMS: frozenset({"uri"}),
+}
+"""By code, the members by which a client decides what to do.
+
+Source: https://modelcontextprotocol.io/specification/2025-11-25/schema;
+https://modelcontextprotocol.io/specification/2026-07-28/schema"""
+_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,127}")
+"""A name, version or id."""
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]{1,4096}")
+"""What a URI may not hold unencoded, blanks above all, makes free text of it. Source: RFC 3986"""
+
 _Block = Mapping[str, msgspec.Raw]
+ErrorT = TypeVar("ErrorT", bound=ProxyError)
 
 
 def clean(raw: bytes) -> bytes:
@@ -67,10 +101,7 @@ def clean(raw: bytes) -> bytes:
         return raw
     members = decode_members(text.encode())
     note = {CLEANED_META_KEY: {"removed_chars": removed[0]}}
-    return msgspec.json.encode({**members, "_meta": {**_object(members.get("_meta")), **note}})
-
-
-ErrorT = TypeVar("ErrorT", bound=ProxyError)
+    return msgspec.json.encode({**members, "_meta": {**read_object(members.get("_meta")), **note}})
 
 
 def clean_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
@@ -94,11 +125,11 @@ def clean_error(error: ErrorT, *, is_cleaned: bool, is_fenced: bool) -> ErrorT:
         shown.data = {key: show(value) for key, value in error.data.items()}
         if is_fenced:
             code, said_data = shown.data.get("rpc_code", 0), _SAID_DATA & shown.data.keys()
-            shown.data |= {key: fence_error_data(code, shown.data[key], _fence_value) for key in said_data}
+            shown.data |= {key: _fence_error_data(code, shown.data[key]) for key in said_data}
     if isinstance(error, UpstreamError) and isinstance(shown, UpstreamError) and (answer := error.answer) is not None:
         words, data = show(answer.message), show(answer.data)
         if is_fenced:
-            words, data = fence_text(words), fence_error_data(answer.code, data, _fence_value)
+            words, data = fence_text(words), _fence_error_data(answer.code, data)
         shown.answer = RpcAnswer(answer.code, words, data)
     return shown
 
@@ -123,6 +154,31 @@ def _fence_value(said: Any) -> Any:
     if said is None:
         return None
     return fence_text(said if isinstance(said, str) else msgspec.json.encode(said).decode())
+
+
+def _fence_error_data(code: int, data: Any) -> Any:
+    """The data with all text fenced but what the protocol defines for this code and is no free text.
+
+    Args:
+        code: The error's.
+        data: Any JSON value.
+    """
+    defined = _DEFINED.get(code, frozenset())
+    if not isinstance(data, dict) or defined.isdisjoint(data) or not all(map(_WORD.fullmatch, data)):
+        return _fence_value(data)
+    return {name: _fence_free_text(value) if name in defined else _fence_value(value) for name, value in data.items()}
+
+
+def _fence_free_text(value: Any) -> Any:
+    """Fence a value's free text: all but words and URIs; an object with such a name as a whole."""
+    if isinstance(value, dict):
+        if not all(map(_WORD.fullmatch, value)):
+            return _fence_value(value)
+        return {name: _fence_free_text(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_fence_free_text(each) for each in value]
+    is_free = isinstance(value, str) and not (_WORD.fullmatch(value) or _URI.fullmatch(value))
+    return _fence_value(value) if is_free else value
 
 
 def clean_message(said: Any, *, is_cleaned: bool) -> Any:
@@ -153,6 +209,21 @@ async def clean_message_async(said: Any, size: int, *, is_cleaned: bool) -> Any:
     """
     show = partial(clean_message, said, is_cleaned=is_cleaned)
     return await asyncio.to_thread(show) if size > OFF_LOOP_BYTES else show()
+
+
+async def show_progress(tell: OnProgress, is_cleaned: bool, is_fenced: bool, report: ProgressReport) -> None:
+    """Tell of progress without the secrets in use.
+
+    Args:
+        tell: Tells the caller.
+        is_cleaned: Whether the words are cleaned like a result.
+        is_fenced: Whether they are fenced like one.
+        report: What the server reports.
+    """
+    if report.message:
+        told = await clean_message_async(report.message, len(report.message), is_cleaned=is_cleaned)
+        report = replace(report, message=fence_text(told) if is_fenced else told)
+    await tell(report)
 
 
 def _clean_strings(text: str, removed: list[int]) -> str:
@@ -204,12 +275,12 @@ def fence(raw: bytes) -> bytes:
         raw: A tool result's JSON text.
     """
     result = decode_members(raw)
-    blocks = _blocks(result.get("content"))
+    blocks = [read_object(block) for block in read_list(result.get("content"))]
     structured = bytes(result.pop("structuredContent", b"null")).decode()
     if structured != "null" and not is_said(structured, _join_text(blocks)):
-        blocks.append({"type": _TEXT, "text": _encode(structured)})
+        blocks.append({"type": _TEXT, "text": encode_raw(structured)})
     nonce = secrets.token_hex(FENCE_BYTES)
-    result["content"] = _encode([_fence_block(block, nonce) for block in blocks])
+    result["content"] = encode_raw([_fence_block(block, nonce) for block in blocks])
     return msgspec.json.encode(result)
 
 
@@ -226,40 +297,14 @@ def fence_notification(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fence_block(block: _Block, nonce: str) -> _Block:
-    if (text := _text(block.get("text"))) is not None:
-        return {**block, "text": _encode(fence_text(text, nonce))}
-    inner = _object(block.get("resource"))
-    if (text := _text(inner.get("text"))) is not None:
-        return {**block, "resource": _encode({**inner, "text": _encode(fence_text(text, nonce))})}
+    if (text := read_text(block.get("text"))) is not None:
+        return {**block, "text": encode_raw(fence_text(text, nonce))}
+    inner = read_object(block.get("resource"))
+    if (text := read_text(inner.get("text"))) is not None:
+        return {**block, "resource": encode_raw({**inner, "text": encode_raw(fence_text(text, nonce))})}
     return block
 
 
 def _join_text(blocks: Sequence[_Block]) -> str:
     """The text of all text blocks."""
-    return "\n".join(_text(block.get("text")) or "" for block in blocks if block.get("type") == _TEXT)
-
-
-def _blocks(content: msgspec.Raw | None) -> list[_Block]:
-    """The content blocks, their members unread; what is no block is left out."""
-    try:
-        return [_object(block) for block in msgspec.json.decode(content or b"[]", type=list[msgspec.Raw])]
-    except msgspec.ValidationError:
-        return []
-
-
-def _text(raw: msgspec.Raw | None) -> str | None:
-    try:
-        return None if raw is None else msgspec.json.decode(raw, type=str)
-    except msgspec.MsgspecError:
-        return None
-
-
-def _encode(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
-
-
-def _object(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
-    try:
-        return msgspec.json.decode(raw or b"{}", type=dict[str, msgspec.Raw])
-    except msgspec.ValidationError:  # some servers send null
-        return {}
+    return "\n".join(read_text(block.get("text")) or "" for block in blocks if block.get("type") == _TEXT)

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
@@ -14,7 +14,15 @@ from typing import Literal
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, is_said, rewrite_result
+from smart_mcp_proxy.gateway.results.results import (
+    OFF_LOOP_BYTES,
+    decode_members,
+    is_said,
+    read_list,
+    read_object,
+    read_text,
+    rewrite_result,
+)
 from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
 from smart_mcp_proxy.raw_result import RawResult
 
@@ -186,18 +194,6 @@ def _cut(text: str, limit_chars: int, key: str, records: Sequence[msgspec.Raw] |
     return text[:room] + _marker(shown, len(text) if records is None else len(records), unit, key) + text[-TAIL_CHARS:]
 
 
-class _Block(msgspec.Struct):
-    """The members of a content block that matter here."""
-
-    type: str
-    text: str = ""
-
-
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_block = msgspec.json.Decoder(_Block)
-_EMPTY_LIST, _EMPTY_OBJECT = msgspec.Raw(b"[]"), msgspec.Raw(b"{}")
-
-
 def truncate(raw: bytes, limit_chars: int, keep: Keep) -> bytes:
     """The result with its text cut to `limit_chars` in all, or unchanged if it fits.
 
@@ -211,8 +207,8 @@ def truncate(raw: bytes, limit_chars: int, keep: Keep) -> bytes:
     """
     if len(raw) <= limit_chars:
         return raw
-    result = _members.decode(raw)
-    blocks = [(block, _read_block_text(block)) for block in _decode_blocks(result)]
+    result = decode_members(raw)
+    blocks = [(block, _read_block_text(block)) for block in read_list(result.get("content"))]
     texts = [text for _, text in blocks if text is not None]
     structured = bytes(result.pop("structuredContent", b"null")).decode()
     if max(len("\n".join(texts)), len(structured)) <= limit_chars:
@@ -226,27 +222,12 @@ def truncate(raw: bytes, limit_chars: int, keep: Keep) -> bytes:
     cut = {"type": "text", "text": _cut(text, limit_chars, key, _parse_records(text))}
     note = {META_KEY: {"key": key, "unit": unit, "total_chars": len(text)}}
     content = [cut, *(block for block, own_text in blocks if own_text is None)]
-    return msgspec.json.encode({**result, "content": content, "_meta": {**_decode_meta(result), **note}})
-
-
-def _decode_blocks(result: Mapping[str, msgspec.Raw]) -> list[msgspec.Raw]:
-    try:
-        return _array.decode(result.get("content", _EMPTY_LIST))
-    except msgspec.ValidationError:  # no list: nothing in it that could be cut
-        return []
-
-
-def _decode_meta(result: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    try:
-        return _members.decode(result.get("_meta", _EMPTY_OBJECT))
-    except msgspec.ValidationError:  # some servers send null
-        return {}
+    return msgspec.json.encode({**result, "content": content, "_meta": {**read_object(result.get("_meta")), **note}})
 
 
 def _read_block_text(block: msgspec.Raw) -> str | None:
     """The text of a text block, None for any other content."""
-    try:
-        found = _block.decode(block)
-    except msgspec.MsgspecError:
+    members = read_object(block)
+    if read_text(members.get("type")) != "text":
         return None
-    return found.text if found.type == "text" else None
+    return read_text(members["text"]) if "text" in members else ""

@@ -39,7 +39,7 @@ _COMPLETE_TEXT = b'"complete"'
 _PLAIN = ResultFacts()
 _facts = msgspec.json.Decoder(ResultFacts)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_EMPTY = msgspec.Raw(b"{}")
+_list = msgspec.json.Decoder(list[msgspec.Raw])
 _COMPLETE = msgspec.Raw(_COMPLETE_TEXT)
 _SERVER_INFO = msgspec.Raw(msgspec.json.encode({"name": SERVER_NAME, "version": __version__}))
 _META_END = b'"_meta":' + msgspec.json.encode({SERVER_INFO_META_KEY: _SERVER_INFO}) + b"}"
@@ -139,6 +139,35 @@ def decode_members(raw: bytes) -> dict[str, msgspec.Raw]:
     return _members.decode(raw)
 
 
+def read_object(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
+    """The members of an object, their values unread; none of other values: some servers send null."""
+    try:
+        return _members.decode(raw or b"{}")
+    except msgspec.ValidationError:
+        return {}
+
+
+def read_list(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
+    """The items of a list, unread themselves; none of any other value."""
+    try:
+        return _list.decode(raw or b"[]")
+    except msgspec.ValidationError:
+        return []
+
+
+def read_text(raw: msgspec.Raw | None) -> str | None:
+    """The text; None for any other value."""
+    try:
+        return None if raw is None else msgspec.json.decode(raw, type=str)
+    except msgspec.MsgspecError:
+        return None
+
+
+def encode_raw(value: Any) -> msgspec.Raw:
+    """JSON text of a value, to stand inside another text."""
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
 def _says_only(raw: RawResult, usual: _Usual) -> bool:
     """Return whether a short text certainly lacks such a member with another value.
 
@@ -217,16 +246,20 @@ def fit_to_era(raw: RawResult, era: Era) -> RawResult:
     if era == "modern" and "_meta" not in has:
         return _with_end(raw, _META_END if "resultType" in has else _MODERN_END)
     members = decode_members(raw.text)
-    meta = {key: value for key, value in _decode_meta(members).items() if not key.startswith(_CONNECTION_META_PREFIX)}
+    meta = {
+        key: value
+        for key, value in read_object(members.get("_meta")).items()
+        if not key.startswith(_CONNECTION_META_PREFIX)
+    }
     if era == "modern":
         members.setdefault("resultType", _COMPLETE)
         meta[SERVER_INFO_META_KEY] = _SERVER_INFO
     else:
         members.pop("resultType", None)
-        if not bytes(members.get("structuredContent", _EMPTY)).startswith(b"{"):
+        if not bytes(members.get("structuredContent", b"{")).startswith(b"{"):
             del members["structuredContent"]
     if meta:
-        members["_meta"] = msgspec.Raw(msgspec.json.encode(meta))
+        members["_meta"] = encode_raw(meta)
     else:
         members.pop("_meta", None)
     return RawResult(msgspec.json.encode(members))
@@ -255,10 +288,3 @@ def _with_end(raw: RawResult, end: bytes) -> RawResult:
 def _is_object(outline: Mapping[str, bytes]) -> bool:
     """Whether the structured content is an object, or there is none."""
     return outline.get("structuredContent", b"{").startswith(b"{")
-
-
-def _decode_meta(members: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    try:
-        return _members.decode(members.get("_meta", _EMPTY))
-    except msgspec.ValidationError:  # some servers send null
-        return {}

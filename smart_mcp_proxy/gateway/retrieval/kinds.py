@@ -1,25 +1,39 @@
-"""Search over more than tools: what fits of prompts, resources and templates, and how it is used."""
+"""Search over tools, prompts, resources and templates together: what fits, and how it is used."""
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
+from operator import is_
 from typing import Any, Final, get_args
 
 import msgspec
 from anyio import to_thread
 
+from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.gateway.indexing.documents import build_content_document, build_tool_document
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.retrieval.kind_index import CONTENT_KINDS, KindIndex
-from smart_mcp_proxy.gateway.retrieval.signature import first_sentence
+from smart_mcp_proxy.gateway.retrieval.summaries import first_sentence
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Item
 from smart_mcp_proxy.gateway.visibility.uri_templates import variables
-from smart_mcp_proxy.models import Hit, ItemKind, ToolRecord
+from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
+from smart_mcp_proxy.models import ContentKind, Hit, ItemKind, ToolRecord
+from smart_mcp_proxy.search import SearchIndex, SearchResult
 
 ITEM_KINDS: Final[tuple[ItemKind, ...]] = get_args(ItemKind)
+CONTENT_KINDS: Final[Mapping[ItemKind, ContentKind]] = {
+    "prompt": "prompts",
+    "resource": "resources",
+    "resource_template": "templates",
+    "skill": "skills",
+}
+"""The kinds besides tools, by the names under which agents ask for them."""
 CAP_BYTES = 8_000
 """Of `found`, as much as of the tools: 2,000 tokens of four bytes."""
 CLONES_LIMIT = 10
+"""Other tools named that say the same as one in the answer."""
 SHOWN_CHARS = 80
 SKILLS_HINT = ' Skills, which are instructions for whole tasks, are found with types ["skill"].'
 BY_WORDS = "found is ranked by words alone"
@@ -31,6 +45,65 @@ _MEMBERS: Final[Mapping[ItemKind, str]] = {
     "skill": "uri",
 }
 """The member of an entry that holds what agents use it by."""
+
+
+@dataclass(eq=False, repr=False)
+class KindIndex:
+    """Ranking of all kinds, apart from that of tools, which rank as if there were no prompts.
+
+    A word is as rare as it is among all kinds, whichever are asked for: so scores compare. Few agents ask for more than
+    tools: the index is filled when first asked, and from then on brought up to date before each answer.
+
+    Attributes:
+        catalog: The truth.
+        index: Empty, and from now on changed here only.
+        view: The whole catalog's.
+        contents: As seen there.
+        uses_examples: Whether questions learned from use are searched with.
+        waiting: Gives by id, as approved, the tools whose changed definition waits: they rank, and are no hits.
+    """
+
+    catalog: Catalog
+    index: SearchIndex
+    view: CatalogView
+    contents: Contents
+    _: KW_ONLY
+    uses_examples: bool
+    waiting: Callable[[], Mapping[int, ToolRecord]] = dict
+
+    def __post_init__(self) -> None:
+        self._indexed: Mapping[int, ToolRecord] = {}
+        self._brought: tuple[object, ...] = ()
+        self._indexing = threading.Lock()
+
+    def search(self, query: str, **bounds: Any) -> SearchResult:
+        """Search as `SearchIndex.search` does, in a thread, the catalog as it is now."""
+        with self._indexing:
+            self._bring_up()
+        return self.index.search(query, **bounds)
+
+    def _bring_up(self) -> None:
+        waiting = self.waiting()
+        state = (self.catalog.snapshot, self.view.rules, waiting)
+        if len(self._brought) == len(state) and all(map(is_, self._brought, state)):
+            return
+        items: dict[int, tuple[ItemKind, Item]] = {
+            item.record.id: (kind, item)
+            for kind, listed in CONTENT_KINDS.items()
+            for item in self.contents.every(listed)
+        }
+        wanted = {**waiting, **{record.id: record for record in self.view.records()}}
+        wanted |= {id: item.record for id, (_, item) in items.items()}
+        changed = [record for id, record in wanted.items() if self._indexed.get(id) is not record]
+        added = []
+        for record in changed:
+            if record.id in items:
+                kind, item = items[record.id]
+                added.append(build_content_document(record, kind, item.shown))
+            else:
+                added.append(build_tool_document(record, has_examples=self.uses_examples))
+        self.index.update(added, self._indexed.keys() - wanted.keys())
+        self._indexed, self._brought = wanted, state
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -53,10 +126,11 @@ class Found(msgspec.Struct, frozen=True):
         return {"found": self.entries} | ({} if self.is_sure else {"found_confidence": "low"})
 
 
+@dataclass(eq=False, repr=False)
 class KindSearch:
     """Finds tools, prompts, resources and templates that one part of the catalog shows.
 
-    Args:
+    Attributes:
         contents: Prompts, resources and templates that may be found.
         index: Ranks them.
         lists: Know whether they are stale.
@@ -64,29 +138,24 @@ class KindSearch:
         is_degraded: Whether the settings ask for vectors as well.
     """
 
-    def __init__(
-        self,
-        contents: Contents,
-        index: KindIndex,
-        lists: ListState,
-        proxy_tool: str | None,
-        *,
-        is_degraded: bool,
-    ) -> None:
-        self.lists = lists
-        self._contents = contents
-        self._index = index
-        self._proxy_tool = proxy_tool
-        self._degraded = (BY_WORDS,) if is_degraded else ()
+    contents: Contents
+    index: KindIndex
+    lists: ListState
+    proxy_tool: str | None
+    _: KW_ONLY
+    is_degraded: bool
+
+    def __post_init__(self) -> None:
+        self._degraded = (BY_WORDS,) if self.is_degraded else ()
 
     async def wait_listed(self, connected: Collection[str]) -> None:
         """Waits for the very first lists of servers that are connected, at most 5 s: these are on their way."""
-        servers = [server for server in self._contents.servers if server in connected]
+        servers = [server for server in self.contents.servers if server in connected]
         await self.lists.wait_known(servers, *CONTENT_KINDS.values())
 
     def skills_hint(self) -> str:
         """A sentence of an answer that says how to find skills; empty where there are none."""
-        return SKILLS_HINT if self._contents.of("skills") else ""
+        return SKILLS_HINT if self.contents.of("skills") else ""
 
     async def find(
         self,
@@ -111,16 +180,16 @@ class KindSearch:
             item.record.id: (kind, item)
             for kind, listed in CONTENT_KINDS.items()
             if kind in types
-            for item in self._contents.of(listed).values()
+            for item in self.contents.of(listed).values()
         }
         waiting = waiting if "tool" in types else frozenset()
         ids = allowed.keys() | (tools.keys() | waiting if "tool" in types else ())
-        answer = await to_thread.run_sync(partial(self._index.search, query, allowed=ids, waiting=waiting, **bounds))
+        answer = await to_thread.run_sync(partial(self.index.search, query, allowed=ids, waiting=waiting, **bounds))
         entries: list[dict[str, Any]] = []
         used = 0
         for hit in answer.hits:
             entry = self._entry(*allowed[hit.id]) if hit.id in allowed else _tool(summarize(tools[hit.id]))
-            entry |= _facts(hit, is_explained=bounds.get("explain", False))
+            entry |= describe_hit(hit, is_explained=bounds.get("explain", False))
             used += len(msgspec.json.encode(entry))
             if entries and used > CAP_BYTES:
                 break
@@ -143,9 +212,9 @@ class KindSearch:
         elif kind == "resource_template":
             entry["variables"] = variables(item.shown)
         use: dict[str, Any] = {"request": "prompts/get" if kind == "prompt" else "resources/read"}
-        if self._proxy_tool is not None:
+        if self.proxy_tool is not None:
             type_ = "prompt" if kind == "prompt" else "resource"
-            use |= {"tool": self._proxy_tool, "args": {"action": "call", "type": type_, "path": item.shown}}
+            use |= {"tool": self.proxy_tool, "args": {"action": "call", "type": type_, "path": item.shown}}
         return entry | {"use": use, "stale": not self.lists.is_fresh(item.server)}
 
 
@@ -172,7 +241,8 @@ def build_found_hint(found: Found) -> str:
     return hint + (" More fits than could be sent in found; ask more precisely." if found.was_capped else "")
 
 
-def _facts(hit: Hit, *, is_explained: bool) -> dict[str, Any]:
+def describe_hit(hit: Hit, *, is_explained: bool) -> dict[str, Any]:
+    """Score and clones of a hit, and the reasons of its rank where they are asked for."""
     facts: dict[str, Any] = {"score": round(hit.score, 3)}
     if "clones" in hit.why:
         facts["clones"] = hit.why["clones"][:CLONES_LIMIT]

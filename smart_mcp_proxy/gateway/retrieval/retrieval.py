@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Final, Literal
 
 import msgspec
 from anyio import move_on_after, to_thread
@@ -14,7 +15,6 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.retrieval.conversations import Conversations
 from smart_mcp_proxy.gateway.retrieval.hints import (
     PARTLY_LEFT_OUT,
     PARTLY_QUARANTINED,
@@ -23,7 +23,7 @@ from smart_mcp_proxy.gateway.retrieval.hints import (
     shorten_text,
     sign_in_hint,
 )
-from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, build_found_hint, others_than_tools
+from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, build_found_hint, describe_hit, others_than_tools
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
 from smart_mcp_proxy.gateway.retrieval.summaries import build_compact_entry, build_description, build_full_entry
 from smart_mcp_proxy.gateway.shared.agent_tools import Registered, ToolRegistrar
@@ -41,14 +41,17 @@ LOADING_S = 2.0
 """Longest wait of a search for the stored index; reading 1,000 tools takes 0.1 s (measured)."""
 COMPACT_CAP_TOKENS = 2_000
 FULL_CAP_TOKENS = 12_000
-CLONES_LIMIT = 10
-"""Other tools named that say the same as one in the answer."""
 QUERY_LIMIT_CHARS = 500
 """Of a query in the activity log."""
 TOP_K_LIMIT = 50
 MORE_QUERIES_LIMIT = 4
 SUMMARIES_LIMIT = 512
 """Tools whose compact form is remembered, about 0.4 MB; of a toolset or a token there are as many again."""
+
+APART_S: Final = 1_800.0
+"""A search after so long a silence begins another conversation, where clients have no sessions."""
+REMEMBERED: Final = 4_096
+"""Callers; the one that searched longest ago leaves first."""
 
 
 def estimate_tokens(size_bytes: int) -> int:
@@ -89,11 +92,46 @@ class Question(msgspec.Struct, frozen=True):
     types: tuple[str, ...] = ()
     is_agents: bool = True
 
+    @property
+    def bounds(self) -> dict[str, Any]:
+        """The part of it that every ranking is held to."""
+        names = ("limit", "more_queries", "servers", "explain")
+        return {name: getattr(self, name) for name in names}
 
+
+class Conversations:
+    """Tells the first search of a conversation from the others.
+
+    Each conversation would have been sent the whole catalog once.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last_s: dict[tuple[str, str | None], float] = {}
+
+    def begins(self, principal: str, session: str | None) -> bool:
+        """Note a search; whether it is the first one of its conversation.
+
+        Args:
+            principal: On whose behalf.
+            session: The caller's; None where it has none.
+        """
+        now_s = self._clock()
+        last_s = self._last_s.pop((principal, session), None)
+        self._last_s[principal, session] = now_s
+        if len(self._last_s) > REMEMBERED:
+            del self._last_s[next(iter(self._last_s))]
+        return last_s is None or now_s - last_s > APART_S
+
+
+@dataclass(eq=False, repr=False)
 class Retrieval:
     """Answers questions about tools.
 
-    Args:
+    Attributes:
         visible: What may be seen.
         catalog: Generation and definitions.
         index_sync: Has the index of it, and says whether it is loaded.
@@ -103,36 +141,24 @@ class Retrieval:
         degraded: Tells why answers are worse than the settings ask for.
         learning: Told of searches; None where nothing is learned.
         kinds: Finds more than tools; None where tools are all that is asked for.
-
-    Attributes:
         loading_s: Longest wait for an index that is still being loaded.
     """
 
     loading_s = LOADING_S
 
-    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
-        self,
-        visible: CatalogView,
-        catalog: Catalog,
-        index_sync: IndexSync,
-        lists: ListState,
-        statuses: Callable[[], Iterable[ServerStatus]],
-        recorder: Recorder[Activity],
-        degraded: Callable[[], Iterable[str]] = tuple,
-        *,
-        learning: Learning | None = None,
-        kinds: KindSearch | None = None,
-    ) -> None:
-        self._visible = visible
-        self._catalog = catalog
-        self._index = index_sync.index
-        self._index_sync = index_sync
-        self._lists = lists
-        self._statuses = statuses
-        self._recorder = recorder
-        self._degraded = degraded
-        self._learning = learning
-        self._kinds = kinds
+    visible: CatalogView
+    catalog: Catalog
+    index_sync: IndexSync
+    lists: ListState
+    statuses: Callable[[], Iterable[ServerStatus]]
+    recorder: Recorder[Activity]
+    degraded: Callable[[], Iterable[str]] = tuple
+    _: KW_ONLY
+    learning: Learning | None = None
+    kinds: KindSearch | None = None
+
+    def __post_init__(self) -> None:
+        self._index = self.index_sync.index
         self._conversations = Conversations(time.monotonic)
         self._summaries: dict[int, tuple[ToolRecord, dict[str, Any]]] = {}
         """By tool id, each with the record that it is of."""
@@ -149,15 +175,15 @@ class Retrieval:
         started = time.monotonic()
         self._check(question)
         with move_on_after(self.loading_s):  # what is not loaded yet would be missing from the answer
-            await self._index_sync.loaded.wait()
-        kinds = self._kinds if others_than_tools(question.types) else None
+            await self.index_sync.loaded.wait()
+        kinds = self.kinds if others_than_tools(question.types) else None
         if kinds is not None:
-            await kinds.wait_listed([each.name for each in self._statuses() if each.state is ServerState.READY])
+            await kinds.wait_listed([each.name for each in self.statuses() if each.state is ServerState.READY])
         # As of now: what is listed during the search was not searched.
         not_covered = self.not_covered(question.servers, kinds)
         found = await self._search(question)
         others = None if kinds is None else await self._others(question, kinds)
-        shown = [(hit, record) for hit in found.hits if (record := self._visible.by_id(hit.id)) is not None]
+        shown = [(hit, record) for hit in found.hits if (record := self.visible.by_id(hit.id)) is not None]
         tools, was_capped = self._fit_under_cap(question, shown)
         sent = shown[: len(tools)]  # what the answer has no room for is registered nowhere either
         registered = Registered()
@@ -165,7 +191,7 @@ class Retrieval:
             registered = await question.registry.register(sent, question.toolset, question.principal)
         answer = self._answer(question, found, tools, registered, not_covered, others, was_capped=was_capped)
         self._learn(question, sent)
-        self._recorder.record(
+        self.recorder.record(
             Activity(
                 kind="search",
                 principal=question.principal,
@@ -184,10 +210,10 @@ class Retrieval:
         """Tell people where a tool stands for a question, see `Inquiry.about`; nothing is recorded."""
         self._check(question)
         with move_on_after(self.loading_s):
-            await self._index_sync.loaded.wait()
-        statuses = {status.name: status for status in self._statuses()}
+            await self.index_sync.loaded.wait()
+        statuses = {status.name: status for status in self.statuses()}
         inquiry = Inquiry(
-            self._visible, self._catalog.snapshot, self._index, statuses, self._select_ranked_ids, self._fit_under_cap
+            self.visible, self.catalog.snapshot, self._index, statuses, self._select_ranked_ids, self._fit_under_cap
         )
         return await to_thread.run_sync(inquiry.about, question, name)
 
@@ -201,16 +227,13 @@ class Retrieval:
     def _learn(self, question: Question, sent: list[tuple[Hit, ToolRecord]]) -> None:
         """Let the calls that follow teach: not from names, nor where several queries found a tool."""
         is_plain = not question.more_queries and not any("exact" in hit.why for hit, _ in sent)
-        if self._learning is not None and is_plain:
+        if self.learning is not None and is_plain:
             keys = [record.key for _, record in sent]
-            self._learning.record_search(question.principal, question.session, question.query, keys)
+            self.learning.record_search(question.principal, question.session, question.query, keys)
 
     def describe(self, record: ToolRecord) -> dict[str, Any]:
         """The whole definition of one tool, with how to call it."""
         return build_description(record, is_stale=self._is_stale(record))
-
-    def _with_schemas(self, record: ToolRecord) -> dict[str, Any]:
-        return build_full_entry(record, is_stale=self._is_stale(record))
 
     def summarize(self, record: ToolRecord) -> dict[str, Any]:
         """Summarize one tool: names, signature and first sentence."""
@@ -224,9 +247,9 @@ class Retrieval:
 
     def catalog_tokens(self) -> int:
         """Estimated tokens of every visible definition, that is, what an agent is spared."""
-        snapshot, servers = self._catalog.snapshot, self._visible.servers
+        snapshot, servers = self.catalog.snapshot, self.visible.servers
         if self._counted[0] is not snapshot or self._counted[1] is not servers:
-            self._catalog_tokens = estimate_tokens(sum(len(record.raw) for record in self._visible.records()))
+            self._catalog_tokens = estimate_tokens(sum(len(record.raw) for record in self.visible.records()))
             self._counted = (snapshot, servers)
         return self._catalog_tokens
 
@@ -238,10 +261,10 @@ class Retrieval:
         of them; one some of whose tools cannot be used is `partly_left_out`. `reason` says why, where the state does
         not.
         """
-        servers, waiting = self._visible.servers, self._visible.count_waiting()
-        lists = [self._lists] if kinds is None else [self._lists, kinds.lists]
+        servers, waiting = self.visible.servers, self.visible.count_waiting()
+        lists = [self.lists] if kinds is None else [self.lists, kinds.lists]
         rows = []
-        for status in self._statuses():
+        for status in self.statuses():
             if status.name not in servers:
                 continue
             if status.state in NOT_COVERED or (status.state is ServerState.DISABLED and status.name in named):
@@ -270,35 +293,23 @@ class Retrieval:
                 f"more_queries has {len(question.more_queries)} entries.", hint=f"Use at most {MORE_QUERIES_LIMIT}."
             )
         others_than_tools(question.types)
-        self._visible.require_servers(list(question.servers))
+        self.visible.require_servers(list(question.servers))
 
     def _select_ranked_ids(self, question: Question) -> tuple[Set[int] | None, Set[int]]:
         """The ids that are ranked, None for all that are indexed; those of them that wait, and are not found."""
-        allowed, waiting = self._select_allowed_ids(question), self._index_sync.waiting
+        allowed, waiting = self.visible.ids(), self.index_sync.waiting
+        if question.read_only:
+            allowed = {record.id for record in self.visible.records() if _is_read_only(record)}
         if not waiting:
             return allowed, frozenset()
-        seen = [record for record in waiting.values() if self._visible.sees(record)]
+        seen = [record for record in waiting.values() if self.visible.sees(record)]
         wanted = frozenset(each.id for each in seen if not question.read_only or _is_read_only(each))
         return allowed if allowed is None else allowed | wanted, wanted
-
-    def _select_allowed_ids(self, question: Question) -> Set[int] | None:
-        """The ids that may be found; None for all that are indexed and do not wait."""
-        if not question.read_only:
-            return self._visible.ids()
-        return {record.id for record in self._visible.records() if _is_read_only(record)}
 
     async def _search(self, question: Question) -> SearchResult:
         def work() -> SearchResult:
             allowed, waiting = self._select_ranked_ids(question)
-            return self._index.search(
-                question.query,
-                limit=question.limit,
-                more_queries=question.more_queries,
-                allowed=allowed,
-                servers=question.servers,
-                explain=question.explain,
-                waiting=waiting,
-            )
+            return self._index.search(question.query, allowed=allowed, waiting=waiting, **question.bounds)
 
         is_plain = not (question.read_only or question.explain)
         if is_plain and self._index.is_instant(question.query, question.more_queries):
@@ -308,18 +319,8 @@ class Retrieval:
     async def _others(self, question: Question, kinds: KindSearch) -> Found:
         """Entries of all asked types."""
         allowed, waiting = self._select_ranked_ids(question)
-        tools = {each.id: each for each in self._visible.records() if allowed is None or each.id in allowed}
-        return await kinds.find(
-            question.query,
-            question.types,
-            tools,
-            self.summarize,
-            waiting,
-            limit=question.limit,
-            more_queries=question.more_queries,
-            servers=question.servers,
-            explain=question.explain,
-        )
+        tools = {each.id: each for each in self.visible.records() if allowed is None or each.id in allowed}
+        return await kinds.find(question.query, question.types, tools, self.summarize, waiting, **question.bounds)
 
     def _answer(
         self,
@@ -332,8 +333,9 @@ class Retrieval:
         *,
         was_capped: bool,
     ) -> dict[str, Any]:
-        near = [(hit, self._visible.by_id(hit.id)) for hit in found.near_misses]
-        age_s = self._lists.age_s(self._visible.servers)
+        near = [(hit, self.visible.by_id(hit.id)) for hit in found.near_misses]
+        age_s = self.lists.age_s(self.visible.servers)
+        loading = () if self.index_sync.loaded.is_set() else ("the stored index is still loading",)
         answer: dict[str, Any] = {
             "query": shorten_text(question.query),
             "total": found.total,
@@ -344,10 +346,10 @@ class Retrieval:
             "evicted": list(registered.evicted),
             "pool": registered.pool,
             "toolset": registered.toolset,
-            "generation": self._catalog.snapshot.generation,
+            "generation": self.catalog.snapshot.generation,
             "index_age_s": None if age_s is None else round(age_s, 1),
             "not_covered": not_covered,
-            "degraded": self._reasons(found),
+            "degraded": [*self.degraded(), *found.degraded, *loading],
         }
         if not found.is_sure:
             answer["confidence"] = "low"
@@ -360,12 +362,12 @@ class Retrieval:
             found.unanswered,
             was_capped=was_capped,
             detail=question.detail,
-            knows_tools=bool(self._visible.records()),
+            knows_tools=bool(self.visible.records()),
             named=question.servers,
-            kept_back=str(self._visible.find_refusal(question.query) or ""),
+            kept_back=str(self.visible.find_refusal(question.query) or ""),
         )
-        open_to_people = [row["server"] for row in not_covered if self._visible.servers[row["server"]].can_use_oauth]
-        more = self._kinds.skills_hint() if self._kinds is not None else ""
+        open_to_people = [row["server"] for row in not_covered if self.visible.servers[row["server"]].can_use_oauth]
+        more = self.kinds.skills_hint() if self.kinds is not None else ""
         answer["hint"] += build_found_hint(others) if others is not None else more
         answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, open_to_people)
         answer["hint"] += f" {registered.reason}" if registered.reason else ""
@@ -375,37 +377,30 @@ class Retrieval:
         sent = estimate_tokens(len(msgspec.json.encode(plain)))
         answer["tokens"] = {"catalog": self.catalog_tokens(), "sent": sent, "is_estimate": True}
         if question.explain:
-            left_out = ((hit, self._visible.by_id(hit.id)) for hit in found.left_out)
+            left_out = ((hit, self.visible.by_id(hit.id)) for hit in found.left_out)
             answer["left_out"] = [_reason(hit, record) for hit, record in left_out if record]
         return answer
 
     def _build_waiting_rows(self, found: SearchResult) -> dict[str, Any]:
         """Name what belongs in an answer and waits: by its name alone, none of its text; nothing if none does."""
-        records = [record for hit in found.waiting if (record := self._index_sync.waiting.get(hit.id)) is not None]
+        records = [record for hit in found.waiting if (record := self.index_sync.waiting.get(hit.id)) is not None]
         rows = [
             {"name": str(each.key), "server": each.key.server, "approve": approve_command(each.key)} for each in records
         ]
         return {"waiting": rows} if rows else {}
 
-    def _reasons(self, found: SearchResult) -> list[str]:
-        loading = () if self._index_sync.loaded.is_set() else ("the stored index is still loading",)
-        return [*self._degraded(), *found.degraded, *loading]
-
     def _fit_under_cap(
         self, question: Question, shown: list[tuple[Hit, ToolRecord]]
     ) -> tuple[list[dict[str, Any]], bool]:
         """The tools as they are sent, the first always, the rest while they fit under the cap."""
-        cap = COMPACT_CAP_TOKENS if question.detail == "compact" else FULL_CAP_TOKENS
-        render = self.summarize if question.detail == "compact" else self._with_schemas
+        is_compact = question.detail == "compact"
+        cap = COMPACT_CAP_TOKENS if is_compact else FULL_CAP_TOKENS
         tools: list[dict[str, Any]] = []
         used = 0
         for hit, record in shown:
-            tool = render(record)
-            tool["score"] = round(hit.score, 3)
-            if "clones" in hit.why:
-                tool["clones"] = hit.why["clones"][:CLONES_LIMIT]
-            if question.explain:
-                tool["why"] = dict(hit.why)
+            tool = (
+                self.summarize(record) if is_compact else build_full_entry(record, is_stale=self._is_stale(record))
+            ) | describe_hit(hit, is_explained=question.explain)
             used += estimate_tokens(len(msgspec.json.encode(tool)))
             if tools and used > cap:
                 return tools, True
@@ -413,7 +408,7 @@ class Retrieval:
         return tools, False
 
     def _is_stale(self, record: ToolRecord) -> bool:
-        return not self._lists.is_fresh(record.key.server)
+        return not self.lists.is_fresh(record.key.server)
 
 
 def _is_read_only(record: ToolRecord) -> bool:

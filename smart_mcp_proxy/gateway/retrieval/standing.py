@@ -146,7 +146,7 @@ class Inquiry:
 
     def _obstacle(self, record: ToolRecord, question: "Question", allowed: Set[int] | None) -> _Obstacle | None:
         """The first thing that keeps a known tool from being searched for this question."""
-        server, hidden = record.key.server, self.view.find_hiding_rule(record)
+        server, hidden = record.key.server, self.view.rules.find_hiding_rule(record)
         if hidden == "server_quarantined":
             return _Obstacle(hidden, _for_people(server_quarantined(server)))
         if hidden:

@@ -1,15 +1,14 @@
 """The run of one script: its calls made, its limits held, its outcome one of a few kinds."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
-from smart_mcp_proxy.gateway.sandbox.answers import build_reply
-from smart_mcp_proxy.gateway.sandbox.ledger import Entry, Ledger
+from smart_mcp_proxy.errors import Delivery, ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.sandbox.messages import (
     Called,
     Failed,
@@ -33,6 +32,27 @@ _OUT_OF_MEMORY: Final = (b"out of memory", b"memory allocation of")
 
 MakeCall = Callable[[str, Mapping[str, Any]], Awaitable[bytes]]
 """Calls a tool by name; fails with ProxyError."""
+
+_NAME_CHARS = 100
+_LISTED_GROUPS = 50
+"""Calls are listed by tool and outcome; a script that calls more tools than this hears how many are left out."""
+_TOLD_CHARS: Final = 2_000
+"""Of what a tool says of its failure."""
+
+
+class _Block(msgspec.Struct):
+    type: str
+    text: str = ""
+
+
+class _Result(msgspec.Struct):
+    content: msgspec.Raw = msgspec.Raw(b"[]")
+    structuredContent: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET  # noqa: N815  (MCP's spelling)
+    isError: bool | None = False  # noqa: N815  (MCP's spelling)
+
+
+_result = msgspec.json.Decoder(_Result)
+_blocks = msgspec.json.Decoder(list[_Block])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +89,54 @@ class Finished:
     output: str
 
 
+@dataclass(slots=True)
+class Entry:
+    """A call that the script made.
+
+    Attributes:
+        name: The tool as the script wrote it.
+        outcome: `ok`, `tool_error` or an error code; `cancelled` until it has ended.
+        delivery: What is known of its arrival.
+    """
+
+    name: str
+    outcome: str = "cancelled"
+    delivery: Delivery = "not_sent"
+
+
+class Ledger:
+    """Every call of one script."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def open(self, name: str) -> Entry:
+        """The entry of a call that is about to be made."""
+        entry = Entry(name[:_NAME_CHARS])
+        self._entries.append(entry)
+        return entry
+
+    @property
+    def delivery(self) -> Delivery:
+        """Delivery of the script as a whole: unknown if any call's is, else executed if any was."""
+        found = {entry.delivery for entry in self._entries}
+        return "unknown" if "unknown" in found else "executed" if "executed" in found else "not_sent"
+
+    def groups(self) -> list[dict[str, Any]]:
+        """The calls by tool and outcome, in the order of their first."""
+        counted = Counter((entry.name, entry.outcome) for entry in self._entries)
+        groups: list[dict[str, Any]] = [
+            {"name": name, "outcome": outcome, "count": count} for (name, outcome), count in counted.items()
+        ]
+        if rest := groups[_LISTED_GROUPS:]:
+            others = {"name": f"{len(rest)} others", "outcome": "various", "count": sum(each["count"] for each in rest)}
+            return [*groups[:_LISTED_GROUPS], others]
+        return groups
+
+
 class ScriptRun:
     """The run of one script in one process.
 
@@ -86,12 +154,8 @@ class ScriptRun:
         self._ledger = ledger
         self._slots = asyncio.Semaphore(_CALLS_IN_FLIGHT)
         self._calls: set[asyncio.Task[None]] = set()
-        self._output = ""
-
-    @property
-    def output(self) -> str:
+        self.output = ""
         """Text that the script printed, as far as it is kept."""
-        return self._output
 
     async def finish(self) -> Finished:
         """Return the script's result; calls that it did not wait for are cancelled.
@@ -128,7 +192,7 @@ class ScriptRun:
         async for line in self._process.lines():
             match decode(line):
                 case Printed(text):
-                    self._output = _cut(self._output + text)
+                    self.output = _cut(self.output + text)
                 case Called() as called:
                     if len(self._ledger) == self._script.max_calls:
                         return self._too_many_calls()
@@ -137,7 +201,7 @@ class ScriptRun:
                     self._calls.add(call)
                     call.add_done_callback(self._calls.discard)
                 case Returned(result):
-                    return Finished(result, self._output)
+                    return Finished(result, self.output)
                 case Failed() as failed:
                     return self._failure(failed)
         return await self._build_exit_error()
@@ -149,7 +213,7 @@ class ScriptRun:
             try:
                 raw = await self._make_call(called.name, called.args)
                 entry.delivery = "executed"
-                reply, entry.outcome = build_reply(called.id, raw)
+                reply, entry.outcome = _build_reply(called.id, raw)
             except ProxyError as error:
                 entry.outcome, entry.delivery = error.error_code, error.delivery
                 reply = Reply(called.id, error=ReplyError(error.error_code, error.message, error.hint))
@@ -217,3 +281,32 @@ def _build_code_error(code: str, message: str, line: int | None = None, said: st
 def _cut(text: str) -> str:
     marker = "\n[... more was printed than is kept ...]"
     return text if len(text) <= OUTPUT_CHARS else text[: OUTPUT_CHARS - len(marker)] + marker
+
+
+def _build_reply(id: int, raw: bytes) -> tuple[Reply, str]:
+    """Return the reply to an answered call, and its outcome.
+
+    Structured content, else text, else the content blocks.
+
+    Args:
+        id: Of the call.
+        raw: The tool's result.
+    """
+    result = _result.decode(raw)
+    text = _join_text_blocks(result.content)
+    if result.isError:
+        return Reply(id, error=ReplyError("tool_error", (text or "The tool failed.")[:_TOLD_CHARS])), "tool_error"
+    if result.structuredContent is not msgspec.UNSET and bytes(result.structuredContent) != b"null":
+        return Reply(id, value=result.structuredContent), "ok"
+    if text is not None:
+        return Reply(id, text=text), "ok"
+    return Reply(id, value=result.content), "ok"
+
+
+def _join_text_blocks(content: msgspec.Raw) -> str | None:
+    """The text, where there is nothing but text."""
+    try:
+        blocks = _blocks.decode(content)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return "\n".join(block.text for block in blocks) if all(block.type == "text" for block in blocks) else None

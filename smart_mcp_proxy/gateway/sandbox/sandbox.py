@@ -4,9 +4,8 @@ import asyncio
 from typing import Self
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
-from smart_mcp_proxy.gateway.sandbox.ledger import Ledger
 from smart_mcp_proxy.gateway.sandbox.process import ScriptProcess, open_script_process
-from smart_mcp_proxy.gateway.sandbox.run import Finished, MakeCall, Script, ScriptRun
+from smart_mcp_proxy.gateway.sandbox.run import Finished, Ledger, MakeCall, Script, ScriptRun
 from smart_mcp_proxy.gateway.sandbox.runtimes import command
 from smart_mcp_proxy.io.watchdog import Watchdog
 

@@ -27,7 +27,7 @@ from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import Audience, Session, ToolProvider, ToolProviders
 from smart_mcp_proxy.gateway.tools import Caller
-from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
+from smart_mcp_proxy.gateway.visibility.items import unknown_cursor
 from smart_mcp_proxy.models import Era, Principal
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn

@@ -18,7 +18,6 @@ from smart_mcp_proxy.gateway.tools import AgentTool
 from smart_mcp_proxy.gateway.tools.call_tool import CallToolDestructive, CallToolRead, CallToolWrite
 from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
 from smart_mcp_proxy.gateway.tools.describe_tool import DescribeTool
-from smart_mcp_proxy.gateway.tools.instructions import choose_instructions
 from smart_mcp_proxy.gateway.tools.proxy import ProxyTool
 from smart_mcp_proxy.gateway.tools.read_output import ReadOutput
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
@@ -26,6 +25,7 @@ from smart_mcp_proxy.gateway.tools.retrieve_tools import RetrieveTools
 from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
+from smart_mcp_proxy.greeting.instructions import INSTRUCTIONS, build_instructions
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 
@@ -112,5 +112,23 @@ def own_tools(parts: ToolParts) -> OwnTools:
     return OwnTools(
         [tool for tool in made if tool is not None],
         is_always_loaded=parts.settings.always_load,
-        instructions=partial(choose_instructions, parts.settings.instructions, parts.view),
+        instructions=partial(_choose_instructions, parts.settings.instructions, parts.view),
     )
+
+
+def _choose_instructions(setting: str, visible: CatalogView) -> str:
+    """The first words a model reads, with the names of the servers that its client reaches.
+
+    Agents search more readily when they know what is there. The words depend on settings, the server file and the
+    caller's reach alone, never on the state of a connection, so that prompt caches survive a restart.
+
+    Args:
+        setting: `servers`, `plain`, or a text that stands in place of all.
+        visible: The part of the catalog that is seen.
+
+    Source: docs/design/protocol-surface.md#instructions
+    """
+    word = setting.strip().lower()
+    if word == "servers":
+        return build_instructions(visible.rules.list_reachable_servers())
+    return INSTRUCTIONS if word == "plain" else setting

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -45,6 +46,7 @@ class CodeArguments(Arguments):
     read_only: Annotated[bool, Field(description="Call tools marked read-only only")] = False
 
 
+@dataclass(eq=False, repr=False)
 class CodeExecution(AgentTool[CodeArguments]):
     """The `code_execution` tool: a script of the agent calls many tools."""
 
@@ -59,24 +61,16 @@ class CodeExecution(AgentTool[CodeArguments]):
     annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
     arguments = CodeArguments
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        calls: Calls,
-        visible: CatalogView,
-        outputs: Outputs,
-        recorder: Recorder[Activity],
-        settings: Settings,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._sandbox = sandbox
-        self._calls = calls
-        self._visible = visible
-        self._outputs = outputs
-        self._recorder = recorder
-        self._settings = settings
-        self._clock = clock
-        self._languages = list_languages(settings.code)
+    sandbox: Sandbox
+    calls: Calls
+    visible: CatalogView
+    outputs: Outputs
+    recorder: Recorder[Activity]
+    settings: Settings
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self._languages = list_languages(self.settings.code)
 
     def definition(self) -> dict[str, Any]:
         """The tool as listed, with the configured languages and limits."""
@@ -91,7 +85,7 @@ class CodeExecution(AgentTool[CodeArguments]):
 
     async def run(self, arguments: CodeArguments, caller: Caller) -> RawResult:
         """Runs the script and writes down that it ran; each of its calls is written down by itself."""
-        started, id = self._clock(), new_activity_id()
+        started, id = self.clock(), new_activity_id()
         ledger = Ledger()
         outcome, delivery = "internal", "unknown"
         try:
@@ -99,7 +93,7 @@ class CodeExecution(AgentTool[CodeArguments]):
             outcome, delivery = "ok", ""
         except ProxyError as error:
             outcome, delivery = error.error_code, error.delivery
-            settings = self._settings
+            settings = self.settings
             raise await clean_error_async(
                 error, is_cleaned=settings.clean_results, is_fenced=settings.fence_results
             ) from error
@@ -107,13 +101,13 @@ class CodeExecution(AgentTool[CodeArguments]):
             outcome = "cancelled"
             raise
         finally:
-            self._recorder.record(
+            self.recorder.record(
                 Activity(
                     kind="call",
                     principal=caller.principal,
                     subject=self.name,
                     outcome=outcome,
-                    duration_ms=(self._clock() - started) * 1000,
+                    duration_ms=(self.clock() - started) * 1000,
                     at_s=time.time(),
                     detail={"language": arguments.language, "calls": len(ledger)},
                     id=id,
@@ -125,11 +119,11 @@ class CodeExecution(AgentTool[CodeArguments]):
         if hint:
             answer["hint"] = hint
         raw = build_structured_result(answer)
-        if self._settings.clean_results and may_need_cleaning(raw):
+        if self.settings.clean_results and may_need_cleaning(raw):
             raw = await rewrite_result(raw, clean)
-        if limit := self._settings.truncate_output_len:
-            raw = await self._outputs.cut(raw, limit, caller.principal)
-        return await rewrite_result(raw, fence) if self._settings.fence_results else raw
+        if limit := self.settings.truncate_output_len:
+            raw = await self.outputs.cut(raw, limit, caller.principal)
+        return await rewrite_result(raw, fence) if self.settings.fence_results else raw
 
     async def _finish(self, arguments: CodeArguments, caller: Caller, ledger: Ledger, id: str) -> tuple[Finished, str]:
         """Return the script's result, and advice on what its author may have meant otherwise."""
@@ -137,10 +131,10 @@ class CodeExecution(AgentTool[CodeArguments]):
 
         async def make_call(name: str, args: Mapping[str, Any]) -> bytes:
             call = self._request(name, args, arguments, caller, id)
-            return (await self._calls.call(call, within=self._visible)).text
+            return (await self.calls.call(call, within=self.visible)).text
 
         try:
-            finished = await self._sandbox.run(script, make_call, ledger)
+            finished = await self.sandbox.run(script, make_call, ledger)
         except ProxyError as error:
             if error.error_code == "code_error":
                 advice = advice_on_failure(script.language, script.code, self._languages)
@@ -169,17 +163,17 @@ class CodeExecution(AgentTool[CodeArguments]):
             language=language,
             input=arguments.input,
             timeout_s=asked["timeout_ms"] / 1000,
-            memory_bytes=self._settings.code_memory_mb * _MIB,
+            memory_bytes=self.settings.code_memory_mb * _MIB,
             max_calls=asked["max_calls"],
         )
 
     def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
         """Whether any server knows each client: a script may call all."""
-        return bool(self._visible.per_client)
+        return bool(self.visible.per_client)
 
     def _most(self) -> dict[str, int]:
         """The limits that a call may lower, and how high they are."""
-        return {"timeout_ms": self._settings.code_timeout_s * 1000, "max_calls": self._settings.code_max_calls}
+        return {"timeout_ms": self.settings.code_timeout_s * 1000, "max_calls": self.settings.code_max_calls}
 
     def _request(
         self, name: str, args: Mapping[str, Any], arguments: CodeArguments, caller: Caller, id: str
@@ -192,7 +186,7 @@ class CodeExecution(AgentTool[CodeArguments]):
         Raises:
             RefusedError: The tool is on a server that the script is kept from.
         """
-        record = self._visible.find(name)
+        record = self.visible.find(name)
         if record is not None and arguments.servers and record.key.server not in arguments.servers:
             raise RefusedError(
                 f"Tool '{record.key}' is not on one of the servers that this script may call.",

@@ -1,21 +1,38 @@
 """`proxy`: everything that the servers offer, through one tool."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import msgspec
 from msgspec import structs
 from pydantic import ConfigDict
 
 from smart_mcp_proxy import policy
-from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
+from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
-from smart_mcp_proxy.gateway.tools.source import CallerSource
+from smart_mcp_proxy.gateway.visibility.links import relink_tool
+from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.proxying import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation, perform
+from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.names import RESERVED_NAMES
+from smart_mcp_proxy.proxying import (
+    DESCRIPTION,
+    PARAMETERS,
+    Batch,
+    Listed,
+    Operation,
+    ProxyType,
+    find_listed,
+    parse_operation,
+    perform,
+)
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 
@@ -29,10 +46,100 @@ class ProxyArguments(Arguments):
     model_config = ConfigDict(extra="allow")
 
 
+@dataclass(eq=False, repr=False)
+class CallerSource:
+    """The tools and contents that one caller may see and use.
+
+    Attributes:
+        visible: The tools that it may see.
+        calls: The one call path.
+        reader: The resources and prompts that it may see.
+        caller: On whose behalf.
+        own_names: Tools of the gateway itself: they are listed, and called directly.
+    """
+
+    visible: CatalogView
+    calls: Calls
+    reader: ContentReader
+    caller: Caller
+    own_names: frozenset[str]
+
+    def __post_init__(self) -> None:
+        self._own_names = self.own_names | RESERVED_NAMES
+
+    async def list_definitions(self, type: ProxyType) -> Sequence[Listed]:
+        """Every definition of a type; resource templates are among the resources."""
+        if type == "tool":
+            return [
+                _build_listed_tool(record) for record in self.visible.records() if not is_for_apps_alone(record.raw)
+            ]
+        if type == "prompt":
+            return self.reader.prompts()
+        return self.reader.resources()
+
+    async def find(self, type: ProxyType, path: str) -> Listed:
+        """The definition with this name or URI.
+
+        Raises:
+            RequestError: There is none.
+            RefusedError: It is kept from this caller.
+        """
+        if type != "tool":
+            return find_listed(type, path, await self.list_definitions(type))
+        self._refuse_own(path)
+        return _build_listed_tool(await self._match_tool_name(path) or await self.visible.require(path))
+
+    async def call_tool(self, path: str, args: Mapping[str, Any]) -> bytes:
+        """The tool's result.
+
+        This tool is marked destructive, so that no client calls it without its user: each tool is called as it asks
+        to be.
+        """
+        self._refuse_own(path)
+        caller, record = self.caller, await self._match_tool_name(path)
+        if record is not None and caller.registry is not None:
+            caller.registry.note_called(record)
+        request = CallRequest(
+            name=path if record is None else str(record.key),
+            arguments=args,
+            variant="read" if record is None else policy.call_with(record.annotations),
+            principal=caller.principal,
+            session=caller.session,
+            meta=caller.meta,
+            on_progress=caller.on_progress,
+            line=caller.line,
+        )
+        return (await self.calls.call(request, within=self.visible)).text
+
+    async def read_resource(self, path: str) -> bytes:
+        """The resource's contents."""
+        return await self.reader.read_resource(path, self.caller)
+
+    async def get_prompt(self, path: str, args: Mapping[str, str]) -> bytes:
+        """The prompt's messages."""
+        return await self.reader.get_prompt(path, args, self.caller)
+
+    async def _match_tool_name(self, path: str) -> ToolRecord | None:
+        """The visible tool of that name, or the only one that its server calls so."""
+        if (record := self.visible.find(path)) is not None:
+            return record
+        named = await self.visible.find_by_own_name(path)
+        return named[0] if len(named) == 1 else None
+
+    def _refuse_own(self, path: str) -> None:
+        if path in self._own_names:
+            raise RequestError(
+                f"Tool {path!r} is the gateway's own, and proxy reaches only tools of servers.",
+                hint="Call it directly, or list the others with action 'list' and type 'tool'.",
+                code="own_tool",
+            )
+
+
+@dataclass(eq=False, repr=False)
 class ProxyTool(AgentTool[ProxyArguments]):
     """The `proxy` tool. Its words are shared with those who offer one elsewhere.
 
-    Args:
+    Attributes:
         name: Under which it is listed.
         visible: The tools that its caller may see.
         calls: The one call path.
@@ -45,21 +152,12 @@ class ProxyTool(AgentTool[ProxyArguments]):
     annotations = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
     arguments = ProxyArguments
 
-    def __init__(
-        self,
-        name: str,
-        visible: CatalogView,
-        calls: Calls,
-        reader: ContentReader,
-        recorder: Recorder[Activity],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.name = name  # type: ignore[misc]  # the one tool whose name the operator chooses
-        self._visible = visible
-        self._calls = calls
-        self._reader = reader
-        self._recorder = recorder
-        self._clock = clock
+    name: str  # type: ignore[misc]  # the one tool whose name the operator chooses
+    visible: CatalogView
+    calls: Calls
+    reader: ContentReader
+    recorder: Recorder[Activity]
+    clock: Callable[[], float] = time.monotonic
 
     def definition(self) -> dict[str, Any]:
         """The tool as listed."""
@@ -72,7 +170,7 @@ class ProxyTool(AgentTool[ProxyArguments]):
 
     def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
         """Whether any server knows each client: what is called is found out later."""
-        return bool(self._visible.per_client)
+        return bool(self.visible.per_client)
 
     async def run(self, arguments: ProxyArguments, caller: Caller) -> RawResult:
         """Lists, describes or calls. All but a call is written down here; a call is where it is made.
@@ -82,8 +180,8 @@ class ProxyTool(AgentTool[ProxyArguments]):
         request = parse_operation(arguments.model_extra or {})
         # What comes back is rewritten, and may be one of many: there is no place in it for a server's question.
         caller = structs.replace(caller, input=None)
-        source = CallerSource(self._visible, self._calls, self._reader, caller, frozenset({self.name}))
-        started, outcome = self._clock(), "internal"
+        source = CallerSource(self.visible, self.calls, self.reader, caller, frozenset({self.name}))
+        started, outcome = self.clock(), "internal"
         try:
             answer = await perform(request, source, caller.era)
             outcome = "ok"
@@ -92,11 +190,11 @@ class ProxyTool(AgentTool[ProxyArguments]):
             raise
         finally:
             if isinstance(request, Batch) or request.action != "call":
-                self._note(request, caller, outcome, self._clock() - started)
+                self._note(request, caller, outcome, self.clock() - started)
         return RawResult(answer)
 
     def _note(self, request: Operation | Batch, caller: Caller, outcome: str, seconds: float) -> None:
-        self._recorder.record(
+        self.recorder.record(
             Activity(
                 kind="search",
                 principal=caller.principal,
@@ -114,3 +212,11 @@ def _detail(request: Operation | Batch) -> Mapping[str, Any]:
     if isinstance(request, Batch):
         return {"action": "batch", "operations": len(request.operations)}
     return {"action": request.action, "type": request.type}
+
+
+def _build_listed_tool(record: ToolRecord) -> Listed:
+    """A tool, its interface named as the gateway names it; most have none and are not read."""
+    raw, server = record.raw, record.key.server
+    if b"resourceUri" in raw:
+        raw = msgspec.json.encode(relink_tool(msgspec.json.decode(raw), partial(gateway_uri, server)))
+    return Listed(record.listed_name, raw, "Tool", *record.key)

@@ -60,7 +60,7 @@ def _find_refused_records(data: Mapping[str, Any], snapshot: Snapshot, rules: Ru
     server = data.get("server", "")
     withheld = (each.record for each in snapshot.withheld.values() if each.record.key.server == server)
     known = (*snapshot.by_server.get(server, ()), *withheld)
-    return sorted(filter(rules.names, known), key=lambda record: record.key)
+    return sorted((each for each in known if rules.allows(*each.key)), key=lambda record: record.key)
 
 
 def _describe_stored(count: int, read: int) -> str:

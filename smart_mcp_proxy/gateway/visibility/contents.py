@@ -11,8 +11,7 @@ from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, remove_gateway_meta
 from smart_mcp_proxy.gateway.shared.refusals import content_changed, content_unlisted, content_withheld
-from smart_mcp_proxy.gateway.visibility.cursors import cursor_after, decode_cursor
-from smart_mcp_proxy.gateway.visibility.items import Item, Target, by_shown, only_one
+from smart_mcp_proxy.gateway.visibility.items import Item, Target, by_shown, cursor_after, decode_cursor, only_one
 from smart_mcp_proxy.gateway.visibility.skill_lookup import decode_skill_entry, find_holding_skill, relink_skill_entry
 from smart_mcp_proxy.gateway.visibility.uri_templates import (
     canonical,

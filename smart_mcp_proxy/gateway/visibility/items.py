@@ -1,11 +1,17 @@
-"""Listed prompts, resources and templates, and the one that a name or URI means."""
+"""Listed prompts, resources and templates, their cursors, and the one that a name or URI means."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from smart_mcp_proxy.gateway.visibility.cursors import Position
+import msgspec
+
+from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.proxying import ProxyType, ambiguous
+
+Position = tuple[str, int]
+"""Where an item stands in its list: its server and id."""
+_places: Final[msgspec.json.Decoder[Position]] = msgspec.json.Decoder(Position)
 
 
 class Item(NamedTuple):
@@ -72,3 +78,28 @@ def by_shown(items: Iterator[Item]) -> Mapping[str, Item]:
             found.pop(item.shown, None)
             found[item.shown] = item
     return found
+
+
+def cursor_after(place: Position) -> str:
+    """The cursor of the page that begins after the item in this place."""
+    return msgspec.json.encode(place).hex()
+
+
+def decode_cursor(cursor: str) -> Position:
+    """The place after which a page begins.
+
+    Raises:
+        RequestError: No list has given this cursor.
+    """
+    try:
+        return _places.decode(bytes.fromhex(cursor))
+    except (ValueError, msgspec.MsgspecError) as exc:
+        raise unknown_cursor() from exc
+
+
+def unknown_cursor() -> RequestError:
+    """The error for a page that no list has led to.
+
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/server/utilities/pagination
+    """
+    return RequestError("The cursor is not one that this list gave.", hint="Leave it out to begin with the first page.")

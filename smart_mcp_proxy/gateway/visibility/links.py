@@ -11,7 +11,13 @@ import msgspec
 from smart_mcp_proxy.catalog import CALL_WAIT_S, LINK_LIFE_S, STORE_AGAIN_S, Catalog, find_linking_servers, store_links
 from smart_mcp_proxy.errors import CatalogError, ProxyError, RequestError, UnverifiedError
 from smart_mcp_proxy.extensions import APP_META
-from smart_mcp_proxy.gateway.results.results import decode_members, rewrite_result
+from smart_mcp_proxy.gateway.results.results import (
+    decode_members,
+    encode_raw,
+    read_object,
+    read_text,
+    rewrite_result,
+)
 from smart_mcp_proxy.gateway.shared.app_pages import FLAT_KEY
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Target
@@ -85,7 +91,7 @@ def relink_prompt(raw: bytes, uri_of: UriOf) -> bytes:
     if all(changed is None for changed in new):
         return raw
     kept = [message if changed is None else changed for message, changed in zip(messages, new, strict=True)]
-    return msgspec.json.encode(members | {"messages": _raw(kept)})
+    return msgspec.json.encode(members | {"messages": encode_raw(kept)})
 
 
 def relink_tool(definition: dict[str, Any], uri_of: UriOf) -> dict[str, Any]:
@@ -246,11 +252,11 @@ def _blocks(raw: msgspec.Raw | None, uri_of: UriOf, found: Found) -> msgspec.Raw
     new = [_block(block, uri_of, found) for block in blocks]
     if all(changed is None for changed in new):
         return None
-    return _raw([block if changed is None else changed for block, changed in zip(blocks, new, strict=True)])
+    return encode_raw([block if changed is None else changed for block, changed in zip(blocks, new, strict=True)])
 
 
 def _block(raw: msgspec.Raw, uri_of: UriOf, found: Found) -> msgspec.Raw | None:
-    kind = _text(_object(raw).get("type"))
+    kind = read_text(read_object(raw).get("type"))
     if kind == "resource_link":
         return _at(raw, ("uri",), uri_of, found)
     return _at(raw, ("resource", "uri"), uri_of, found) if kind == "resource" else None
@@ -258,20 +264,20 @@ def _block(raw: msgspec.Raw, uri_of: UriOf, found: Found) -> msgspec.Raw | None:
 
 def _message(raw: msgspec.Raw, uri_of: UriOf) -> msgspec.Raw | None:
     """A prompt's message with its links rewritten; None where nothing changes."""
-    message = _object(raw)
+    message = read_object(raw)
     content = message.get("content", msgspec.Raw(b"null"))
     rewrite = _blocks if bytes(content).lstrip()[:1] == b"[" else _block
     new = rewrite(content, uri_of, lambda uri: None)
-    return None if new is None else _raw({**message, "content": new})
+    return None if new is None else encode_raw({**message, "content": new})
 
 
 def _at(raw: msgspec.Raw | None, path: tuple[str, ...], uri_of: UriOf, found: Found) -> msgspec.Raw | None:
     """An object with the URI at `path` rewritten; None where nothing changes."""
-    members = _object(raw)
+    members = read_object(raw)
     name, *deeper = path
     value = members.get(name)
-    new = _at(value, tuple(deeper), uri_of, found) if deeper else _rewrite_uri(_text(value), uri_of, found)
-    return None if new is None else _raw({**members, name: new})
+    new = _at(value, tuple(deeper), uri_of, found) if deeper else _rewrite_uri(read_text(value), uri_of, found)
+    return None if new is None else encode_raw({**members, name: new})
 
 
 def _rewrite_uri(uri: str | None, uri_of: UriOf, found: Found) -> msgspec.Raw | None:
@@ -279,23 +285,4 @@ def _rewrite_uri(uri: str | None, uri_of: UriOf, found: Found) -> msgspec.Raw | 
         return None
     found(uri)
     shown = uri_of(uri)
-    return None if shown == uri else _raw(shown)
-
-
-def _object(raw: msgspec.Raw | None) -> dict[str, msgspec.Raw]:
-    """The members of an object, their values unread; none where there is none."""
-    try:
-        return decode_members(raw or b"{}")
-    except msgspec.ValidationError:
-        return {}
-
-
-def _text(raw: msgspec.Raw | None) -> str | None:
-    try:
-        return None if raw is None else msgspec.json.decode(raw, type=str)
-    except msgspec.ValidationError:
-        return None
-
-
-def _raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))
+    return None if shown == uri else encode_raw(shown)

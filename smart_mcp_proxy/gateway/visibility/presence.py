@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Protocol
 
 from anyio import move_on_after
@@ -48,80 +49,62 @@ class Absence(Protocol):
         """The reason, after a short wait for a server that is connecting; None if its present tools are known."""
 
 
+@dataclass(eq=False, repr=False)
 class Presence:
     """Waits for servers that are connecting, and says of those that list nothing why.
 
-    Args:
+    Attributes:
         fleet: The servers' sessions.
         lists: What they have listed.
         wait_s: Longest wait for a connection and its first list together.
         clock: Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        lists: Listings,
-        *,
-        wait_s: float = FIRST_LIST_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._fleet = fleet
-        self._lists = lists
-        self._wait_s = wait_s
-        self._clock = clock
+    fleet: Fleet
+    lists: Listings
+    _: KW_ONLY
+    wait_s: float = FIRST_LIST_S
+    clock: Callable[[], float] = time.monotonic
 
     def is_settled(self) -> bool:
         """Whether every server is listed or has failed."""
-        return all(self._is_done(upstream.status) for upstream in self._fleet)
+        return all(self._is_done(upstream.status) for upstream in self.fleet)
 
     async def wait_settled(self, timeout_s: float) -> bool:
         """Whether every server is listed or has failed within `timeout_s`."""
         with move_on_after(timeout_s):
             while not self.is_settled():
-                await self._lists.wait_changed()
+                await self.lists.wait_changed()
             return True
         return False
 
     def _is_done(self, status: ServerStatus) -> bool:
         if status.state is ServerState.READY:
-            return self._lists.is_done(status.name)
+            return self.lists.is_done(status.name)
         # Of one that is tried again a whole try has failed.
         return status.state not in _ON_ITS_WAY or bool(status.last_error)
 
     async def absence(self, server: str) -> UpstreamError | None:
         """Why the server's present tools are not known, after a short wait; None if they are."""
-        upstream = self._fleet.upstreams.get(server)
-        if upstream is None or self._lists.is_fresh(server):
+        upstream = self.fleet.upstreams.get(server)
+        if upstream is None or self.lists.is_fresh(server):
             return None
-        began_s = self._clock()
-        if await upstream.ready(self._wait_s):
-            await self._lists.wait_listed(server, max(0.0, self._wait_s - (self._clock() - began_s)))
-        if self._lists.is_fresh(server):
+        began_s = self.clock()
+        if await upstream.ready(self.wait_s):
+            await self.lists.wait_listed(server, max(0.0, self.wait_s - (self.clock() - began_s)))
+        if self.lists.is_fresh(server):
             return None
         state = upstream.status.state
         if state is ServerState.READY:
-            return self._lists.failure(server) or _build_unlisted_error(server)
+            message = f"Server '{server}' is connected and has not listed its tools yet."
+            return self.lists.failure(server) or _build_later_error(message, "unlisted")
         if state in _ON_ITS_WAY:
-            return _build_connecting_error(server, upstream.status)
+            message = f"Server '{server}' is still connecting, so its tools are not known yet."
+            return _build_later_error(message, state.value, upstream.status.cause)
         return upstream.not_ready()
 
 
-def _build_connecting_error(server: str, status: ServerStatus) -> UpstreamError:
-    return UpstreamError(
-        f"Server '{server}' is still connecting, so its tools are not known yet.",
-        hint=f"Try the same again in {RETRY_S:g} s.",
-        data={"state": status.state.value},
-        retry_after_s=RETRY_S,
-        said=status.cause,
-    )
-
-
-def _build_unlisted_error(server: str) -> UpstreamError:
-    """The reason of a server that is connected and has no list yet."""
-    return UpstreamError(
-        f"Server '{server}' is connected and has not listed its tools yet.",
-        hint=f"Try the same again in {RETRY_S:g} s.",
-        data={"state": "unlisted"},
-        retry_after_s=RETRY_S,
-    )
+def _build_later_error(message: str, state: str, said: str = "") -> UpstreamError:
+    """The reason of a server that is on its way."""
+    hint = f"Try the same again in {RETRY_S:g} s."
+    return UpstreamError(message, hint=hint, data={"state": state}, retry_after_s=RETRY_S, said=said)

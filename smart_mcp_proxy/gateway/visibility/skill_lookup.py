@@ -1,7 +1,7 @@
 """Skills of servers as one place sees them: which holds a file, and what lies in a directory."""
 
 import mimetypes
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import unquote
@@ -91,12 +91,8 @@ def list_skill_children(uri: str, records: Iterable[ToolRecord]) -> list[dict[st
     files = [file for record in records for file in read_skill_manifest(record.raw) or () if is_inside(uri, file)]
     if not files:
         return None
-    return [_child(child, is_file=child in files) for child in dict.fromkeys(_below(uri, files))]
-
-
-def _below(uri: str, files: Iterable[str]) -> Iterator[str]:
-    for file in sorted(files):
-        yield f"{uri}/{file.removeprefix(f'{uri}/').partition('/')[0]}"
+    children = [f"{uri}/{file.removeprefix(f'{uri}/').partition('/')[0]}" for file in sorted(files)]
+    return [_child(child, is_file=child in files) for child in dict.fromkeys(children)]
 
 
 def _child(uri: str, *, is_file: bool) -> dict[str, Any]:

@@ -59,9 +59,9 @@ class Views:
 
     def narrow_view(self, view: CatalogView, reach: Reach) -> CatalogView:
         """Narrow a view to a reach, whatever becomes of the configuration."""
-        return view if reach == WHOLE else NarrowedView(view, reach, self._profiles_now)
+        return view if reach == WHOLE else NarrowedView(view, reach, self._find_profile)
 
-    def _profiles_now(self, name: str) -> Profile | None:
+    def _find_profile(self, name: str) -> Profile | None:
         return self._profiles.get(name)
 
     def reconfigure(self, servers: Mapping[str, ServerConfig], profiles: Mapping[str, Profile]) -> None:

@@ -108,52 +108,36 @@ class CatalogView:
 
     def sees(self, record: ToolRecord) -> bool:
         """Whether this tool may be searched, described and called here."""
-        return self._current().offers(record)
-
-    def find_hiding_rule(self, record: ToolRecord) -> str:
-        """Name the rule of the server file that hides a listed tool here, for people; empty if none does."""
-        return self._current().find_hiding_rule(record)
+        return self.rules.offers(record)
 
     @property
     def servers(self) -> Mapping[str, ServerConfig]:
         """The configured servers, as far as they are seen here, by name."""
-        return self._current().servers
-
-    def list_reachable_servers(self) -> list[str]:
-        """Names of the servers that something may be seen of here; by the configuration alone, listed or not."""
-        return self._current().list_reachable_servers()
+        return self.rules.servers
 
     @property
     def per_client(self) -> frozenset[str]:
         """The servers seen here that know each client; the same object until the configuration changes."""
-        rules = self._current()
+        rules = self.rules
         if self._per_client[0] is not rules:
             names = frozenset(name for name, each in rules.servers.items() if each.connection == "per_client")
             self._per_client = (rules, names)
         return self._per_client[1]
 
-    def knows_clients(self) -> bool:
-        """Whether any server seen here knows each client."""
-        return bool(self.per_client)
-
     def sees_content(self, server: str, name: str) -> bool:
         """Return whether a server's prompt, resource or template may be seen and used here."""
-        return self._current().offers_content(server, name)
+        return self.rules.offers_content(server, name)
 
     @property
-    def rules(self) -> object:
-        """The same object until the configuration changes."""
-        return self._current()
+    def rules(self) -> Rules:
+        """The rules as of now; the same object until the configuration changes."""
+        return self._rules
 
     def reconfigure(self, servers: Mapping[str, ServerConfig], profile: Profile | None = None) -> None:
         """Goes by another configuration from now on."""
         if profile is not None:  # one with tools alone leaves out servers as well: even their names are not for it
             servers = {name: config for name, config in servers.items() if profile.may_hold(name)}
         self._rules = Rules(servers, profile)
-
-    def _current(self) -> Rules:
-        """The rules as of now; the same object until they change."""
-        return self._rules
 
     def state(self) -> object:
         """The same object until catalog or configuration change."""
@@ -162,14 +146,14 @@ class CatalogView:
     @property
     def is_pinning(self) -> bool:
         """Whether the configuration always lists some tool."""
-        rules = self._current()
+        rules = self.rules
         return bool(rules.profile and rules.profile.pin) or any(config.pin for config in rules.servers.values())
 
     def is_pinned(self, record: ToolRecord) -> bool:
         """Return whether an entry or the profile pins this tool, in any form of its name."""
         server, tool = record.key
         full = {str(record.key), record.listed_name}
-        profile = self._current().profile
+        profile = self.rules.profile
         return not {tool, *full}.isdisjoint(self.servers[server].pin) or (
             profile is not None and not full.isdisjoint(profile.pin)
         )
@@ -188,7 +172,7 @@ class CatalogView:
 
     def _now(self) -> _Seen:
         """Compute what is visible once per state of catalog and configuration, in any thread."""
-        seen, snapshot, rules = self._seen, self._catalog.snapshot, self._current()
+        seen, snapshot, rules = self._seen, self._catalog.snapshot, self.rules
         if seen.snapshot is not snapshot or seen.rules is not rules:
             offered = {id_: each for id_, each in snapshot.by_id.items() if rules.offers(each)}
             by_id = offered if len(offered) < len(snapshot.by_id) else snapshot.by_id  # held in memory anyway
@@ -207,7 +191,7 @@ class CatalogView:
 
     def _look(self, snapshot: Snapshot) -> _Looked:
         """Results of look-ups so far in the present state."""
-        looked, rules = self._looked, self._current()
+        looked, rules = self._looked, self.rules
         if looked.snapshot is not snapshot or looked.rules is not rules:
             looked = self._looked = _Looked(snapshot, rules, {}, {})
         return looked
@@ -217,7 +201,7 @@ class CatalogView:
 
         The same object until something changes.
         """
-        rules = self._current()
+        rules = self.rules
         return None if rules.profile is None and not rules.is_narrowed else self._now().ids
 
     def by_id(self, tool_id: int) -> ToolRecord | None:
@@ -320,7 +304,7 @@ class CatalogView:
 
     def _server_meant(self, name: str) -> str | None:
         """The configured server that would have a tool of that name, if it were listed and shown here."""
-        rules, key = self._current(), parse_canonical(name)
+        rules, key = self.rules, parse_canonical(name)
         if key is not None:
             return key.server if rules.allows(*key) else None
         begun = [(prefix, server) for server in rules.servers if name.startswith(prefix := build_listed_prefix(server))]
@@ -339,7 +323,7 @@ class CatalogView:
         config = self.servers.get(server) or self._unusable_meant(name)
         if config is not None and (off := server_off(config)) is not None:
             raise off
-        if withheld is not None and self._current().names(withheld.record):
+        if withheld is not None and self.rules.allows(*withheld.record.key):
             raise tool_withheld(withheld.record.key, withheld.state)
         if record is None and (meant := self._server_meant(name)) is not None:
             tool = key.tool if key is not None else name.removeprefix(build_listed_prefix(meant))
@@ -362,16 +346,16 @@ class CatalogView:
 
     def count_waiting(self) -> Mapping[str, int]:
         """Count the tools that wait for the user, by server; without blocked ones."""
-        rules, withheld = self._current(), self._catalog.snapshot.withheld.values()
+        rules, withheld = self.rules, self._catalog.snapshot.withheld.values()
         open_ = (each for each in withheld if each.state is not WithheldState.BLOCKED)
         return Counter(each.record.key.server for each in open_ if rules.offers(each.record)) if withheld else {}
 
     def _refuse_access(self, name: str) -> None:
         """Passes unless the name is a tool's that the caller may know of, and does more than its token allows."""
-        snapshot, rules = self._catalog.snapshot, self._current()
+        snapshot, rules = self._catalog.snapshot, self.rules
         key = parse_canonical(name)
         record = (snapshot.by_key.get(key) if key else None) or snapshot.by_listed.get(name)
-        if record is None or not rules.names(record):
+        if record is None or not rules.allows(*record.key):
             return
         asked, access = policy.call_with(record.annotations), rules.access
         if access != "destructive":
@@ -414,8 +398,10 @@ class NarrowedView(CatalogView):
         self._profile_of = profile_of
         self._narrowed_from = self._rules
 
-    def _current(self) -> Rules:
-        theirs = self._whole._current()
+    @property
+    def rules(self) -> Rules:
+        """The rules of the whole view as of now, narrowed."""
+        theirs = self._whole.rules
         if theirs is not self._narrowed_from:
             held_to = None if self._reach.profile is None else self._profile_of(self._reach.profile)
             self._rules = theirs.narrow_to_reach(self._reach, held_to)

@@ -56,10 +56,6 @@ class Rules(NamedTuple):
         held = self.held_to if held_to is None else (*self.held_to, held_to)
         return Rules(servers, self.profile, access, held, is_narrowed=True)
 
-    def names(self, record: ToolRecord) -> bool:
-        """Whether a tool is one of those that are offered, whatever keeps its server from offering it."""
-        return self.allows(*record.key)
-
     def list_reachable_servers(self) -> list[str]:
         """Names of the servers that something may be seen of, whatever state they are in."""
         parts = [part for part in (self.profile, *self.held_to) if part is not None]
@@ -72,9 +68,7 @@ class Rules(NamedTuple):
     def offers_content(self, server: str, name: str) -> bool:
         """Return whether a server's prompt or resource is shown to those who reach the server."""
         config = self.servers.get(server)
-        if config is None or config.is_off:
-            return False
-        return self._in_profiles(server, name)
+        return config is not None and not config.is_off and self._in_profiles(server, name)
 
     def allows(self, server: str, tool: str) -> bool:
         """Whether a tool of this name would be one of those that are offered if its server listed it."""

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from smart_mcp_proxy.gateway.broker.broker_status import BrokerStatus, Connections
+from smart_mcp_proxy.gateway.broker.brokering import BrokerStatus, Connections
 from smart_mcp_proxy.web.common.messages import json_content
 
 _STATUSES: Final = {

@@ -140,7 +140,9 @@ class _Discovery:
         named = sorted(profile.name for profile in views.profiles)
         seen = ((name, views.of(name, who.reach)) for name in named)
         return [
-            name for name, view in seen if view is not None and (who.reach == WHOLE or view.list_reachable_servers())
+            name
+            for name, view in seen
+            if view is not None and (who.reach == WHOLE or view.rules.list_reachable_servers())
         ]
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from smart_mcp_proxy.gateway.indexing import index_file
-from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME, open_index_file, save
+from smart_mcp_proxy.gateway.indexing import index_sync
+from smart_mcp_proxy.gateway.indexing.index_sync import INDEX_NAME, open_index_file, save_index
 from smart_mcp_proxy.search.engine import Arrays
 from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 
@@ -23,8 +23,8 @@ def is_used(path: Path) -> bool:
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     """Names, types and values, in a file for the owner only, in place of a longer one."""
     path = tmp_path / INDEX_NAME
-    assert save(path, {"ids": np.arange(500)})
-    assert save(path, ARRAYS)
+    assert save_index(path, {"ids": np.arange(500)})
+    assert save_index(path, ARRAYS)
     with open_index_file(path) as loaded:
         assert loaded is not None
         assert list(loaded) == list(ARRAYS)
@@ -50,7 +50,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
 def test_a_damaged_file_is_not_used(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
     """However it was damaged."""
     path = tmp_path / INDEX_NAME
-    save(path, ARRAYS)
+    save_index(path, ARRAYS)
     path.write_bytes(damage(path.read_bytes()))
     assert not is_used(path)
 
@@ -59,8 +59,8 @@ def test_a_missing_file_and_one_of_another_format_are_not_used(tmp_path: Path, m
     """A later program makes something else of the same texts."""
     path = tmp_path / INDEX_NAME
     assert not is_used(path)
-    monkeypatch.setattr(index_file, "_FORMAT", "another")
-    save(path, ARRAYS)
+    monkeypatch.setattr(index_sync, "_FORMAT", "another")
+    save_index(path, ARRAYS)
     assert is_used(path)
     monkeypatch.undo()
     assert not is_used(path)
@@ -69,8 +69,8 @@ def test_a_missing_file_and_one_of_another_format_are_not_used(tmp_path: Path, m
 def test_of_two_processes_that_write_one_goes_first(tmp_path: Path) -> None:
     """The other one leaves it to it; its file stays whole."""
     path = tmp_path / INDEX_NAME
-    save(path, ARRAYS)
+    save_index(path, ARRAYS)
     with try_lock_file(tmp_path / f"{INDEX_NAME}.new"):
-        assert not save(path, {"ids": np.arange(9)})
+        assert not save_index(path, {"ids": np.arange(9)})
     assert is_used(path)
-    assert save(path, {"ids": np.arange(9)})
+    assert save_index(path, {"ids": np.arange(9)})

@@ -9,8 +9,7 @@ import anyio
 import pytest
 from gateway_fakes import HandClock, Parts, definition
 
-from smart_mcp_proxy.gateway.indexing.index_file import INDEX_NAME
-from smart_mcp_proxy.gateway.indexing.index_sync import SETTLE_S, IndexSync, Sight
+from smart_mcp_proxy.gateway.indexing.index_sync import INDEX_NAME, SETTLE_S, IndexSync, Sight
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.models import Document, ToolRecord
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex

@@ -4,7 +4,7 @@ import asyncio
 
 import anyio
 
-from smart_mcp_proxy.gateway.indexing.list_places import UNKNOWN_ITEMS, ListPlaces
+from smart_mcp_proxy.gateway.indexing.list_sync import UNKNOWN_ITEMS, ListPlaces
 
 LIMIT_S = 5.0
 

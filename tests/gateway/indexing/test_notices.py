@@ -12,8 +12,7 @@ from gateway_fakes import FakeFleet, FakeUpstream, HandClock, Parts, definition
 
 from smart_mcp_proxy.errors import UpstreamTimeoutError
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync, Pace
-from smart_mcp_proxy.gateway.indexing.notices import LONGEST_PAUSE_S, Notices
+from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, LONGEST_PAUSE_S, TOOLS, ListSync, Notices, Pace
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.telemetry import spawn

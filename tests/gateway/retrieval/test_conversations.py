@@ -2,7 +2,7 @@
 
 from gateway_fakes import HandClock
 
-from smart_mcp_proxy.gateway.retrieval.conversations import APART_S, REMEMBERED, Conversations
+from smart_mcp_proxy.gateway.retrieval.retrieval import APART_S, REMEMBERED, Conversations
 
 
 def test_a_conversation_is_a_session_or_searches_close_together() -> None:

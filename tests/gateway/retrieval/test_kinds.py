@@ -8,8 +8,7 @@ from gateway_fakes import NAME_LIMIT, FakeUpstream, Parts, config, definition
 from test_retrieval import TOOLS, IndexFacts, RetrievalSetup
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.retrieval.kind_index import KindIndex
-from smart_mcp_proxy.gateway.retrieval.kinds import BY_WORDS, CAP_BYTES, ITEM_KINDS, KindSearch
+from smart_mcp_proxy.gateway.retrieval.kinds import BY_WORDS, CAP_BYTES, ITEM_KINDS, KindIndex, KindSearch
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question, Retrieval
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.gateway.retrieval.signature import SENTENCE_LIMIT_CHARS, first_sentence, format_signature
+from smart_mcp_proxy.gateway.retrieval.summaries import SENTENCE_LIMIT_CHARS, first_sentence, format_signature
 
 STRING = {"type": "string"}
 

@@ -9,7 +9,7 @@ from gateway_fakes import config
 
 from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
 from smart_mcp_proxy.gateway import open_gateway
-from smart_mcp_proxy.gateway.tools.instructions import INSTRUCTIONS
+from smart_mcp_proxy.greeting.instructions import INSTRUCTIONS
 from smart_mcp_proxy.models import LOCAL, WHOLE, Principal, Reach
 from smart_mcp_proxy.servers import Profile
 from smart_mcp_proxy.settings import Settings

@@ -181,7 +181,7 @@ async def test_a_profile_of_tools_alone_tells_nothing_of_other_servers(parts: Pa
     visible = parts.visible
     if held_by == "token":
         visible = NarrowedView(visible, Reach(profile="few"), {"few": held_to}.get)
-    assert list(visible.servers) == visible.list_reachable_servers() == ["github"]
+    assert list(visible.servers) == visible.rules.list_reachable_servers() == ["github"]
     for name in ("secret", "vault", "nope"):
         assert (await refused(visible, f"{name}:x")).message == f"No tool is named '{name}:x'."
         assert visible.find_refusal(f"{name}:x") is None

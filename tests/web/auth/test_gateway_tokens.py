@@ -16,7 +16,7 @@ from sqlalchemy import Engine, event
 
 from smart_mcp_proxy.errors import CatalogError, RefusedError
 from smart_mcp_proxy.gateway import Gateway, open_gateway
-from smart_mcp_proxy.gateway.admin import gateway_tokens
+from smart_mcp_proxy.gateway.admin import agent_tokens
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.auth import own_token
 from smart_mcp_proxy.web.auth.signed_tokens import create_jwt_verifier
@@ -140,7 +140,7 @@ async def test_a_token_that_was_not_confirmed_for_a_day_opens_none(
     start: Start, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the database's clock, to the second; another gateway's next confirmation removes it."""
-    monkeypatch.setattr(gateway_tokens, "CONFIRM_S", 1e9)
+    monkeypatch.setattr(agent_tokens, "CONFIRM_S", 1e9)
     async with start("a") as one:
         async with start("b") as two:
             gone = two.tokens
@@ -176,7 +176,7 @@ async def test_a_gateway_confirms_its_tokens(
     change: str,
 ) -> None:
     """Now and then, and at once where the database was put back and has them no more."""
-    monkeypatch.setattr(gateway_tokens, "CONFIRM_S", again_s)
+    monkeypatch.setattr(agent_tokens, "CONFIRM_S", again_s)
     async with start("a") as one, start("b") as two:
         await until(lambda: one.admits_all(two.tokens))
         postgres.execute(change, database)
