@@ -16,8 +16,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
-from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.http.http import parse_accept_header
+from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker.brokering import Brokering, BrokerRequest

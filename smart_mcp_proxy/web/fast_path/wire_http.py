@@ -12,7 +12,8 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession, parse_accept_header, set_json_replies
+from smart_mcp_proxy.fastmcp_compat.http.http import parse_accept_header
+from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession, set_json_replies
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Era, Principal
 from smart_mcp_proxy.trace_context import TRACE_PARENT, TRACE_STATE, with_context
