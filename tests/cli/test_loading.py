@@ -64,7 +64,6 @@ NOT_ON_STDIO = {
     "smart_mcp_proxy.cli.support.report",
     "smart_mcp_proxy.cli.commands.operate.serving_http",
     "smart_mcp_proxy.web.broker.app",
-    "smart_mcp_proxy.web.http",
     "smart_mcp_proxy.web.serve_http",
     "smart_mcp_proxy.web.auth.sign_in",
     "smart_mcp_proxy.web.auth.signed_tokens",

@@ -6,7 +6,6 @@ import time
 
 import httpx2
 from anyio import to_thread
-from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
 
 from smart_mcp_proxy.catalog import Catalog
@@ -20,8 +19,7 @@ from smart_mcp_proxy.web.auth.sign_in_bounds import BoundedPages
 from smart_mcp_proxy.web.auth.sign_in_store import open_store
 from smart_mcp_proxy.web.auth.sign_in_turns import SignInTurns
 from smart_mcp_proxy.web.auth.signed_tokens import ReachOf, SignedTokens
-from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
-from smart_mcp_proxy.web.common.refusals import Refusals
+from smart_mcp_proxy.web.common.refusals import guard_app
 
 # FastMCP logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
@@ -72,13 +70,7 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: Rea
     # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
     # consents belongs to one browser.
     served = Starlette(routes=routes, exception_handlers={CatalogError: answer_unavailable})
-    guarded = HostOriginGuardMiddleware(
-        BoundedPages(StandardAnswers(served)),
-        list_allowed_hosts(settings),
-        allowed_origins=["*"],
-        mode="strict",
-    )
-    pages = Refusals(PlainAddress(guarded), is_rest=True)
+    pages = guard_app(BoundedPages(StandardAnswers(served)), settings, allowed_origins=("*",))
     operators = Users(settings.oidc_operators, settings.jwt_servers_claim)
 
     async def is_operator(token: str) -> bool:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.http.http import parse_accept_header
@@ -28,7 +27,6 @@ from smart_mcp_proxy.web.auth.auth import Keys
 from smart_mcp_proxy.web.broker.answer import BrokerAnswer, failure
 from smart_mcp_proxy.web.broker.message import BrokerMessage, parse_message
 from smart_mcp_proxy.web.common.abandonment import Abandonment
-from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.messages import (
     BODY_LIMIT_BYTES,
     UnauthorizedError,
@@ -37,7 +35,8 @@ from smart_mcp_proxy.web.common.messages import (
     read_body,
     require_json,
 )
-from smart_mcp_proxy.web.common.refusals import build_refusal_error
+from smart_mcp_proxy.web.common.paths import serve_beside
+from smart_mcp_proxy.web.common.refusals import build_refusal_error, guard_app
 
 SERVERS_PATH: Final = "/api/mcp/"
 CONNECTIONS_PATH: Final = "/api/connections"
@@ -46,8 +45,8 @@ _CORS_AGE_S: Final = 600
 _ASKED_HEADERS: Final = ("accept", "authorization", "content-type")
 
 
-class BrokerBeside:
-    """Serves the broker at its own paths and hands everything else on, untouched.
+def serve_broker_beside(app: ASGIApp, gateway: Gateway, keys: Keys) -> ASGIApp:
+    """Serve the broker at its own paths.
 
     Pages in a browser may use it only from the origins that the settings name.
 
@@ -56,32 +55,17 @@ class BrokerBeside:
         gateway: Open.
         keys: Says who callers are.
     """
-
-    def __init__(self, app: ASGIApp, gateway: Gateway, keys: Keys) -> None:
-        self._app = app
-        settings = gateway.settings
-        origins = list(settings.cors_origins)
-        broker: ASGIApp = _Guarded(
-            PlainAddress(
-                HostOriginGuardMiddleware(
-                    _endpoints(gateway, keys),
-                    allowed_hosts=list(list_allowed_hosts(settings)) or None,
-                    allowed_origins=origins or None,
-                    mode="strict",
-                )
-            )
+    origins = gateway.settings.cors_origins
+    broker = guard_app(_endpoints(gateway, keys), gateway.settings, allowed_origins=origins, answer=_answer_refusal)
+    if origins:
+        broker = CORSMiddleware(
+            broker, origins, allow_methods=("GET", "POST"), allow_headers=_ASKED_HEADERS, max_age=_CORS_AGE_S
         )
-        if origins:
-            broker = CORSMiddleware(
-                broker, origins, allow_methods=("GET", "POST"), allow_headers=_ASKED_HEADERS, max_age=_CORS_AGE_S
-            )
-        self._broker = broker
+    return serve_beside(app, broker, lambda path: path.startswith(SERVERS_PATH) or path.rstrip("/") == CONNECTIONS_PATH)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        path = scope["path"] if scope["type"] == "http" else ""
-        is_ours = path.startswith(SERVERS_PATH) or path.rstrip("/") == CONNECTIONS_PATH
-        await (self._broker if is_ours else self._app)(scope, receive, send)
+
+def _answer_refusal(error: ProxyError, status: int) -> Response:
+    return failure(error, "", is_proxy=False, status=status)
 
 
 def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
@@ -219,37 +203,6 @@ class _Proxy:
             if not answer.has_begun and (not isinstance(error, UpstreamError) or error.answer is None):
                 raise
             await answer.end_badly(error)
-
-
-class _Guarded:
-    """Words what the guard of Host and Origin refuses as the broker words its own failures.
-
-    Args:
-        app: The guard, with the broker behind it.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        is_refused = False
-
-        async def word(message: Message) -> None:
-            nonlocal is_refused
-            if message["type"] == "http.response.start" and (error := _refusal(scope, message)) is not None:
-                is_refused = True
-                await failure(error, "", is_proxy=False, status=message["status"])(scope, receive, send)
-            elif not is_refused:
-                await send(message)
-
-        await self._app(scope, receive, word)
-
-
-def _refusal(scope: Scope, start: Message) -> ProxyError | None:
-    """Why the guard refuses a request; None for every answer of the broker's own, which are typed."""
-    is_bare = not any(name == b"content-type" for name, _ in start["headers"])
-    return build_refusal_error(scope, start["status"]) if is_bare else None
 
 
 def _require_principal(scope: Scope, who: Principal | None) -> Principal:

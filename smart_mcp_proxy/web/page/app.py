@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
-from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -16,8 +15,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
-from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
-from smart_mcp_proxy.web.common.refusals import Refusals
+from smart_mcp_proxy.web.common.refusals import guard_app
 from smart_mcp_proxy.web.page.files import PageFiles
 from smart_mcp_proxy.web.page.operations import OperationError, Operations
 from smart_mcp_proxy.web.page.place import PageRoute
@@ -50,8 +48,7 @@ def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIAp
         exception_handlers={404: page.not_found, 405: page.not_found, Exception: page.answer_failure},
     )
     app.router.redirect_slashes = False
-    guarded = HostOriginGuardMiddleware(app, list(list_allowed_hosts(gateway.settings)) or None, mode="strict")
-    return Refusals(PlainAddress(guarded), is_rest=True)
+    return guard_app(app, gateway.settings)
 
 
 async def _to_the_start(request: Request) -> Response:
