@@ -3,7 +3,6 @@
 Source: docs/design/proxy-extension.md#the-proxy-extension
 """
 
-from smart_mcp_proxy.proxying.annotations import annotate_block
 from smart_mcp_proxy.proxying.failures import InvalidAnswerError, InvalidOperationError, MissingProxyToolError
 from smart_mcp_proxy.proxying.metadata import META_PREFIX, ProxyAction, ProxyResponseInfo, ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import (
@@ -19,7 +18,7 @@ from smart_mcp_proxy.proxying.operation import (
     parse_operation,
     validate_operation,
 )
-from smart_mcp_proxy.proxying.perform import Source, perform
+from smart_mcp_proxy.proxying.perform import Source, annotate_block, perform
 from smart_mcp_proxy.proxying.query import Listed, PythonType, ambiguous, collect_tags, find_listed
 
 __all__ = [

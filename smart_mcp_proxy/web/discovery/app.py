@@ -20,8 +20,14 @@ from smart_mcp_proxy.web.auth.signed_tokens import resource_url
 from smart_mcp_proxy.web.common.messages import JSON_TYPE
 from smart_mcp_proxy.web.common.paths import serve_beside
 from smart_mcp_proxy.web.common.refusals import guard_app
-from smart_mcp_proxy.web.discovery.cards import CARD_TYPE, DiscoveryEndpoint, build_card_catalog, build_server_card
-from smart_mcp_proxy.web.discovery.registry import build_server_list, find_server_version
+from smart_mcp_proxy.web.discovery.cards import (
+    CARD_TYPE,
+    DiscoveryEndpoint,
+    build_card_catalog,
+    build_server_card,
+    build_server_list,
+    find_server_version,
+)
 
 CATALOG_PATHS: Final = ("/.well-known/mcp/catalog.json", "/.well-known/ai-catalog.json")
 """Of MCP, and of the standard that it is to grow into, whose entries have the same form."""

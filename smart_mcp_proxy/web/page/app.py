@@ -1,6 +1,9 @@
 """The page put together: who is let in, its places, and its files."""
 
+import hashlib
 from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -16,15 +19,48 @@ from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.common.refusals import guard_app
-from smart_mcp_proxy.web.page.files import PageFiles
 from smart_mcp_proxy.web.page.operations import OperationError, Operations
-from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.places import PLACES
 from smart_mcp_proxy.web.page.provider_sign_in import BACK_PATH, BEGIN_PATH, ProviderSignIn
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
-from smart_mcp_proxy.web.page.visit import PageVisit, cookie_name
+from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit, cookie_name
 
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 log = get_logger("page")
+
+
+class _File(NamedTuple):
+    content: bytes
+    etag: str
+    media_type: str
+
+
+class PageFiles:
+    """The files beside the templates; whoever may connect may read them, they say nothing of this gateway."""
+
+    def __init__(self) -> None:
+        folder = files("smart_mcp_proxy.web.page") / "static"
+        self._files: dict[str, _File] = {}
+        for file in folder.iterdir():
+            media_type = _TYPES.get(file.name[file.name.rfind(".") :])
+            if media_type is not None:
+                content = file.read_bytes()
+                etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+                self._files[file.name] = _File(content, etag, media_type)
+
+    def __repr__(self) -> str:
+        return f"<PageFiles, {len(self._files)} of them>"
+
+    async def answer(self, request: Request) -> Response:
+        """Answer with a file, or with 304 if the browser has it already."""
+        found = self._files.get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(404)
+        headers = {**HEADERS, "etag": found.etag, "cache-control": "no-cache"}
+        known = request.headers.get("if-none-match", "").split(",")
+        if found.etag in (each.strip() for each in known):
+            return Response(status_code=304, headers=headers)
+        return Response(found.content, media_type=found.media_type, headers=headers)
 
 
 def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIApp:

@@ -26,4 +26,5 @@ class LatePage:
         return EndingStreams(build_page(self._gateway, self._sign_in), self._is_over)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
         await self._page(scope, receive, send)

@@ -2,9 +2,9 @@
 
 import base64
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -191,3 +191,31 @@ def _local(address: str, default: str) -> str:
     """An address of the page itself; the default in place of any other."""
     is_ours = address.startswith("/ui/") and address.isprintable() and "\\" not in address
     return address if is_ours else default
+
+
+class DisplayLimits(NamedTuple):
+    """Limits of what a place shows of a definition; the rest is counted.
+
+    Attributes:
+        fields: Of its fields.
+        path: Characters of a field's path.
+        text: Characters of a run of words.
+    """
+
+    fields: int
+    path: int
+    text: int
+
+
+class PageRoute(NamedTuple):
+    """A place that is shown, or an action that a form asks for.
+
+    Attributes:
+        method: GET for places, POST for actions.
+        path: Below `/ui`.
+        handler: Answers; a `ProxyError` becomes a page that says it.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Callable[[PageVisit], Awaitable[Response | ASGIApp]]

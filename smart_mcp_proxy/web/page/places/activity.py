@@ -7,8 +7,7 @@ from starlette.types import ASGIApp
 
 from smart_mcp_proxy.telemetry import ActivityKind
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import PageRoute
-from smart_mcp_proxy.web.page.visit import PageVisit
+from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
 
 SHOWN: Final = 50
 _FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "since", "parent")

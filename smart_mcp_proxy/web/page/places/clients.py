@@ -6,8 +6,7 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import PageRoute
-from smart_mcp_proxy.web.page.visit import Form, PageVisit
+from smart_mcp_proxy.web.page.visit import Form, PageRoute, PageVisit
 
 ACCESS: Final = ("read", "write", "destructive")
 LIVES: Final = (("1", "one day"), ("7", "a week"), ("30", "30 days"), ("365", "a year"), ("", "no end"))

@@ -8,9 +8,8 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.hidden import TEXT_CHARS
 from smart_mcp_proxy.web.page.operations import part
-from smart_mcp_proxy.web.page.place import DisplayLimits, PageRoute
 from smart_mcp_proxy.web.page.rendering import is_shown_whole
-from smart_mcp_proxy.web.page.visit import PageVisit
+from smart_mcp_proxy.web.page.visit import DisplayLimits, PageRoute, PageVisit
 
 SHOWN: Final = 10
 """Definitions on a page: a person reads them one by one."""

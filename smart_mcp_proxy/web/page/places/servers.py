@@ -10,8 +10,7 @@ from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.arguments import parse_typed_json
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import PageRoute
-from smart_mcp_proxy.web.page.visit import PageVisit
+from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
 
 LOG_LINES: Final = 100
 NEW_ENTRY: Final = '{\n  "url": "https://example.com/mcp"\n}'

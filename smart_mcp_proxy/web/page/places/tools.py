@@ -7,8 +7,7 @@ from starlette.responses import Response
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.web.page.arguments import Field, build_form_fields, parse_form_arguments
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import DisplayLimits, PageRoute
-from smart_mcp_proxy.web.page.visit import Form, PageVisit
+from smart_mcp_proxy.web.page.visit import DisplayLimits, Form, PageRoute, PageVisit
 
 SHOWN: Final = 50
 HISTORY: Final = 20
