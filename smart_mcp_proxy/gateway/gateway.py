@@ -46,7 +46,7 @@ from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.greeting import StdioEras, stdio_eras
+from smart_mcp_proxy.greeting.eras import StdioEras, stdio_eras
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import Profile, ServerConfig

@@ -25,7 +25,7 @@ from starts import (
 )
 
 from smart_mcp_proxy.demo import demo_servers
-from smart_mcp_proxy.greeting import default_answers
+from smart_mcp_proxy.greeting.record import default_answers
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,8 @@ from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Cal
 from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.tools.source import CallerSource
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.proxying import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation, perform
+from smart_mcp_proxy.proxying.operation import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation
+from smart_mcp_proxy.proxying.perform import perform
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 

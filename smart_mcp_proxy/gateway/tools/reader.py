@@ -10,7 +10,7 @@ from smart_mcp_proxy.gateway.tools.present import present_prompt, present_resour
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.links import relink_prompt
 from smart_mcp_proxy.models import ContentKind
-from smart_mcp_proxy.proxying import Listed, PythonType
+from smart_mcp_proxy.proxying.query import Listed, PythonType
 
 
 class ContentReader:

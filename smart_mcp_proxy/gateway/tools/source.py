@@ -17,7 +17,8 @@ from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.names import RESERVED_NAMES
-from smart_mcp_proxy.proxying import Listed, ProxyType, find_listed
+from smart_mcp_proxy.proxying.metadata import ProxyType
+from smart_mcp_proxy.proxying.query import Listed, find_listed
 
 
 class CallerSource:

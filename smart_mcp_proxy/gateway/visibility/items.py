@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from smart_mcp_proxy.gateway.visibility.cursors import Position
 from smart_mcp_proxy.models import ToolRecord
-from smart_mcp_proxy.proxying import ProxyType, ambiguous
+from smart_mcp_proxy.proxying.metadata import ProxyType
+from smart_mcp_proxy.proxying.query import ambiguous
 
 
 class Item(NamedTuple):

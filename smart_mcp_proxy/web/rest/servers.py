@@ -12,7 +12,7 @@ from smart_mcp_proxy.gateway.activity.visitors import Visitor
 from smart_mcp_proxy.gateway.admin.management import ServerChange, ServerImported, ServerPage, ServersView
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIn
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
-from smart_mcp_proxy.greeting import EVERY_ERA, StdioEras
+from smart_mcp_proxy.greeting.eras import EVERY_ERA, StdioEras
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import SERVER_NAME
 from smart_mcp_proxy.web.rest.route import (

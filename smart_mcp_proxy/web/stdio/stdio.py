@@ -26,7 +26,8 @@ from smart_mcp_proxy.fastmcp_compat.server import (
 )
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
-from smart_mcp_proxy.greeting import BacklogLine, Greeter, Handed
+from smart_mcp_proxy.greeting.answers import BacklogLine
+from smart_mcp_proxy.greeting.greeter import Greeter, Handed
 from smart_mcp_proxy.io.lines import LineSplitter, OfferingReader, OverlongLine
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
