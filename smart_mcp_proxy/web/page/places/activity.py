@@ -24,11 +24,10 @@ async def _show_activity(visit: PageVisit) -> Response:
         problem = error
     return await visit.page(
         "activity.html",
-        200 if problem is None else problem.status,
+        problem,
         wanted=wanted,
         found=found,
         kinds=get_args(ActivityKind),
-        problem=problem,
         is_first=not before,
     )
 

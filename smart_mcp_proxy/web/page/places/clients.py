@@ -24,14 +24,13 @@ async def _page(
     profiles = await visit.ask("GET", "profiles")
     return await visit.page(
         "clients.html",
-        200 if problem is None else problem.status,
+        problem,
         tokens=list(reversed(tokens)),
         profiles=[each["name"] for each in profiles],
         access=ACCESS,
         lives=LIVES,
         form=form,
         made=made,
-        problem=problem,
     )
 
 

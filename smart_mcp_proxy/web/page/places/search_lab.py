@@ -28,12 +28,11 @@ async def _show_search_lab(visit: PageVisit) -> Response:
     profiles = await visit.ask("GET", "profiles")
     return await visit.page(
         "search_lab.html",
-        200 if problem is None else problem.status,
+        problem,
         asked=asked,
         name=name,
         answer=answer,
         standing=standing,
-        problem=problem,
         profiles=[each["name"] for each in profiles],
     )
 
