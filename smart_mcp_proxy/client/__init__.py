@@ -16,12 +16,8 @@ from smart_mcp_proxy.client.transform import (
     tool_result_as_prompt_result,
     tool_result_as_resource_result,
 )
-from smart_mcp_proxy.proxying import (
-    InvalidAnswerError,
-    InvalidOperationError,
-    MissingProxyToolError,
-    ProxyResponseInfo,
-)
+from smart_mcp_proxy.proxying.failures import InvalidAnswerError, InvalidOperationError, MissingProxyToolError
+from smart_mcp_proxy.proxying.metadata import ProxyResponseInfo
 
 __all__ = [
     "InvalidAnswerError",

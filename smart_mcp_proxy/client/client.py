@@ -18,16 +18,9 @@ from smart_mcp_proxy.client.transform import (
     tool_result_as_prompt_result,
     tool_result_as_resource_result,
 )
-from smart_mcp_proxy.proxying import (
-    Batch,
-    InvalidAnswerError,
-    InvalidOperationError,
-    MissingProxyToolError,
-    Operation,
-    ProxyResponseInfo,
-    parse_operation,
-    proxy_meta,
-)
+from smart_mcp_proxy.proxying.failures import InvalidAnswerError, InvalidOperationError, MissingProxyToolError
+from smart_mcp_proxy.proxying.metadata import ProxyResponseInfo, proxy_meta
+from smart_mcp_proxy.proxying.operation import Batch, Operation, parse_operation
 
 PROXY_TOOL_NAME = "proxy"
 """Source: docs/design/proxy-extension.md#the-tools-name"""

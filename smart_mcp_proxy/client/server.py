@@ -12,18 +12,11 @@ from fastmcp.utilities.versions import dedupe_with_versions
 
 from smart_mcp_proxy.client.transform import Answer, get_proxy_query_result
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
-from smart_mcp_proxy.fastmcp_compat.result_edits import edit_handshake_content
-from smart_mcp_proxy.proxying import (
-    DESCRIPTION,
-    PARAMETERS,
-    Listed,
-    ProxyType,
-    annotate_block,
-    find_listed,
-    parse_operation,
-    perform,
-    validate_operation,
-)
+from smart_mcp_proxy.fastmcp_compat.middleware import edit_handshake_content
+from smart_mcp_proxy.proxying.metadata import ProxyType
+from smart_mcp_proxy.proxying.operation import DESCRIPTION, PARAMETERS, parse_operation, validate_operation
+from smart_mcp_proxy.proxying.perform import annotate_block, perform
+from smart_mcp_proxy.proxying.query import Listed, find_listed
 
 RunProxy = Callable[[Mapping[str, Any]], Awaitable[ToolResult]]
 """Answers one call of the `proxy` tool, given its arguments."""

@@ -7,7 +7,8 @@ import mcp_types
 from fastmcp.client.client import CallToolResult
 from pydantic import TypeAdapter
 
-from smart_mcp_proxy.proxying import META_PREFIX, InvalidAnswerError, ProxyResponseInfo
+from smart_mcp_proxy.proxying.failures import InvalidAnswerError
+from smart_mcp_proxy.proxying.metadata import META_PREFIX, ProxyResponseInfo
 
 T = TypeVar("T")
 Contents = mcp_types.TextResourceContents | mcp_types.BlobResourceContents

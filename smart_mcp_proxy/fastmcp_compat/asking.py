@@ -1,10 +1,10 @@
-"""Sampling, elicitation and roots of a handshake-era client, on its request's stream.
+"""Requests and notifications to a handshake-era client, on its request's stream or outside of any.
 
 Private name used: `ServerSession._request_outbound`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import mcp_types
@@ -18,6 +18,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.models import ClientInput
 
 CAPABILITY_OF: Final[Mapping[str, str]] = {
@@ -29,6 +30,8 @@ CAPABILITY_OF: Final[Mapping[str, str]] = {
 _CONNECTION_PREFIX: Final = "io.modelcontextprotocol/"
 _MESSAGE_CHARS: Final = 300
 """Of a client's own error message, no more is repeated."""
+CHANNEL_STATE = "smart_mcp_proxy.line"
+"""Where a connection's own scratch space holds the way back to its client."""
 
 
 def read_input_capabilities(capabilities: object) -> dict[str, Any]:
@@ -55,18 +58,6 @@ class Asking:
     capabilities: Mapping[str, Any]
     protocol_version: str
     channel: Outbound
-
-    async def elicit(self, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Ask the user; returns `action` and `content`; see `ask`."""
-        return await self.ask("elicitation/create", params, timeout_s)
-
-    async def sample(self, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Ask the client's model; returns `role`, `content` and `model`; see `ask`."""
-        return await self.ask("sampling/createMessage", params, timeout_s)
-
-    async def roots(self, timeout_s: float) -> dict[str, Any]:
-        """The client's roots (`roots`); see `ask`."""
-        return await self.ask("roots/list", {}, timeout_s)
 
     async def ask(self, method: str, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         """The client's result as it sent it. Cancelling the caller, and the deadline, tell the client to stop.
@@ -165,3 +156,34 @@ def _client_error(method: str, exc: MCPError, timeout_s: float) -> RequestError:
         code="input_failed",
         data={"client_code": exc.error.code, "client_message": exc.error.message[:_MESSAGE_CHARS]},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ClientChannel:
+    """Asks and tells one client.
+
+    Attributes:
+        client: What is kept for it while it is connected.
+        asking: Asks it, and says what it can be asked for.
+    """
+
+    client: ClientSession
+    asking: Asking
+
+    def on(self, session: ServerSession) -> "ClientChannel":
+        """The same client, on the stream of the request that this session object belongs to."""
+        return replace(self, asking=replace(self.asking, channel=session._request_outbound))
+
+    async def ask(self, method: str, params: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """The client's result; see `Asking.ask`."""
+        return await self.asking.ask(method, params, timeout_s)
+
+    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends it a notification; one that cannot be delivered is dropped."""
+        await self.asking.channel.notify(method, dict(params))
+
+
+def find_client_channel(ctx: ServerRequestContext[Any]) -> ClientChannel | None:
+    """The way back to the client of this request, on the request's own stream; None in the modern era."""
+    standing: ClientChannel | None = ctx.session._connection.state.get(CHANNEL_STATE)
+    return standing.on(ctx.session) if standing is not None else None

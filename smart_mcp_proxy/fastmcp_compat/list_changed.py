@@ -32,7 +32,8 @@ from smart_mcp_proxy.models import Principal
 
 ContentGroup = Literal["prompts", "resources"]
 """What is announced as one besides the tools; templates belong to the resources."""
-_EVENTS: Mapping[ContentGroup, Callable[[], ServerEvent]] = {
+_EVENTS: Mapping[str, Callable[[], ServerEvent]] = {
+    "tools": ToolsListChanged,
     "prompts": PromptsListChanged,
     "resources": ResourcesListChanged,
 }
@@ -101,13 +102,8 @@ class ListChangedHub:
         """Makes `server` answer `subscriptions/listen`."""
         server.add_request_handler("subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, self._listen)
 
-    async def announce(self, path: str, whose: Principal) -> None:
+    async def announce(self, path: str, whose: Principal, group: Literal["tools"] | ContentGroup = "tools") -> None:
         """Tells every client that listens at `path` on behalf of `whose` once."""
-        if (listeners := self._listeners.get((path, whose))) is not None:
-            await listeners.bus.publish(ToolsListChanged())
-
-    async def announce_contents(self, path: str, whose: Principal, group: ContentGroup) -> None:
-        """Notify all listeners at `path` on behalf of `whose` of changed prompts or resources."""
         if (listeners := self._listeners.get((path, whose))) is not None:
             await listeners.bus.publish(_EVENTS[group]())
 
@@ -146,18 +142,8 @@ class ListChangedHub:
         ctx: ServerRequestContext[Any, Any],
         params: mcp_types.SubscriptionsListenRequestParams,
     ) -> mcp_types.SubscriptionsListenResult:
-        if params.notifications.resource_subscriptions:
-            return await self._watch(listeners, place, ctx, params)
-        return await listeners.handler(ctx, params)
-
-    async def _watch(
-        self,
-        listeners: "_Listeners",
-        place: tuple[str, Principal],
-        ctx: ServerRequestContext[Any, Any],
-        params: mcp_types.SubscriptionsListenRequestParams,
-    ) -> mcp_types.SubscriptionsListenResult:
-        """A stream that tells of single resources too."""
+        if not params.notifications.resource_subscriptions:
+            return await listeners.handler(ctx, params)
         if len(listeners.watchers) >= MAX_STREAMS:
             raise MCPError(mcp_types.INTERNAL_ERROR, f"{MAX_STREAMS} streams are open, the most there can. End one.")
         bus, wanted = _StreamBus(listeners.bus), params.notifications
@@ -208,23 +194,16 @@ class _StreamBus(InMemorySubscriptionBus):
         return end
 
 
-async def tell(connection: Connection) -> None:
-    """Send `tools/list_changed` to one handshake-era client."""
-    if connection.initialized.is_set():
-        with anyio.move_on_after(SEND_S):
-            await connection.send_tool_list_changed()
-
-
-async def tell_contents(connection: Connection, group: ContentGroup) -> None:
-    """Send `list_changed` of prompts or resources to one handshake-era client."""
-    if connection.initialized.is_set():
-        with anyio.move_on_after(SEND_S):
-            send = connection.send_prompt_list_changed if group == "prompts" else connection.send_resource_list_changed
-            await send()
-
-
-async def tell_updated(connection: Connection, uri: str) -> None:
-    """Send `resources/updated` to one handshake-era client."""
-    if connection.initialized.is_set():
-        with anyio.move_on_after(SEND_S):
+async def tell(connection: Connection, group: Literal["tools"] | ContentGroup = "tools", uri: str = "") -> None:
+    """Send `list_changed` to one handshake-era client, or `resources/updated` where there is a URI."""
+    if not connection.initialized.is_set():
+        return
+    with anyio.move_on_after(SEND_S):
+        if uri:
             await connection.send_resource_updated(uri)
+        elif group == "tools":
+            await connection.send_tool_list_changed()
+        elif group == "prompts":
+            await connection.send_prompt_list_changed()
+        else:
+            await connection.send_resource_list_changed()

@@ -6,7 +6,7 @@ know.
 Private names used: `ServerSession._connection`.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, Protocol, cast
@@ -23,16 +23,17 @@ from pydantic import ValidationError
 
 from smart_mcp_proxy.extensions import Extensions, read_client_extensions
 from smart_mcp_proxy.fastmcp_compat import list_changed
-from smart_mcp_proxy.fastmcp_compat.asking import Asking, build_client_input, is_askable
-from smart_mcp_proxy.fastmcp_compat.client_channel import (
+from smart_mcp_proxy.fastmcp_compat.asking import (
+    CHANNEL_STATE,
+    Asking,
     ClientChannel,
-    build_connection_asking,
+    build_client_input,
     find_client_channel,
-    keep_client_channel,
+    is_askable,
+    read_input_capabilities,
 )
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound, RequestHandlers
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
-from smart_mcp_proxy.fastmcp_compat.parameters import invalid_parameters
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.models import Era, OnProgress, Principal, ProgressReport
 from smart_mcp_proxy.trace_context import with_context
@@ -262,15 +263,16 @@ class RawMethods:
 
     def _open_session(self, ctx: ServerRequestContext[Any], version: str) -> None:
         connection, greeting = ctx.session._connection, ctx.params or {}
-        info, asking = greeting["clientInfo"], build_connection_asking(connection, greeting["capabilities"])
+        info, inputs = greeting["clientInfo"], read_input_capabilities(greeting["capabilities"])
+        asking = Asking(inputs, connection.protocol_version, connection.outbound)
         client = HandshakeClient(
             info["name"],
             info["version"],
             get_request_path(),
             principal(),
             partial(list_changed.tell, connection),
-            partial(list_changed.tell_contents, connection),
-            partial(list_changed.tell_updated, connection),
+            partial(list_changed.tell, connection),
+            partial(list_changed.tell, connection, "resources"),
             asking,
             read_client_extensions(greeting["capabilities"], "handshake"),
             version,
@@ -278,7 +280,7 @@ class RawMethods:
         )
         connection.exit_stack.callback(connection.state.clear)  # after all else: what is in it refers to the connection
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)
-        keep_client_channel(connection, ClientChannel(session, asking))
+        connection.state[CHANNEL_STATE] = ClientChannel(session, asking)
         connection.exit_stack.callback(session.close)
         if connection.session_id is not None and asking.capabilities:
             self.askable.add(connection.session_id)
@@ -310,3 +312,26 @@ class RawMethods:
             # Only a session can end before the server does: a pipe has one client, and modern HTTP keeps nothing.
             if connection.session_id is not None:
                 connection.exit_stack.callback(self.checked.pop, connection.session_id, None)
+
+
+def invalid_parameters(error: ValidationError) -> MCPError:
+    """The answer to a request whose parameters are not its method's: which one, and what is wrong with it.
+
+    Where several forms are allowed, it is about the one that the request says it has.
+    """
+    faults: Sequence[Mapping[str, Any]] = error.errors(include_url=False, include_input=False)
+    kinds = [fault for fault in faults if fault["type"] == "literal_error"]
+    others = {fault["loc"][:-1] for fault in kinds}
+    meant = [fault for fault in faults if fault["loc"][:-1] not in others]
+    if meant or not kinds:
+        fault = (meant or faults)[0]
+        wrong = "is missing" if fault["type"] == "missing" else "is not what the method takes"
+        where = _place(fault["loc"])
+    else:
+        where, wrong = _place(kinds[0]["loc"]), "is none of " + ", ".join(kind["ctx"]["expected"] for kind in kinds)
+    return MCPError(code=mcp_types.INVALID_PARAMS, message=f"Invalid request parameters: '{where}' {wrong}.")
+
+
+def _place(location: Sequence[str | int]) -> str:
+    """Without the SDK's names of the forms that a member may have, which are names of its classes."""
+    return ".".join(part for part in map(str, location) if not (part[:1].isupper() and hasattr(mcp_types, part)))

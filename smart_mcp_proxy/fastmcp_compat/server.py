@@ -8,6 +8,7 @@ SDK's own handlers rebuild every result as a model and lose what the model does 
 import logging
 from collections.abc import Callable, Mapping, Set
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import mcp_types
@@ -20,39 +21,13 @@ from mcp_types import methods as wire_methods
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError
 
-from smart_mcp_proxy.fastmcp_compat.client_words import ClientWords
-from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
-from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, ClientSession, Inbound, RequestHandlers
-from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup
-from smart_mcp_proxy.fastmcp_compat.loop_detection import TellGateways
+from smart_mcp_proxy.fastmcp_compat.handlers import ClientHandlers, RequestHandlers
 from smart_mcp_proxy.fastmcp_compat.methods import (
     AgentHandlers,
     CheckedClient,
-    HandshakeClient,
     RawMethods,
-    request_error,
 )
-from smart_mcp_proxy.fastmcp_compat.visits import NoteVisits, Visit
-
-__all__ = [
-    "AgentHandlers",
-    "CheckedClient",
-    "ClientSession",
-    "ContentGroup",
-    "HandshakeClient",
-    "Inbound",
-    "RequestHandlers",
-    "askable_sessions",
-    "build_server",
-    "dump_message",
-    "extract_request",
-    "get_checked_clients",
-    "has_good_envelope",
-    "message_streams",
-    "parse_message",
-    "request_error",
-    "response_id",
-]
+from smart_mcp_proxy.fastmcp_compat.middleware import Visit, hear_client, hide_failures, note_visit, tell_gateways
 
 _ENVELOPE_KEYS = (
     mcp_types.PROTOCOL_VERSION_META_KEY,
@@ -101,13 +76,13 @@ def build_server(
     handlers.list_changes.serve(low)
     # FastMCP's own seal of request states holds in this process alone; ours are sealed for the whole data directory.
     low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
-    low.middleware.append(HideFailures())
+    low.middleware.append(hide_failures)
     if visiting is not None:
-        low.middleware.append(NoteVisits(visiting))
+        low.middleware.append(partial(note_visit, visiting))
     if clients is not None:
-        low.middleware.append(ClientWords(clients))
+        low.middleware.append(partial(hear_client, clients))
     if gateways is not None:
-        low.middleware.append(TellGateways(name, gateways))
+        low.middleware.append(partial(tell_gateways, name, gateways))
     low.middleware.append(RawMethods(handlers, contents))
     low.get_tool_input_schema = handlers.input_schema
     return server

@@ -14,13 +14,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
-from smart_mcp_proxy.fastmcp_compat.server import (
-    HandshakeClient,
-    build_server,
-    dump_message,
-    message_streams,
-    parse_message,
-)
+from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.server import build_server, dump_message, message_streams, parse_message
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.sessions.agent import Agent

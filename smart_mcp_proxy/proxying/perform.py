@@ -2,24 +2,29 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError
 from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.proxying.annotations import annotate_result
-from smart_mcp_proxy.proxying.call import prompt_result, resource_result, tool_result
 from smart_mcp_proxy.proxying.failures import InvalidOperationError
-from smart_mcp_proxy.proxying.metadata import ProxyType, proxy_meta
+from smart_mcp_proxy.proxying.metadata import FACTS, META_PREFIX, ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import Batch, Operation, parse_operation
-from smart_mcp_proxy.proxying.query import Listed, build_embedded_result, info_result, list_result
+from smart_mcp_proxy.proxying.query import Listed, build_embedded_result, info_result, list_result, proxy_uri
 from smart_mcp_proxy.proxying.spellings import abbreviate_value
 
 OFF_LOOP_BYTES = 65_536
 """Reading and writing a longer text takes milliseconds; it is left to a thread."""
 BATCH_BYTES = 4 << 20
 """When the answers of a batch have grown to this, the rest of it is not begun."""
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_blocks = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+_JSON = msgspec.Raw(b'"application/json"')
+_EMPTY = msgspec.Raw(b"{}")
+
+_QUALIFIED: Final = {"Resource | ResourceTemplate": "mcp.types.Resource | mcp.types.ResourceTemplate"}
+"""The union as Python writes it, which Magg 1.2.1 compares with to the letter."""
 
 
 class Source(Protocol):
@@ -135,3 +140,140 @@ def _failure(error: ProxyError) -> bytes:
     text = msgspec.json.encode(value).decode()
     content = [{"type": "text", "text": text}]
     return msgspec.json.encode({"content": content, "structuredContent": value, "isError": True})
+
+
+def tool_result(raw: bytes, operation: Operation) -> bytes:
+    """A tool's result with our metadata on each content block; all else is as it came."""
+    members = _members.decode(raw)
+    try:
+        blocks = _blocks.decode(members.get("content", b"[]"))
+    except msgspec.ValidationError:  # not what the protocol calls content: nothing to write on
+        return raw
+    for block in blocks:
+        block["_meta"] = _merge_meta(block.get("_meta", _EMPTY), _call_meta(operation))
+    members["content"] = _raw(blocks)
+    return msgspec.json.encode(members)
+
+
+def resource_result(raw: bytes, operation: Operation) -> bytes:
+    """A resource's contents as embedded resources; JSON text becomes compact JSON.
+
+    Any other JSON value is left as it is: a text file that holds `123` is text.
+
+    Args:
+        raw: The result of `resources/read` as JSON text.
+        operation: What was asked.
+    """
+    contents = _blocks.decode(_members.decode(raw).get("contents", b"[]"))
+    blocks = []
+    for resource in contents:
+        own_type = _objectify(resource)
+        if own_type is not None:
+            resource["_meta"] = _merge_meta(resource.get("_meta", _EMPTY), proxy_meta(contentType=own_type))
+        blocks.append({"type": "resource", "resource": resource, "_meta": _call_meta(operation)})
+    return msgspec.json.encode({"content": blocks, "isError": False})
+
+
+def prompt_result(raw: bytes, operation: Operation) -> bytes:
+    """A prompt's messages as JSON inside one embedded resource.
+
+    Args:
+        raw: The result of `prompts/get` as JSON text.
+        operation: What was asked.
+    """
+    members = dict(_members.decode(raw))
+    members.pop("resultType", None)  # the answer to another request than the one that is answered now
+    meta = _call_meta(operation) | proxy_meta(pythonType="GetPromptResult", many=False)
+    return build_embedded_result(
+        proxy_uri(operation), msgspec.json.format(msgspec.json.encode(members), indent=-1), meta
+    )
+
+
+def _objectify(resource: dict[str, msgspec.Raw]) -> str | None:
+    """Make JSON of a text that holds it, and return its former MIME type; else None.
+
+    Numbers and the order of members stay to the letter.
+
+    Source: docs/design/proxy-extension.md#json-as-json
+    """
+    try:
+        text = msgspec.json.decode(resource.get("text", b'""'), type=str)
+        if not text.lstrip().startswith(("{", "[")):
+            return None
+        compact = msgspec.json.format(text, indent=-1)
+        own_type = msgspec.json.decode(resource.get("mimeType", b"null"), type=str | None)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    resource["text"] = _raw(compact)
+    resource["mimeType"] = _JSON
+    return own_type
+
+
+def _call_meta(operation: Operation) -> dict[str, Any]:
+    return proxy_meta(proxyAction="call", proxyType=operation.type, proxyPath=operation.path)
+
+
+def _merge_meta(theirs: msgspec.Raw, ours: Mapping[str, Any]) -> msgspec.Raw:
+    """Both; what a server says under our prefix is not taken for ours."""
+    try:
+        members = _members.decode(theirs)
+    except msgspec.ValidationError:  # some servers send null
+        members = {}
+    kept = {key: value for key, value in members.items() if not key.startswith(META_PREFIX)}
+    return _raw({**kept, **ours})
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+def annotate_result(raw: bytes) -> bytes:
+    """The answer with the facts of each block's `_meta` among its annotations, too; all else is as it was.
+
+    Args:
+        raw: A tool's result as JSON text.
+    """
+    members: dict[str, Any] = dict(_members.decode(raw))
+    try:
+        blocks = _blocks.decode(members.get("content", b"[]"))
+    except msgspec.ValidationError:  # not what the protocol calls content: nothing to write on
+        return raw
+    members["content"] = [annotate_block(block) for block in blocks]
+    return msgspec.json.encode(members)
+
+
+def annotate_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same for one content block, whose members may be JSON text.
+
+    Under our names a server's own annotations are not taken for ours; all others stay.
+    """
+    facts = _facts(block.get("_meta"))
+    if not facts:
+        return block
+    if "pythonType" in facts:
+        facts["pythonType"] = _QUALIFIED.get(facts["pythonType"], facts["pythonType"])
+    theirs = {key: value for key, value in _object(block.get("annotations")).items() if key not in FACTS}
+    changed = {**block, "annotations": {**theirs, **facts}}
+    resource = _object(block.get("resource"))
+    if own := _facts(resource.get("_meta")):
+        changed["resource"] = {**resource, **own}
+    return changed
+
+
+def _facts(meta: Any) -> dict[str, Any]:
+    """The facts that we state in `_meta`, by the draft's names."""
+    ours = {key.removeprefix(META_PREFIX): value for key, value in _object(meta).items() if key.startswith(META_PREFIX)}
+    return {key: _value(value) for key, value in ours.items() if key in FACTS}
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    if isinstance(value, msgspec.Raw):
+        try:
+            return _members.decode(value)
+        except msgspec.ValidationError:  # some servers send null
+            return {}
+    return value if isinstance(value, Mapping) else {}
+
+
+def _value(value: Any) -> Any:
+    return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value

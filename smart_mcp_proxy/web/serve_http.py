@@ -7,33 +7,57 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
+from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
+from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
 from smart_mcp_proxy.catalog import TokenKind
 from smart_mcp_proxy.fastmcp_compat.auth.clock import override_clock
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import TIMED
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp
+from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.gateway.shared.key_mark import mark_secret_key
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.web.auth.auth import Keys, TokenMiddleware
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
-from smart_mcp_proxy.web.common.streams import StopSteps
-from smart_mcp_proxy.web.fast_path.wire_protocol import WireProtocol
-from smart_mcp_proxy.web.http import build_app
-from smart_mcp_proxy.web.metrics.endpoint import MetricsBeside
-from smart_mcp_proxy.web.page.beside import PageBeside
-from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer
-from smart_mcp_proxy.web.rest.network import RestBeside, open_authorizer
+from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, create_jwt_verifier, resource_url
+from smart_mcp_proxy.web.broker.app import serve_broker_beside
+from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
+from smart_mcp_proxy.web.common.paths import ServedPaths, not_found, serve_beside
+from smart_mcp_proxy.web.common.refusals import Refusals, guard_app
+from smart_mcp_proxy.web.common.streams import EndingStreams, StopSteps
+from smart_mcp_proxy.web.discovery.app import serve_discovery_beside
+from smart_mcp_proxy.web.fast_path.wire_http import WireHttp
+from smart_mcp_proxy.web.fast_path.wire_protocol import FastPath, WireProtocol
+from smart_mcp_proxy.web.metrics.endpoint import serve_metrics_beside
+from smart_mcp_proxy.web.page.beside import LatePage
+from smart_mcp_proxy.web.rest import PAGES, PREFIX, build_rest_app
+from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer, open_authorizer
 from smart_mcp_proxy.web.serve import serve_app
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 from smart_mcp_proxy.web.workers.relay import Relays
 from smart_mcp_proxy.web.workers.routing import RoutedProtocol, adopt_connections
-from smart_mcp_proxy.web.workers.session_names import replica_name
+from smart_mcp_proxy.web.workers.session_names import SessionNames, replica_name
 
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Addresses to listen on that none can be asked for, each with one that reaches it from this machine."""
 LAST_ANSWERS_S = 0.1
 """An ended call is not yet an answer on its way: over SSE the SDK has it for a few more turns of the loop."""
+MCP_PATH = "/mcp"
+SSE_PATH = "/sse"
+SSE_MESSAGES_PATH = "/messages"
+_UNCACHED = {"cache-control": "no-store"}
 
 
 @asynccontextmanager
@@ -63,8 +87,9 @@ async def serve_http(
     _meet_others(gateway, token, authorizer)
     if gateway.catalog.is_shared:
         await mark_secret_key(gateway.catalog, SecretKey.of(gateway.settings))
-    rest = RestBeside(app, gateway, authorizer, stop.is_over)
-    whole = PageBeside(MetricsBeside(rest, gateway, authorizer), gateway, stop.is_over, sign_in)
+    rest = EndingStreams(guard_app(build_rest_app(gateway, authorizer), gateway.settings), stop.is_over)
+    whole = serve_metrics_beside(serve_beside(app, rest, _is_rest), gateway, authorizer)
+    whole = serve_beside(whole, LatePage(gateway, stop.is_over, sign_in), _is_page)
     async with AsyncExitStack() as stack:
         if gateway.catalog.is_shared:
             timed = TIMED if sign_in is None else sign_in.timed
@@ -82,6 +107,14 @@ async def serve_http(
         await asyncio.sleep(LAST_ANSWERS_S)
         stop.is_over.set()
         worker.close()
+
+
+def _is_rest(path: str) -> bool:
+    return (path.rstrip("/") or path) in PAGES or path.startswith(PREFIX + "/")
+
+
+def _is_page(path: str) -> bool:
+    return path == "/ui" or path.startswith("/ui/")
 
 
 def _meet_others(gateway: Gateway, token: str | None, authorizer: NetworkAuthorizer) -> None:
@@ -109,3 +142,126 @@ def _address(settings: Settings, listener: socket.socket) -> str:
         return settings.public_url.rstrip("/")
     host = _EVERYWHERE.get(settings.host, settings.host)
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+
+
+def build_app(
+    gateway: Gateway, *, token: str | None, stop: StopSteps, sign_in: BrowserSignIn | None = None
+) -> tuple[ASGIApp, FastPath]:
+    """The ASGI app of the HTTP endpoint, and the fast path in front of it for the common call.
+
+    Args:
+        gateway: Open.
+        token: The gateway's own bearer token; None lets in whoever sends none, unless signed tokens are asked for.
+        stop: Is taken step by step when the gateway ends.
+        sign_in: Lets people sign in; None where they are not asked to.
+    """
+    settings = gateway.settings
+    signed = create_jwt_verifier(settings, gateway.catalog.now_s) if sign_in is None else sign_in.tokens
+    keys = Keys(token, gateway.admin.agent_tokens, signed)
+    metadata_url, well_known = _metadata(settings) if signed is not None else (None, [])
+    open_app = partial(
+        HttpApp,
+        gateway.mcp_server(),
+        allowed_hosts=list_allowed_hosts(settings),
+        max_sessions=settings.max_sessions,
+        name_session=SessionNames(gateway.base.worker, settings),
+        middleware=(Middleware(TokenMiddleware, keys=keys), Middleware(AuthContextMiddleware)),
+    )
+    streamable = open_app(MCP_PATH, refuse_place=partial(_refuse_place, gateway))
+    legacy = open_app(SSE_PATH, is_sse=True)
+    mcp = _by_path(streamable, legacy if gateway.base.worker.is_alone else _no_sse())
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with gateway.admin.agent_tokens.follow_tokens(), streamable.run_lifespan(), legacy.run_lifespan():
+            yield
+
+    health = _Health(gateway, stop.is_leaving)
+    app = Starlette(
+        routes=[
+            *well_known,
+            Route("/healthz", health.live),
+            Route("/readyz", health.ready),
+            Mount("/", app=PlainAddress(mcp)),
+        ],
+        lifespan=lifespan,
+    )
+    scopes = list(reversed(SCOPES)) if sign_in is None else sign_in.scopes
+    behind = EndingStreams(Refusals(app, metadata_url, scopes), stop.is_over)
+    is_askable, tell_initialized = streamable.is_askable, streamable.tell_initialized
+    wire = WireHttp(behind, streamable.session, MCP_PATH, gateway.agent, keys, is_askable, tell_initialized)
+    places = ServedPaths(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
+    outermost = serve_broker_beside(places, gateway, keys)
+    outermost = serve_discovery_beside(outermost, gateway, keys, metadata_url, scopes)
+    if sign_in is not None:
+        outermost = serve_beside(outermost, sign_in.pages, sign_in.paths.__contains__)
+    return outermost, FastPath(wire, MCP_PATH, places.address)
+
+
+def _refuse_place(gateway: Gateway) -> Response | None:
+    """The answer to a request for a place that is another principal's: the same as if it did not exist."""
+    return None if gateway.agent.find_offer(get_request_path(), principal()) else not_found(get_request_path())
+
+
+def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:
+    """Address and route of the token issuer's metadata; nothing without a public address.
+
+    Source: RFC 9728.
+    """
+    resource = resource_url(settings)
+    if resource is None:
+        return None, []
+    address = AnyHttpUrl(resource)
+    if settings.jwt_issuer is None:  # people sign in here, and what serves that says so itself
+        return str(build_resource_metadata_url(address)), []
+    routes = create_protected_resource_routes(
+        address, [AnyHttpUrl(settings.jwt_issuer)], list(reversed(SCOPES)), resource_name=SERVER_NAME
+    )
+    return str(build_resource_metadata_url(address)), routes
+
+
+def _by_path(streamable: ASGIApp, legacy: ASGIApp) -> ASGIApp:
+    """An app that serves each transport at its paths."""
+
+    async def mcp(scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        is_legacy = path.startswith((SSE_PATH, SSE_MESSAGES_PATH))
+        if path == SSE_PATH + "/":  # as at the other endpoint, which `ServedPaths` serves with a slash as without
+            scope = {**scope, "path": SSE_PATH, "raw_path": SSE_PATH.encode()}
+        # Whoever looks for a sign-in asks at addresses that may not exist, without a token: 404, not 401.
+        is_served = is_legacy or path == MCP_PATH
+        await (legacy if is_legacy else streamable if is_served else Response(status_code=404))(scope, receive, send)
+
+    return mcp
+
+
+def _no_sse() -> JSONResponse:
+    """The answer of one worker among several: a message of such a session comes to any of them."""
+    error = {
+        "code": "not_found",
+        "message": f"{SSE_PATH} is not served by several workers.",
+        "hint": f"Connect to {MCP_PATH}, or have the gateway run with one worker (MCPPROXY_WORKERS).",
+    }
+    return JSONResponse({"error": error}, status_code=404)
+
+
+class _Health:
+    """Health says nothing that an unknown caller should not know, so it needs neither token nor Host."""
+
+    def __init__(self, gateway: Gateway, is_leaving: asyncio.Event) -> None:
+        self._gateway = gateway
+        self._is_leaving = is_leaving
+
+    async def live(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok"}, headers=_UNCACHED)
+
+    async def ready(self, request: Request) -> Response:
+        """Ready when the stored index serves, until a stop begins; no upstream can hold it hostage."""
+        is_leaving = self._is_leaving.is_set()
+        is_ready = self._gateway.lists.index_sync.loaded.is_set() and not is_leaving
+        answer = {"status": "ready" if is_ready else "stopping" if is_leaving else "loading"}
+        if (
+            since := self._gateway.catalog.lost_since
+        ) is not None:  # approved tools are served from memory all the same
+            answer["store_lost_since"] = since.isoformat(timespec="seconds")
+        return JSONResponse(answer, status_code=200 if is_ready else 503, headers=_UNCACHED)

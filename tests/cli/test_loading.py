@@ -17,10 +17,10 @@ gc.callbacks.append(lambda phase, info: phase == "start" and rounds.append(info[
 def run():
     import smart_mcp_proxy.cli.commands.operate.serving
     from smart_mcp_proxy.web.collector import THRESHOLDS
-    from smart_mcp_proxy.web.serve import settled_process
+    from smart_mcp_proxy.web.serve import tune_process
     while_loading = list(rounds)
     async def settle():
-        async with settled_process():
+        async with tune_process():
             print(json.dumps([while_loading, gc.isenabled(), gc.get_threshold() == THRESHOLDS, sorted(sys.modules)]))
     asyncio.run(settle())
     return 0
@@ -64,7 +64,6 @@ NOT_ON_STDIO = {
     "smart_mcp_proxy.cli.support.report",
     "smart_mcp_proxy.cli.commands.operate.serving_http",
     "smart_mcp_proxy.web.broker.app",
-    "smart_mcp_proxy.web.http",
     "smart_mcp_proxy.web.serve_http",
     "smart_mcp_proxy.web.auth.sign_in",
     "smart_mcp_proxy.web.auth.signed_tokens",

@@ -13,7 +13,7 @@ from fastmcp.tools import ToolResult
 
 from smart_mcp_proxy.client import ProxyClient, ProxyFastMCP, ProxyMCP
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.proxying import META_PREFIX
+from smart_mcp_proxy.proxying.metadata import META_PREFIX
 
 pytestmark = pytest.mark.anyio
 

@@ -44,7 +44,7 @@ async def test_a_question_goes_out_as_the_server_wrote_it_and_the_answer_comes_b
     """Unknown members included; only what `_meta` says of a connection stays behind."""
     channel = Channel({"action": "accept", "content": {"name": "Ann"}, "odd": 1})
     meta = {"progressToken": 4, "io.modelcontextprotocol/related-task": 1, "example.org/a": 2}
-    assert await asking(channel).elicit({**FORM, "_meta": meta}, 7.0) == {
+    assert await asking(channel).ask("elicitation/create", {**FORM, "_meta": meta}, 7.0) == {
         "action": "accept",
         "content": {"name": "Ann"},
         "odd": 1,
@@ -64,7 +64,7 @@ async def test_a_question_goes_out_as_the_server_wrote_it_and_the_answer_comes_b
 async def test_a_question_without_a_good_answer_says_why(answer: Any, code: str, words: str) -> None:
     """The call that it belongs to had begun at its server, so nobody knows what became of it."""
     with pytest.raises(RequestError, match=words) as failure:
-        await asking(Channel(answer)).elicit(FORM, 7.0)
+        await asking(Channel(answer)).ask("elicitation/create", FORM, 7.0)
     assert (failure.value.error_code, failure.value.delivery) == (code, "unknown")
 
 

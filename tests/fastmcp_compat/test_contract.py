@@ -52,16 +52,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from smart_mcp_proxy.fastmcp_compat.auth.clock import override_clock
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
-from smart_mcp_proxy.fastmcp_compat.failures import HideFailures
-from smart_mcp_proxy.fastmcp_compat.http.endings import free_ended_connections
-from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, HttpSession, add_session_owner, set_json_replies
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, add_session_owner, free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.http.session_room import IDLE_S
+from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession, set_json_replies
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
+from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.middleware import hide_failures
 from smart_mcp_proxy.fastmcp_compat.paths import bind_principal, bind_request_path, get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import (
-    CheckedClient,
-    HandshakeClient,
-    Inbound,
     RawMethods,
     build_server,
     dump_message,
@@ -496,7 +495,7 @@ def test_fastmcp_seals_request_states_and_the_gateways_server_leaves_that_to_the
     assert any(isinstance(each, RequestStateBoundary) for each in FastMCP("x")._mcp_server.middleware)
     theirs = [type(each) for each in FastMCP("x")._mcp_server.middleware]
     own = [type(each) for each in build_server("gate", "7", handlers)._mcp_server.middleware]
-    assert own == [kind for kind in theirs if kind is not RequestStateBoundary] + [HideFailures, RawMethods]
+    assert own == [kind for kind in theirs if kind is not RequestStateBoundary] + [type(hide_failures), RawMethods]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from modes import TOXICS, Mode, Place
 from relay import CLEAN, Relay, opened_relay
 from run_wire import look_at
 
-from smart_mcp_proxy.fastmcp_compat.server import Inbound
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import LOCAL, ProgressReport

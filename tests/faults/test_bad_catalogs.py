@@ -14,7 +14,7 @@ import pytest
 from modes import Place
 from rig import ENVIRON, Rig, opened_rig
 
-from smart_mcp_proxy.fastmcp_compat.server import Inbound
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.models import LOCAL
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]

@@ -11,7 +11,7 @@ import pytest
 from modes import Place
 from rig import VERSIONS, Answer, Rig, opened_rig
 
-from smart_mcp_proxy.fastmcp_compat.server import Inbound
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.models import LOCAL, ServerStatus
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.servers import Profile

@@ -12,7 +12,7 @@ from gateway_fakes import Parts, config, definition, opened_parts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
 from smart_mcp_proxy.gateway.shared.agent_tools import OwnTools

@@ -14,7 +14,8 @@ import anyio
 
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
-from smart_mcp_proxy.greeting import EVERY_ERA, GreetingRecord, default_answers
+from smart_mcp_proxy.greeting.eras import EVERY_ERA
+from smart_mcp_proxy.greeting.record import GreetingRecord, default_answers
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 

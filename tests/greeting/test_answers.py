@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.greeting import EVERY_ERA, Answers, StdioEras, default_answers, stdio_eras
+from smart_mcp_proxy.greeting.answers import Answers
+from smart_mcp_proxy.greeting.eras import EVERY_ERA, StdioEras, stdio_eras
+from smart_mcp_proxy.greeting.record import default_answers
 
 KNOWN, NAME = default_answers()
 META = "io.modelcontextprotocol/"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from smart_mcp_proxy import greeting
-from smart_mcp_proxy.greeting import GreetingRecord, StdioEras, words_for_stdio
-from smart_mcp_proxy.greeting.record import KEPT
+from smart_mcp_proxy.greeting.eras import StdioEras
+from smart_mcp_proxy.greeting.record import KEPT, GreetingRecord, words_for_stdio
 
 ERAS = StdioEras("heeding", "MCPPROXY_ROUTING_TYPE=AUTO")
 KNOWN = {"initialize": {"2025-11-25": '{"protocolVersion":"2025-11-25"}'}}

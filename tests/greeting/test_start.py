@@ -25,7 +25,7 @@ from starts import (
 )
 
 from smart_mcp_proxy.demo import demo_servers
-from smart_mcp_proxy.greeting import default_answers
+from smart_mcp_proxy.greeting.record import default_answers
 
 pytestmark = pytest.mark.anyio
 
@@ -476,7 +476,7 @@ async def test_over_http_a_connection_is_taken_before_the_gateway_is_loaded(tmp_
         port = free.getsockname()[1]
     async with started(tmp_path, "serve", "--http", "--port", str(port), held_at="fastmcp") as start:
         modules = await start.held()
-        assert "smart_mcp_proxy.web.http" not in modules
+        assert "smart_mcp_proxy.web.serve_http" not in modules
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
         start.let_go()

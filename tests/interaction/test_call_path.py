@@ -20,8 +20,7 @@ import smart_mcp_proxy
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.observability.tracing import Sampler
 from smart_mcp_proxy.io.busy_poll import BusyPoll, Side
-from smart_mcp_proxy.web.stdio.stdio import _Client
-from smart_mcp_proxy.web.stdio.stdio_greeted import Greeted
+from smart_mcp_proxy.web.stdio.stdio import Greeted, _Client
 from smart_mcp_proxy.web.stdio.stdio_pipes import open_stdio_reader, open_stdio_writer
 
 pytestmark = pytest.mark.anyio

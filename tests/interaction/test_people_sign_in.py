@@ -34,13 +34,13 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 from smart_mcp_proxy.web.auth.sign_in import Users, is_sign_in_enabled
-from smart_mcp_proxy.web.auth.sign_in_bounds import (
+from smart_mcp_proxy.web.auth.sign_in_pages import (
     PAGE_LIMIT_BYTES,
     REGISTRATION_LIMIT_BYTES,
     REGISTRATIONS_AT_ONCE,
     SIGN_IN_PAGES_AT_ONCE,
+    open_oidc_login,
 )
-from smart_mcp_proxy.web.auth.sign_in_pages import open_oidc_login
 from smart_mcp_proxy.web.auth.sign_in_store import FOLDER
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.serve_http import serve_http

@@ -16,7 +16,7 @@ from transports import ENVIRON, in_memory, odd_servers, opened_gateway, over_htt
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.client import ProxyClient, ProxyResponseInfo
 from smart_mcp_proxy.gateway import Gateway, open_gateway
-from smart_mcp_proxy.proxying import ProxyResponseInfo as Info
+from smart_mcp_proxy.proxying.metadata import ProxyResponseInfo as Info
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 

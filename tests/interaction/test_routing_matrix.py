@@ -15,7 +15,7 @@ from test_agent_passthrough import CHANGED, GROWING, LIMIT_S, Announcements, lis
 from transports import CHANNELS, in_memory, odd_servers, on_stdio, over_http, over_sse, served, spawned
 
 from smart_mcp_proxy.gateway.shared.changes import MERGE_S
-from smart_mcp_proxy.greeting import StdioEras, stdio_eras
+from smart_mcp_proxy.greeting.eras import StdioEras, stdio_eras
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

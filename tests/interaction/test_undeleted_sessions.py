@@ -23,9 +23,8 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from transports import ENVIRON, odd_server, over_http, served, settled
 
 from smart_mcp_proxy.fastmcp_compat.http import session_room
-from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
-from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession
-from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.http.sessions import EventStream, HttpSession
+from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, HandshakeClient
 from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 

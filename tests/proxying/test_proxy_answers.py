@@ -12,7 +12,10 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.proxying import Listed, ProxyResponseInfo, ProxyType, find_listed, parse_operation, perform
+from smart_mcp_proxy.proxying.metadata import ProxyResponseInfo, ProxyType
+from smart_mcp_proxy.proxying.operation import parse_operation
+from smart_mcp_proxy.proxying.perform import perform
+from smart_mcp_proxy.proxying.query import Listed, find_listed
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from test_proxy_answers import FakeSource, ask, tool
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.proxying import Listed, parse_operation
+from smart_mcp_proxy.proxying.operation import parse_operation
+from smart_mcp_proxy.proxying.query import Listed
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.proxying import PARAMETERS, Batch, Filter, Operation, parse_operation, validate_operation
+from smart_mcp_proxy.proxying.operation import PARAMETERS, Batch, Filter, Operation, parse_operation, validate_operation
 
 MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({}, "proxy: action is missing. Use one of: list, info, call, batch."),

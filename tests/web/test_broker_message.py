@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.web.broker.message import parse_message
+from smart_mcp_proxy.web.broker.app import parse_message
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),

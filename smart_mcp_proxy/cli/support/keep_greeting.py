@@ -9,7 +9,7 @@ from anyio import to_thread
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
-from smart_mcp_proxy.greeting import GreetingRecord
+from smart_mcp_proxy.greeting.record import GreetingRecord
 from smart_mcp_proxy.telemetry import spawn
 
 

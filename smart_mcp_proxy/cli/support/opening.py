@@ -3,7 +3,9 @@
 import os
 from typing import TYPE_CHECKING
 
-from smart_mcp_proxy.greeting import Greeter, GreetingRecord, default_answers, stdio_eras, words_for_stdio
+from smart_mcp_proxy.greeting.eras import stdio_eras
+from smart_mcp_proxy.greeting.greeter import Greeter
+from smart_mcp_proxy.greeting.record import GreetingRecord, default_answers, words_for_stdio
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.servers import ServerFile

@@ -5,22 +5,26 @@ import contextvars
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import anyio
+from anyio import CancelScope, move_on_after
 from mcp.server.streamable_http import GET_STREAM_KEY, StreamableHTTPServerTransport
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
+from starlette.types import Scope
 
-from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
+from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient
 from smart_mcp_proxy.fastmcp_compat.paths import bind_principal, bind_request_path, get_request_path, principal
-from smart_mcp_proxy.fastmcp_compat.server import CheckedClient
 from smart_mcp_proxy.models import Principal
 
 _INITIALIZED = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
 _replies_json: contextvars.ContextVar[bool] = contextvars.ContextVar("replies_json", default=False)
+LET_GO_S = 1.0
+"""A stream that is told to end does so at once, unless its client does not read."""
 
 
 @contextmanager
@@ -46,7 +50,7 @@ class HttpSession(StreamableHTTPServerTransport):
     """On whose behalf; nobody else is let in."""
     client: CheckedClient | None
     """Who is at the other end, once the SDK has let it call a tool."""
-    stream: EventStream
+    stream: "EventStream"
     """Of what the client is told without having asked."""
     _ids_in_use: set[int | str]
 
@@ -135,3 +139,52 @@ class HttpSession(StreamableHTTPServerTransport):
         if self.idle_scope is not None and self._idle_timeout is not None and not self._requests_in_flight:
             # Not anyio's clock, which is the same one: it answers to tasks only, and this may be a callback.
             self.idle_scope.deadline = asyncio.get_running_loop().time() + self._idle_timeout
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Open:
+    """Open GET request that is being answered with the stream."""
+
+    scope: CancelScope = field(default_factory=CancelScope)
+    is_over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class EventStream:
+    """Ends the former stream before it opens one.
+
+    The SDK refuses a second one with 409 for as long as it has not noticed that the first is gone. Where the network
+    was lost that takes minutes, where the client closed it some milliseconds; and clients on the SDKs give up for good
+    after two tries, and hear nothing any more.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._open: _Open | None = None
+
+    async def serve(self, answer: Callable[[], Awaitable[None]], *, end: Callable[[], Awaitable[None]]) -> None:
+        """Answers a request for the stream; returns when the stream is over.
+
+        Args:
+            answer: Serves the request.
+            end: Has the present stream end, as the SDK ends one.
+        """
+        async with self._turn:
+            if (former := self._open) is not None:
+                await end()
+                with move_on_after(LET_GO_S):
+                    await former.is_over.wait()
+                former.scope.cancel()
+                await former.is_over.wait()
+            own = self._open = _Open()
+        try:
+            with own.scope:
+                await answer()
+        finally:
+            own.is_over.set()
+            if self._open is own:
+                self._open = None
+
+
+def drop_last_event_id(scope: Scope) -> Scope:
+    """Drop `Last-Event-ID`: we keep no event history, and the SDK rejects a resume."""
+    return {**scope, "headers": [each for each in scope["headers"] if each[0] != b"last-event-id"]}

@@ -11,7 +11,7 @@ from mcp_types import LoggingLevel
 
 from smart_mcp_proxy.catalog import change_hash
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamTimeoutError
-from smart_mcp_proxy.fastmcp_compat.client_channel import ClientChannel
+from smart_mcp_proxy.fastmcp_compat.asking import ClientChannel
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.gateway.activity.recorder import Recorder

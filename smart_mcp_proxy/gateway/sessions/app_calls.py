@@ -12,7 +12,7 @@ from typing import Any, Final
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UnverifiedError
 from smart_mcp_proxy.extensions import APP_META, APPS
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
-from smart_mcp_proxy.fastmcp_compat.server import request_error
+from smart_mcp_proxy.fastmcp_compat.methods import request_error
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller

@@ -11,9 +11,10 @@ from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
 from smart_mcp_proxy.extensions import APPS, SKILLS
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
+from smart_mcp_proxy.fastmcp_compat.methods import request_error
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
-from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, may_link, rewrite_result

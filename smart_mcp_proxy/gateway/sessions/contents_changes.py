@@ -6,8 +6,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
-from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
-from smart_mcp_proxy.fastmcp_compat.server import ContentGroup
+from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
 from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents
@@ -64,7 +63,7 @@ class ContentsChanges:
                     group.start_soon(session.client.tell_contents_changed, changed)
             for place, told in list(self._places.items()):
                 for changed in self._take_changed_groups(told, *place):
-                    group.start_soon(self._hub.announce_contents, *place, changed)
+                    group.start_soon(self._hub.announce, *place, changed)
 
     def _take_changed_groups(self, told: _States, path: str, who: Principal) -> list[ContentGroup]:
         states = self._states(path, who)

@@ -9,7 +9,7 @@ import msgspec
 from mcp.shared.inbound import x_mcp_header_map
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.fastmcp_compat.server import request_error
+from smart_mcp_proxy.fastmcp_compat.methods import request_error
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.tool_offer import fit_to_handshake

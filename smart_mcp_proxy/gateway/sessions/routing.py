@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Literal
 
-from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
 from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.tool_offer import Routed, ToolProvider, build_path_error

@@ -14,8 +14,8 @@ from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
 from smart_mcp_proxy.extensions import TASKS, Extensions, read_extension_settings
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
+from smart_mcp_proxy.fastmcp_compat.methods import request_error
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
-from smart_mcp_proxy.fastmcp_compat.server import request_error
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequest, TaskRequests
 from smart_mcp_proxy.gateway.calls.tasks import MISSING_CAPABILITY, TASK_DECLARED, TaskRef, pause_s, unknown_task
 from smart_mcp_proxy.gateway.results.results import decode_members, fit_to_era

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 from weakref import ref
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.client_behavior import Watch
 from smart_mcp_proxy.gateway.shared.output_schemas import why_uncompilable

@@ -22,17 +22,10 @@ from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.names import RESERVED_NAMES
-from smart_mcp_proxy.proxying import (
-    DESCRIPTION,
-    PARAMETERS,
-    Batch,
-    Listed,
-    Operation,
-    ProxyType,
-    find_listed,
-    parse_operation,
-    perform,
-)
+from smart_mcp_proxy.proxying.metadata import ProxyType
+from smart_mcp_proxy.proxying.operation import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation
+from smart_mcp_proxy.proxying.perform import perform
+from smart_mcp_proxy.proxying.query import Listed, find_listed
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 

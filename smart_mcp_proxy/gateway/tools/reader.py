@@ -13,7 +13,7 @@ from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.links import relink_prompt
 from smart_mcp_proxy.models import ContentKind
-from smart_mcp_proxy.proxying import Listed, PythonType
+from smart_mcp_proxy.proxying.query import Listed, PythonType
 
 _parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 

@@ -7,7 +7,8 @@ import msgspec
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ToolRecord
-from smart_mcp_proxy.proxying import ProxyType, ambiguous
+from smart_mcp_proxy.proxying.metadata import ProxyType
+from smart_mcp_proxy.proxying.query import ambiguous
 
 Position = tuple[str, int]
 """Where an item stands in its list: its server and id."""

@@ -19,7 +19,7 @@ from smart_mcp_proxy.gateway.visibility.presence import Absence
 from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
 from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import build_listed_prefix, parse_canonical, visible_name
-from smart_mcp_proxy.proxying import ambiguous
+from smart_mcp_proxy.proxying.query import ambiguous
 from smart_mcp_proxy.servers import Profile, ServerConfig
 
 T = TypeVar("T")

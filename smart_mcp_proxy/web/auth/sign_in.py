@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import Final, NamedTuple
 
 from fastmcp.server.auth import AccessToken
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import CallVariant, Reach
@@ -35,15 +35,6 @@ class BrowserSignIn(NamedTuple):
     is_operator: Callable[[str], Awaitable[bool]]
     follow: Callable[[], Coroutine[None, None, None]]
     timed: Sequence[ModuleType]
-
-    def beside(self, app: ASGIApp) -> ASGIApp:
-        """Serve the flow at its own paths and pass everything else to `app`, untouched."""
-
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            is_ours = scope["type"] == "http" and scope["path"] in self.paths
-            await (self.pages if is_ours else app)(scope, receive, send)
-
-        return answer
 
 
 class Users:

@@ -2,29 +2,63 @@
 
 import hmac
 import logging
+import math
 import time
+from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
+from typing import Any, Final
 
 import httpx2
+import msgspec
 from anyio import to_thread
-from fastmcp.server.http import HostOriginGuardMiddleware
+from fastmcp.server.auth.oauth_proxy.ui import create_error_html
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.errors import CatalogError, ConfigError, ProxyError, RateLimitedError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED, SignInProxy
+from smart_mcp_proxy.policy.limits import TokenBucket
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.auth.ended_sign_ins import EndedSignIns
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, Users
-from smart_mcp_proxy.web.auth.sign_in_answers import StandardAnswers, answer_unavailable
-from smart_mcp_proxy.web.auth.sign_in_bounds import BoundedPages
-from smart_mcp_proxy.web.auth.sign_in_store import open_store
-from smart_mcp_proxy.web.auth.sign_in_turns import SignInTurns
-from smart_mcp_proxy.web.auth.signed_tokens import ReachOf, SignedTokens
-from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
-from smart_mcp_proxy.web.common.refusals import Refusals
+from smart_mcp_proxy.web.auth.sign_in_store import EndedSignIns, SignInTurns, open_store
+from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S, ReachOf, SignedTokens
+from smart_mcp_proxy.web.common.messages import TooLargeError, json_response, read_body
+from smart_mcp_proxy.web.common.refusals import guard_app
 
 # FastMCP logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
+PAGE_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src https: data:; base-uri 'none'; frame-ancestors 'none'"
+)
+"""As the library has it in the pages themselves, and no frame around them, which only a header can say.
+
+Not `form-action`: browsers apply it to the redirects after the form that consents, which end at the client's address.
+"""
+_FOR_PROGRAMS: Final = frozenset({"/register", "/token", "/revoke"})
+"""Paths that programs ask; the others are opened in a browser."""
+PAGE_LIMIT_BYTES: Final = 64 * 1024
+"""Of a body, as of a head. A form or a token is a few kilobytes long."""
+REGISTRATION_LIMIT_BYTES: Final = 16 * 1024
+"""A name and some addresses; what it says is kept."""
+REGISTRATIONS_PER_S: Final = 1 / 60
+REGISTRATIONS_AT_ONCE: Final = 100
+"""Clients register once in their life, and each is kept for a day at least: mostly in one or two kilobytes, in 90 at
+most."""
+SIGN_IN_PAGES_PER_S: Final = 1.0
+SIGN_IN_PAGES_AT_ONCE: Final = 150
+"""A sign-in takes three, and each may leave a file that is worth something for 15 minutes: so about a thousand are."""
+ADDRESS_SHARE: Final = 5
+"""One address takes at most one of so many parts: a single stranger leaves room for everybody else."""
+ADDRESSES_REMEMBERED: Final = 1_024
+"""Beyond it those are dropped that have their whole part again, which nobody notices."""
+_PREFIX_BITS: Final = 64
+"""Of an IPv6 address: whoever has one has all that begin like it. Source: RFC 4291, section 2.5.1."""
+_ERRORS: Final = {TooLargeError: "invalid_request", RateLimitedError: "temporarily_unavailable"}
+"""What OAuth calls them. Source: RFC 6749, section 4.1.2.1."""
 
 
 async def open_oidc_login(settings: Settings, catalog: Catalog | None = None) -> BrowserSignIn:
@@ -72,13 +106,7 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: Rea
     # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
     # consents belongs to one browser.
     served = Starlette(routes=routes, exception_handlers={CatalogError: answer_unavailable})
-    guarded = HostOriginGuardMiddleware(
-        BoundedPages(StandardAnswers(served)),
-        list_allowed_hosts(settings),
-        allowed_origins=["*"],
-        mode="strict",
-    )
-    pages = Refusals(PlainAddress(guarded), is_rest=True)
+    pages = guard_app(BoundedPages(StandardAnswers(served)), settings, allowed_origins=("*",))
     operators = Users(settings.oidc_operators, settings.jwt_servers_claim)
 
     async def is_operator(token: str) -> bool:
@@ -87,3 +115,174 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: Rea
 
     paths = frozenset(route.path for route in routes)
     return BrowserSignIn(tokens, paths, pages, settings.oidc_scopes, is_operator, ended.follow, TIMED)
+
+
+class StandardAnswers:
+    """ASGI app that adds a content security policy, and refuses bad grants with 400.
+
+    The library answers `invalid_grant` with 401, which is for a client that could not be authenticated.
+
+    Args:
+        app: Serves the pages.
+
+    Source: RFC 6749, section 5.2; RFC 7636, section 4.6.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        held: Message | None = None
+
+        async def correct(message: Message) -> None:
+            nonlocal held
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if headers.get("content-type", "").startswith("text/html"):
+                    headers["content-security-policy"] = PAGE_POLICY
+                if scope["path"] == "/token" and message["status"] == 401:
+                    held = message
+                    return
+            elif held is not None:
+                # The answer of the token endpoint is one message.
+                start, held = held, None
+                await send({**start, "status": 400} if _refuses_grant(message["body"]) else start)
+            await send(message)
+
+        await self._app(scope, receive, correct)
+
+
+async def answer_unavailable(request: Request, exc: Exception) -> Response:
+    """The answer while the store fails: a client that takes it for a refusal would throw its sign-in away.
+
+    Source: RFC 6749, section 4.1.2.1; RFC 9110, section 15.6.4.
+    """
+    known_s = exc.retry_after_s if isinstance(exc, ProxyError) else None
+    wait_s = math.ceil(known_s or AGAIN_S)
+    headers = {"retry-after": str(wait_s), "cache-control": "no-store"}
+    if request.scope["path"] in _FOR_PROGRAMS:
+        reason = exc.message if isinstance(exc, UnverifiedError) else "The gateway's database does not answer."
+        told = f"{reason} Try again in {wait_s} s: a new sign-in would not be kept."
+        return JSONResponse({"error": "temporarily_unavailable", "error_description": told}, 503, headers)
+    page = create_error_html(
+        error_title="No sign-in at the moment",
+        error_message=f"The gateway's database does not answer. Wait {wait_s} seconds and reload this page; "
+        "if that does not help, begin the sign-in again.",
+    )
+    return HTMLResponse(page, 503, headers)
+
+
+def _refuses_grant(body: bytes) -> bool:
+    try:
+        answer = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(answer, dict) and answer.get("error") == "invalid_grant"
+
+
+class _Allowance:
+    """Rate limit for one kind of write, in all and for each address."""
+
+    def __init__(self, who: str, per_s: float, at_once: int) -> None:
+        self._who = who
+        self._all = TokenBucket(per_s, at_once)
+        self._by_address: dict[int, TokenBucket] = {}
+
+    def take(self, address: int | None, now_s: float) -> None:
+        """Counts one.
+
+        Raises:
+            RateLimitedError: There were too many; nothing is counted then.
+        """
+        own = None if address is None else self._by_address.get(address) or self._part()
+        own_wait_s = 0.0 if own is None else own.wait_s(now_s)
+        if wait_s := max(own_wait_s, self._all.wait_s(now_s)):
+            who = f"{self._who} from your address" if own_wait_s else self._who
+            raise RateLimitedError(
+                f"Too many {who} lately.", hint=f"Try again in {math.ceil(wait_s)} s.", retry_after_s=wait_s
+            )
+        self._all.take(now_s)
+        if address is not None and own is not None:
+            own.take(now_s)
+            self._by_address[address] = own
+            if len(self._by_address) > ADDRESSES_REMEMBERED:
+                self._by_address = {key: one for key, one in self._by_address.items() if not one.is_full(now_s)}
+
+    def _part(self) -> TokenBucket:
+        return TokenBucket(self._all.rate_per_s / ADDRESS_SHARE, self._all.burst // ADDRESS_SHARE)
+
+
+class BoundedPages:
+    """Refuses requests that are too long or too many; hands the others on, their bodies whole.
+
+    Args:
+        app: Serves the pages.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, app: ASGIApp, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._clock = clock
+        clients = _Allowance("clients have registered", REGISTRATIONS_PER_S, REGISTRATIONS_AT_ONCE)
+        people = _Allowance("people have begun to sign in", SIGN_IN_PAGES_PER_S, SIGN_IN_PAGES_AT_ONCE)
+        self._counted = {"/register": clients, "/authorize": people, "/consent": people}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        request = Request(scope, receive)
+        try:
+            limit_bytes = REGISTRATION_LIMIT_BYTES if scope["path"] == "/register" else PAGE_LIMIT_BYTES
+            body = await read_body(request, limit_bytes, "Send less.")
+            if request.method != "OPTIONS":  # a browser's question whether it may ask
+                self._count(scope)
+        except ClientDisconnect:
+            return
+        except (TooLargeError, RateLimitedError) as exc:
+            await _refuse(exc, scope, receive, send)
+            return
+        await self._app(scope, _again(body, receive), send)
+
+    def _count(self, scope: Scope) -> None:
+        """Counts a request for a page that has something written.
+
+        Raises:
+            RateLimitedError: There were too many.
+        """
+        if (allowance := self._counted.get(scope["path"])) is not None:
+            allowance.take(_parse_client_address(scope.get("client")), self._clock())
+
+
+def _parse_client_address(client: Any) -> int | None:
+    """Address of a request's client; None for this machine, which proxied clients share."""
+    try:
+        address = ip_address(client[0])
+    except (TypeError, ValueError):
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.is_loopback:
+        return None
+    return int(address) >> (_PREFIX_BITS if isinstance(address, IPv6Address) else 0)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Hands out a body that was read, then whatever comes behind it."""
+    is_read = False
+
+    async def receive_again() -> Message:
+        nonlocal is_read
+        if is_read:
+            return await receive()
+        is_read = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again
+
+
+async def _refuse(error: ProxyError, scope: Scope, receive: Receive, send: Send) -> None:
+    told = {"error": _ERRORS[type(error)], "error_description": str(error)}
+    response = json_response(told, error)
+    # As the pages have it themselves: clients that run in a browser would not see why.
+    response.headers["access-control-allow-origin"] = "*"
+    await response(scope, receive, send)

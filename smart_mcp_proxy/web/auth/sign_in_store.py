@@ -1,5 +1,6 @@
 """Storage of people's sign-ins, clients, codes and provider tokens, encrypted."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -8,9 +9,11 @@ import math
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, SupportsFloat
+from weakref import WeakValueDictionary
 
 from cryptography.fernet import Fernet
 from key_value.aio.protocols import AsyncKeyValue
@@ -22,8 +25,19 @@ from key_value.aio.stores.filetree import (
 )
 from key_value.aio.wrappers.encryption import FernetEncryptionWrapper
 
-from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_oldest_sealed, drop_sealed, find_sealed, store_sealed
-from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.catalog import (
+    STORE_AGAIN_S,
+    Catalog,
+    SealedValue,
+    drop_oldest_sealed,
+    drop_sealed,
+    find_sealed,
+    increment_ended_sign_ins,
+    read_ended_sign_ins,
+    store_sealed,
+)
+from smart_mcp_proxy.errors import CatalogError, ConfigError, UnverifiedError
+from smart_mcp_proxy.gateway.shared.turns import turn
 from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.settings import Settings
@@ -35,6 +49,11 @@ _MOST_BYTES: Final = 256 * 2**20
 """Of all entries in a database; what ends first goes first, those that never end last."""
 SWEEP_EVERY_S: Final = 300.0
 """A third of the time for which what a sign-in leaves behind is worth something; a sweep reads every file."""
+FOLLOW_S: Final = 1.0
+"""Writes to the database are seen by every process within 2 s. Source: docs/design/processes.md#several-gateways"""
+_KIND: Final = "agent-sign-in"
+_WAIT_S: Final = 10.0
+"""Clients wait longer for an answer: what is granted after they have gone is lost, with what it was granted for."""
 
 
 class SweptFiles(FileTreeStore):
@@ -154,3 +173,108 @@ def open_store(settings: Settings, catalog: Catalog | None) -> tuple[AsyncKeyVal
         ) from exc
     fernet = Fernet(base64.urlsafe_b64encode(hmac.digest(key, b"store", "sha256")))
     return FernetEncryptionWrapper(key_value=files, fernet=fernet, raise_on_decryption_error=False), key
+
+
+class EndedSignIns:
+    """A count of ended sign-ins, in the store.
+
+    Args:
+        catalog: Its store has the count; None where no other process needs it.
+        forget: Has every token looked at anew.
+    """
+
+    def __init__(self, catalog: Catalog | None, forget: Callable[[], None]) -> None:
+        self._catalog = catalog
+        self._forget = forget
+
+    def __repr__(self) -> str:
+        return f"<EndedSignIns in {self._catalog!r}>"
+
+    async def note(self) -> None:
+        """Have every token looked at anew, here at once; without the store the others do so within a minute."""
+        self._forget()
+        if self._catalog is None:
+            return
+        with suppress(CatalogError):
+            await self._catalog.write(increment_ended_sign_ins, is_ordered=False)
+
+    async def follow(self) -> None:
+        """Does the same for every end that another process notes, until it is cancelled."""
+        known: int | None = None
+        while self._catalog is not None:
+            with suppress(CatalogError):
+                count = await self._catalog.read(read_ended_sign_ins)
+                if known is not None and count != known:
+                    self._forget()
+                known = count
+            await asyncio.sleep(FOLLOW_S)
+
+
+class SignInTurns:
+    """Lets one request at a time use up a code or a refresh token.
+
+    Args:
+        catalog: Its store says whose turn it is; None where there is no other process.
+    """
+
+    def __init__(self, catalog: Catalog | None) -> None:
+        self._catalog = catalog
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def __repr__(self) -> str:
+        return f"<SignInTurns, {len(self._locks)} taken here>"
+
+    def alone(self, what: str) -> AbstractAsyncContextManager[None]:
+        """The turn at one code or sign-in: it is waited for, and kept while open.
+
+        Entering it raises `UnverifiedError` where it cannot be had in 10 s, `CatalogError` where a shared store fails.
+        While a file fails each process has turns of its own: sign-ins lie in files of theirs and go on.
+
+        Args:
+            what: It may be a secret: the store has its hash.
+        """
+        return _Turn(self._locks.setdefault(what, asyncio.Lock()), self._catalog, what)
+
+
+class _Turn(AbstractAsyncContextManager[None]):
+    """A turn of one request.
+
+    Not a generator: through one no error of the SDK passes (`TokenError`), which cannot be changed.
+
+    Args:
+        lock: Of this process.
+        catalog: Of all processes; None where there is no other.
+        what: The code or the sign-in.
+    """
+
+    def __init__(self, lock: asyncio.Lock, catalog: Catalog | None, what: str) -> None:
+        self._lock = lock
+        self._catalog = catalog
+        self._name = f"{_KIND} {hashlib.sha256(what.encode()).hexdigest()}"
+        self._held = AsyncExitStack()
+
+    async def __aenter__(self) -> None:
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(_WAIT_S):
+                    await stack.enter_async_context(self._lock)
+                    await self._enter_among_all(stack)
+            except TimeoutError:
+                raise UnverifiedError(
+                    f"The turn at this sign-in could not be had in {_WAIT_S:g} s.",
+                    hint="Try again in a while.",
+                    retry_after_s=STORE_AGAIN_S,
+                ) from None
+            self._held = stack.pop_all()
+
+    async def _enter_among_all(self, stack: AsyncExitStack) -> None:
+        if self._catalog is None:
+            return
+        try:
+            await stack.enter_async_context(turn(self._catalog, self._name))
+        except CatalogError:
+            if self._catalog.is_shared:  # the sign-ins are in it, too
+                raise
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._held.aclose()

@@ -4,20 +4,21 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
-from fastmcp.server.http import HostOriginGuardMiddleware
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
-from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
+from smart_mcp_proxy.errors import ProxyError, RateLimitedError, RequestError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.http.http import parse_accept_header
+from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker.brokering import Brokering, BrokerRequest
@@ -25,10 +26,7 @@ from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.trace_context import TRACE_PARENT, with_context
 from smart_mcp_proxy.web.auth.auth import Keys
-from smart_mcp_proxy.web.broker.answer import BrokerAnswer, failure
-from smart_mcp_proxy.web.broker.message import BrokerMessage, parse_message
 from smart_mcp_proxy.web.common.abandonment import Abandonment
-from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.messages import (
     BODY_LIMIT_BYTES,
     UnauthorizedError,
@@ -37,17 +35,124 @@ from smart_mcp_proxy.web.common.messages import (
     read_body,
     require_json,
 )
-from smart_mcp_proxy.web.common.refusals import build_refusal_error
+from smart_mcp_proxy.web.common.paths import serve_beside
+from smart_mcp_proxy.web.common.refusals import build_refusal_error, guard_app
 
+Headers = list[tuple[bytes, bytes]]
+_JSON: Final = (b"content-type", b"application/json")
+_STREAM_HEADERS: Final[Headers] = [(b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+"""The second asks proxies in front not to hold back a stream until it has ended."""
+
+_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
+"""In JSON they stand between values only: inside of text they are escaped."""
 SERVERS_PATH: Final = "/api/mcp/"
 CONNECTIONS_PATH: Final = "/api/connections"
 _RETRY_S: Final = 1.0
 _CORS_AGE_S: Final = 600
 _ASKED_HEADERS: Final = ("accept", "authorization", "content-type")
+_ASSIGNED_ID: Final = 1
+"""Of a request that names none. Source: docs/design/broker.md#ids"""
+_ID_BITS: Final = 63
+_EXAMPLE: Final = 'Send {"method": "tools/list", "params": {}}.'
+_METHOD_CHARS: Final = 200
 
 
-class BrokerBeside:
-    """Serves the broker at its own paths and hands everything else on, untouched.
+class BrokerAnswer:
+    """The way back to the caller of one request. Nothing of the server's own headers is passed on.
+
+    A caller that takes event streams gets one; one that takes JSON only gets its lines, each a message.
+
+    Args:
+        send: Takes ASGI messages; waits while the caller reads slowly.
+        request_id: For the reply.
+        takes_json: Whether the caller takes a JSON body.
+        takes_events: Whether it takes an event stream.
+    """
+
+    def __init__(self, send: Send, request_id: int | str, *, takes_json: bool, takes_events: bool) -> None:
+        self._send = send
+        self._id = request_id
+        self._takes_json = takes_json
+        self._is_events = takes_events
+        self.has_begun = False
+
+    async def say(self, message: bytes) -> None:
+        """Passes on what comes before the reply, at once.
+
+        Args:
+            message: JSON text of one message.
+        """
+        if not self.has_begun:
+            self.has_begun = True
+            kind = (b"content-type", b"text/event-stream") if self._is_events else _JSON
+            await self._start(200, [kind, *_STREAM_HEADERS])
+        await self._write(message, "message")
+
+    async def end(self, result: bytes) -> None:
+        """Replies with the result, JSON text."""
+        await self._reply(b'"result":' + result, "message")
+
+    async def end_badly(self, error: ProxyError) -> None:
+        """Replies with the JSON-RPC error that the server answered with, or that a begun stream ends with."""
+        answer = error.answer if isinstance(error, UpstreamError) else None
+        if answer is not None:
+            members: dict[str, Any] = {"code": answer.code, "message": answer.message}
+            if answer.data is not None:
+                members["data"] = answer.data
+        else:
+            members = {"code": error.jsonrpc_code, "message": str(error), "data": error.to_dict()}
+        await self._reply(b'"error":' + msgspec.json.encode(members), "error" if answer is None else "message")
+
+    async def _reply(self, member: bytes, event: str) -> None:
+        text = b'{"jsonrpc":"2.0","id":' + msgspec.json.encode(self._id) + b"," + member + b"}"
+        if not self.has_begun and self._takes_json:
+            await self._start(200, [_JSON, (b"content-length", b"%d" % len(text))])
+            await self._send({"type": "http.response.body", "body": text})
+            return
+        if not self.has_begun:
+            await self.say(text)
+        else:
+            await self._write(text, event)
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _write(self, message: bytes, event: str) -> None:
+        message = message.translate(_LINE_ENDS)
+        text = b"event: %b\ndata: %b\n\n" % (event.encode(), message) if self._is_events else message + b"\n"
+        await self._send({"type": "http.response.body", "body": text, "more_body": True})
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+def failure(error: ProxyError, server: str, *, is_proxy: bool, status: int | None = None) -> Response:
+    """An HTTP status and what went wrong.
+
+    Args:
+        error: What went wrong.
+        server: The name in the request's path, empty where it has none.
+        is_proxy: Whether the caller may reach a server of that name through the broker.
+        status: Where it is not the error's own.
+
+    Source: docs/design/broker.md#errors
+    """
+    told = (error.data or {}).get("http_status")
+    body = {
+        "error": "ProxyError",
+        "message": str(error),
+        "details": {
+            "mcpName": server,
+            "proxyEnabled": is_proxy,
+            "code": error.error_code,
+            "delivery": error.delivery,
+            **({} if told is None else {"httpStatus": told}),
+        },
+        "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+    }
+    return json_response(body, error, status=status)
+
+
+def serve_broker_beside(app: ASGIApp, gateway: Gateway, keys: Keys) -> ASGIApp:
+    """Serve the broker at its own paths.
 
     Pages in a browser may use it only from the origins that the settings name.
 
@@ -56,32 +161,17 @@ class BrokerBeside:
         gateway: Open.
         keys: Says who callers are.
     """
-
-    def __init__(self, app: ASGIApp, gateway: Gateway, keys: Keys) -> None:
-        self._app = app
-        settings = gateway.settings
-        origins = list(settings.cors_origins)
-        broker: ASGIApp = _Guarded(
-            PlainAddress(
-                HostOriginGuardMiddleware(
-                    _endpoints(gateway, keys),
-                    allowed_hosts=list(list_allowed_hosts(settings)) or None,
-                    allowed_origins=origins or None,
-                    mode="strict",
-                )
-            )
+    origins = gateway.settings.cors_origins
+    broker = guard_app(_endpoints(gateway, keys), gateway.settings, allowed_origins=origins, answer=_answer_refusal)
+    if origins:
+        broker = CORSMiddleware(
+            broker, origins, allow_methods=("GET", "POST"), allow_headers=_ASKED_HEADERS, max_age=_CORS_AGE_S
         )
-        if origins:
-            broker = CORSMiddleware(
-                broker, origins, allow_methods=("GET", "POST"), allow_headers=_ASKED_HEADERS, max_age=_CORS_AGE_S
-            )
-        self._broker = broker
+    return serve_beside(app, broker, lambda path: path.startswith(SERVERS_PATH) or path.rstrip("/") == CONNECTIONS_PATH)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        path = scope["path"] if scope["type"] == "http" else ""
-        is_ours = path.startswith(SERVERS_PATH) or path.rstrip("/") == CONNECTIONS_PATH
-        await (self._broker if is_ours else self._app)(scope, receive, send)
+
+def _answer_refusal(error: ProxyError, status: int) -> Response:
+    return failure(error, "", is_proxy=False, status=status)
 
 
 def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
@@ -126,6 +216,20 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
     )
     app.router.redirect_slashes = False
     return app
+
+
+class BrokerMessage(NamedTuple):
+    """A checked message.
+
+    Attributes:
+        method: As it was sent.
+        params: Empty where none were sent.
+        id: For the answer; None for a notification, which gets none.
+    """
+
+    method: str
+    params: Mapping[str, Any]
+    id: int | str | None
 
 
 def _add_message_trace(message: BrokerMessage, headers: Mapping[str, str]) -> BrokerMessage:
@@ -223,37 +327,6 @@ class _Proxy:
             await answer.end_badly(error)
 
 
-class _Guarded:
-    """Words what the guard of Host and Origin refuses as the broker words its own failures.
-
-    Args:
-        app: The guard, with the broker behind it.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        is_refused = False
-
-        async def word(message: Message) -> None:
-            nonlocal is_refused
-            if message["type"] == "http.response.start" and (error := _refusal(scope, message)) is not None:
-                is_refused = True
-                await failure(error, "", is_proxy=False, status=message["status"])(scope, receive, send)
-            elif not is_refused:
-                await send(message)
-
-        await self._app(scope, receive, word)
-
-
-def _refusal(scope: Scope, start: Message) -> ProxyError | None:
-    """Why the guard refuses a request; None for every answer of the broker's own, which are typed."""
-    is_bare = not any(name == b"content-type" for name, _ in start["headers"])
-    return build_refusal_error(scope, start["status"]) if is_bare else None
-
-
 def _require_principal(scope: Scope, who: Principal | None) -> Principal:
     """Return the principal that is let in.
 
@@ -278,3 +351,42 @@ async def _not_served(request: Request, exc: Exception) -> Response:
 async def _answer_broker_failure(request: Request, exc: Exception) -> Response:
     """Response to a failure of the gateway itself before another response began."""
     return failure(gateway_failed(), "", is_proxy=False)
+
+
+def parse_message(body: bytes) -> BrokerMessage:
+    """The message in a request's body.
+
+    Raises:
+        RequestError: It is no JSON-RPC request or notification; batches have a code of their own.
+    """
+    try:
+        message = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise RequestError(f"The body is not JSON: {exc}.", hint=_EXAMPLE, code="not_json") from exc
+    if isinstance(message, list):
+        raise RequestError("A batch of messages is not taken.", hint="Send them one by one.", code="batch_unsupported")
+    if not isinstance(message, dict):
+        raise RequestError("The body is no JSON object.", hint=_EXAMPLE)
+    if message.get("jsonrpc", "2.0") != "2.0":
+        raise RequestError("The member 'jsonrpc' is not \"2.0\".", hint="Leave it out, or correct it.")
+    method, params = message.get("method"), message.get("params", {})
+    if not isinstance(method, str) or not 0 < len(method) <= _METHOD_CHARS:
+        raise RequestError("The message has no method.", hint=_EXAMPLE)
+    if not isinstance(params, dict):
+        raise RequestError("The member 'params' is no JSON object.", hint=_EXAMPLE)
+    return BrokerMessage(method, params, _id(message, method))
+
+
+def _id(message: Mapping[str, Any], method: str) -> int | str | None:
+    is_notification = method.startswith("notifications/")
+    if "id" not in message:
+        return None if is_notification else _ASSIGNED_ID
+    if is_notification:
+        raise RequestError(f"{method!r} is a notification and has an id.", hint="Leave the id out.", code="invalid_id")
+    given = message["id"]
+    is_integer = type(given) is int and given.bit_length() <= _ID_BITS  # a boolean is no integer here
+    if not is_integer and not isinstance(given, str):
+        raise RequestError(
+            "The id is neither an integer nor text.", hint="Send one of those, or leave the id out.", code="invalid_id"
+        )
+    return given  # type: ignore[no-any-return]  # checked above

@@ -75,6 +75,16 @@ class ServedPaths:
         return f"{scheme}://{host.decode('latin-1')}{self._endpoint}" if host else ""
 
 
+def serve_beside(app: ASGIApp, own: ASGIApp, is_own: Callable[[str], bool]) -> ASGIApp:
+    """Serve requests to its own paths with `own`, and hand everything else on to `app`, untouched."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        is_ours = scope["type"] == "http" and is_own(scope["path"])
+        await (own if is_ours else app)(scope, receive, send)
+
+    return answer
+
+
 def not_found(place: str) -> JSONResponse:
     """The same words for what is unknown, outdated or somebody else's."""
     error = {

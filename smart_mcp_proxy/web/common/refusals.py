@@ -1,14 +1,16 @@
 """Refusals of clients that are not let in, as JSON: the reason, and the next step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
+from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 
 INVALID_REQUEST = -32600
 """A refusal has no request id, like that of a forbidden Origin.
@@ -26,16 +28,21 @@ class Refusals:
         app: Answers, and refuses with an empty or a bare body.
         metadata_url: Where clients learn who signs tokens for this gateway; None where nobody does.
         scopes: That such a token can have.
-        is_rest: It words its own 401 and 403, and what is worded here is not wrapped for JSON-RPC.
+        answer: Words a refusal; None for JSON-RPC. Where it is given the app's own worded answers are left alone.
     """
 
     def __init__(
-        self, app: ASGIApp, metadata_url: str | None = None, scopes: Sequence[str] = (), *, is_rest: bool = False
+        self,
+        app: ASGIApp,
+        metadata_url: str | None = None,
+        scopes: Sequence[str] = (),
+        answer: Callable[[ProxyError, int], Response] | None = None,
     ) -> None:
         self._app = app
         self._metadata_url = metadata_url
         self._scopes = " ".join(scopes)
-        self._is_rest = is_rest
+        self._is_rest = answer is not None
+        self._answer = answer or _answer_rpc
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -45,14 +52,15 @@ class Refusals:
             nonlocal is_refused
             if message["type"] == "http.response.start" and (error := self._refusal(scope, message)) is not None:
                 is_refused = True
-                body = {"error": error.to_dict()} if self._is_rest else _rpc(error)
-                await _refuse(body, message["status"], self._challenge(scope, message["status"]), send)
+                response = self._answer(error, message["status"])
+                response.headers.update(self._challenge(scope, message["status"]))
+                await response(scope, receive, send)
             elif not is_refused:
                 await send(message)
 
         await self._app(scope, receive, word)
 
-    def _challenge(self, scope: Scope, status: int) -> list[tuple[bytes, bytes]]:
+    def _challenge(self, scope: Scope, status: int) -> dict[str, str]:
         """The header that belongs to a 401.
 
         Not with the library's own words: they send clients to look for a sign-in also where there is none.
@@ -60,16 +68,39 @@ class Refusals:
         https://modelcontextprotocol.io/specification/2026-07-28/basic/authorization
         """
         if status != 401:
-            return []
+            return {}
         words = ['error="invalid_token"'] if "authorization" in Headers(scope=scope) else []
         if self._metadata_url is not None:
             words += [f'resource_metadata="{self._metadata_url}"', f'scope="{self._scopes}"']
-        return [(b"www-authenticate", " ".join(["Bearer", ", ".join(words)]).rstrip().encode())]
+        return {"www-authenticate": " ".join(["Bearer", ", ".join(words)]).rstrip()}
 
     def _refusal(self, scope: Scope, start: Message) -> ProxyError | None:
         # What the library refuses in a bare word has no type.
         is_worded = self._is_rest and any(name == b"content-type" for name, _ in start["headers"])
         return None if is_worded else build_refusal_error(scope, start["status"])
+
+
+def guard_app(
+    app: ASGIApp,
+    settings: Settings,
+    metadata_url: str | None = None,
+    scopes: Sequence[str] = (),
+    allowed_origins: Sequence[str] = (),
+    answer: Callable[[ProxyError, int], Response] | None = None,
+) -> ASGIApp:
+    """The app behind checks of Host and Origin, and with its refusals worded.
+
+    Args:
+        app: Answers who passes.
+        settings: They name the hosts.
+        metadata_url: See `Refusals`, as the others.
+        scopes: Likewise.
+        allowed_origins: Of pages that may ask; none for those of the gateway's own address alone.
+        answer: Words a refusal; None for an error as REST has it.
+    """
+    hosts = list_allowed_hosts(settings) or None
+    guarded = HostOriginGuardMiddleware(app, hosts, allowed_origins or None, mode="strict")
+    return Refusals(PlainAddress(guarded), metadata_url, scopes, answer or _answer_rest)
 
 
 def build_refusal_error(scope: Scope, status: int) -> ProxyError | None:
@@ -112,8 +143,9 @@ def _rpc(error: ProxyError, code: int = INVALID_REQUEST) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": None, "error": failure}
 
 
-async def _refuse(value: dict[str, Any], status: int, challenge: list[tuple[bytes, bytes]], send: Send) -> None:
-    body = msgspec.json.encode(value)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *challenge]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _answer_rpc(error: ProxyError, status: int) -> Response:
+    return JSONResponse(_rpc(error), status)
+
+
+def _answer_rest(error: ProxyError, status: int) -> Response:
+    return JSONResponse({"error": error.to_dict()}, status)

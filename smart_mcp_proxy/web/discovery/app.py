@@ -5,24 +5,29 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
-from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from smart_mcp_proxy.errors import RequestError, UnverifiedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import WHOLE, Principal
 from smart_mcp_proxy.web.auth.auth import Keys
 from smart_mcp_proxy.web.auth.signed_tokens import resource_url
-from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.messages import JSON_TYPE
-from smart_mcp_proxy.web.common.refusals import Refusals
-from smart_mcp_proxy.web.discovery.cards import CARD_TYPE, DiscoveryEndpoint, build_card_catalog, build_server_card
-from smart_mcp_proxy.web.discovery.registry import build_server_list, find_server_version
+from smart_mcp_proxy.web.common.paths import serve_beside
+from smart_mcp_proxy.web.common.refusals import guard_app
+from smart_mcp_proxy.web.discovery.cards import (
+    CARD_TYPE,
+    DiscoveryEndpoint,
+    build_card_catalog,
+    build_server_card,
+    build_server_list,
+    find_server_version,
+)
 
 CATALOG_PATHS: Final = ("/.well-known/mcp/catalog.json", "/.well-known/ai-catalog.json")
 """Of MCP, and of the standard that it is to grow into, whose entries have the same form."""
@@ -32,8 +37,10 @@ _KEPT: Final = "private, max-age=300"
 """A client may keep what it was told for five minutes, and nobody on the way."""
 
 
-class DiscoveryBeside:
-    """Serves cards, catalog and registry at their own paths, as far as the settings ask for them.
+def serve_discovery_beside(
+    app: ASGIApp, gateway: Gateway, keys: Keys, metadata_url: str | None, scopes: Sequence[str]
+) -> ASGIApp:
+    """Serve cards, catalog and registry at their own paths, as far as the settings ask for them.
 
     Args:
         app: Everything else, which gets it untouched.
@@ -42,26 +49,14 @@ class DiscoveryBeside:
         metadata_url: Where clients learn who signs tokens for this gateway; None where nobody does.
         scopes: That such a token can have.
     """
+    has_cards, has_registry = gateway.settings.serve_cards, gateway.settings.serve_registry
 
-    def __init__(
-        self, app: ASGIApp, gateway: Gateway, keys: Keys, metadata_url: str | None, scopes: Sequence[str]
-    ) -> None:
-        self._app = app
-        self._has_cards = gateway.settings.serve_cards
-        self._has_registry = gateway.settings.serve_registry
-        guarded = HostOriginGuardMiddleware(
-            _endpoints(_Discovery(gateway, keys)),
-            allowed_hosts=list(list_allowed_hosts(gateway.settings)) or None,
-            mode="strict",
-        )
-        self._own = Refusals(PlainAddress(guarded), metadata_url, scopes, is_rest=True)
+    def is_own(path: str) -> bool:
+        is_card = has_cards and (path in CATALOG_PATHS or _CARD_PATH.fullmatch(path) is not None)
+        return is_card or (has_registry and (path == SERVERS_PATH or path.startswith(SERVERS_PATH + "/")))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        path = scope["path"] if scope["type"] == "http" else ""
-        is_card = self._has_cards and (path in CATALOG_PATHS or _CARD_PATH.fullmatch(path) is not None)
-        is_listed = self._has_registry and (path == SERVERS_PATH or path.startswith(SERVERS_PATH + "/"))
-        await (self._own if is_card or is_listed else self._app)(scope, receive, send)
+    own = guard_app(_endpoints(_Discovery(gateway, keys)), gateway.settings, metadata_url, scopes)
+    return serve_beside(app, own, is_own) if has_cards or has_registry else app
 
 
 class _Discovery:

@@ -1,50 +1,51 @@
 """The address for Prometheus: with the operator's token, or on a port of its own."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+import msgspec
 from anyio import to_thread
-from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.observability.metrics import Family, Sample
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.web.common.hosts import PlainAddress, is_loopback, list_allowed_hosts
+from smart_mcp_proxy.web.common.hosts import is_loopback
 from smart_mcp_proxy.web.common.messages import json_response
-from smart_mcp_proxy.web.common.refusals import Refusals
+from smart_mcp_proxy.web.common.paths import serve_beside
+from smart_mcp_proxy.web.common.refusals import guard_app
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.metrics.exposition import encode_metrics
-from smart_mcp_proxy.web.metrics.gathering import Gathering
+from smart_mcp_proxy.web.metrics.gauges import gauges
 from smart_mcp_proxy.web.rest.route import Authorizer
 from smart_mcp_proxy.web.serve import serve_app
 
 METRICS_PATH: Final = "/metrics"
 
 log = get_logger("metrics")
+FIGURES: Final = b"m"
+"""Kind of the parcels that ask for them."""
+_LABEL: Final = "worker"
+_decoder = msgspec.json.Decoder(list[Family])
 
 
-class MetricsBeside:
-    """Serves the figures at their own path to the operator, and hands everything else on, untouched.
+def serve_metrics_beside(app: ASGIApp, gateway: Gateway, authorizer: Authorizer) -> ASGIApp:
+    """Serve the figures at their own path to the operator.
 
     Args:
         app: Everything else.
         gateway: Counts.
         authorizer: Tells who sends a request.
     """
-
-    def __init__(self, app: ASGIApp, gateway: Gateway, authorizer: Authorizer) -> None:
-        self._app = app
-        is_on = gateway.settings.metrics and gateway.base.metrics is not None
-        self._figures = _guard_metrics_app(_Figures(Gathering(gateway), authorizer), gateway) if is_on else None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        is_asked = scope["type"] == "http" and scope["path"].rstrip("/") == METRICS_PATH
-        await (self._figures if is_asked and self._figures is not None else self._app)(scope, receive, send)
+    if not gateway.settings.metrics or gateway.base.metrics is None:
+        return app
+    figures = guard_app(_Figures(Gathering(gateway), authorizer), gateway.settings)
+    return serve_beside(app, figures, lambda path: path.rstrip("/") == METRICS_PATH)
 
 
 class _Figures:
@@ -55,7 +56,7 @@ class _Figures:
         authorizer: Tells who sends a request; None lets in whoever can connect.
     """
 
-    def __init__(self, gathering: Gathering, authorizer: Authorizer | None) -> None:
+    def __init__(self, gathering: "Gathering", authorizer: Authorizer | None) -> None:
         self._gathering = gathering
         self._authorizer = authorizer
 
@@ -84,12 +85,12 @@ async def serve_metrics(gateway: Gateway) -> AsyncIterator[None]:
     Of several workers the first one does. Where the port is taken, by a gateway for another window for example, this
     one goes on without it.
     """
-    port, worker = gateway.settings.metrics_port, gateway.base.worker
+    port = gateway.settings.metrics_port
     if port is None or gateway.base.metrics is None:
         yield
         return
     gathering = Gathering(gateway)
-    if worker.number != 0:
+    if gateway.base.worker.number != 0:
         yield
         return
     try:
@@ -99,13 +100,51 @@ async def serve_metrics(gateway: Gateway) -> AsyncIterator[None]:
         yield
         return
     figures: ASGIApp = _Figures(gathering, None)
-    # From elsewhere it is asked under whatever name or address the monitoring system knows.
-    app = _guard_metrics_app(figures, gateway) if is_loopback(gateway.settings.host) else figures
-    async with serve_app(app, listener):
+    if is_loopback(gateway.settings.host):  # from elsewhere it has whatever name the monitoring system knows
+        figures = guard_app(figures, gateway.settings)
+    async with serve_app(figures, listener):
         yield
 
 
-def _guard_metrics_app(figures: ASGIApp, gateway: Gateway) -> ASGIApp:
-    """The app behind REST's checks of Host and Origin: no page in a browser may read the figures."""
-    hosts = list(list_allowed_hosts(gateway.settings)) or None
-    return Refusals(PlainAddress(HostOriginGuardMiddleware(figures, allowed_hosts=hosts, mode="strict")), is_rest=True)
+class Gathering:
+    """Collects the figures of a gateway, and of the workers beside it.
+
+    Args:
+        gateway: Counts.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._worker = gateway.base.worker
+        if not self._worker.is_alone:
+            self._worker.answer(FIGURES, lambda _: msgspec.json.encode(self._own()))
+
+    async def families(self) -> list[Family]:
+        """All figures; where there are several workers each has its number as a label.
+
+        Those of a worker that does not answer are missing.
+        """
+        own = self._own()
+        if self._worker.is_alone:
+            return own
+        others = [number for number in range(self._worker.count) if number != self._worker.number]
+        answers = await asyncio.gather(*(self._worker.ask(number, FIGURES) for number in others))
+        told = {number: _decoder.decode(text) for number, text in zip(others, answers, strict=True) if text is not None}
+        return merge_families({self._worker.number: own, **told})
+
+    def _own(self) -> list[Family]:
+        metrics = self._gateway.base.metrics
+        return [*(metrics.families() if metrics is not None else ()), *gauges(self._gateway)]
+
+
+def merge_families(found: dict[int, Sequence[Family]]) -> list[Family]:
+    """The families of several workers as one each, by the worker's number as a label."""
+    families: dict[str, Family] = {}
+    for number, ones in sorted(found.items()):
+        for one in ones:
+            labels = (*one.labels, _LABEL)
+            family = families.setdefault(one.name, Family(one.name, one.kind, one.help, labels, []))
+            family.samples.extend(
+                Sample((*sample.labels, str(number)), sample.value, sample.buckets) for sample in one.samples
+            )
+    return list(families.values())

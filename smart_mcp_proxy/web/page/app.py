@@ -1,32 +1,66 @@
 """The page put together: who is let in, its places, and its files."""
 
-from collections.abc import Awaitable, Callable
+import hashlib
+from functools import partial
+from importlib.resources import files
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from fastmcp.server.http import HostOriginGuardMiddleware
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
-from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
-from smart_mcp_proxy.web.common.refusals import Refusals
-from smart_mcp_proxy.web.page.files import PageFiles
-from smart_mcp_proxy.web.page.operations import OperationError, Operations
-from smart_mcp_proxy.web.page.place import PageRoute
+from smart_mcp_proxy.web.common.refusals import guard_app
+from smart_mcp_proxy.web.page.operations import Operations, read_status
 from smart_mcp_proxy.web.page.places import PLACES
 from smart_mcp_proxy.web.page.provider_sign_in import BACK_PATH, BEGIN_PATH, ProviderSignIn
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
-from smart_mcp_proxy.web.page.visit import PageVisit, cookie_name
+from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit, cookie_name
 
+_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 log = get_logger("page")
+
+
+class _File(NamedTuple):
+    content: bytes
+    etag: str
+    media_type: str
+
+
+class PageFiles:
+    """The files beside the templates; whoever may connect may read them, they say nothing of this gateway."""
+
+    def __init__(self) -> None:
+        folder = files("smart_mcp_proxy.web.page") / "static"
+        self._files: dict[str, _File] = {}
+        for file in folder.iterdir():
+            media_type = _TYPES.get(file.name[file.name.rfind(".") :])
+            if media_type is not None:
+                content = file.read_bytes()
+                etag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
+                self._files[file.name] = _File(content, etag, media_type)
+
+    def __repr__(self) -> str:
+        return f"<PageFiles, {len(self._files)} of them>"
+
+    async def answer(self, request: Request) -> Response:
+        """Answer with a file, or with 304 if the browser has it already."""
+        found = self._files.get(request.path_params["name"])
+        if found is None:
+            raise HTTPException(404)
+        headers = {**HEADERS, "etag": found.etag, "cache-control": "no-cache"}
+        known = request.headers.get("if-none-match", "").split(",")
+        if found.etag in (each.strip() for each in known):
+            return Response(status_code=304, headers=headers)
+        return Response(found.content, media_type=found.media_type, headers=headers)
 
 
 def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIApp:
@@ -43,15 +77,19 @@ def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIAp
             Route(ENTRY_PATH + "{token}", page.enter),
             Route(BEGIN_PATH, page.begin),
             Route(BACK_PATH, page.come_back),
-            Route("/ui/leave", page.bind_route(PageRoute("POST", "/leave", page.leave)), methods=["POST"]),
+            Route("/ui/leave", partial(page.answer_visit, PageRoute("POST", "/leave", page.leave)), methods=["POST"]),
             Route("/ui/static/{name}", PageFiles().answer),
-            *(Route("/ui" + place.path, page.bind_route(place), methods=[place.method]) for place in PLACES),
+            *(Route("/ui" + place.path, partial(page.answer_visit, place), methods=[place.method]) for place in PLACES),
         ],
-        exception_handlers={404: page.not_found, 405: page.not_found, Exception: page.answer_failure},
+        exception_handlers={
+            404: page.not_found,
+            405: page.not_found,
+            ProxyError: page.answer_error,
+            Exception: page.answer_failure,
+        },
     )
     app.router.redirect_slashes = False
-    guarded = HostOriginGuardMiddleware(app, list(list_allowed_hosts(gateway.settings)) or None, mode="strict")
-    return Refusals(PlainAddress(guarded), is_rest=True)
+    return guard_app(app, gateway.settings)
 
 
 async def _to_the_start(request: Request) -> Response:
@@ -70,6 +108,7 @@ class _Page:
         self._sessions = gateway.admin.page_sessions
         self._operations = Operations(gateway)
         self._renderer = Renderer()
+        self._plain = self._renderer.page
         self._provider: ProviderSignIn | None = None
         if sign_in is not None and gateway.settings.public_url is not None and gateway.settings.oidc_operators:
             self._provider = ProviderSignIn(sign_in, gateway.settings.public_url, gateway.admin.page_sessions)
@@ -77,45 +116,31 @@ class _Page:
         self._public_host = urlsplit(gateway.settings.public_url or "").netloc or None
         self._is_https = (gateway.settings.public_url or "").startswith("https:")
 
-    def bind_route(self, place: PageRoute) -> ASGIApp:
-        """A route's app: the place as those see it who are let in; all others learn how to get in."""
-
-        async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            request = Request(scope, receive, send)
-            answer = await self._answer_request(request, place)
-            await answer(scope, receive, send)
-
-        return _Raw(app)
-
-    async def _answer_request(self, request: Request, place: PageRoute) -> Response | ASGIApp:
+    async def answer_visit(self, place: PageRoute, request: Request) -> Response | ASGIApp:
+        """The place as those see it who are let in; all others learn how to get in."""
         secret = request.cookies.get(cookie_name(request, "page"), "")
         if not self._is_own(request):
-            error = RefusedError(
+            raise RefusedError(
                 "Requests of other pages are not taken.",
                 hint="Use this page's own links and forms.",
                 code="origin_not_allowed",
             )
-            return self._plain("failed.html", 403, error=error)
-        try:
-            session = await self._sessions.find(secret)
-            if session is None:
-                return self._build_locked_page(401)
-            is_https = self._is_https or request.url.scheme == "https"
-            visit = PageVisit(
-                request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https
-            )
-        except ProxyError as error:
-            return self._plain("failed.html", error.http_status, error=error)
+        session = await self._sessions.find(secret)
+        if session is None:
+            return self._build_locked_page(401)
+        is_https = self._is_https or request.url.scheme == "https"
+        visit = PageVisit(
+            request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https
+        )
         try:
             return await place.handler(visit)
         except ClientDisconnect:  # before its form was whole: nobody sees this
             return Response(status_code=400)
         except ProxyError as error:
-            status = error.status if isinstance(error, OperationError) else error.http_status
             try:
-                return await visit.page("error.html", status, error=error)
+                return await visit.page("error.html", error, error=error)
             except ProxyError:  # of the status, which the head shows
-                return self._plain("failed.html", status, error=error)
+                return self._plain("failed.html", read_status(error), error=error)
 
     def _is_own(self, request: Request) -> bool:
         """Whether a request comes from a page of this gateway, as far as the browser says where from.
@@ -133,29 +158,19 @@ class _Page:
 
     async def enter(self, request: Request) -> Response:
         """A link was opened: once it leads in."""
-        try:
-            secret = await self._sessions.enter(request.path_params["token"])
-        except ProxyError as error:
-            return self._plain("failed.html", error.http_status, error=error)
-        return self._build_entry_page(request, secret)
+        return self._build_entry_page(request, await self._sessions.enter(request.path_params["token"]))
 
     async def begin(self, request: Request) -> Response:
         """A browser asks for the way to the provider."""
         if self._provider is None:
             raise HTTPException(404)
-        try:
-            return await self._provider.begin(request)
-        except ProxyError as error:
-            return self._plain("failed.html", error.http_status, error=error)
+        return await self._provider.begin(request)
 
     async def come_back(self, request: Request) -> Response:
         """A browser comes back from the provider."""
         if self._provider is None:
             raise HTTPException(404)
-        try:
-            return self._build_entry_page(request, await self._provider.finish(request))
-        except ProxyError as error:
-            return self._plain("failed.html", error.http_status, error=error)
+        return self._build_entry_page(request, await self._provider.finish(request))
 
     def _build_entry_page(self, request: Request, secret: str) -> Response:
         # Not a redirect: the cookie would not go with one that began at another site, for example a mail program.
@@ -184,23 +199,14 @@ class _Page:
         assert isinstance(exc, HTTPException)
         return self._plain("missing.html", exc.status_code)
 
+    async def answer_error(self, request: Request, exc: Exception) -> Response:
+        """The answer to somebody who is not let in, or not yet."""
+        assert isinstance(exc, ProxyError)
+        return self._plain("failed.html", read_status(exc), error=exc)
+
     async def answer_failure(self, request: Request, exc: Exception) -> Response:
         """The answer where the page itself fails; the server logs why."""
         return self._plain("broken.html", 500)
 
     def _build_locked_page(self, status: int) -> Response:
         return self._plain("locked.html", status, begin_path=BEGIN_PATH if self._provider is not None else "")
-
-    def _plain(self, template: str, status: int, **values: object) -> Response:
-        return self._renderer.page(template, status, **values)
-
-
-class _Raw:
-    """An ASGI app as a route takes it: an instance of a class, which is handed scope, receive and send."""
-
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        await self._app(scope, receive, send)

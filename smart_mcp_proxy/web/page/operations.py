@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlencode
+from urllib.parse import quote, urlencode
 
 import msgspec
 from starlette.requests import Request
@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
-from smart_mcp_proxy.web.page.asking import call_asgi_app
+from smart_mcp_proxy.web.page.asking import build_scope, call_asgi_app
 from smart_mcp_proxy.web.rest import PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.route import Need
 
@@ -31,6 +31,11 @@ class OperationError(ProxyError):
     def __init__(self, message: str, *, status: int, **facts: Any) -> None:
         super().__init__(message, **facts)
         self.status = status
+
+
+def read_status(error: ProxyError) -> int:
+    """The HTTP status that goes with an error: of an operation's, the one that it was answered with."""
+    return error.status if isinstance(error, OperationError) else error.http_status
 
 
 class _SessionAuthorizer:
@@ -98,22 +103,5 @@ def part(name: str) -> str:
 
 
 def _scope(author: Author, method: str, path: str, query: Mapping[str, Any], text: bytes) -> Scope:
-    raw = f"{PREFIX}/{path}"
-    headers = [(b"host", b"gateway")]
-    if text:
-        headers += [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(text))]
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": unquote(raw),
-        "raw_path": raw.encode(),
-        "root_path": "",
-        "query_string": urlencode(query, doseq=True).encode(),
-        "headers": headers,
-        "client": None,
-        "server": ("gateway", 80),
-        _AUTHOR: author,
-    }
+    words = urlencode(query, doseq=True)
+    return {**build_scope(method, f"{PREFIX}/{path}", "http://gateway", text, query=words), _AUTHOR: author}

@@ -10,12 +10,11 @@ from urllib.parse import urlencode
 import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
-from starlette.types import Scope
 
 from smart_mcp_proxy.errors import RefusedError, UpstreamAuthError
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
-from smart_mcp_proxy.web.page.asking import call_asgi_app
+from smart_mcp_proxy.web.page.asking import build_scope, call_asgi_app
 from smart_mcp_proxy.web.page.rendering import HEADERS
 from smart_mcp_proxy.web.page.visit import cookie_name
 
@@ -130,25 +129,8 @@ class ProviderSignIn:
         return await self._sessions.open("web")
 
     async def _post(self, request: Request, path: str, kind: str, body: bytes) -> dict[str, Any]:
-        scheme, _, host = self._base.partition("://")
-        scope: Scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "POST",
-            "scheme": scheme,
-            "path": path,
-            "raw_path": path.encode(),
-            "root_path": "",
-            "query_string": b"",
-            "headers": [
-                (b"host", host.partition("/")[0].encode()),
-                (b"content-type", kind.encode()),
-                (b"content-length", b"%d" % len(body)),
-            ],
-            "client": request.scope["client"],  # each address has its share of what is registered
-            "server": (host.partition("/")[0].partition(":")[0], 80),
-        }
+        # Each address has its share of what is registered.
+        scope = {**build_scope("POST", path, self._base, body, kind), "client": request.scope["client"]}
         status, text = await call_asgi_app(self._sign_in.pages, scope, body)
         answer: Any = msgspec.json.decode(text) if text.startswith(b"{") else {}
         if status >= 400:

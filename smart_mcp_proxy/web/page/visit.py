@@ -2,9 +2,9 @@
 
 import base64
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.types import ASGIApp
 
-from smart_mcp_proxy.errors import RefusedError, RequestError
+from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSession, signature
 from smart_mcp_proxy.web.common.messages import read_body
-from smart_mcp_proxy.web.page.operations import Operations
+from smart_mcp_proxy.web.page.operations import Operations, read_status
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
 
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
@@ -138,8 +138,9 @@ class PageVisit:
             )
         return form
 
-    async def page(self, template: str, status: int = 200, /, **values: Any) -> HTMLResponse:
-        """A page with the head that all have."""
+    async def page(self, template: str, problem: ProxyError | None = None, /, **values: Any) -> HTMLResponse:
+        """A page with the head that all have, and with the status of what went wrong, if something did."""
+        status = 200 if problem is None else read_status(problem)
         gateway = await self.ask("GET", "status")
         servers = gateway["servers"]
         troubled = [each for each in servers if each["state"] in _ATTENTION or each["severity"] == "warning"]
@@ -153,6 +154,7 @@ class PageVisit:
             "csrf": self.session.csrf,
             "note": note,
             "note_is_bad": is_bad,
+            "problem": problem,
         }
         # What servers say may be long, and calls are not to wait until it is escaped.
         response = await to_thread.run_sync(partial(self._renderer.page, template, status, **common | values))
@@ -191,3 +193,31 @@ def _local(address: str, default: str) -> str:
     """An address of the page itself; the default in place of any other."""
     is_ours = address.startswith("/ui/") and address.isprintable() and "\\" not in address
     return address if is_ours else default
+
+
+class DisplayLimits(NamedTuple):
+    """Limits of what a place shows of a definition; the rest is counted.
+
+    Attributes:
+        fields: Of its fields.
+        path: Characters of a field's path.
+        text: Characters of a run of words.
+    """
+
+    fields: int
+    path: int
+    text: int
+
+
+class PageRoute(NamedTuple):
+    """A place that is shown, or an action that a form asks for.
+
+    Attributes:
+        method: GET for places, POST for actions.
+        path: Below `/ui`.
+        handler: Answers; a `ProxyError` becomes a page that says it.
+    """
+
+    method: Literal["GET", "POST"]
+    path: str
+    handler: Callable[[PageVisit], Awaitable[Response | ASGIApp]]

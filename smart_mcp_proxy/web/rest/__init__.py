@@ -5,14 +5,14 @@ from functools import cache
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
+from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.web.broker.openapi import describe_broker
 from smart_mcp_proxy.web.common.messages import json_response, not_served
@@ -22,50 +22,34 @@ from smart_mcp_proxy.web.rest import (
     approvals,
     calls,
     config,
-    events,
-    page_links,
     servers,
-    sign_ins,
-    stats,
     tools,
 )
 from smart_mcp_proxy.web.rest.authorization import LocalAuthorizer, NetworkAuthorizer, operator_token
 from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
-from smart_mcp_proxy.web.rest.pages import DOCS_PATH, START_PATH, docs_page, docs_response, start_response
+from smart_mcp_proxy.web.rest.pages import DOCS_PATH, START_PATH, answer_start, docs_page, docs_response
 from smart_mcp_proxy.web.rest.route import PREFIX, Answer, Authorizer, Endpoint
 
 __all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkAuthorizer", "build_rest_app", "operator_token"]
 
 ROUTES: tuple[Endpoint, ...] = (
     *servers.ROUTES,
-    *sign_ins.ROUTES,
     *config.ROUTES,
     *tools.ROUTES,
     *calls.ROUTES,
     *approvals.ROUTES,
     *activity.ROUTES,
-    *stats.ROUTES,
-    *events.ROUTES,
     *agent_tokens.ROUTES,
-    *page_links.ROUTES,
 )
 PAGES = frozenset({START_PATH, DOCS_PATH, OPENAPI_PATH})
 """What is served beside the routes, to everyone who may connect."""
 _PRIVATE = LocalAuthorizer()
 
 
-class _NameConvertor(Convertor[str]):
+class _NameConvertor(PathConvertor):
     """Path converter for any name: the framework's `path` stops at a line end."""
 
     regex = r"[\s\S]*"
-
-    def convert(self, value: str) -> str:
-        """The name."""
-        return value
-
-    def to_string(self, value: str) -> str:
-        """The path."""
-        return value
 
 
 register_url_convertor("any_name", _NameConvertor())
@@ -85,9 +69,6 @@ def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starl
     async def docs(request: Request) -> Response:
         return docs_response(_render_docs_page())
 
-    async def start(request: Request) -> Response:
-        return start_response(request)
-
     answers: dict[str, dict[str, Answer]] = {}
     for endpoint in ROUTES:
         answers.setdefault(PREFIX + endpoint.path, {})[endpoint.method] = endpoint.bind_handler(gateway, authorizer)
@@ -95,10 +76,10 @@ def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starl
     paths = sorted(answers, key=lambda path: path.endswith(":path}"))
     app = Starlette(
         routes=[
-            Route(START_PATH, start),
+            Route(START_PATH, answer_start),
             Route(DOCS_PATH, docs),
             Route(OPENAPI_PATH, openapi),
-            *(_route(path, answers[path]) for path in paths),
+            *(Route(path.replace(":path}", ":any_name}"), _Resource(answers[path])) for path in paths),
         ],
         exception_handlers={404: _not_served, 405: _not_served, Exception: _answer_rest_failure},
     )
@@ -115,10 +96,6 @@ def _document() -> dict[str, Any]:
 @cache
 def _render_docs_page() -> str:
     return docs_page(_document())
-
-
-def _route(path: str, answers: Mapping[str, Answer]) -> Route:
-    return Route(path.replace(":path}", ":any_name}"), _Resource(answers))
 
 
 class _Resource:

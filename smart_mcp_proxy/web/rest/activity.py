@@ -1,10 +1,17 @@
 """REST: the activity log."""
 
-from collections.abc import Mapping
-from typing import get_args
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Final, get_args
 
+import msgspec
+from anyio import create_task_group
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
+from smart_mcp_proxy.catalog import GROUPINGS, ActivityFilter, Grouping
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.activity.records import (
     PAGE_LIMIT,
@@ -14,10 +21,12 @@ from smart_mcp_proxy.gateway.activity.records import (
     UnknownRecordError,
     activity_page,
     activity_record,
+    moment_s,
     parse_filter,
 )
+from smart_mcp_proxy.gateway.activity.stats import BUCKETS, GROUPS, GROUPS_LIMIT, Bucket, Stats, stats
 from smart_mcp_proxy.telemetry import ActivityKind
-from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, build_choice_parameter, integer, whole_number
+from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, build_choice_parameter, choice, integer, whole_number
 
 PAGE = 50
 FURTHEST_PLACE = 2**62
@@ -35,6 +44,31 @@ QUERY: Mapping[str, str | Parameter] = {
         "Only records stored after this place, oldest first: a page's `last`, or `next` with `after`.",
         0,
         FURTHEST_PLACE,
+    ),
+}
+SINCE_DEFAULT: Final = "7d"
+_BUCKETS: Final[tuple[Bucket, ...]] = tuple(BUCKETS)
+_STATS_QUERY: Final[Mapping[str, str | Parameter]] = {
+    "by": build_choice_parameter("What to group by (none); client is on whose behalf.", GROUPINGS),
+    "bucket": build_choice_parameter("Span of time, in UTC (day).", _BUCKETS),
+    "since": Parameter(f"An ISO 8601 time, or how long ago: 30m, 2h, 7d ({SINCE_DEFAULT}).", SINCE),
+    "limit": whole_number(f"Groups, the largest first, 1 to {GROUPS_LIMIT} ({GROUPS}).", 1, GROUPS_LIMIT),
+}
+STREAM_TYPE: Final = "text/event-stream"
+LOOK_S: Final = 0.25
+"""Between two looks for records: other processes on the store write some, too. With the quarter of a second for which
+the recorder collects them, what one browser does is seen in another within a second."""
+QUIET_S: Final = 15.0
+"""After so long without an event a comment is sent: proxies end connections that are silent for a minute."""
+MOST_RECORDS: Final = 100
+"""Sent at a time; more follow at once."""
+
+_FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "parent")
+_EVENTS_QUERY = {name: QUERY[name] for name in _FILTERS} | {
+    "after": Parameter(
+        "Only records stored after this place, see GET /activity; from now on where it is left out. A browser that "
+        "connects again sends the header Last-Event-ID instead.",
+        {"type": "integer", "minimum": 0, "maximum": FURTHEST_PLACE},
     ),
 }
 
@@ -57,9 +91,121 @@ def _place(request: Request, name: str) -> int | None:
     return integer(request, name, 0, 0, FURTHEST_PLACE) if name in request.query_params else None
 
 
+async def _stats(gateway: Gateway, request: Request) -> Stats:
+    by: Grouping = next(one for one in GROUPINGS if one == choice(request, "by", GROUPINGS))
+    bucket: Bucket = next(one for one in _BUCKETS if one == choice(request, "bucket", _BUCKETS))
+    return await stats(
+        gateway.catalog,
+        since_s=moment_s(request.query_params.get("since", SINCE_DEFAULT), gateway.catalog.now_s),
+        by=by,
+        bucket=bucket,
+        limit=integer(request, "limit", GROUPS, 1, GROUPS_LIMIT),
+    )
+
+
+async def _events(gateway: Gateway, request: Request) -> Response:
+    wanted = parse_filter(request.query_params, gateway.catalog.now_s)
+    after = integer(request, "after", 0, 0, FURTHEST_PLACE) if "after" in request.query_params else None
+    last = request.headers.get("last-event-id", "")
+    if after is None and last.isascii() and last.isdigit() and len(last) < len(str(FURTHEST_PLACE)):
+        after = int(last)
+    if after is None:
+        after = await gateway.catalog.last_activity_place()
+    headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+    return _EventStream(_stream_events(gateway, wanted, after), headers)
+
+
+class _EventStream(Response):
+    """An answer that goes on until its reader leaves or the gateway ends, and then is whole.
+
+    Args:
+        events: Are sent as they come.
+        headers: Beside the type.
+    """
+
+    media_type = STREAM_TYPE
+
+    def __init__(self, events: AsyncIterator[bytes], headers: Mapping[str, str]) -> None:
+        super().__init__(headers=headers)
+        del self.headers["content-length"]
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends them."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with create_task_group() as work:
+
+            async def stop() -> None:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                work.cancel_scope.cancel()
+
+            work.start_soon(stop)
+            async for event in self._events:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _stream_events(gateway: Gateway, wanted: ActivityFilter, after: int) -> AsyncIterator[bytes]:
+    """Yield the events until the reader leaves."""
+    clock = asyncio.get_running_loop().time
+    change = gateway.base.changes.next()
+    yield _encode_change(gateway)
+    told_s = clock()
+    while True:
+        try:
+            page = await activity_page(gateway.catalog, wanted, MOST_RECORDS, after=after)
+        except CatalogError:  # for a moment, or until the store is back: there is nothing to tell
+            page = None
+        if page is not None:
+            # Without items, too: what a filter leaves out is looked at once. The place of all is further than that of
+            # the last one sent, where more of them follow.
+            after = page.last if page.next is None else page.next
+            for item in page.items:
+                yield b"id: %d\nevent: activity\ndata: %s\n\n" % (after, msgspec.json.encode(item))
+                told_s = clock()
+            if page.next is not None:
+                continue
+        if await _is_set(change, LOOK_S):
+            change = gateway.base.changes.next()
+            yield _encode_change(gateway)
+            told_s = clock()
+        elif clock() - told_s >= QUIET_S:
+            yield b": nothing new\n\n"
+            told_s = clock()
+
+
+def _encode_change(gateway: Gateway) -> bytes:
+    """Report that servers or tools are different: what they are now is asked for as before."""
+    return b'event: change\ndata: {"generation":%d}\n\n' % gateway.catalog.snapshot.generation
+
+
+async def _is_set(change: asyncio.Event, limit_s: float) -> bool:
+    """Whether an event is set within a time; one that is set as the time ends may be seen the next time."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await change.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 ROUTES = (
     Endpoint("GET", "/activity", _list, "Searches, calls, approvals and changes.", answer=ActivityPage, query=QUERY),
     Endpoint(
         "GET", "/activity/{id}", _get_activity_record, "One record.", ActivityView, failures=(UnknownRecordError,)
+    ),
+    Endpoint(
+        "GET", "/stats", _stats, "What was served and saved, by time and by group.", answer=Stats, query=_STATS_QUERY
+    ),
+    Endpoint(
+        "GET",
+        "/events",
+        _events,
+        "Records of activity and changes of servers and tools as they come: `activity` with a record as in GET "
+        "/activity, `change` with the catalog's generation.",
+        answer=str,
+        query=_EVENTS_QUERY,
+        media_type=STREAM_TYPE,
     ),
 )

@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import (
     TokenNotFoundError,
 )
 from smart_mcp_proxy.models import CallVariant
-from smart_mcp_proxy.web.rest.route import Endpoint, decode_body
+from smart_mcp_proxy.web.rest.route import Endpoint, decode_body, get_author, get_operator_digest
 
 # What the descriptions say of these, the gateway checks, and words what does not fit.
 _Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_CHARS})]
@@ -104,6 +104,18 @@ async def _revoke(gateway: Gateway, request: Request) -> dict[str, Any]:
     return {"revoked": name}
 
 
+class LinkView(msgspec.Struct, frozen=True):
+    """A link that opens the page once, and how long it is good."""
+
+    url: str
+    expires_in_s: float
+
+
+async def _make_link(gateway: Gateway, request: Request) -> LinkView:
+    link = await gateway.admin.page_sessions.make_link(get_author(request), get_operator_digest(request))
+    return LinkView(link.url, link.expires_in_s)
+
+
 ROUTES = (
     Endpoint("GET", "/tokens", _list, "All tokens for agents, never the tokens themselves.", TokensView),
     Endpoint(
@@ -122,4 +134,5 @@ ROUTES = (
         "Ends the token of that name for good.",
         failures=(TokenNotFoundError,),
     ),
+    Endpoint("POST", "/page/links", _make_link, "Makes a link that opens the page in one browser, once.", LinkView),
 )

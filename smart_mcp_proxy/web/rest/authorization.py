@@ -2,18 +2,27 @@
 
 import hashlib
 import hmac
+import secrets
 from collections.abc import Callable, Collection
+from functools import partial
 
+from anyio import to_thread
 from starlette.requests import Request
 
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.token_files import load_or_create_token
 from smart_mcp_proxy.web.common.messages import UnauthorizedError, require_json
 from smart_mcp_proxy.web.rest.route import Need
 
 TOKEN_FILE = "operator.token"
+
+
+log = get_logger("rest")
 
 
 class LocalAuthorizer:
@@ -86,3 +95,13 @@ def operator_token(settings: Settings) -> str:
     given = None if secret is None else secret.token("operator")
     hint = "Remove it, or check who may read it."
     return load_or_create_token(settings.data_dir / TOKEN_FILE, hint=hint, replaces_unfit=True, given=given).value
+
+
+async def open_authorizer(gateway: Gateway) -> NetworkAuthorizer:
+    """Open the operator's REST by the stored token; without a data directory it stays closed."""
+    try:
+        token = await to_thread.run_sync(operator_token, gateway.settings)
+    except ConfigError as exc:
+        log.warning("servers cannot be managed over HTTP: %s", exc)
+        token = secrets.token_urlsafe()
+    return NetworkAuthorizer(token, partial(gateway.admin.agent_tokens.of_gateways.digests, "operator"))

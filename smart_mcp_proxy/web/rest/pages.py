@@ -42,7 +42,7 @@ _STYLE: Final = (
 )
 
 
-def start_response(request: Request) -> Response:
+async def answer_start(request: Request) -> Response:
     """Index of the endpoints: a page for browsers, JSON for others."""
     if "text/html" not in request.headers.get("accept", ""):
         return json_response({"name": SERVER_NAME} | {name: path for name, (path, _) in _PLACES.items()})

@@ -10,8 +10,9 @@ from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, Reque
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.activity.visitors import Visitor
 from smart_mcp_proxy.gateway.admin.management import ServerChange, ServerImported, ServerPage, ServersView
+from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIn
 from smart_mcp_proxy.gateway.shared.tool_offer import Session
-from smart_mcp_proxy.greeting import EVERY_ERA, StdioEras
+from smart_mcp_proxy.greeting.eras import EVERY_ERA, StdioEras
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import SERVER_NAME
 from smart_mcp_proxy.web.rest.route import (
@@ -212,6 +213,9 @@ def _server(server: ServerStatus, tools: int, waiting: int) -> dict[str, Any]:
 
 
 _ONE = "/servers/{name:path}"
+_LOGIN = "/servers/{name:path}/login"
+
+
 _REVISION = {"revision": "Of the server file; the change is refused if it has another one by now."}
 _EDITING: tuple[type[ProxyError], ...] = (RequestError, ConfigError)
 """What a change of the server file may meet: servers that come from no file, and a file that cannot be written."""
@@ -229,6 +233,50 @@ def _change(
     query = _REVISION if body is None else {}
     failures = (*_EDITING, ServerNotFoundError, ConflictError)
     return Endpoint(method, path, handler, summary, ServerChange, body, query, failures=failures)
+
+
+class SignInView(msgspec.Struct, frozen=True):
+    """State of a sign-in to a server.
+
+    Attributes:
+        server: Configured name.
+        state: none, waiting (for the person, at `url`), done or failed.
+        url: Where the person signs in.
+        problem: Why it failed.
+        hint: What to do about it.
+    """
+
+    server: str
+    state: str
+    url: str
+    problem: str
+    hint: str
+
+
+class Address(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The address at which a browser ended that could not reach the gateway's machine."""
+
+    address: str
+
+
+async def _begin_login(gateway: Gateway, request: Request) -> SignInView:
+    name = _name(request)
+    return _build_sign_in_view(name, await gateway.admin.server_sign_ins.begin(name))
+
+
+async def _get_login_state(gateway: Gateway, request: Request) -> SignInView:
+    name = _name(request)
+    return _build_sign_in_view(name, await gateway.admin.server_sign_ins.of(name))
+
+
+async def _take_address(gateway: Gateway, request: Request) -> SignInView:
+    name = _name(request)
+    body = await decode_body(request, Address)
+    return _build_sign_in_view(name, await gateway.admin.server_sign_ins.take(name, body.address.strip()))
+
+
+def _build_sign_in_view(name: str, shown: ServerSignIn) -> SignInView:
+    return SignInView(name, shown.state, shown.url, shown.problem, shown.hint)
 
 
 ROUTES = (
@@ -276,4 +324,29 @@ ROUTES = (
     _change("PATCH", _ONE, _patch, "Merges a change into a server's entry.", ServerPatch),
     _change("PUT", _ONE, _replace, "Gives a server another entry.", ServerEntry),
     _change("DELETE", _ONE, _remove, "Removes a server."),
+    Endpoint(
+        "POST",
+        _LOGIN,
+        _begin_login,
+        "Begins a sign-in to a server; a person finishes it at the address in the answer.",
+        SignInView,
+        failures=(ServerNotFoundError, ConfigError),
+    ),
+    Endpoint(
+        "GET",
+        _LOGIN,
+        _get_login_state,
+        "How far a sign-in to a server has come.",
+        SignInView,
+        failures=(ServerNotFoundError,),
+    ),
+    Endpoint(
+        "POST",
+        _LOGIN + "/address",
+        _take_address,
+        "Goes on with a sign-in whose browser ended at an address that it could not load.",
+        SignInView,
+        Address,
+        failures=(ServerNotFoundError, ConflictError),
+    ),
 )

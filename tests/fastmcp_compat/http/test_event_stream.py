@@ -6,7 +6,7 @@ from functools import partial
 import anyio
 import pytest
 
-from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
+from smart_mcp_proxy.fastmcp_compat.http.sessions import EventStream
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.fastmcp_compat.server import Inbound
+from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.gateway.results.results import build_structured_result
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.shared.agent_tools import LIST_TTL_MS, Arguments, OwnTools

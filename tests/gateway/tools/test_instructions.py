@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from gateway_fakes import config
 
-from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.greeting.instructions import INSTRUCTIONS
 from smart_mcp_proxy.models import LOCAL, WHOLE, Principal, Reach

@@ -8,7 +8,7 @@ from listing import default_greeting_file, rendered_default_greeting
 from smart_mcp_proxy.cli.support.opening import _SAYS_NOTHING
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
-from smart_mcp_proxy.greeting import default_answers
+from smart_mcp_proxy.greeting.record import default_answers
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from smart_mcp_proxy.web.auth.sign_in_bounds import (
+from smart_mcp_proxy.web.auth.sign_in_pages import (
     ADDRESS_SHARE,
     PAGE_LIMIT_BYTES,
     REGISTRATIONS_AT_ONCE,

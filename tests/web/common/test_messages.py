@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamAuthError
-from smart_mcp_proxy.web.broker.answer import failure
+from smart_mcp_proxy.web.broker.app import failure
 from smart_mcp_proxy.web.common.messages import UnauthorizedError, json_response
 
 

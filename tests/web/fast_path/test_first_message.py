@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.web.fast_path.first_message import FormAtFirstMessage
+from smart_mcp_proxy.web.fast_path.wire_http import FormAtFirstMessage
 
 pytestmark = pytest.mark.requirement("progress")
 

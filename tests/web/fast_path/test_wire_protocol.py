@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 
 from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path, get_endpoint_url, get_request_path
 from smart_mcp_proxy.web.common.messages import BODY_LIMIT_BYTES
-from smart_mcp_proxy.web.fast_path import reply_stream
+from smart_mcp_proxy.web.fast_path import wire_protocol
 from smart_mcp_proxy.web.fast_path.messages import Pieces, Tell, WireCall, WireCancel
 from smart_mcp_proxy.web.fast_path.wire_http import TakenCall
 from smart_mcp_proxy.web.fast_path.wire_protocol import FastPath, WireProtocol
@@ -311,7 +311,7 @@ async def test_a_client_that_leaves_in_the_middle_of_a_stream_ends_its_call(capl
 
 async def test_a_client_that_waits_for_progress_hears_that_the_call_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """What stands in between closes connections on which nothing is said; from then on the reply is a stream."""
-    monkeypatch.setattr(reply_stream, "TICK_S", 0.0)
+    monkeypatch.setattr(wire_protocol, "TICK_S", 0.0)
     protocol, wire, wires = connected()
     protocol.data_received(post(b"call token later"))
     with anyio.fail_after(20):

@@ -20,7 +20,7 @@ from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.cli.support.local_gateway import open_local_api
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.web.rest import events, operator_token
+from smart_mcp_proxy.web.rest import activity, operator_token
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
 pytestmark = pytest.mark.anyio
@@ -194,10 +194,11 @@ async def test_a_change_is_told_that_comes_while_records_are_read(monkeypatch: p
             changes.announce()
         return SimpleNamespace(items=[{"at": after}], next=after + 1 if has_more else None, last=after + 1)
 
-    catalog = SimpleNamespace(snapshot=SimpleNamespace(generation=7))
-    gateway: Any = SimpleNamespace(base=SimpleNamespace(changes=changes), catalog=catalog)
-    monkeypatch.setattr(events, "activity_page", page)
-    async with asyncio.timeout(20), aclosing(events._stream_events(gateway, ActivityFilter(), 1)) as told:
+    gateway: Any = SimpleNamespace(
+        base=SimpleNamespace(changes=changes), catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7))
+    )
+    monkeypatch.setattr(activity, "activity_page", page)
+    async with asyncio.timeout(20), aclosing(activity._stream_events(gateway, ActivityFilter(), 1)) as told:
         lines = [await anext(told) for _ in range(5)]
     assert [b"event: change" in line for line in lines] == [True, False, False, False, True]
 
@@ -211,10 +212,14 @@ async def test_a_stream_that_a_filter_leaves_nothing_looks_at_no_record_twice(mo
         changes.announce()
         return SimpleNamespace(items=[], next=None, last=after + 5)
 
-    catalog = SimpleNamespace(snapshot=SimpleNamespace(generation=7))
-    gateway: Any = SimpleNamespace(base=SimpleNamespace(changes=changes), catalog=catalog)
-    monkeypatch.setattr(events, "activity_page", page)
-    async with asyncio.timeout(20), aclosing(events._stream_events(gateway, ActivityFilter(kind="session"), 1)) as told:
+    gateway: Any = SimpleNamespace(
+        base=SimpleNamespace(changes=changes), catalog=SimpleNamespace(snapshot=SimpleNamespace(generation=7))
+    )
+    monkeypatch.setattr(activity, "activity_page", page)
+    async with (
+        asyncio.timeout(20),
+        aclosing(activity._stream_events(gateway, ActivityFilter(kind="session"), 1)) as told,
+    ):
         for _ in range(3):
             await anext(told)
     assert places == [1, 6]

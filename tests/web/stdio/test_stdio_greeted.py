@@ -3,11 +3,12 @@
 import anyio
 import pytest
 
-from smart_mcp_proxy.greeting import BacklogLine, Handed
+from smart_mcp_proxy.greeting.answers import BacklogLine
+from smart_mcp_proxy.greeting.greeter import Handed
 from smart_mcp_proxy.greeting.plain import EarlyRequest
 from smart_mcp_proxy.io.lines import LineSplitter
-from smart_mcp_proxy.web.stdio import stdio_greeted
-from smart_mcp_proxy.web.stdio.stdio_greeted import Greeted
+from smart_mcp_proxy.web.stdio import stdio
+from smart_mcp_proxy.web.stdio.stdio import Greeted
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +21,7 @@ def answered(number: int, method: str) -> BacklogLine:
 
 async def test_an_answer_that_comes_after_the_next_message_is_taken_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK took longer for the first than the next one is held back for."""
-    monkeypatch.setattr(stdio_greeted, "REPEATED_S", 0.0)
+    monkeypatch.setattr(stdio, "REPEATED_S", 0.0)
     kept = [answered(1, "initialize"), answered(2, "tools/list")]
     greeted = Greeted(Handed(kept, b"", b""))
     with anyio.fail_after(20):

@@ -1,7 +1,7 @@
 """The places of the page, a module each: what they show, and the actions of their forms."""
 
-from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.places import activity, clients, needs_you, saved, search_lab, servers, settings, tools
+from smart_mcp_proxy.web.page.visit import PageRoute
 
 __all__ = ["PLACES"]
 

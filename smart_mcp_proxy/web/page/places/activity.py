@@ -7,8 +7,7 @@ from starlette.types import ASGIApp
 
 from smart_mcp_proxy.telemetry import ActivityKind
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import PageRoute
-from smart_mcp_proxy.web.page.visit import PageVisit
+from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
 
 SHOWN: Final = 50
 _FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "since", "parent")
@@ -25,11 +24,10 @@ async def _show_activity(visit: PageVisit) -> Response:
         problem = error
     return await visit.page(
         "activity.html",
-        200 if problem is None else problem.status,
+        problem,
         wanted=wanted,
         found=found,
         kinds=get_args(ActivityKind),
-        problem=problem,
         is_first=not before,
     )
 

@@ -6,8 +6,7 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import PageRoute
-from smart_mcp_proxy.web.page.visit import Form, PageVisit
+from smart_mcp_proxy.web.page.visit import Form, PageRoute, PageVisit
 
 ACCESS: Final = ("read", "write", "destructive")
 LIVES: Final = (("1", "one day"), ("7", "a week"), ("30", "30 days"), ("365", "a year"), ("", "no end"))
@@ -25,14 +24,13 @@ async def _page(
     profiles = await visit.ask("GET", "profiles")
     return await visit.page(
         "clients.html",
-        200 if problem is None else problem.status,
+        problem,
         tokens=list(reversed(tokens)),
         profiles=[each["name"] for each in profiles],
         access=ACCESS,
         lives=LIVES,
         form=form,
         made=made,
-        problem=problem,
     )
 
 

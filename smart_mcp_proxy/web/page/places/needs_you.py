@@ -1,5 +1,6 @@
 """Needs you: all that waits for a person, each with its one action."""
 
+from functools import partial
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -8,9 +9,8 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.hidden import TEXT_CHARS
 from smart_mcp_proxy.web.page.operations import part
-from smart_mcp_proxy.web.page.place import DisplayLimits, PageRoute
 from smart_mcp_proxy.web.page.rendering import is_shown_whole
-from smart_mcp_proxy.web.page.visit import PageVisit
+from smart_mcp_proxy.web.page.visit import DisplayLimits, PageRoute, PageVisit
 
 SHOWN: Final = 10
 """Definitions on a page: a person reads them one by one."""
@@ -65,21 +65,15 @@ async def _approve(visit: PageVisit) -> Response:
     return visit.back(form, note, is_bad=bool(done["moved"]))
 
 
-async def _block(visit: PageVisit) -> Response:
+async def _decide(operation: str, words: str, visit: PageVisit) -> Response:
     form = await visit.form()
-    done = await visit.ask("POST", "approvals/block", body={"name": form.text("name")})
-    return visit.back(form, f"Blocked {done['name']}.")
-
-
-async def _unblock(visit: PageVisit) -> Response:
-    form = await visit.form()
-    done = await visit.ask("POST", "approvals/unblock", body={"name": form.text("name")})
-    return visit.back(form, f"Lifted the block of {done['name']}.")
+    done = await visit.ask("POST", f"approvals/{operation}", body={"name": form.text("name")})
+    return visit.back(form, f"{words} {done['name']}.")
 
 
 PLACES: Final = (
     PageRoute("GET", "/", _show_needs_you),
     PageRoute("POST", "/approve", _approve),
-    PageRoute("POST", "/block", _block),
-    PageRoute("POST", "/unblock", _unblock),
+    PageRoute("POST", "/block", partial(_decide, "block", "Blocked")),
+    PageRoute("POST", "/unblock", partial(_decide, "unblock", "Lifted the block of")),
 )

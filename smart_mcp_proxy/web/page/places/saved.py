@@ -5,9 +5,8 @@ from typing import Final, NamedTuple
 
 from starlette.responses import Response
 
-from smart_mcp_proxy.web.page.place import PageRoute
 from smart_mcp_proxy.web.page.plot import build_bar_plot
-from smart_mcp_proxy.web.page.visit import PageVisit
+from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
 
 
 class _Span(NamedTuple):

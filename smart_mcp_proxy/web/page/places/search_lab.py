@@ -5,8 +5,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from smart_mcp_proxy.web.page.operations import OperationError
-from smart_mcp_proxy.web.page.place import PageRoute
-from smart_mcp_proxy.web.page.visit import PageVisit
+from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
 
 
 async def _show_search_lab(visit: PageVisit) -> Response:
@@ -29,12 +28,11 @@ async def _show_search_lab(visit: PageVisit) -> Response:
     profiles = await visit.ask("GET", "profiles")
     return await visit.page(
         "search_lab.html",
-        200 if problem is None else problem.status,
+        problem,
         asked=asked,
         name=name,
         answer=answer,
         standing=standing,
-        problem=problem,
         profiles=[each["name"] for each in profiles],
     )
 

@@ -5,13 +5,12 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.arguments import parse_typed_json
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import PageRoute
-from smart_mcp_proxy.web.page.visit import PageVisit
+from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
 
 LOG_LINES: Final = 100
 NEW_ENTRY: Final = '{\n  "url": "https://example.com/mcp"\n}'
@@ -27,9 +26,7 @@ async def _show_server(visit: PageVisit) -> Response:
     return await _one(visit, visit.read_parameter("name"))
 
 
-async def _one(
-    visit: PageVisit, name: str, *, entry: str | None = None, problem: Exception | None = None, status: int = 200
-) -> Response:
+async def _one(visit: PageVisit, name: str, *, entry: str | None = None, problem: ProxyError | None = None) -> Response:
     server = await visit.ask("GET", f"servers/{part(name)}", {"review": "true"})
     try:
         logs = (await visit.ask("GET", f"servers/{part(name)}/logs", {"lines": LOG_LINES}))["lines"]
@@ -40,14 +37,13 @@ async def _one(
     sign_in = await visit.ask("GET", f"servers/{part(name)}/login") if can_sign_in else None
     return await visit.page(
         "server.html",
-        status,
+        problem,
         server=server,
         warnings=warnings_about(server["config"]),
         sign_in=sign_in,
         logs=logs,
         tools=tools,
         entry=_format_server_entry(server["config"]) if entry is None else entry,
-        problem=problem,
     )
 
 
@@ -74,10 +70,8 @@ async def _edit(visit: PageVisit) -> Response:
     try:
         body = {"config": _entry(text), "revision": form.text("revision") or None}
         done = await visit.ask("PUT", f"servers/{part(name)}", body=body)
-    except OperationError as error:
-        return await _one(visit, name, entry=text, problem=error, status=error.status)
-    except RequestError as error:
-        return await _one(visit, name, entry=text, problem=error, status=error.http_status)
+    except (OperationError, RequestError) as error:
+        return await _one(visit, name, entry=text, problem=error)
     return visit.to(f"/ui/server?name={part(name)}", _note(done))
 
 
@@ -97,7 +91,7 @@ async def _finish(visit: PageVisit) -> Response:
 
 
 async def _new(visit: PageVisit) -> Response:
-    return await visit.page("new_server.html", name="", entry=NEW_ENTRY, problem=None)
+    return await visit.page("new_server.html", name="", entry=NEW_ENTRY)
 
 
 async def _add(visit: PageVisit) -> Response:
@@ -105,10 +99,8 @@ async def _add(visit: PageVisit) -> Response:
     name, text = form.text("name").strip(), form.text("entry")
     try:
         done = await visit.ask("POST", "servers", body={"name": name, "config": _entry(text)})
-    except OperationError as error:
-        return await visit.page("new_server.html", error.status, name=name, entry=text, problem=error)
-    except RequestError as error:
-        return await visit.page("new_server.html", error.http_status, name=name, entry=text, problem=error)
+    except (OperationError, RequestError) as error:
+        return await visit.page("new_server.html", error, name=name, entry=text)
     return visit.to(f"/ui/server?name={part(done['name'])}", _note(done))
 
 

@@ -4,8 +4,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from smart_mcp_proxy.web.page.place import PageRoute
-from smart_mcp_proxy.web.page.visit import PageVisit
+from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
 
 
 async def _show_settings(visit: PageVisit) -> Response:

@@ -4,11 +4,10 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.web.page.arguments import Field, build_form_fields, parse_form_arguments
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.place import DisplayLimits, PageRoute
-from smart_mcp_proxy.web.page.visit import Form, PageVisit
+from smart_mcp_proxy.web.page.visit import DisplayLimits, Form, PageRoute, PageVisit
 
 SHOWN: Final = 50
 HISTORY: Final = 20
@@ -32,13 +31,12 @@ async def _list(visit: PageVisit) -> Response:
         problem = error
     return await visit.page(
         "tools.html",
-        200 if problem is None else problem.status,
+        problem,
         found=found,
         wanted=wanted,
         start=start,
         limit=SHOWN,
         states=STATES,
-        problem=problem,
     )
 
 
@@ -47,7 +45,7 @@ async def _show_tool(visit: PageVisit) -> Response:
 
 
 async def _one(
-    visit: PageVisit, name: str, form: Form, *, result: dict[str, Any] | None = None, problem: Exception | None = None
+    visit: PageVisit, name: str, form: Form, *, result: dict[str, Any] | None = None, problem: ProxyError | None = None
 ) -> Response:
     """A tool's page, also of one that is withheld."""
     tool: dict[str, Any] | None = None
@@ -61,10 +59,9 @@ async def _one(
             raise error from None
     canonical = tool["name"] if tool is not None else waiting["approval"]["name"]
     history = await visit.ask("GET", "activity", {"kind": "approval", "tool": canonical, "limit": HISTORY})
-    status = 200 if problem is None else problem.status if isinstance(problem, OperationError) else 400
     return await visit.page(
         "tool.html",
-        status,
+        problem,
         name=canonical,
         tool=tool,
         waiting=waiting,
@@ -72,7 +69,6 @@ async def _one(
         fields=() if tool is None else build_form_fields(tool.get("input_schema")),
         form=form,
         result=result,
-        problem=problem,
         limits=LIMITS,
     )
 
