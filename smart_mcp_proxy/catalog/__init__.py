@@ -1,8 +1,7 @@
 """WHICH tools exist: the store, a file or a database, and its picture in memory."""
 
-from smart_mcp_proxy.catalog.catalog import Catalog
+from smart_mcp_proxy.catalog.catalog import Catalog, open_catalog
 from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
-from smart_mcp_proxy.catalog.opening import open_catalog
 from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.repository import CALL_WAIT_S, STORE_AGAIN_S

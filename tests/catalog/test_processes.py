@@ -281,7 +281,7 @@ async def test_a_lock_that_never_ends_is_a_catalog_error(
     open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting is bounded, and the message says what holds it up."""
-    monkeypatch.setattr("smart_mcp_proxy.catalog.store.engines._BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("smart_mcp_proxy.catalog.store.sqlite._BUSY_TIMEOUT_S", 0.01)
     monkeypatch.setattr("smart_mcp_proxy.catalog.store.sqlite._PAUSE_S", 0.0)
     async with open_catalog() as catalog:
         other = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)
