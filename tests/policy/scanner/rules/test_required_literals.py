@@ -8,15 +8,23 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.policy.scanner.passages import passages
-from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable, Way, ways
-from smart_mcp_proxy.policy.scanner.rules.required_literals import alternatives, may_match, needs, quick, sequences
+from smart_mcp_proxy.policy.scanner.rules.prefilter import (
+    Searchable,
+    Way,
+    alternatives,
+    may_match,
+    needs,
+    quick,
+    sequences,
+    ways,
+)
 from smart_mcp_proxy.policy.scanner.rules.rule_files import RuleFile
-from smart_mcp_proxy.policy.scanner.wording import read
+from smart_mcp_proxy.policy.scanner.scanning import passages
+from smart_mcp_proxy.policy.scanner.wording import Reading
 
 SET = Path(__file__).parents[2] / "scanner_set"
 TEXTS = [
-    read(passages(json.loads(line)["definition"])[0]).text
+    Reading(passages(json.loads(line)["definition"])[0]).text
     for name in ("malicious", "benign")
     for line in (SET / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
 ]
