@@ -1,4 +1,4 @@
-"""Rate limits per caller and server, and slots for calls in flight. No clock, no waiting.
+"""Rate limits per caller and server, slots for calls in flight, shares of both. No clock or waiting.
 
 Time comes in as monotonic seconds. Every function decides at once; who has to wait is told so and waits elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Encodings in which text hides from a reader: where each may stand in a text, and what it says."""
+"""Encodings and ciphers in which text hides: where each may stand in a text, and what it says."""
 
 import base64
 import binascii

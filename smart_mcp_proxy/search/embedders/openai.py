@@ -1,11 +1,14 @@
 """Asks OpenAI's embeddings service, or one that speaks like it. The one place that imports openai."""
 
+import asyncio
 import hashlib
 import re
+import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError
-from smart_mcp_proxy.search.embedders.loop_thread import LoopThread
-from smart_mcp_proxy.search.embedders.texts import cut, encodable
+from smart_mcp_proxy.search.embedding import encodable
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -48,6 +50,50 @@ _ERROR_CODE = re.compile(r"[a-z_]{1,40}")
 _SECONDS = re.compile(r"\d{1,6}(\.\d+)?")
 _USUAL_PATH = "/v1"
 _PATH_DIGITS = 12
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines for threads that wait no longer than they want to.
+
+    A socket's own timeout starts again with every byte; a coroutine can be cancelled, which closes its connection.
+
+    Args:
+        name: Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def run_and_wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Run `work` on the loop and wait for it; callable from any thread but the loop's.
+
+        Raises:
+            TimeoutError: It took longer than `timeout_s`, and was cancelled.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        finally:
+            future.cancel()  # nothing happens to what is done
+
+    def close(self, last: Coroutine[Any, Any, object]) -> None:
+        """Ends the thread after `last`; does not wait for it."""
+
+        async def end() -> None:
+            try:
+                await last
+            finally:
+                self._loop.stop()
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop)
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
 
 
 class _Row(msgspec.Struct):
@@ -246,7 +292,7 @@ def _deployment(path: str) -> str:
 
 def _sendable(text: str) -> str:
     """The text within the service's limits; it refuses an empty one."""
-    return cut(encodable(text), _TEXT_BYTES) or " "
+    return encodable(text).encode("utf-8")[:_TEXT_BYTES].decode("utf-8", "ignore") or " "
 
 
 def _batches(texts: Iterator[str]) -> Iterator[list[str]]:
