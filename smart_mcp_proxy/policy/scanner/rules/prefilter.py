@@ -4,15 +4,13 @@ With it a scan takes a third of the processor time: 0.6 to 0.9 against 2.3 to 2.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from operator import or_
 from typing import NamedTuple
 
 LEAST_CHARS = 3
 """Shorter pieces stand in most texts, if they are of ASCII letters and digits."""
-MOST_SEQUENCES = 24
-"""Looking for more of them in a text costs what trying the pattern does."""
 MOST_PIECES = 40
 """Where one of so many will do, most texts hold one."""
 MOST_LETTERS = 8
@@ -27,8 +25,6 @@ _TOKEN = re.compile(
 """One token of a pattern, of what the patterns here are written with."""
 _Need = frozenset[str]
 _Token = re.Match[str]
-_Pieces = Callable[[str], list[_Need]]
-"""The needs of letters that stand in a row."""
 
 Span = tuple[int, int]
 """Start and end of a part of a text."""
@@ -51,14 +47,7 @@ def alternatives(pattern: str) -> list[str]:
 
 def needs(pattern: str) -> list[_Need]:
     """Sets of pieces without blanks: the pattern matches only in texts that hold a piece of each set."""
-    return _choice(_tokens(pattern), _split_needs)[0]
-
-
-def sequences(pattern: str) -> _Need:
-    """The longest pieces with blanks of which every match holds one; empty if few texts lack them."""
-    found = _choice(_tokens(pattern), _whole)[0]
-    best = max(found, key=_rate_need, default=frozenset[str]())
-    return best if len(best) <= MOST_SEQUENCES and any(" " in each.strip() for each in best) else frozenset()
+    return _choice(_tokens(pattern))[0]
 
 
 def may_match(pattern: str, char: str) -> bool:
@@ -116,7 +105,7 @@ def _tokens(pattern: str) -> Iterator[_Token]:
         at = token.end()
 
 
-def _choice(tokens: Iterator[_Token], pieces: _Pieces) -> tuple[list[_Need], _Token | None]:
+def _choice(tokens: Iterator[_Token]) -> tuple[list[_Need], _Token | None]:
     """Literals that every branch of a group needs, and the token that ends it."""
     ways: list[list[_Need]] = [[]]
     run = ""
@@ -126,20 +115,20 @@ def _choice(tokens: Iterator[_Token], pieces: _Pieces) -> tuple[list[_Need], _To
             run += char
         if char and not token["times"]:
             continue
-        ways[-1] += pieces(run)
+        ways[-1] += _split_needs(run)
         run = ""
         if token["open"]:
-            ways[-1] += _group(token, tokens, pieces)
+            ways[-1] += _group(token, tokens)
         elif token["bar"]:
             ways.append([])
         elif token["close"]:
             return _merge_branches(ways), token
-    ways[-1] += pieces(run)
+    ways[-1] += _split_needs(run)
     return _merge_branches(ways), None
 
 
-def _group(start: _Token, tokens: Iterator[_Token], pieces: _Pieces) -> list[_Need]:
-    found, end = _choice(tokens, pieces)
+def _group(start: _Token, tokens: Iterator[_Token]) -> list[_Need]:
+    found, end = _choice(tokens)
     return [] if start["kind"] in ("!", "<!") or end is None or _may_miss(end) else found
 
 
@@ -150,10 +139,6 @@ def _may_miss(token: _Token) -> bool:
 
 def _split_needs(run: str) -> list[_Need]:
     return [frozenset([piece]) for piece in run.split() if len(piece) >= LEAST_CHARS or not is_plain(piece)]
-
-
-def _whole(run: str) -> list[_Need]:
-    return [frozenset([run])] if len(run.strip()) >= LEAST_CHARS else []
 
 
 def is_plain(piece: str) -> bool:
@@ -185,10 +170,9 @@ class Way(NamedTuple):
 
     Attributes:
         number: Its own.
-        group: The pattern's.
+        group: The pattern's: the number of its first alternative.
         needs: The bits without each of which it cannot match.
         reach: What a match stays within.
-        sequences: Without one of which it cannot match; none if that is not known.
         pattern: Over text in lower case, single spaces.
     """
 
@@ -196,12 +180,10 @@ class Way(NamedTuple):
     group: int
     needs: int
     reach: int
-    sequences: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
 _WAYS: list[Way] = []
-_GROUPS: list[str] = []
 _EVERYWHERE: set[int] = set()
 """Ways that nothing announces: few."""
 _BITS: dict[frozenset[str], int] = {}
@@ -235,9 +217,8 @@ KNOWN_WORDS = 16_384
 
 def ways(pattern: str) -> tuple[Way, ...]:
     """Alternatives of a pattern with their required literals: few texts need them all."""
-    found = tuple(_way(each) for each in alternatives(pattern))
-    _GROUPS.append(pattern)
-    return found
+    group = len(_WAYS)
+    return tuple(_way(each, group) for each in alternatives(pattern))
 
 
 class Searchable:
@@ -258,7 +239,7 @@ class Searchable:
         self._held: dict[Span, int] = {}
         marks = [*_find_marks(text)]
         self._marks = reduce(or_, [bits for _, (bits, _) in marks], 0)
-        self.heard = _select_ways(text, [*marks, *((word, _find_pieces(word)) for word in set(_WORD.findall(text)))])
+        self.heard = _select_ways([*marks, *((word, _find_pieces(word)) for word in set(_WORD.findall(text)))])
 
     def find(self, group: tuple[Way, ...]) -> Iterable[re.Match[str]]:
         """Matches of one pattern of these alternatives in the text."""
@@ -309,7 +290,7 @@ def _lines_with(word: str, lines: str) -> Iterator[Span]:
         at = lines.find(word, stop)
 
 
-def _select_ways(text: str, words: Iterable[tuple[str, _Held]]) -> Mapping[int, Sequence[tuple[Way, Sequence[str]]]]:
+def _select_ways(words: Iterable[tuple[str, _Held]]) -> Mapping[int, Sequence[tuple[Way, Sequence[str]]]]:
     held, announcing = 0, {number: list[str]() for number in _EVERYWHERE}
     for word, (bits, announced) in words:
         held |= bits
@@ -318,7 +299,7 @@ def _select_ways(text: str, words: Iterable[tuple[str, _Held]]) -> Mapping[int, 
     found: dict[int, list[tuple[Way, Sequence[str]]]] = {}
     for number in sorted(announcing):
         way = _WAYS[number]
-        if held & way.needs == way.needs and (not way.sequences or any(map(text.__contains__, way.sequences))):
+        if held & way.needs == way.needs:
             found.setdefault(way.group, []).append((way, announcing[number]))
     return found
 
@@ -369,7 +350,7 @@ def _next(turn: _Turn, text: str, at: int) -> re.Match[str] | None:
     return None
 
 
-def _way(pattern: str) -> Way:
+def _way(pattern: str, group: int) -> Way:
     needed, number = needs(pattern), len(_WAYS)
     reach = SENTENCE + (LINE if may_match(pattern, ".") else 0) + (STOP if may_match(pattern, "\n") else 0)
     if needed:
@@ -378,7 +359,7 @@ def _way(pattern: str) -> Way:
     else:
         _EVERYWHERE.add(number)
     bits = reduce(or_, map(_bit, needed), 0)
-    _WAYS.append(Way(number, len(_GROUPS), bits, reach, tuple(sequences(pattern)), re.compile(quick(pattern))))
+    _WAYS.append(Way(number, group, bits, reach, re.compile(quick(pattern))))
     _find_pieces.cache_clear()
     return _WAYS[-1]
 

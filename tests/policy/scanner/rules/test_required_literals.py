@@ -15,7 +15,6 @@ from smart_mcp_proxy.policy.scanner.rules.prefilter import (
     may_match,
     needs,
     quick,
-    sequences,
     ways,
 )
 from smart_mcp_proxy.policy.scanner.rules.rule_files import RuleFile
@@ -80,19 +79,6 @@ REACHING = {
 def test_what_a_pattern_needs_is_what_all_its_ways_have(pattern: str, needed: list[set[str]]) -> None:
     """Optional parts, classes, and what must not stand there are needed by nothing."""
     assert needs(pattern) == needed
-
-
-@pytest.mark.parametrize(
-    ("pattern", "wanted"),
-    [
-        (r"\b(?:is|are) not shown to the (?:user|person)\b", {" not shown to the "}),
-        (r"\buse (?:as they are|as-is)(?: now)?", {"as they are", "as-is"}),
-        (r"\buse(?: as they are)? it", set()),
-    ],
-)
-def test_the_words_of_a_sequence_are_looked_for_as_they_stand(pattern: str, wanted: set[str]) -> None:
-    """The longest letters in a row of each way, if any has a blank."""
-    assert sequences(pattern) == wanted
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
