@@ -14,7 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, INSTANCE_STALE_S, Catalog
+from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
+from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 
