@@ -121,10 +121,7 @@ class LetterPairs:
     def most_alike(self, name: str, some: Collection[int]) -> list[int]:
         """These of the ids, most letter pairs in common with `name` first."""
         at = np.isin(self.ids, np.fromiter(some, np.int64, len(some))).nonzero()[0]
-        wanted = np.frombuffer(_as_bytes(pair_bits(name)), "<u8")
-        common = np.bitwise_count(self.pairs[:, :, at] & wanted[:, np.newaxis]).sum(axis=1)
-        shares = (common / (1 + self.sizes[:, at] + np.bitwise_count(wanted).sum())).max(axis=0)
-        ordered: list[int] = self.ids[at[np.lexsort((self.ties[at], -shares))]].tolist()
+        ordered: list[int] = self.ids[at[np.lexsort((self.ties[at], -self.shares(name)[at]))]].tolist()
         return ordered
 
     def shares(self, name: str) -> NDArray[np.float32]:
