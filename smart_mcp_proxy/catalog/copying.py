@@ -16,7 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CheckpointFile, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LONGEST_KEY_BYTES
+from smart_mcp_proxy.catalog.store.migrations import FILL_LOCK, LONGEST_KEY_BYTES
 from smart_mcp_proxy.catalog.store.stores import build_hang_up, create_store_engine, open_store
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
 from smart_mcp_proxy.catalog.tables.schema import gateway_keys, gateway_tokens, instances, leases, meta, metadata

@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, LACKS_KEY, Checkpoint, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
+from smart_mcp_proxy.catalog.store.migrations import FILL_LOCK, LOCK, LONGEST_KEY_BYTES
 from smart_mcp_proxy.catalog.store.postgres_edge import (
     NOT_WHOLE_HINT,
     DatabaseAddress,
@@ -21,7 +22,6 @@ from smart_mcp_proxy.catalog.store.postgres_edge import (
     postgres_engine,
     refuse_unusable,
 )
-from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK, LONGEST_KEY_BYTES
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError

@@ -13,7 +13,7 @@ from psycopg.types.string import StrDumper
 from sqlalchemy import Connection, Engine, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
-from smart_mcp_proxy.catalog.store.postgres_tables import VERSION_TABLE
+from smart_mcp_proxy.catalog.store.migrations import VERSION_TABLE
 from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION, tables_at
 from smart_mcp_proxy.catalog.tables.activity_days import PLACES
 from smart_mcp_proxy.errors import ConfigError
