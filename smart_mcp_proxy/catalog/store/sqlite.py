@@ -14,7 +14,6 @@ from sqlalchemy import URL, Connection, Engine, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.damage import FileId, file_id, find_damage, is_blank, move_aside, was_damaged
-from smart_mcp_proxy.catalog.recovery.read_only import copy_in_memory
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME, Checkpoint, CheckpointFile
 from smart_mcp_proxy.catalog.recovery.storage_space import (
     NO_ROOM_HINT,
@@ -24,7 +23,13 @@ from smart_mcp_proxy.catalog.recovery.storage_space import (
     is_read_only,
     why_unwritable,
 )
-from smart_mcp_proxy.catalog.recovery.wal_files import await_companions, companion_ids, is_busy, primary_code
+from smart_mcp_proxy.catalog.recovery.wal_files import (
+    await_companions,
+    companion_ids,
+    copy_in_memory,
+    is_busy,
+    primary_code,
+)
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
