@@ -220,7 +220,7 @@ class NameKeys:
             places.setdefault(self._key(place), []).append(place)  # many servers have tools of one name
         found: list[tuple[str, int]] = []
         for encoded, alike in places.items():
-            if is_one_slip(key, other := _decode_key(encoded)):
+            if is_one_slip(key, other := encoded[:-1].decode("utf-8", "surrogatepass")):
                 found += [(other, self.ids[place]) for place in alike]
         for other, ids in self.fresh.items():
             if abs(len(other) - len(key)) <= 1 and is_one_slip(key, other):
@@ -236,11 +236,6 @@ class NameKeys:
     def load_arrays(cls, arrays: Arrays) -> "NameKeys":
         """The table that `dump_arrays` wrote; ids of it may be gone."""
         return cls._of(arrays["names"].tobytes(), arrays["name_ids"], len(arrays["name_ids"]))
-
-
-def _decode_key(key: bytes) -> str:
-    """A key without its end."""
-    return key[:-1].decode("utf-8", "surrogatepass")
 
 
 def _encode_key(key: str) -> bytes:

@@ -202,7 +202,7 @@ class PostgresStore(Store):
             StorageError: It lacks decisions, or its disk is still full.
         """
         self.connect()
-        self.read(_take_room if self._is_full else lambda _: None)
+        self.read(lambda connection: connection.exec_driver_sql(_TAKE_ROOM) if self._is_full else None)
         self._is_full = False
 
     def read(self, work: Callable[[Connection], T]) -> T:
@@ -258,7 +258,9 @@ class PostgresStore(Store):
                     raise _DroppedError from exc
                 raise
             self._require_decisions(connection)
-            if time.monotonic() >= self._compare_due_s or self._was_set():
+            # Also if this machine's clock was set since it was compared: leases would end too soon, say.
+            was_set = abs(time.time() - since_boot() - self._set_s) >= _SAME_S
+            if was_set or time.monotonic() >= self._compare_due_s:
                 self._compare_clocks(connection)
             result = work(connection)
             connection.commit()
@@ -275,10 +277,6 @@ class PostgresStore(Store):
         self.ahead_s = ahead_s if abs(ahead_s) >= _SAME_S else 0.0
         self._set_s = time.time() - since_boot()
         self._compare_due_s = time.monotonic() + _COMPARE_S
-
-    def _was_set(self) -> bool:
-        """Return whether this machine's clock was set since it was compared: leases would end too soon, say."""
-        return abs(time.time() - since_boot() - self._set_s) >= _SAME_S
 
     def _require_decisions(self, connection: Connection) -> None:
         """Passes if the database counts every decision that this process has seen in it.
@@ -368,10 +366,6 @@ def _refuse_half_copied(connection: Connection, label: str) -> None:
 def _state(exc: BaseException | None) -> str:
     """The SQLSTATE of an error, empty where the connection is what failed."""
     return (getattr(exc.orig, "sqlstate", "") or "") if isinstance(exc, DBAPIError) else ""
-
-
-def _take_room(connection: Connection) -> None:
-    connection.exec_driver_sql(_TAKE_ROOM)
 
 
 def _roll_back(connection: Connection) -> None:

@@ -161,8 +161,7 @@ class Archive:
 
     async def activity_figures(self, wanted: FiguresQuery) -> tuple[ActivityFigures, ...]:
         """Figures of searches and calls, in order of time and then of size."""
-        count = partial(activity_stats.figures, wanted=wanted)
-        return await self.read(count)
+        return await self.read(partial(activity_stats.figures, wanted=wanted))
 
     async def last_activity_place(self) -> int:
         """Place of the newest record in the activity log that no record will precede; 0 where there is none."""
@@ -183,8 +182,7 @@ class Archive:
 
     async def prepare_activity(self) -> None:
         """Makes room for the records of the coming days, where days have their own."""
-        prepare = partial(activity.prepare, now_s=self.now_s())
-        await self.write(prepare, is_ordered=False)
+        await self.write(partial(activity.prepare, now_s=self.now_s()), is_ordered=False)
 
     async def learn(self, lessons: Sequence[Lesson]) -> None:
         """Counts questions that led to a tool; `refresh` shows what became of it."""
@@ -216,18 +214,15 @@ class Archive:
 
     async def read_vectors(self, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
         """The vectors that an embedder made, by definition hash; those that nobody stored are absent."""
-        find = partial(vectors.read_vectors, embedder=embedder, hashes=hashes)
-        return await self.read(find)
+        return await self.read(partial(vectors.read_vectors, embedder=embedder, hashes=hashes))
 
     async def vector_counts(self, hashes: Collection[str]) -> dict[str, int]:
         """Count the definitions with stored vectors by embedder, most first, then the latest first."""
-        find = partial(vectors.counts, hashes=hashes)
-        return await self.read(find)
+        return await self.read(partial(vectors.counts, hashes=hashes))
 
     async def store_vectors(self, embedder: str, made: Mapping[str, bytes]) -> None:
         """Stores vectors by definition hash; once it returns they survive whatever happens to this process."""
-        store = partial(vectors.store, embedder=embedder, made=made, now_s=self.now_s())
-        await self.write(store)
+        await self.write(partial(vectors.store, embedder=embedder, made=made, now_s=self.now_s()))
 
     async def tidy_vectors(self, embedder: str, hashes: Collection[str]) -> None:
         """Notes that the vectors of these definitions are in use, and drops some that nobody used for 30 days."""
@@ -240,8 +235,7 @@ class Archive:
 
     async def instances(self) -> tuple[Instance, ...]:
         """The living processes on this data directory, oldest first, this one included once it is registered."""
-        living = partial(instances.live_instances, now_s=self.now_s())
-        return await self.read(living)
+        return await self.read(partial(instances.live_instances, now_s=self.now_s()))
 
     @property
     def gateways(self) -> tuple[Instance, ...]:

@@ -259,25 +259,18 @@ def find_ciphers(text: str) -> list[tuple[str, Decode]]:
     return [(name, decode) for name, decode in _CIPHERS if found[name] >= _TOGETHER]
 
 
-def _build_shift(by: int) -> Decode:
-    return _build_substitution(string.ascii_lowercase[by:] + string.ascii_lowercase[:by])
-
-
 def _build_substitution(alphabet: str) -> Decode:
     table = str.maketrans(string.ascii_letters, alphabet + alphabet.upper())
     return lambda text: text.translate(table)
 
 
-def _words_reversed(text: str) -> str:
-    return " ".join(word[::-1] for word in text.split())
-
-
 def _ciphers() -> Iterator[tuple[str, Decode]]:
     for by in range(1, len(string.ascii_lowercase)):
-        yield "rot13" if by == 13 else f"letters moved by {by}", _build_shift(by)
+        moved = _build_substitution(string.ascii_lowercase[by:] + string.ascii_lowercase[:by])
+        yield "rot13" if by == 13 else f"letters moved by {by}", moved
     yield "a mirrored alphabet", _build_substitution(string.ascii_lowercase[::-1])
     yield "reversed writing", lambda text: text[::-1]
-    yield "reversed words", _words_reversed
+    yield "reversed words", lambda text: " ".join(word[::-1] for word in text.split())
 
 
 _CIPHERS = tuple(_ciphers())

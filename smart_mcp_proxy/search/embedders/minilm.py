@@ -169,7 +169,8 @@ class MiniLmEmbedder:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of tools' texts, one row of unit length each, shape (len(texts), dimension)."""
-        return self._encode([self._recipe.document_prompt + text for text in texts], _count_indexing_threads())
+        threads = max(1, (os.cpu_count() or 1) // 2)  # half of the cores: searches go on while tools are indexed
+        return self._encode([self._recipe.document_prompt + text for text in texts], threads)
 
     def embed_query(self, text: str) -> NDArray[np.float32]:
         """The vector of a query, of unit length, shape (dimension,)."""
@@ -226,8 +227,3 @@ def _batches(sequences: Sequence[Sequence[int]]) -> Iterator[list[int]]:
         batch.append(at)
     if batch:
         yield batch
-
-
-def _count_indexing_threads() -> int:
-    """Half of the cores: searches go on while tools are indexed."""
-    return max(1, (os.cpu_count() or 1) // 2)

@@ -115,7 +115,6 @@ class OpenAiEmbedder:
         query_timeout_s: How long a query may take in all, however slowly its answer comes.
         indexing_timeout_s: The same for one request of tools' texts, its further attempts included.
         sleep: Waits between two attempts, in seconds.
-        clock: Monotonic seconds.
         now: Wall time in seconds since 1970, for services that name the time of day to come back at.
 
     Raises:
@@ -131,7 +130,6 @@ class OpenAiEmbedder:
         query_timeout_s: float = _QUERY_TIMEOUT_S,
         indexing_timeout_s: float = _INDEXING_TIMEOUT_S,
         sleep: Callable[[float], object] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         # Imported on use: an optional dependency, and a second that other embedders need not pay.
@@ -148,7 +146,6 @@ class OpenAiEmbedder:
         self._query_timeout_s = query_timeout_s
         self._indexing_timeout_s = indexing_timeout_s
         self._sleep = sleep
-        self._clock = clock
         self._now = now
         self.dimension = self._ask_patiently(["dimension"]).shape[1]
         self.id = f"{id_prefix(base_url)}{model}:{self.dimension}"
@@ -183,18 +180,18 @@ class OpenAiEmbedder:
 
     def _ask_patiently(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Like `_ask`, again after a wait where that may help and there is time for it."""
-        deadline_s = self._clock() + self._indexing_timeout_s
+        deadline_s = time.monotonic() + self._indexing_timeout_s
         for attempt in range(_ATTEMPTS - 1):
             try:
-                return self._ask(texts, deadline_s - self._clock())
+                return self._ask(texts, deadline_s - time.monotonic())
             except EmbeddingError as exc:
                 if exc.retry_after_s is None or exc.retry_after_s > _LONGEST_WAIT_S:
                     raise
                 wait_s = max(exc.retry_after_s, _FIRST_WAIT_S * 2**attempt)
-                if self._clock() + wait_s >= deadline_s:
+                if time.monotonic() + wait_s >= deadline_s:
                     raise
                 self._sleep(wait_s)
-        return self._ask(texts, deadline_s - self._clock())
+        return self._ask(texts, deadline_s - time.monotonic())
 
     def _ask(self, texts: Sequence[str], timeout_s: float) -> NDArray[np.float32]:
         """Embed texts that fit a single request; returns unit rows in the order of the texts."""

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, classify_fitness
-from smart_mcp_proxy.search.engines.crowd import crowd_place
+from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, classify_fitness, crowd_place
 from smart_mcp_proxy.search.engines.fields import USUAL_TOOLS, match_terms_by_field, usual_count
 from smart_mcp_proxy.search.engines.postings import (
     Postings,

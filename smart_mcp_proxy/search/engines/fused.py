@@ -15,8 +15,7 @@ from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
 from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text
-from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, classify_fitness
-from smart_mcp_proxy.search.engines.crowd import crowd_place
+from smart_mcp_proxy.search.engine import LOWER_FLOOR, Fit, LexicalEngine, Scores, classify_fitness, crowd_place
 from smart_mcp_proxy.search.text import terms
 from smart_mcp_proxy.search.ties import cut
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
