@@ -19,8 +19,8 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
 from smart_mcp_proxy.policy.scanner.classifier import ALWAYS, LEARNED, Run, compute_log_odds, runs, share
-from smart_mcp_proxy.policy.scanner.passages import passages
-from smart_mcp_proxy.policy.scanner.wording import read
+from smart_mcp_proxy.policy.scanner.scanning import passages
+from smart_mcp_proxy.policy.scanner.wording import Reading
 
 SETS = Path(__file__).resolve().parent.parent / "tests" / "policy" / "scanner_set"
 LEARNED_FROM = ("malicious", "benign", "learned_malicious", "learned_benign")
@@ -95,7 +95,7 @@ def _definition(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(source: str, is_attack: bool, definition: dict[str, Any]) -> Text:
-    reading = read(passages(definition)[0])
+    reading = Reading(passages(definition)[0])
     found = frozenset().union(*(runs(line) for _, line in reading.prose()))
     return Text(source, is_attack, frozenset(run for run in found if run[0] not in STOPS or len(run) > 1))
 

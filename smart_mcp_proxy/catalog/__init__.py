@@ -1,14 +1,13 @@
 """WHICH tools exist: the store, a file or a database, and its picture in memory."""
 
-from smart_mcp_proxy.catalog.catalog import Catalog
+from smart_mcp_proxy.catalog.catalog import Catalog, open_catalog
 from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
-from smart_mcp_proxy.catalog.opening import open_catalog
 from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.repository import CALL_WAIT_S, STORE_AGAIN_S
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.stores import reach_store
-from smart_mcp_proxy.catalog.tables.activity import FAILED, ActivityFilter, StoredActivity
+from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.activity_stats import GROUPINGS, ActivityFigures, FiguresQuery, Grouping
 from smart_mcp_proxy.catalog.tables.agent_tokens import (
     AgentToken,
@@ -21,9 +20,9 @@ from smart_mcp_proxy.catalog.tables.agent_tokens import (
     revoke_agent_token,
     store_agent_token,
 )
-from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED, Example, Lesson
-from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S, Instance
-from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, LINKS_PER_PRINCIPAL, find_linking_servers, store_links
+from smart_mcp_proxy.catalog.tables.feedback import Example, Lesson
+from smart_mcp_proxy.catalog.tables.instances import Instance
+from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, find_linking_servers, store_links
 from smart_mcp_proxy.catalog.tables.prepared_tools import build_approved_record
 from smart_mcp_proxy.catalog.tables.sealed import (
     SealedValue,
@@ -38,26 +37,15 @@ from smart_mcp_proxy.catalog.tables.sealed import (
     store_sealed,
     take_lease,
 )
-from smart_mcp_proxy.catalog.tables.toolsets import (
-    KEPT_PER_PRINCIPAL,
-    Toolset,
-    filter_stored_toolsets,
-    find_toolset,
-    store_toolset,
-)
+from smart_mcp_proxy.catalog.tables.toolsets import Toolset, filter_stored_toolsets, find_toolset, store_toolset
 
 __all__ = [
     "CALL_WAIT_S",
     "DATABASE_NAME",
-    "FAILED",
     "GROUPINGS",
-    "INSTANCE_STALE_S",
-    "KEPT_PER_PRINCIPAL",
-    "LINKS_PER_PRINCIPAL",
     "LINK_LIFE_S",
     "NO_ROOM_HINT",
     "STORE_AGAIN_S",
-    "USES_NEEDED",
     "ActivityFigures",
     "ActivityFilter",
     "AgentToken",

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
@@ -21,6 +21,7 @@ from smart_mcp_proxy.catalog.tables.following import ApprovalStanding, Followed
 from smart_mcp_proxy.catalog.tables.instances import Instance
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.names import extract_server_name
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger
 
 T = TypeVar("T")
@@ -227,3 +228,17 @@ class Catalog(ServerLists):
         self._snapshot, self._standing, self._last_sync_s = self._database.read(look)
         self._heard.clear()
         self._unsaved_syncs.clear()
+
+
+def open_catalog(
+    settings: Settings, *, reset: bool = False, is_needed: bool = True
+) -> AbstractAsyncContextManager[Catalog]:
+    """Open the catalog in the settings' database, or in their data directory; see `Catalog.open`."""
+    url = settings.database_url
+    return Catalog.open(
+        settings.data_dir,
+        name_limit=settings.tool_name_limit,
+        url=None if url is None else url.get_secret_value(),
+        reset=reset,
+        is_needed=is_needed,
+    )

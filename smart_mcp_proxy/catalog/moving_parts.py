@@ -75,7 +75,8 @@ class _Comparison:
             if len(parts) == 1 or rest or not 1 < length <= _LONGEST_FOLDER:
                 continue
             former = approved[len(parts[0]) :][:length]
-            if _is_folder(former) and former.join(parts) == approved:
+            is_folder = PurePosixPath(former).is_absolute() or PureWindowsPath(former).is_absolute()
+            if is_folder and "\n" not in former and former.join(parts) == approved:
                 return self._former.setdefault(folder, former) == former
         return False
 
@@ -86,7 +87,3 @@ def _sort_canonical_json(values: Iterable[Any]) -> list[bytes]:
 
 def _sort_comma_list(text: str) -> list[str]:
     return sorted(word.strip() for word in text.split(","))
-
-
-def _is_folder(text: str) -> bool:
-    return "\n" not in text and (PurePosixPath(text).is_absolute() or PureWindowsPath(text).is_absolute())

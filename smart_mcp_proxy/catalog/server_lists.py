@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog.membership import Membership
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, UnstoredServerList, remember
+from smart_mcp_proxy.catalog.store.repository import Archive
 from smart_mcp_proxy.catalog.store.store import StorageError, Store
 from smart_mcp_proxy.catalog.tables import approvals, tools
 from smart_mcp_proxy.catalog.tables.following import ApprovalStanding, Followed, follow
@@ -45,7 +45,7 @@ class _Waiting:
     had_turn: bool = False
 
 
-class ServerLists(Membership):
+class ServerLists(Archive):
     """The part of a catalog that takes what servers list."""
 
     def __init__(self, database: Store, *, name_limit: int, clock: Callable[[], float]) -> None:

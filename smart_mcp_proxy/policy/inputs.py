@@ -232,13 +232,18 @@ def without_secrets(requests: Any, redact: Callable[[str], str]) -> Any:
     }
 
 
-def redact_json(value: Any, redact: Callable[[str], str]) -> Any:
+def redact_json(value: Any, redact: Callable[[str], str], depth: int = 0) -> Any:
     """Whatever a server says in JSON, its names too, without the secrets in use.
 
     Raises:
         RecursionError: It is nested too deeply.
     """
-    return _redact_value(value, 0, redact)
+    _require_shallow(depth)
+    if isinstance(value, Mapping):
+        return {redact(name): redact_json(each, redact, depth + 1) for name, each in value.items()}
+    if isinstance(value, list):
+        return [redact_json(each, redact, depth + 1) for each in value]
+    return redact(value) if isinstance(value, str) else value
 
 
 def _redact_question(request: Mapping[str, Any], redact: Callable[[str], str]) -> Mapping[str, Any]:
@@ -249,7 +254,7 @@ def _redact_question(request: Mapping[str, Any], redact: Callable[[str], str]) -
         elif name == "params" and isinstance(value, Mapping):
             told[name] = _redact_params(value, request.get("method") == "elicitation/create", redact)
         else:
-            told[redact(name)] = _redact_value(value, 0, redact)
+            told[redact(name)] = redact_json(value, redact)
     return told
 
 
@@ -258,7 +263,7 @@ def _redact_params(params: Mapping[str, Any], is_elicitation: bool, redact: Call
     told = {}
     for name, value in params.items():
         if name != kept:
-            told[name if name in _MEMBERS else redact(name)] = _redact_value(value, 0, redact)
+            told[name if name in _MEMBERS else redact(name)] = redact_json(value, redact)
         else:
             told[name] = value if name == "url" else _redact_form_words(value, 0, redact)
     return told
@@ -274,20 +279,10 @@ def _redact_form_words(schema: Any, depth: int, redact: Callable[[str], str]) ->
     for name, value in schema.items():
         is_field = isinstance(value, Mapping)  # of that name
         if name in _WORDS_OF_FORM and not is_field:
-            found[name] = _redact_value(value, depth + 1, redact)
-        elif name != "default" or is_field or _redact_value(value, depth + 1, redact) == value:
+            found[name] = redact_json(value, redact, depth + 1)
+        elif name != "default" or is_field or redact_json(value, redact, depth + 1) == value:
             found[name] = _redact_form_words(value, depth + 1, redact)
     return found
-
-
-def _redact_value(value: Any, depth: int, redact: Callable[[str], str]) -> Any:
-    """A value without any secret in use in its texts."""
-    _require_shallow(depth)
-    if isinstance(value, Mapping):
-        return {redact(name): _redact_value(each, depth + 1, redact) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_redact_value(each, depth + 1, redact) for each in value]
-    return redact(value) if isinstance(value, str) else value
 
 
 def _require_shallow(depth: int) -> None:

@@ -1,4 +1,4 @@
-"""Rate limits per caller and server, and slots for calls in flight. No clock, no waiting.
+"""Rate limits per caller and server, slots for calls in flight, shares of both. No clock or waiting.
 
 Time comes in as monotonic seconds. Every function decides at once; who has to wait is told so and waits elsewhere.
 """
@@ -6,6 +6,7 @@ Time comes in as monotonic seconds. Every function decides at once; who has to w
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -22,6 +23,8 @@ QUEUE: Final = 2_048
 served one after the other. It ends somewhere, because the arguments of calls that wait take memory."""
 ROUNDING_S: Final = 1e-9
 """Sums of floating-point seconds miss the moment at which a token is there by less than this."""
+LEAST_RATE_PER_S: Final = 1 / 60
+"""Least share of a rate, unless the rate itself is lower: whatever shares it, nobody waits longer than a minute."""
 
 
 class TokenBucket:
@@ -263,3 +266,28 @@ class SlotPool:
             lane.queue = QUEUE_PER_PLACE * lane.most
         else:
             lane.queue = QUEUE
+
+
+def share_of_count(limit: int, gateways: int) -> int:
+    """Divide a limit on calls by the number of gateways, rounding down to at least 1.
+
+    A share of none would be no service. 0 stands for no limit and stays.
+    """
+    return limit and max(1, limit // gateways)
+
+
+def share_of_rate(rate_per_s: float, gateways: int) -> float:
+    """Divide a rate by the number of gateways, to at least a call a minute; 0, no limit, stays."""
+    return max(rate_per_s / gateways, min(rate_per_s, LEAST_RATE_PER_S))
+
+
+def share_of_limits(limits: ServerLimits, gateways: int) -> ServerLimits:
+    """Divide limits by the number of gateways; queue and times stay: they limit no server."""
+    if gateways == 1:
+        return limits
+    return replace(
+        limits,
+        calls_per_s=None if limits.calls_per_s is None else share_of_rate(limits.calls_per_s, gateways),
+        burst=None if limits.burst is None else share_of_count(limits.burst, gateways),
+        in_flight=None if limits.in_flight is None else share_of_count(limits.in_flight, gateways),
+    )

@@ -141,6 +141,11 @@ def format_pace(done: int, took_s: float, left: int) -> str:
     return f"{shown}, about {f'{left_s:.0f} s' if left_s < 60 else f'{left_s / 60:,.0f} min'} left"
 
 
+def encodable(text: str) -> str:
+    """The text with a question mark for every lone surrogate, which UTF-8 and so every encoder refuses."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def text_hash(text: str) -> str:
     """Hex SHA-256 of an embedded text: the definition hash under which its vector is stored."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

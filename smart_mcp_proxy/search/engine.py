@@ -1,6 +1,8 @@
 """Interface of engines."""
 
-from collections.abc import Collection, Iterable, Mapping, Set
+import math
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -18,6 +20,9 @@ floors of 1 alone left 3 to 13 % of three sets of answerable queries empty, this
 recall@5."""
 UPPER_FLOOR = 1.0
 """The fitness from which a hit surely is one: the unit of fitness."""
+_PER_SERVER = 5
+"""So many places before the crowd's may one server fill, or an even share of them where there are few servers: one that
+floods the catalog does not make a crowd."""
 
 
 class Fit(IntEnum):
@@ -139,3 +144,26 @@ class Storable(Protocol):
             documents: By id, never changed afterwards.
             ids: In the order in which they were stored; -1 for one that is not among `documents` any more.
         """
+
+
+def crowd_place(servers: Sequence[Hashable], crowd: int, count: int) -> int | None:
+    """The place of a ranking that is the crowd's, from 0; None if the ranking does not reach it.
+
+    Args:
+        servers: Of the ranked tools, best first; None for a tool that is gone.
+        crowd: Number of the tools that count, up to the one in the crowd's place; at least 1.
+        count: Of all servers.
+    """
+    per_server = max(_PER_SERVER, math.ceil(crowd / max(1, count)))
+    first = servers[:crowd]
+    if len(first) == crowd and None not in first and max(Counter(first).values()) <= per_server:
+        return crowd - 1
+    taken: Counter[Hashable] = Counter()
+    counted = 0
+    for place, server in enumerate(servers):
+        if server is not None and taken[server] < per_server:
+            taken[server] += 1
+            counted += 1
+            if counted == crowd:
+                return place
+    return None

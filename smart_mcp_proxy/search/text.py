@@ -93,16 +93,13 @@ def has_terms(text: str, wanted: Set[str]) -> bool:
     return wanted <= set(terms(text))
 
 
-def split_literals(text: str, limit_chars: int = QUERY_LIMIT_CHARS) -> tuple[str, str]:
+def split_literals(text: str) -> tuple[str, str]:
     """The part of a query that says what is needed, and its literals, which only say for what.
 
-    Literals are quoted text, ids, URLs, mail addresses, paths and numbers.
-
-    Args:
-        text: Any text.
-        limit_chars: The rest of a longer text is not read.
+    Literals are quoted text, ids, URLs, mail addresses, paths and numbers. Of a longer text the first 4,000 characters
+    are read.
     """
-    text = text[:limit_chars]
+    text = text[:QUERY_LIMIT_CHARS]
     if not _IN_LITERALS.search(text) and "www." not in text.lower():
         return text, ""
     literals: list[str] = []

@@ -17,8 +17,7 @@ from smart_mcp_proxy.catalog import (
     store_sealed,
     store_toolset,
 )
-from smart_mcp_proxy.catalog.copying import StoreLocation
-from smart_mcp_proxy.catalog.transfer import TABLES
+from smart_mcp_proxy.catalog.copying import TABLES, StoreLocation
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
 

@@ -14,7 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, INSTANCE_STALE_S, Catalog
+from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
+from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 
@@ -281,7 +282,7 @@ async def test_a_lock_that_never_ends_is_a_catalog_error(
     open_catalog: OpenCatalog, tool: MakeTool, data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Waiting is bounded, and the message says what holds it up."""
-    monkeypatch.setattr("smart_mcp_proxy.catalog.store.engines._BUSY_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("smart_mcp_proxy.catalog.store.sqlite._BUSY_TIMEOUT_S", 0.01)
     monkeypatch.setattr("smart_mcp_proxy.catalog.store.sqlite._PAUSE_S", 0.0)
     async with open_catalog() as catalog:
         other = sqlite3.connect(data_dir / DATABASE_NAME, isolation_level=None)

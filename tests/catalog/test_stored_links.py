@@ -14,15 +14,9 @@ from hypothesis import strategies as st
 from old_catalogs import version
 from sqlalchemy import Connection, create_engine
 
-from smart_mcp_proxy.catalog import (
-    DATABASE_NAME,
-    LINK_LIFE_S,
-    LINKS_PER_PRINCIPAL,
-    Catalog,
-    find_linking_servers,
-    store_links,
-)
+from smart_mcp_proxy.catalog import DATABASE_NAME, LINK_LIFE_S, Catalog, find_linking_servers, store_links
 from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
+from smart_mcp_proxy.catalog.tables.links import LINKS_PER_PRINCIPAL
 
 pytestmark = pytest.mark.anyio
 

@@ -5,14 +5,8 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.catalog import (
-    KEPT_PER_PRINCIPAL,
-    Catalog,
-    Toolset,
-    filter_stored_toolsets,
-    find_toolset,
-    store_toolset,
-)
+from smart_mcp_proxy.catalog import Catalog, Toolset, filter_stored_toolsets, find_toolset, store_toolset
+from smart_mcp_proxy.catalog.tables.toolsets import KEPT_PER_PRINCIPAL
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
-from smart_mcp_proxy.catalog.store import engines, sqlite
+from smart_mcp_proxy.catalog.store import sqlite
 from smart_mcp_proxy.events import Event
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.servers import load_servers
@@ -23,7 +23,7 @@ async def test_a_locked_catalog_does_not_end_the_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old servers cannot be forgotten then; that is a warning, and no background task ends with an error."""
-    monkeypatch.setattr(engines, "_BUSY_TIMEOUT_S", 0)
+    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT_S", 0)
     monkeypatch.setattr(sqlite, "_ATTEMPTS", 1)
     entry = {"mcpServers": {"up": {"command": sys.executable, "args": ["-S", "-c", "input()"]}}}
     servers = load_servers(json.dumps(entry)).servers

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.policy.shares import LEAST_RATE_PER_S, share_of_count, share_of_limits, share_of_rate
+from smart_mcp_proxy.policy.limits import LEAST_RATE_PER_S, share_of_count, share_of_limits, share_of_rate
 from smart_mcp_proxy.servers import ServerLimits
 
 counts = st.integers(1, 100_000)

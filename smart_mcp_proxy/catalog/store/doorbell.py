@@ -9,8 +9,8 @@ from typing import Final, get_args
 
 import psycopg
 
+from smart_mcp_proxy.catalog.store.migrations import CHANNEL
 from smart_mcp_proxy.catalog.store.postgres_edge import hang_up
-from smart_mcp_proxy.catalog.store.postgres_tables import CHANNEL
 from smart_mcp_proxy.catalog.store.store import Topic
 from smart_mcp_proxy.telemetry import get_logger
 

@@ -14,12 +14,16 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, LACKS_KEY, Checkpoint, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
-from smart_mcp_proxy.catalog.store.engines import postgres_engine
-from smart_mcp_proxy.catalog.store.postgres_edge import NOT_WHOLE_HINT, DatabaseAddress, hang_up, refuse_unusable
-from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK, LONGEST_KEY_BYTES
+from smart_mcp_proxy.catalog.store.migrations import FILL_LOCK, LOCK, LONGEST_KEY_BYTES
+from smart_mcp_proxy.catalog.store.postgres_edge import (
+    NOT_WHOLE_HINT,
+    DatabaseAddress,
+    hang_up,
+    postgres_engine,
+    refuse_unusable,
+)
 from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
-from smart_mcp_proxy.catalog.store.store import StorageError, Topic
-from smart_mcp_proxy.catalog.store.thread import StoreThread
+from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.io.clocks import since_boot
 from smart_mcp_proxy.telemetry import get_logger
@@ -65,7 +69,7 @@ class _DroppedError(Exception):
     """The connection was gone before the transaction began: it was idle, or the server was restarted."""
 
 
-class PostgresStore(StoreThread):
+class PostgresStore(Store):
     """The database at an address, opened by `async with PostgresStore.open(...)`.
 
     Works through a pooler that lends a connection for one transaction at a time: only locks and settings that end with
@@ -78,7 +82,7 @@ class PostgresStore(StoreThread):
     """
 
     unstorable = "\0"
-    longest_bytes: int | None = LONGEST_KEY_BYTES
+    longest_bytes = LONGEST_KEY_BYTES
     is_shared = True
 
     def __init__(self, url: str, data_dir: Path) -> None:
@@ -90,7 +94,6 @@ class PostgresStore(StoreThread):
         self._connection: Connection | None = None
         self._wire: psycopg.Connection | None = None
         self._began_s: float | None = None
-        self.ahead_s = 0.0
         self._compare_due_s = self._set_s = 0.0
         self._seen: Checkpoint | None = None
         self._down: StorageError | None = None
@@ -139,10 +142,6 @@ class PostgresStore(StoreThread):
     def announce(self, name: str) -> None:
         """Tell other gateways the name of this one; a gateway that has it, too, is named in the log."""
         self._doorbell.name = name
-
-    def is_blank(self) -> bool:
-        """Not known before it is connected."""
-        return False
 
     def connect(self) -> None:
         """Connects.
@@ -203,12 +202,8 @@ class PostgresStore(StoreThread):
             StorageError: It lacks decisions, or its disk is still full.
         """
         self.connect()
-        self.read(_take_room if self._is_full else lambda _: None)
+        self.read(lambda connection: connection.exec_driver_sql(_TAKE_ROOM) if self._is_full else None)
         self._is_full = False
-
-    def peek(self, work: Callable[[Connection], T]) -> T:
-        """Run `work` on the database as `read` does: one that refuses writes can be read."""
-        return self.read(work)
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` with all its queries in one state of the database."""
@@ -217,10 +212,6 @@ class PostgresStore(StoreThread):
     def write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:
         """Run `work` with all its writes committed, or none and an error. It may run more than once."""
         return self._transact(f"{_HEAD}; SELECT pg_advisory_xact_lock({LOCK})" if is_ordered else _HEAD, work)
-
-    def read_checkpoint(self) -> Checkpoint | None:
-        """Return None: how far the database must be is known by gateways alone, and each transaction looks."""
-        return None
 
     def advance_checkpoint(self, checkpoint: Checkpoint, *, adopts: bool = False) -> None:
         """Note what was just decided: the database must have it from now on, though nothing was read since."""
@@ -267,7 +258,9 @@ class PostgresStore(StoreThread):
                     raise _DroppedError from exc
                 raise
             self._require_decisions(connection)
-            if time.monotonic() >= self._compare_due_s or self._was_set():
+            # Also if this machine's clock was set since it was compared: leases would end too soon, say.
+            was_set = abs(time.time() - since_boot() - self._set_s) >= _SAME_S
+            if was_set or time.monotonic() >= self._compare_due_s:
                 self._compare_clocks(connection)
             result = work(connection)
             connection.commit()
@@ -284,10 +277,6 @@ class PostgresStore(StoreThread):
         self.ahead_s = ahead_s if abs(ahead_s) >= _SAME_S else 0.0
         self._set_s = time.time() - since_boot()
         self._compare_due_s = time.monotonic() + _COMPARE_S
-
-    def _was_set(self) -> bool:
-        """Return whether this machine's clock was set since it was compared: leases would end too soon, say."""
-        return abs(time.time() - since_boot() - self._set_s) >= _SAME_S
 
     def _require_decisions(self, connection: Connection) -> None:
         """Passes if the database counts every decision that this process has seen in it.
@@ -377,10 +366,6 @@ def _refuse_half_copied(connection: Connection, label: str) -> None:
 def _state(exc: BaseException | None) -> str:
     """The SQLSTATE of an error, empty where the connection is what failed."""
     return (getattr(exc.orig, "sqlstate", "") or "") if isinstance(exc, DBAPIError) else ""
-
-
-def _take_room(connection: Connection) -> None:
-    connection.exec_driver_sql(_TAKE_ROOM)
 
 
 def _roll_back(connection: Connection) -> None:

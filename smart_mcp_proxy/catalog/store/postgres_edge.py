@@ -3,16 +3,17 @@
 import os
 import re
 import socket
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.string import StrDumper
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
-from smart_mcp_proxy.catalog.store.postgres_tables import VERSION_TABLE
+from smart_mcp_proxy.catalog.store.migrations import VERSION_TABLE
 from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION, tables_at
 from smart_mcp_proxy.catalog.tables.activity_days import PLACES
 from smart_mcp_proxy.errors import ConfigError
@@ -117,6 +118,22 @@ class DatabaseAddress:
         if self._password:
             reason = reason.replace(self._password, "***")
         return ConfigError(f"The database '{self.label}' cannot be used: {reason}.", hint=hint)
+
+
+def postgres_engine(dial: Callable[[], Any]) -> Engine:
+    """The engine of a server. Callers write BEGIN out, with what belongs to it.
+
+    Args:
+        dial: Opens a connection of the driver.
+    """
+    return create_engine(
+        "postgresql+psycopg://",
+        creator=dial,
+        poolclass=NullPool,
+        isolation_level="AUTOCOMMIT",
+        hide_parameters=True,
+        use_native_hstore=False,
+    )
 
 
 def hang_up(wire: psycopg.Connection) -> None:

@@ -1,12 +1,13 @@
-"""Repository for approvals, activity, examples and vectors."""
+"""Repository for approvals, activity, examples, vectors and the processes that share a store."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
-from msgspec.structs import replace
+from msgspec import structs
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
@@ -36,6 +37,7 @@ class Archive:
     """The part of a catalog that lives in its file alone: nothing of it is done while the file fails.
 
     Every method raises `CatalogError` then, unless it says otherwise: what is not on disk must not be taken for stored.
+    By it processes know of each other, too; while the file fails that waits.
     """
 
     def __init__(self, database: Store, *, clock: Callable[[], float]) -> None:
@@ -44,6 +46,9 @@ class Archive:
         self._lost: StorageError | None = None
         self.lost_since: datetime | None = None
         """When the store began to fail, in UTC; None while it does not."""
+        self._instance: Instance | None = None
+        self._unsaved_syncs: dict[str, float] = {}
+        self._gateways: tuple[Instance, ...] = ()
 
     @property
     def is_shared(self) -> bool:
@@ -129,9 +134,9 @@ class Archive:
         if batch:
             # Made by this machine's clock, which may be wrong; who asks for the last hour goes by the store's.
             ahead_s = self._database.ahead_s
-            dated = tuple(replace(one, at_s=one.at_s + ahead_s) for one in batch) if ahead_s else tuple(batch)
+            dated = [structs.replace(one, at_s=one.at_s + ahead_s) for one in batch] if ahead_s else list(batch)
             append = partial(activity.append, batch=dated, limit_rows=limit_rows)
-            await self._database.run(partial(self._write, append, is_ordered=False))
+            await self.write(append, is_ordered=False)
 
     async def activity_page(
         self,
@@ -152,20 +157,19 @@ class Archive:
             until: Only those stored up to this place.
         """
         find = partial(activity.page, wanted=wanted, limit=limit, before=before, after=after, until=until)
-        return await self._database.run(partial(self._database.read, find))
+        return await self.read(find)
 
     async def activity_figures(self, wanted: FiguresQuery) -> tuple[ActivityFigures, ...]:
         """Figures of searches and calls, in order of time and then of size."""
-        count = partial(activity_stats.figures, wanted=wanted)
-        return await self._database.run(partial(self._database.read, count))
+        return await self.read(partial(activity_stats.figures, wanted=wanted))
 
     async def last_activity_place(self) -> int:
         """Place of the newest record in the activity log that no record will precede; 0 where there is none."""
-        return await self._database.run(partial(self._database.read, activity.last_place))
+        return await self.read(activity.last_place)
 
     async def find_activity(self, record_id: str) -> Activity | None:
         """Find a record by id, or the newest one whose id ends so (6 characters at least)."""
-        return await self._database.run(partial(self._database.read, partial(activity.find, record_id=record_id)))
+        return await self.read(partial(activity.find, record_id=record_id))
 
     async def trim_activity(self, before_s: float) -> None:
         """Removes records that are older than `before_s`, in seconds since the epoch.
@@ -173,13 +177,12 @@ class Archive:
         A database that many gateways share keeps each day (UTC) until all of it is older.
         """
         trim = partial(activity.trim, before_s=before_s)
-        while await self._database.run(partial(self._write, trim, is_ordered=False)):
+        while await self.write(trim, is_ordered=False):
             pass
 
     async def prepare_activity(self) -> None:
         """Makes room for the records of the coming days, where days have their own."""
-        prepare = partial(activity.prepare, now_s=self.now_s())
-        await self._database.run(partial(self._write, prepare, is_ordered=False))
+        await self.write(partial(activity.prepare, now_s=self.now_s()), is_ordered=False)
 
     async def learn(self, lessons: Sequence[Lesson]) -> None:
         """Counts questions that led to a tool; `refresh` shows what became of it."""
@@ -187,12 +190,12 @@ class Archive:
         def work(connection: Connection) -> None:
             tools.mark_changed(connection, examples.learn(connection, lessons, now_s=self.now_s()))
 
-        await self._database.run(partial(self._write, work))
+        await self.write(work)
 
     async def read_examples(self, key: ToolKey) -> tuple[Example, ...]:
         """Everything learned about a tool, most used first, candidates included; nothing while the file fails."""
         try:
-            return await self._database.run(partial(self._database.read, partial(examples.of_tool, key=key)))
+            return await self.read(partial(examples.of_tool, key=key))
         except StorageError:
             return ()
 
@@ -207,22 +210,19 @@ class Archive:
             tools.mark_changed(connection, changed)
             return count
 
-        return await self._database.run(partial(self._write, work))
+        return await self.write(work)
 
     async def read_vectors(self, embedder: str, hashes: Collection[str]) -> dict[str, bytes]:
         """The vectors that an embedder made, by definition hash; those that nobody stored are absent."""
-        find = partial(vectors.read_vectors, embedder=embedder, hashes=hashes)
-        return await self._database.run(partial(self._database.read, find))
+        return await self.read(partial(vectors.read_vectors, embedder=embedder, hashes=hashes))
 
     async def vector_counts(self, hashes: Collection[str]) -> dict[str, int]:
         """Count the definitions with stored vectors by embedder, most first, then the latest first."""
-        find = partial(vectors.counts, hashes=hashes)
-        return await self._database.run(partial(self._database.read, find))
+        return await self.read(partial(vectors.counts, hashes=hashes))
 
     async def store_vectors(self, embedder: str, made: Mapping[str, bytes]) -> None:
         """Stores vectors by definition hash; once it returns they survive whatever happens to this process."""
-        store = partial(vectors.store, embedder=embedder, made=made, now_s=self.now_s())
-        await self._database.run(partial(self._write, store))
+        await self.write(partial(vectors.store, embedder=embedder, made=made, now_s=self.now_s()))
 
     async def tidy_vectors(self, embedder: str, hashes: Collection[str]) -> None:
         """Notes that the vectors of these definitions are in use, and drops some that nobody used for 30 days."""
@@ -231,12 +231,43 @@ class Archive:
             vectors.note_use(connection, embedder, hashes, self.now_s())
             vectors.drop_unused(connection, self.now_s())
 
-        await self._database.run(partial(self._write, work))
+        await self.write(work)
 
     async def instances(self) -> tuple[Instance, ...]:
         """The living processes on this data directory, oldest first, this one included once it is registered."""
-        living = partial(instances.live_instances, now_s=self.now_s())
-        return await self._database.run(partial(self._database.read, living))
+        return await self.read(partial(instances.live_instances, now_s=self.now_s()))
+
+    @property
+    def gateways(self) -> tuple[Instance, ...]:
+        """The living gateways that serve, as of the last heartbeat, oldest first; this one too, if it serves.
+
+        While the store fails they are those of the last heartbeat that it took.
+        """
+        return self._gateways
+
+    @property
+    def other_gateways(self) -> tuple[Instance, ...]:
+        """The same without this process."""
+        own = None if self._instance is None else self._instance.id
+        return tuple(one for one in self._gateways if one.id != own)
+
+    async def register_instance(self, pid: int, servers: Collection[str], *, serves: bool = True) -> Instance:
+        """Tells other processes that this one lives and uses `servers`; again, when these change.
+
+        Args:
+            pid: Process id.
+            servers: Names of its servers.
+            serves: Whether agents call through it, so that it needs its share of limits; not asked again.
+        """
+        return await self._database.run(partial(self._register, pid, tuple(sorted(servers)), serves=serves))
+
+    async def heartbeat(self) -> None:
+        """Tells other processes that this one still lives, and drops those not heard of for 30 s.
+
+        Raises:
+            RuntimeError: `register_instance` was not called before.
+        """
+        await self._database.run(self._beat)
 
     # From here on: in the database's thread.
 
@@ -267,6 +298,58 @@ class Archive:
             self._lose(exc)
             raise
         return result
+
+    def _register(self, pid: int, servers: tuple[str, ...], *, serves: bool) -> Instance:
+        now_s = self.now_s()
+        if self._instance is not None:
+            self._instance = replace(self._instance, pid=pid, servers=servers)
+            self._beat()
+            return self._instance
+
+        def register(connection: Connection) -> tuple[Instance, tuple[Instance, ...]]:
+            own = instances.register(connection, pid, servers, now_s, serves=serves)
+            return own, instances.live_instances(connection, now_s)
+
+        try:
+            self._instance, living = self._write(register)
+        except StorageError:
+            self._instance = Instance(instances.UNREGISTERED, pid, now_s, now_s, servers, serves)
+        else:
+            self._note(living)
+        return self._instance
+
+    def _register_again(self, connection: Connection, now_s: float) -> Instance | None:
+        """Register this process in a store that does not know it."""
+        own = self._instance
+        if own is None:
+            return None
+        return instances.register(connection, own.pid, own.servers, now_s, serves=own.serves)
+
+    def _beat(self) -> None:
+        if self._instance is None:
+            raise RuntimeError("heartbeat before register_instance")
+        instance = self._instance = replace(self._instance, heartbeat_s=self.now_s())
+
+        def beat(connection: Connection) -> tuple[Instance, ...]:
+            instances.beat(connection, instance)
+            tools.note_syncs(connection, self._unsaved_syncs)
+            return instances.live_instances(connection, instance.heartbeat_s)
+
+        try:
+            living = self._write(beat, is_ordered=False)
+        except StorageError:
+            return  # said already; other processes take this one for dead until the file is back
+        self._unsaved_syncs.clear()
+        self._note(living)
+
+    def _note(self, living: tuple[Instance, ...]) -> None:
+        self._gateways = tuple(one for one in living if one.serves)
+
+    def _farewell(self, connection: Connection) -> None:
+        """Leave nothing undone that waits for the next heartbeat, and remove this process."""
+        tools.note_syncs(connection, self._unsaved_syncs)
+        if self._instance is not None:
+            instances.unregister(connection, self._instance)
 
 
 async def _within(limit_s: float | None, done: Awaitable[T]) -> T:

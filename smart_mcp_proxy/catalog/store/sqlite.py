@@ -10,11 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, Self, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import URL, Connection, Engine, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.damage import FileId, file_id, find_damage, is_blank, move_aside, was_damaged
-from smart_mcp_proxy.catalog.recovery.read_only import copy_in_memory
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME, Checkpoint, CheckpointFile
 from smart_mcp_proxy.catalog.recovery.storage_space import (
     NO_ROOM_HINT,
@@ -24,17 +23,23 @@ from smart_mcp_proxy.catalog.recovery.storage_space import (
     is_read_only,
     why_unwritable,
 )
-from smart_mcp_proxy.catalog.recovery.wal_files import await_companions, companion_ids, is_busy, primary_code
+from smart_mcp_proxy.catalog.recovery.wal_files import (
+    await_companions,
+    companion_ids,
+    copy_in_memory,
+    is_busy,
+    primary_code,
+)
 from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.engines import sqlite_engine
-from smart_mcp_proxy.catalog.store.store import StorageError, Topic
-from smart_mcp_proxy.catalog.store.thread import StoreThread
+from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.telemetry import get_logger
 
 DATABASE_NAME = "proxy.db"
 """Source: docs/design/processes.md#the-catalog"""
 
+_BUSY_TIMEOUT_S = 5.0
+"""How long one statement waits for another process's transaction; the longest of ours takes under a second."""
 _ATTEMPTS = 10
 """SQLite answers "busy" without waiting in a few races (switch to WAL, recovery, last close): those are tried again."""
 _PAUSE_S = 0.05
@@ -59,11 +64,22 @@ T = TypeVar("T")
 _log = get_logger("catalog")
 
 
+def sqlite_engine(path: Path) -> Engine:
+    """The engine of a file. Callers write BEGIN out: the driver's own is always deferred."""
+    return create_engine(
+        URL.create("sqlite", database=str(path)),
+        poolclass=NullPool,
+        isolation_level="AUTOCOMMIT",
+        connect_args={"timeout": _BUSY_TIMEOUT_S},
+        hide_parameters=True,
+    )
+
+
 class _CutOffError(Exception):
     """The journal that this process uses is not the one that others would find."""
 
 
-class SqliteStore(StoreThread):
+class SqliteStore(Store):
     """`proxy.db` in a data directory, opened by `async with SqliteStore.open(...)`.
 
     All SQL runs in one thread of its own, so the event loop never waits for a disk and SQLite sees one connection
@@ -80,11 +96,6 @@ class SqliteStore(StoreThread):
     before it looks takes with it what no checkpoint has copied: records and lists of the last while. Decisions are
     copied at once, see `fold_journal`; where a reader holds that back the checkpoint tells that one is missing.
     """
-
-    unstorable = ""
-    longest_bytes: int | None = None
-    ahead_s = 0.0
-    is_shared = False
 
     def __init__(self, path: Path, *, is_needed: bool = True) -> None:
         super().__init__()

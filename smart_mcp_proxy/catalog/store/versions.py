@@ -6,8 +6,13 @@ from typing import Final
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
-from smart_mcp_proxy.catalog.store.migrations import APPROVALS_TABLES, MIGRATIONS
-from smart_mcp_proxy.catalog.store.postgres_tables import POSTGRES_TABLES, READABLE_FROM, VERSION_TABLE
+from smart_mcp_proxy.catalog.store.migrations import (
+    APPROVALS_TABLES,
+    MIGRATIONS,
+    POSTGRES_TABLES,
+    READABLE_FROM,
+    VERSION_TABLE,
+)
 from smart_mcp_proxy.catalog.tables.schema import metadata
 from smart_mcp_proxy.errors import ConfigError
 

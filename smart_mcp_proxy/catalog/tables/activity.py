@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -28,6 +29,9 @@ _NAMES = (
     *("uid", "kind", "principal", "session", "server", "tool", "subject", "digest", "outcome", "delivery"),
     *("duration_ms", "at_s", "detail", "arguments", "parent"),
 )
+_FIELDS = ("id", *_NAMES[1:])
+"""Of a record, in the order of its columns."""
+_read_fields = attrgetter(*_FIELDS)
 _COLUMNS = ", ".join(_NAMES)
 _ROWS = 64
 """Stored by one statement. Between two statements a thread has to wait for its turn with the event loop: with one for
@@ -244,43 +248,15 @@ def _build_activity_query(connection: Connection, wanted: ActivityFilter) -> Sel
 
 
 def _activity(row: Row[Any]) -> Activity:
-    return Activity(
-        kind=row.kind,
-        principal=row.principal,
-        subject=row.subject,
-        outcome=row.outcome,
-        duration_ms=row.duration_ms,
-        at_s=row.at_s,
-        detail=json.loads(row.detail),
-        id=row.uid,
-        session=row.session,
-        server=row.server,
-        tool=row.tool,
-        digest=row.digest,
-        delivery=row.delivery,
-        arguments=None if row.arguments is None else json.loads(row.arguments),
-        parent=row.parent,
-    )
+    stored = {field: row._mapping[name] for field, name in zip(_FIELDS, _NAMES, strict=True)}
+    arguments = None if row.arguments is None else json.loads(row.arguments)
+    return Activity(**stored | {"detail": json.loads(row.detail), "arguments": arguments})
 
 
 def _row(line: Activity) -> tuple[object, ...]:
-    return (
-        line.id,
-        line.kind,
-        _text(line.principal),
-        line.session,
-        _text(line.server),
-        _text(line.tool),
-        _text(line.subject),
-        line.digest,
-        _text(line.outcome),
-        line.delivery,
-        line.duration_ms,
-        line.at_s,
-        _json(line.detail),
-        None if line.arguments is None else _json(line.arguments),
-        line.parent,
-    )
+    *plain, detail, arguments, parent = _read_fields(line)
+    texts = (_text(value) if isinstance(value, str) else value for value in plain)
+    return (*texts, _json(detail), None if arguments is None else _json(arguments), parent)
 
 
 def _json(value: Any) -> str:

@@ -1,7 +1,8 @@
 """SQL of the activity log's figures: counted by the database, per span of time and per group."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from sqlalchemy import (
     JSON,
@@ -23,7 +24,7 @@ from smart_mcp_proxy.catalog.tables.activity import build_since_condition, in_ti
 from smart_mcp_proxy.catalog.tables.schema import activity
 
 Grouping = Literal["none", "server", "tool", "client", "outcome"]
-GROUPINGS: Final[tuple[Grouping, ...]] = ("none", "server", "tool", "client", "outcome")
+GROUPINGS: Final[tuple[Grouping, ...]] = get_args(Grouping)
 
 _GOOD: Final = ("ok", "input_required")
 _CALL_MARK: Final = '{"variant":%'
@@ -92,62 +93,54 @@ def figures(connection: Connection, wanted: FiguresQuery) -> tuple[ActivityFigur
         spans = activity.c.at_s / wanted.bucket_s
         # A cast rounds on PostgreSQL, and SQLite may lack floor().
         start = (cast(spans, Integer) if is_sqlite else func.floor(spans)) * wanted.bucket_s
-    columns = (start.label("start_s"), _name(wanted.by).label("name"), *_sums(is_sqlite=is_sqlite))
+    columns = (start.label("start_s"), _GROUPS[wanted.by].label("name"), *_sums(is_sqlite=is_sqlite))
     query = (
         _apply_figures_filter(select(*columns), wanted)
         .where(build_since_condition(connection, wanted.since_s))
         .group_by("start_s", "name")
     )
-    size = (func.sum(_is_call()) + func.sum(_is_search())).desc()
+    size = (_count(_IS_CALL) + _count(_IS_SEARCH)).desc()
     with in_time(connection):
         rows = connection.execute(query.order_by("start_s", size, "name").limit(wanted.limit)).all()
     return tuple(ActivityFigures(float(row.start_s), *row[1:]) for row in rows)
 
 
 def _apply_figures_filter(query: Select[Any], wanted: FiguresQuery) -> Select[Any]:
-    is_tool_call = and_(activity.c.kind == "call", activity.c.detail.like(_CALL_MARK))
+    is_tool_call = and_(_IS_CALL, activity.c.detail.like(_CALL_MARK))
     query = query.where(activity.c.at_s < wanted.until_s)
     if wanted.by in ("server", "tool"):
         query = query.where(is_tool_call, activity.c.server != "")
     else:
-        query = query.where(or_(is_tool_call, activity.c.kind == "search"))
-    return query if wanted.names is None else query.where(_name(wanted.by).in_(wanted.names))
+        query = query.where(or_(is_tool_call, _IS_SEARCH))
+    return query if wanted.names is None else query.where(_GROUPS[wanted.by].in_(wanted.names))
 
 
-def _name(by: Grouping) -> ColumnElement[Any]:
-    match by:
-        case "server":
-            return activity.c.server
-        case "tool":  # not the subject: it may be what somebody wrote
-            return activity.c.server + ":" + activity.c.tool
-        case "client":
-            return activity.c.principal
-        case "outcome":
-            return activity.c.outcome
-        case "none":
-            return literal("")
+_IS_CALL = activity.c.kind == "call"
+_IS_SEARCH = activity.c.kind == "search"
+_GROUPS: Final[Mapping[Grouping, ColumnElement[Any]]] = {
+    "none": literal(""),
+    "server": activity.c.server,
+    "tool": activity.c.server + ":" + activity.c.tool,  # not the subject: it may be what somebody wrote
+    "client": activity.c.principal,
+    "outcome": activity.c.outcome,
+}
 
 
-def _is_call() -> ColumnElement[int]:
-    return case((activity.c.kind == "call", 1), else_=0)
-
-
-def _is_search() -> ColumnElement[int]:
-    return case((activity.c.kind == "search", 1), else_=0)
+def _count(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
+    return func.sum(case((and_(*conditions), 1), else_=0))
 
 
 def _sums(*, is_sqlite: bool) -> list[ColumnElement[Any]]:
-    is_call = activity.c.kind == "call"
-    is_sent = and_(is_call, activity.c.delivery != "not_sent")
+    duration_ms = case((and_(_IS_CALL, activity.c.delivery != "not_sent"), activity.c.duration_ms), else_=0.0)
     return [
-        func.sum(_is_call()),
-        func.sum(case((and_(is_call, activity.c.outcome == "tool_error"), 1), else_=0)),
-        func.sum(case((and_(is_call, activity.c.delivery == "not_sent"), 1), else_=0)),
-        func.sum(case((and_(is_call, activity.c.outcome.not_in(_GOOD)), 1), else_=0)),
-        func.sum(_is_search()),
-        func.sum(case((and_(activity.c.kind == "search", activity.c.outcome == "empty"), 1), else_=0)),
-        func.sum(case((is_sent, activity.c.duration_ms), else_=0.0)),
-        func.max(case((is_sent, activity.c.duration_ms), else_=0.0)),
+        _count(_IS_CALL),
+        _count(_IS_CALL, activity.c.outcome == "tool_error"),
+        _count(_IS_CALL, activity.c.delivery == "not_sent"),
+        _count(_IS_CALL, activity.c.outcome.not_in(_GOOD)),
+        _count(_IS_SEARCH),
+        _count(_IS_SEARCH, activity.c.outcome == "empty"),
+        func.sum(duration_ms),
+        func.max(duration_ms),
         _tokens("sent", is_sqlite=is_sqlite),
         _tokens("spared", is_sqlite=is_sqlite),
     ]
@@ -159,5 +152,5 @@ def _tokens(kind: str, *, is_sqlite: bool) -> ColumnElement[Any]:
         found = func.json_extract(activity.c.detail, f"$.tokens.{kind}")
     else:
         found = cast(cast(activity.c.detail, JSON)["tokens"][kind].as_string(), Double)
-    counted = func.coalesce(func.sum(case((activity.c.kind == "search", found), else_=0)), 0)
+    counted = func.coalesce(func.sum(case((_IS_SEARCH, found), else_=0)), 0)
     return cast(counted, Integer) if is_sqlite else counted

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
 from smart_mcp_proxy.catalog.tables.schema import agent_tokens, gateway_tokens
-from smart_mcp_proxy.catalog.tables.upsert import upsert
+from smart_mcp_proxy.catalog.tables.upsert import replace_columns
 from smart_mcp_proxy.models import CallVariant
 
 TokenKind = Literal["agents", "operator"]
@@ -75,22 +75,9 @@ def find_agent_tokens(connection: Connection, good_at_s: float | None = None) ->
     if good_at_s is not None:  # of the others there may be any number, and who follows them looks every second
         is_running = or_(agent_tokens.c.expires_s.is_(None), agent_tokens.c.expires_s > good_at_s)
         wanted = wanted.where(agent_tokens.c.revoked_s.is_(None), is_running)
-    rows = connection.execute(wanted)
-    return tuple(
-        AgentToken(
-            id=row.id,
-            name=row.name,
-            hash=row.hash,
-            servers=None if row.servers is None else tuple(json.loads(row.servers)),
-            access=row.access,
-            profile=row.profile,
-            created_s=row.created_s,
-            expires_s=row.expires_s,
-            last_used_s=row.last_used_s,
-            revoked_s=row.revoked_s,
-        )
-        for row in rows
-    )
+    rows = connection.execute(wanted).all()
+    servers = (None if row.servers is None else tuple(json.loads(row.servers)) for row in rows)
+    return tuple(AgentToken(**{**row._mapping, "servers": own}) for row, own in zip(rows, servers, strict=True))
 
 
 def revoke_agent_token(connection: Connection, name: str, now_s: float) -> bool:
@@ -130,10 +117,10 @@ def confirm_gateway_tokens(
     age_s = func.abs(made.confirmed_s - now_s)
     is_other = and_(made.replica == replica, made.kind.not_in(list(digests)))
     connection.execute(delete(gateway_tokens).where(or_(is_other, age_s >= GATEWAY_TOKEN_LIFE_S)))
+    confirmed = replace_columns(connection, gateway_tokens, "digest", "confirmed_s")
     for kind, digest in sorted(digests.items()):
-        row = upsert(connection, gateway_tokens).values(kind=kind, replica=replica, digest=digest, confirmed_s=now_s)
-        fresh = {"digest": row.excluded.digest, "confirmed_s": row.excluded.confirmed_s}
-        connection.execute(row.on_conflict_do_update(index_elements=[made.kind, made.replica], set_=fresh))
+        row = {"kind": kind, "replica": replica, "digest": digest, "confirmed_s": now_s}
+        connection.execute(confirmed, row)
 
 
 def find_gateway_tokens(connection: Connection, now_s: float) -> tuple[GatewayToken, ...]:

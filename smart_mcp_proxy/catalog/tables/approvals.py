@@ -6,7 +6,7 @@ through a `Review`, or the user.
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, literal, select, union_all, update
@@ -173,10 +173,7 @@ def approve(
     """
     found: list[tuple[ToolKey, str, str]] = []
     listed = tools_table.c
-    names: dict[str, list[str]] = {}
-    for key in seen:
-        names.setdefault(key.server, []).append(key.tool)
-    for server, some in ((server, some) for server, all_ in names.items() for some in parts(all_)):
+    for server, some in _group_by_server(seen):
         is_one = (listed.server_name == server) & listed.name.in_(some)
         rows = connection.execute(select(listed.name, listed.hash, listed.definition).where(is_one)).all()
         kept = frozenset() if lifts else _read_blocked_names(connection, server, some)
@@ -255,10 +252,7 @@ def _write(connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by
 def _keep_former(connection: Connection, entering: Mapping[ToolKey, str], now_s: float) -> None:
     """Keep approved definitions of these tools that are about to be replaced, for when they come back."""
     leaving: list[dict[str, object]] = []
-    names: dict[str, list[str]] = {}
-    for key in entering:
-        names.setdefault(key.server, []).append(key.tool)
-    for server, some in names.items():
+    for server, some in _group_by_server(entering):
         is_one = (approvals.c.server_name == server) & approvals.c.name.in_(some) & (approvals.c.state == "approved")
         for name, hash_ in connection.execute(select(approvals.c.name, approvals.c.hash).where(is_one)):
             if hash_ != entering[ToolKey(server, name)]:
@@ -266,6 +260,14 @@ def _keep_former(connection: Connection, entering: Mapping[ToolKey, str], now_s:
     if leaving:
         connection.execute(replace_columns(connection, former_approvals, "at_s"), leaving)
         connection.execute(_FORGET, [{"server": row["server_name"], "tool": row["name"]} for row in leaving])
+
+
+def _group_by_server(keys: Iterable[ToolKey]) -> Iterator[tuple[str, list[str]]]:
+    """Each server with names of its tools, as many as one statement takes."""
+    names: dict[str, list[str]] = {}
+    for key in keys:
+        names.setdefault(key.server, []).append(key.tool)
+    return ((server, some) for server, own in names.items() for some in parts(own))
 
 
 def _note_heard(connection: Connection, servers: Collection[str], now_s: float) -> None:

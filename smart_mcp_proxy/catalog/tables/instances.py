@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, delete, func, insert, select
 
 from smart_mcp_proxy.catalog.tables.schema import instances
-from smart_mcp_proxy.catalog.tables.upsert import upsert
+from smart_mcp_proxy.catalog.tables.upsert import replace_columns
 
 UNREGISTERED = 0
 """Id of an instance that no file knows yet; stored ones begin at 1."""
@@ -50,20 +50,15 @@ def register(
 
 def beat(connection: Connection, instance: Instance) -> None:
     """Stores `instance` as it is, even if it had been taken for dead, and drops those that are."""
-    row = upsert(connection, instances).values(
-        id=instance.id,
-        pid=instance.pid,
-        started=instance.started_s,
-        heartbeat=instance.heartbeat_s,
-        servers=json.dumps(instance.servers),
-        serves=int(instance.serves),
-    )
-    connection.execute(
-        row.on_conflict_do_update(
-            index_elements=[instances.c.id],
-            set_={"heartbeat": row.excluded.heartbeat, "servers": row.excluded.servers},
-        )
-    )
+    row = {
+        "id": instance.id,
+        "pid": instance.pid,
+        "started": instance.started_s,
+        "heartbeat": instance.heartbeat_s,
+        "servers": json.dumps(instance.servers),
+        "serves": int(instance.serves),
+    }
+    connection.execute(replace_columns(connection, instances, "heartbeat", "servers"), row)
     age_s = func.abs(instances.c.heartbeat - instance.heartbeat_s)
     connection.execute(delete(instances).where(age_s >= INSTANCE_STALE_S))
 

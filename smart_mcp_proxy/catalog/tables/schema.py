@@ -3,175 +3,59 @@
 from sqlalchemy import BigInteger, Column, Float, LargeBinary, MetaData, Table, Text
 
 metadata = MetaData()
-"""The tables' rules (keys, uniqueness) stand in the migrations alone."""
+"""The tables' rules (keys, uniqueness, what may be null) stand in the migrations alone."""
 
-tools = Table(
+
+def _define_table(name: str, keys: str, others: str, *, integers: str = "", reals: str = "", blobs: str = "") -> Table:
+    """A table of these columns in their order, those of its primary key first; the rest hold texts."""
+    named = ((BigInteger, integers), (Float, reals), (LargeBinary, blobs))
+    kinds = {column: kind for kind, columns in named for column in columns.split()}
+    columns = [
+        Column(column, kinds.get(column, Text), primary_key=column in keys.split())
+        for column in f"{keys} {others}".split()
+    ]
+    return Table(name, metadata, *columns)
+
+
+tools = _define_table(
     "tools",
-    metadata,
-    Column("id", BigInteger, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("description", Text),
-    Column("hash", Text, nullable=False),
-    Column("server_name", Text, nullable=False),
-    Column("faiss_vector_id", BigInteger),
-    Column("definition", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("annotations", Text, nullable=False),
-    Column("listed_name", Text, nullable=False),
-    Column("generation", BigInteger, nullable=False),
+    "id",
+    "name description hash server_name faiss_vector_id definition digest annotations listed_name generation",
+    integers="id faiss_vector_id generation",
 )
-listed_names = Table(
-    "listed_names",
-    metadata,
-    Column("server_name", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("listed_name", Text, nullable=False),
-)
-servers = Table(
-    "servers",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("last_sync_s", Float, nullable=False),
-    Column("tool_count", BigInteger, nullable=False),
-)
-meta = Table("meta", metadata, Column("key", Text, primary_key=True), Column("value", BigInteger, nullable=False))
-activity = Table(
+listed_names = _define_table("listed_names", "server_name name", "listed_name")
+servers = _define_table("servers", "name", "last_sync_s tool_count", integers="tool_count", reals="last_sync_s")
+meta = _define_table("meta", "key", "value", integers="value")
+activity = _define_table(
     "activity",
-    metadata,
-    Column("id", BigInteger, primary_key=True),
-    Column("kind", Text, nullable=False),
-    Column("principal", Text, nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("outcome", Text, nullable=False),
-    Column("duration_ms", Float, nullable=False),
-    Column("at_s", Float, nullable=False),
-    Column("detail", Text, nullable=False),
-    Column("uid", Text, nullable=False),
-    Column("session", Text, nullable=False),
-    Column("server", Text, nullable=False),
-    Column("tool", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("delivery", Text, nullable=False),
-    Column("parent", Text, nullable=False),
-    Column("arguments", Text),
+    "id",
+    "kind principal subject outcome duration_ms at_s detail uid session server tool digest delivery parent arguments",
+    integers="id",
+    reals="duration_ms at_s",
 )
-instances = Table(
-    "instances",
-    metadata,
-    Column("id", BigInteger, primary_key=True),
-    Column("pid", BigInteger, nullable=False),
-    Column("started", Float, nullable=False),
-    Column("heartbeat", Float, nullable=False),
-    Column("servers", Text, nullable=False),
-    Column("serves", BigInteger, nullable=False),
+instances = _define_table(
+    "instances", "id", "pid started heartbeat servers serves", integers="id pid serves", reals="started heartbeat"
 )
-examples = Table(
-    "examples",
-    metadata,
-    Column("server_name", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("words", Text, primary_key=True),
-    Column("question", Text, nullable=False),
-    Column("uses", BigInteger, nullable=False),
-    Column("last_used_s", Float, nullable=False),
+examples = _define_table(
+    "examples", "server_name name words", "question uses last_used_s", integers="uses", reals="last_used_s"
 )
-vectors = Table(
-    "vectors",
-    metadata,
-    Column("definition_hash", Text, primary_key=True),
-    Column("embedder", Text, primary_key=True),
-    Column("used_s", Float, nullable=False),
-    Column("vector", LargeBinary, nullable=False),
-)
-approvals = Table(
-    "approvals",
-    metadata,
-    Column("server_name", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("state", Text, nullable=False),
-    Column("hash", Text),
-    Column("definition", Text),
-    Column("decided_by", Text, nullable=False),
-    Column("at_s", Float, nullable=False),
-)
-former_approvals = Table(
-    "former_approvals",
-    metadata,
-    Column("server_name", Text, primary_key=True),
-    Column("name", Text, primary_key=True),
-    Column("hash", Text, primary_key=True),
-    Column("at_s", Float, nullable=False),
-)
-toolsets = Table(
-    "toolsets",
-    metadata,
-    Column("id", BigInteger, primary_key=True),
-    Column("handle", Text, nullable=False),
-    Column("principal", Text, nullable=False),
-    Column("profile", Text, nullable=False),
-    Column("tools", Text, nullable=False),
-    Column("expires_s", Float, nullable=False),
-)
-links = Table(
-    "links",
-    metadata,
-    Column("id", BigInteger, primary_key=True),
-    Column("principal", Text, nullable=False),
-    Column("server_name", Text, nullable=False),
-    Column("uri", Text, nullable=False),
-    Column("expires_s", Float, nullable=False),
-)
-agent_tokens = Table(
+vectors = _define_table("vectors", "definition_hash embedder", "used_s vector", reals="used_s", blobs="vector")
+approvals = _define_table("approvals", "server_name name", "state hash definition decided_by at_s", reals="at_s")
+former_approvals = _define_table("former_approvals", "server_name name hash", "at_s", reals="at_s")
+toolsets = _define_table("toolsets", "id", "handle principal profile tools expires_s", integers="id", reals="expires_s")
+links = _define_table("links", "id", "principal server_name uri expires_s", integers="id", reals="expires_s")
+agent_tokens = _define_table(
     "agent_tokens",
-    metadata,
-    Column("id", BigInteger, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("hash", Text, nullable=False),
-    Column("servers", Text),
-    Column("access", Text, nullable=False),
-    Column("profile", Text),
-    Column("created_s", Float, nullable=False),
-    Column("expires_s", Float),
-    Column("last_used_s", Float),
-    Column("revoked_s", Float),
+    "id",
+    "name hash servers access profile created_s expires_s last_used_s revoked_s",
+    integers="id",
+    reals="created_s expires_s last_used_s revoked_s",
 )
-gateway_tokens = Table(
-    "gateway_tokens",
-    metadata,
-    Column("kind", Text, primary_key=True),
-    Column("replica", Text, primary_key=True),
-    Column("digest", Text, nullable=False),
-    Column("confirmed_s", Float, nullable=False),
+gateway_tokens = _define_table("gateway_tokens", "kind replica", "digest confirmed_s", reals="confirmed_s")
+gateway_keys = _define_table("gateway_keys", "name", "key", blobs="key")
+baselines = _define_table("baselines", "server_name", "at_s", reals="at_s")
+gone = _define_table("gone", "id", "generation", integers="id generation")
+sealed = _define_table(
+    "sealed", "kind key", "box size stamp expires_s", integers="size", reals="expires_s", blobs="box"
 )
-gateway_keys = Table(
-    "gateway_keys",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("key", LargeBinary, nullable=False),
-)
-baselines = Table(
-    "baselines", metadata, Column("server_name", Text, primary_key=True), Column("at_s", Float, nullable=False)
-)
-gone = Table(
-    "gone",
-    metadata,
-    Column("id", BigInteger, primary_key=True),
-    Column("generation", BigInteger, nullable=False),
-)
-sealed = Table(
-    "sealed",
-    metadata,
-    Column("kind", Text, primary_key=True),
-    Column("key", Text, primary_key=True),
-    Column("box", LargeBinary, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("stamp", Text, nullable=False),
-    Column("expires_s", Float),
-)
-leases = Table(
-    "leases",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("holder", Text, nullable=False),
-    Column("until_s", Float, nullable=False),
-)
+leases = _define_table("leases", "name", "holder until_s", reals="until_s")

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import ColumnElement, Connection, Row, delete, or_, select
 
 from smart_mcp_proxy.catalog.tables.schema import gateway_keys, leases, meta, sealed
-from smart_mcp_proxy.catalog.tables.upsert import upsert
+from smart_mcp_proxy.catalog.tables.upsert import replace_columns, upsert
 
 _ENDED_KEY: Final = "sign_ins_ended"
 """In `meta`."""
@@ -35,9 +35,8 @@ class SealedValue(NamedTuple):
 
 def store_sealed(connection: Connection, value: SealedValue) -> None:
     """Keeps a value in place of the last one under its key."""
-    row = upsert(connection, sealed).values(**value._asdict(), size=len(value.box))
-    kept = {name: row.excluded[name] for name in ("box", "stamp", "expires_s", "size")}
-    connection.execute(row.on_conflict_do_update(index_elements=[sealed.c.kind, sealed.c.key], set_=kept))
+    kept = replace_columns(connection, sealed, "box", "stamp", "expires_s", "size")
+    connection.execute(kept, value._asdict() | {"size": len(value.box)})
 
 
 def find_sealed(connection: Connection, kind: str, key: str, now_s: float) -> SealedValue | None:

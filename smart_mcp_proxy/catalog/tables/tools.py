@@ -4,15 +4,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.recovery.rollback_guard import GENERATION_KEY
@@ -56,11 +48,8 @@ def is_unstored(connection: Connection, server: str, wanted: Mapping[str, Prepar
 
 
 def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> _Plan:
-    rows = connection.execute(_STORED, {"server": server})
-    return _plan_from({name: (id_, hash_) for name, id_, hash_ in rows.all()}, wanted)
-
-
-def _plan_from(stored: Mapping[str, tuple[int, str]], wanted: Mapping[str, PreparedTool]) -> _Plan:
+    rows = connection.execute(_STORED, {"server": server}).all()
+    stored = {name: (id_, hash_) for name, id_, hash_ in rows}
     return _Plan(
         added=tuple(tool for name, tool in wanted.items() if name not in stored),
         changed=tuple(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from sqlalchemy import Connection, delete, func, insert, select
@@ -36,22 +36,10 @@ class Toolset:
 
 def store_toolset(connection: Connection, toolset: Toolset, now_s: float) -> None:
     """Adds a toolset; the principal's oldest ones leave, and what ended days ago."""
-    connection.execute(
-        insert(toolsets).values(
-            handle=toolset.handle,
-            principal=toolset.principal,
-            profile=toolset.profile,
-            tools=json.dumps(toolset.tools),
-            expires_s=toolset.expires_s,
-        )
-    )
-    newest = (
-        select(toolsets.c.id)
-        .where(toolsets.c.principal == toolset.principal)
-        .order_by(toolsets.c.id.desc())
-        .limit(KEPT_PER_PRINCIPAL)
-    )
-    connection.execute(delete(toolsets).where(toolsets.c.principal == toolset.principal, toolsets.c.id.not_in(newest)))
+    connection.execute(insert(toolsets), asdict(toolset) | {"tools": json.dumps(toolset.tools)})
+    is_own = toolsets.c.principal == toolset.principal
+    newest = select(toolsets.c.id).where(is_own).order_by(toolsets.c.id.desc()).limit(KEPT_PER_PRINCIPAL)
+    connection.execute(delete(toolsets).where(is_own, toolsets.c.id.not_in(newest)))
     connection.execute(delete(toolsets).where(func.abs(toolsets.c.expires_s - now_s) > _FORGOTTEN_AFTER_S))
 
 

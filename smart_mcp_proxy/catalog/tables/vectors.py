@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from sqlalchemy import BigInteger, ColumnElement, Connection, and_, delete, func, literal_column, select, update
 
 from smart_mcp_proxy.catalog.tables.schema import vectors
-from smart_mcp_proxy.catalog.tables.upsert import parts, upsert
+from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns
 
 DROPPED_ROWS = 2_000
 """Dropped at a time: 3 MB of vectors of 384 components, a transaction of some 20 ms."""
@@ -45,17 +45,11 @@ def store(connection: Connection, embedder: str, made: Mapping[str, bytes], now_
     """Stores vectors by definition hash, in the place of those it had."""
     if not made:
         return
-    row = upsert(connection, vectors)
-    connection.execute(
-        row.on_conflict_do_update(
-            index_elements=[vectors.c.definition_hash, vectors.c.embedder],
-            set_={"used_s": row.excluded.used_s, "vector": row.excluded.vector},
-        ),
-        [
-            {"definition_hash": hash_, "embedder": embedder, "used_s": now_s, "vector": vector}
-            for hash_, vector in made.items()
-        ],
-    )
+    rows = [
+        {"definition_hash": hash_, "embedder": embedder, "used_s": now_s, "vector": vector}
+        for hash_, vector in made.items()
+    ]
+    connection.execute(replace_columns(connection, vectors, "used_s", "vector"), rows)
 
 
 def note_use(connection: Connection, embedder: str, hashes: Collection[str], now_s: float) -> None:

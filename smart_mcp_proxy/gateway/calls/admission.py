@@ -19,8 +19,15 @@ from smart_mcp_proxy.gateway.calls.limit_refusals import (
 )
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.policy.breaker import Breakers, classify_end
-from smart_mcp_proxy.policy.limits import PlaceState, Slot, SlotPool, TokenBucket
-from smart_mcp_proxy.policy.shares import share_of_count, share_of_limits, share_of_rate
+from smart_mcp_proxy.policy.limits import (
+    PlaceState,
+    Slot,
+    SlotPool,
+    TokenBucket,
+    share_of_count,
+    share_of_limits,
+    share_of_rate,
+)
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.settings import Settings
 

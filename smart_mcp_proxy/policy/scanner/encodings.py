@@ -1,4 +1,4 @@
-"""Encodings in which text hides from a reader: where each may stand in a text, and what it says."""
+"""Encodings and ciphers in which text hides: where each may stand in a text, and what it says."""
 
 import base64
 import binascii
@@ -6,7 +6,9 @@ import codecs
 import re
 import string
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -58,6 +60,16 @@ _ESCAPE = re.compile(
     r"\\([0-3][0-7]{2})"
 )
 _HEX_BYTE, _HEX_CODE, _DECIMAL = (1, 2, 3), (4, 5, 6, 7, 8, 9), 10
+_COMMON = re.findall(r"\w+", "the and you this that with user tool file must always before send from")
+_TELLING = re.findall(
+    r"\w+",
+    """ignore disregard instructions instruction previous password passwords credentials execute upload secret
+        secrets reveal forward system""",
+)
+_TOGETHER = 2
+"""Words of which each alone may be a word of another language or a name."""
+
+Decode = Callable[[str], str]
 
 
 class Encoding(NamedTuple):
@@ -128,10 +140,6 @@ def _from_base32(run: str) -> bytes | None:
         return base64.b32decode(body + "=" * (-len(body) % 8), casefold=True)
     except binascii.Error:
         return None
-
-
-def _from_base85(run: str) -> bytes | None:
-    return _decode_aligned(run, base64.b85decode)
 
 
 def _from_ascii85(run: str) -> bytes | None:
@@ -219,7 +227,7 @@ def _encodings() -> Iterator[Encoding]:
     yield Encoding("base64", _has(r"[A-Za-z0-9+/_-]{12}"), re.compile(_BASE64), _from_base64)
     yield Encoding("base64 in pieces", _may_be_in_pieces, re.compile(_PIECES), _from_pieces, True)
     yield Encoding("base32", _has(r"[A-Z2-7]{16}|[a-z2-7]{16}"), re.compile(_BASE32), _from_base32)
-    yield Encoding("base85", _has(r"\S{20}"), re.compile(_BASE85), _from_base85)
+    yield Encoding("base85", _has(r"\S{20}"), re.compile(_BASE85), partial(_decode_aligned, decode=base64.b85decode))
     yield Encoding("ascii85", _has(r"\S{20}"), re.compile(_ASCII85), _from_ascii85)
     yield Encoding("hexadecimal", _may_be_hex, re.compile(_HEX), _from_hex, True)
     yield _escapes(
@@ -237,3 +245,47 @@ def _encodings() -> Iterator[Encoding]:
 
 
 ENCODINGS = tuple(_encodings())
+
+
+def find_ciphers(text: str) -> list[tuple[str, Decode]]:
+    """Name and decoder of each cipher in which some words of the text say something."""
+    words = text.lower().split()
+    if _WORDS.isdisjoint(words):
+        return []
+    found = Counter[str]()
+    for word in _WORDS.intersection(words):
+        for name, weight in _BETRAYING[word]:
+            found[name] += weight
+    return [(name, decode) for name, decode in _CIPHERS if found[name] >= _TOGETHER]
+
+
+def _build_substitution(alphabet: str) -> Decode:
+    table = str.maketrans(string.ascii_letters, alphabet + alphabet.upper())
+    return lambda text: text.translate(table)
+
+
+def _ciphers() -> Iterator[tuple[str, Decode]]:
+    for by in range(1, len(string.ascii_lowercase)):
+        moved = _build_substitution(string.ascii_lowercase[by:] + string.ascii_lowercase[:by])
+        yield "rot13" if by == 13 else f"letters moved by {by}", moved
+    yield "a mirrored alphabet", _build_substitution(string.ascii_lowercase[::-1])
+    yield "reversed writing", lambda text: text[::-1]
+    yield "reversed words", lambda text: " ".join(word[::-1] for word in text.split())
+
+
+_CIPHERS = tuple(_ciphers())
+
+
+def _index_cipher_words() -> dict[str, list[tuple[str, int]]]:
+    """Words that betray a cipher, with the cipher and how surely."""
+    words: dict[str, list[tuple[str, int]]] = {}
+    for place, (name, _) in enumerate(_CIPHERS):
+        moves = len(string.ascii_lowercase) - 1
+        write = _CIPHERS[moves - 1 - place][1] if place < moves else _CIPHERS[place][1]
+        for word in (*_COMMON, *_TELLING):
+            words.setdefault(write(word), []).append((name, _TOGETHER if word in _TELLING else 1))
+    return words
+
+
+_BETRAYING = _index_cipher_words()
+_WORDS = frozenset(_BETRAYING)

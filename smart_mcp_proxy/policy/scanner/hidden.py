@@ -33,29 +33,11 @@ _RTL = re.compile(
 """Letters, without the invisible marks among them."""
 _PUSHED = re.compile(r"(?:[ \t\u00a0\u3000]{100}|(?:\n[ \t\r]*){20})[ \t\u00a0\u3000\s]*(?=\S)")
 """White space that moves what follows out of every window. No real definition of 4,975 has so much before text."""
-_JOINING = [
-    "ARABIC",
-    "SYRIAC",
-    "NKO",
-    "ADLAM",
-    "MANDAIC",
-    "MONGOLIAN",
-    "DEVANAGARI",
-    "BENGALI",
-    "GURMUKHI",
-    "GUJARATI",
-    "ORIYA",
-    "TAMIL",
-    "TELUGU",
-    "KANNADA",
-    "MALAYALAM",
-    "SINHALA",
-    "KHMER",
-    "MYANMAR",
-    "TIBETAN",
-    "BALINESE",
-    "JAVANESE",
-]
+_JOINING = re.findall(
+    r"\w+",
+    """ARABIC SYRIAC NKO ADLAM MANDAIC MONGOLIAN DEVANAGARI BENGALI GURMUKHI GUJARATI ORIYA TAMIL TELUGU KANNADA
+        MALAYALAM SINHALA KHMER MYANMAR TIBETAN BALINESE JAVANESE""",
+)
 """Scripts whose letters are written differently around a joiner: chapters 9, 12 and 23 of the standard.
 
 Source: https://www.unicode.org/versions/latest/"""

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from smart_mcp_proxy.policy.scanner.addresses import addresses
-from smart_mcp_proxy.policy.scanner.ciphers import find_ciphers
-from smart_mcp_proxy.policy.scanner.encodings import ENCODINGS, MOST_DECODED, Encoding, readable
+from smart_mcp_proxy.policy.scanner.encodings import ENCODINGS, MOST_DECODED, Encoding, find_ciphers, readable
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, Passage, escape_unsafe
 from smart_mcp_proxy.policy.scanner.rules.rule_files import MIDDLE
-from smart_mcp_proxy.policy.scanner.wording import find_suspect_wording, read
+from smart_mcp_proxy.policy.scanner.wording import Reading, find_suspect_wording
 
 READABLE_WEIGHT = 0.3
 _DEPTH = 3
@@ -123,7 +122,7 @@ def _letters(text: str) -> int:
 def _weigh_texts(found: Sequence[_Said]) -> Iterator[Evidence]:
     if not found:
         return
-    reading = read([Passage(str(number), said.text) for number, said in enumerate(found)])
+    reading = Reading([Passage(str(number), said.text) for number, said in enumerate(found)])
     worst = [0.0] * len(found)
     for evidence in (*find_suspect_wording(reading), *addresses(reading)):
         number = int(evidence.place)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, Evidence, excerpt
-from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
-from smart_mcp_proxy.policy.scanner.wording import Reading
+from smart_mcp_proxy.policy.scanner.wording import LOOKALIKES, Reading
 
 REFERENCE_WEIGHT, CLONE_WEIGHT, NAMESAKE_WEIGHT = 0.6, 0.6, 0.1
 LEAST_COMMON_WORDS = 4

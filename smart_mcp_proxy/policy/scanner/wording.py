@@ -7,9 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, EXCERPT_CHARS, Evidence, Passage, excerpt
-from smart_mcp_proxy.policy.scanner.rules.lookalikes import LOOKALIKES
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable
 from smart_mcp_proxy.policy.scanner.rules.rule_files import STRONG, Phrase, RuleFile, TermPattern
+
+LOOKALIKES = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0432\u0455\u0458\u0501\u0261\u03bf"
+    "\u03b1\u03b5\u03b9\u03ba\u03bd\u03c1\u03c4\u03c5\u03c7",
+    "aeopcyxibsjdgoaeiknptux",
+)
+"""Cyrillic, Greek and phonetic letters to the Latin ones. Source: https://www.unicode.org/reports/tr39/"""
 
 LEAK_WEIGHT, SECRET_LEAK_WEIGHT, MISMATCH_WEIGHT, ASKED_WEIGHT, PRIVATE_WEIGHT = 1.0, 1.0, 0.6, 0.6, 0.4
 TALKED_ABOUT = 0.4
@@ -129,11 +135,6 @@ class Reading:
         last = self.text.find(" \n ", end, end + EXCERPT_CHARS)
         shown = self.text[first : last if last >= 0 else end + EXCERPT_CHARS]
         return Evidence(check, weight, self.place(start), reason, excerpt(shown, start - first, end - first))
-
-
-def read(passages: Sequence[Passage]) -> Reading:
-    """The passages as one text to look for words in."""
-    return Reading(passages)
 
 
 def find_suspect_wording(reading: Reading) -> Iterator[Evidence]:

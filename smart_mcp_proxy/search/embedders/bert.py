@@ -1,15 +1,160 @@
 """A BERT encoder as an ONNX model whose weights stay in their safetensors file."""
 
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from enum import IntEnum
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
-from smart_mcp_proxy.search.embedders.onnx import CONTRIB, DType, external_weight, model, node, tensor_info
-from smart_mcp_proxy.search.embedders.tensors import Tensor
+import msgspec
+
+from smart_mcp_proxy.search.embedders.snapshot import build_damage_error
+
+_LENGTH_BYTES = 8
+_ITEM_BYTES = {"F32": 4, "F16": 2}
+
+CONTRIB = "com.microsoft"
+"""The domain of ONNX runtime's own operators: whole parts of a transformer in one step."""
+
+_IR_VERSION, _OPSET, _CONTRIB_OPSET = 8, 17, 1
+_EXTERNAL = 1
+_FLOAT_ATTRIBUTE, _INT_ATTRIBUTE = 1, 2
 
 Pooling = Literal["mean", "cls"]
 
+
+class Tensor(NamedTuple):
+    """Position of a tensor in its file.
+
+    Attributes:
+        dtype: F32 or F16, little endian.
+        shape: Rows first.
+        offset: Of its first byte in the file.
+        size_bytes: Of all of it.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    size_bytes: int
+
+
+class _Entry(msgspec.Struct):
+    """A tensor in the header."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+def find_tensors(file: Path) -> dict[str, Tensor]:
+    """The floating-point tensors of a file in the safetensors format, by name.
+
+    8 bytes of length, a JSON header, then the tensors' bytes.
+
+    Raises:
+        EmbeddingError: It is no such file, or shorter than it says.
+
+    Source: https://github.com/huggingface/safetensors#format
+    """
+    try:
+        with file.open("rb") as data:
+            start = _LENGTH_BYTES + int.from_bytes(data.read(_LENGTH_BYTES), "little")
+            size = file.stat().st_size
+            if start > size:
+                raise ValueError("it is shorter than its header")
+            header = msgspec.json.decode(data.read(start - _LENGTH_BYTES), type=dict[str, Any])
+        header.pop("__metadata__", None)
+        entries = msgspec.convert(header, dict[str, _Entry])
+        return {name: _tensor(entry, start, size) for name, entry in entries.items() if entry.dtype in _ITEM_BYTES}
+    except (OSError, ValueError) as exc:
+        raise build_damage_error(file, str(exc)) from exc
+
+
+def _tensor(entry: _Entry, start: int, file_bytes: int) -> Tensor:
+    begin, end = entry.data_offsets
+    if not 0 <= begin <= end <= file_bytes - start or end - begin != _ITEM_BYTES[entry.dtype] * prod(entry.shape):
+        raise ValueError("a tensor lies outside of the file")
+    return Tensor(entry.dtype, entry.shape, start + begin, end - begin)
+
+
+class DType(IntEnum):
+    """Types of a tensor's numbers, by their codes in the format."""
+
+    FLOAT = 1
+    INT32 = 6
+    FLOAT16 = 10
+
+
 _DTYPES = {"F32": DType.FLOAT, "F16": DType.FLOAT16}
+
+
+def node(
+    operator: str, inputs: Sequence[str], outputs: Sequence[str], domain: str = CONTRIB, **attributes: int | float
+) -> bytes:
+    """Encode a graph node: an operator that makes the tensors `outputs` of the tensors `inputs`."""
+    encoded = (
+        _message((1, name), (2, value), (20, _FLOAT_ATTRIBUTE))
+        if isinstance(value, float)
+        else _message((1, name), (3, value), (20, _INT_ATTRIBUTE))
+        for name, value in attributes.items()
+    )
+    return _message(*_each(1, inputs), *_each(2, outputs), (4, operator), *_each(5, encoded), (7, domain))
+
+
+def external_weight(name: str, dtype: DType, shape: Sequence[int], file: str, offset: int, size_bytes: int) -> bytes:
+    """A constant tensor whose numbers lie in `file`, in the folder that the session has as an option."""
+    where = {"location": file, "offset": str(offset), "length": str(size_bytes)}
+    entries = (_message((1, key), (2, value)) for key, value in where.items())
+    return _message(*_each(1, shape), (2, dtype), (8, name), *_each(13, entries), (14, _EXTERNAL))
+
+
+def tensor_info(name: str, dtype: DType, shape: Sequence[str]) -> bytes:
+    """An input or output of the model; its dimensions are names of sizes that vary."""
+    dimensions = _message(*_each(1, (_message((2, size)) for size in shape)))
+    return _message((1, name), (2, _message((1, _message((1, dtype), (2, dimensions))))))
+
+
+def model(nodes: Iterable[bytes], weights: Iterable[bytes], inputs: Iterable[bytes], outputs: Iterable[bytes]) -> bytes:
+    """The whole model in the ONNX format; nodes in the order of their execution.
+
+    Source: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+    """
+    graph = _message(*_each(1, nodes), (2, "graph"), *_each(5, weights), *_each(11, inputs), *_each(12, outputs))
+    opsets = (_message((1, ""), (2, _OPSET)), _message((1, CONTRIB), (2, _CONTRIB_OPSET)))
+    return _message((1, _IR_VERSION), (7, graph), *_each(8, opsets))
+
+
+_Value = int | float | str | bytes
+
+
+def _each(field: int, values: Iterable[_Value]) -> Iterable[tuple[int, _Value]]:
+    return ((field, value) for value in values)
+
+
+def _message(*fields: tuple[int, _Value]) -> bytes:
+    """A message of numbered fields; bytes are messages inside of it.
+
+    Source: https://protobuf.dev/programming-guides/encoding/
+    """
+    parts: list[bytes] = []
+    for number, value in fields:
+        if isinstance(value, int):
+            parts += _varint(number << 3), _varint(value)
+        elif isinstance(value, float):
+            parts += _varint(number << 3 | 5), struct.pack("<f", value)
+        else:
+            data = value.encode() if isinstance(value, str) else value
+            parts += _varint(number << 3 | 2), _varint(len(data)), data
+    return b"".join(parts)
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits a byte, the lowest first; all but the last byte have their highest bit set."""
+    groups = [number >> shift & 127 for shift in range(0, max(1, number.bit_length()), 7)]
+    return bytes([*(group | 128 for group in groups[:-1]), groups[-1]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ _CACHED_QUERIES = 256
 """Agents repeat themselves within a task; 0.4 to 3 MB, by dimension, and at most 4 MB of queries."""
 
 
+_Open = Callable[[], Embedder]
+_IsInstalled = Callable[[str], bool]
+
 _HF_ID = re.compile(r"hf:(.+):[^:]+:\d+:views", re.DOTALL)
 
 
@@ -60,7 +63,7 @@ def _is_installed(module: str) -> bool:
 
 
 def open_embedder(
-    settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool] = _is_installed
+    settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled = _is_installed
 ) -> Embedder:
     """Open and try the embedder for `MCPPROXY_EMBEDDER`, except BM25. Blocks up to a minute.
 
@@ -82,7 +85,7 @@ def open_embedder(
 
 
 def reopen_embedder(
-    id: str, settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool] = _is_installed
+    id: str, settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled = _is_installed
 ) -> Embedder:
     """Open and try the embedder of this id again: a local model whose files are unchanged.
 
@@ -106,7 +109,7 @@ def reopen_embedder(
 
 
 def require_packages(
-    settings: Settings, environ: Mapping[str, str], is_installed: Callable[[str], bool] = _is_installed
+    settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled = _is_installed
 ) -> None:
     """Passes if everything that `open_embedder` would use is installed; loads nothing.
 
@@ -115,10 +118,6 @@ def require_packages(
     """
     with suppress(EmbeddingError):  # whether it works is another question
         _select_opener(settings, environ, is_installed)
-
-
-_Open = Callable[[], Embedder]
-_IsInstalled = Callable[[str], bool]
 
 
 def _select_opener(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:

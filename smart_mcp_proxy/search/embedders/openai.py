@@ -1,11 +1,14 @@
 """Asks OpenAI's embeddings service, or one that speaks like it. The one place that imports openai."""
 
+import asyncio
 import hashlib
 import re
+import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -13,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError
-from smart_mcp_proxy.search.embedders.loop_thread import LoopThread
-from smart_mcp_proxy.search.embedders.texts import cut, encodable
+from smart_mcp_proxy.search.embedding import encodable
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -49,6 +51,50 @@ _SECONDS = re.compile(r"\d{1,6}(\.\d+)?")
 _USUAL_PATH = "/v1"
 _PATH_DIGITS = 12
 
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines for threads that wait no longer than they want to.
+
+    A socket's own timeout starts again with every byte; a coroutine can be cancelled, which closes its connection.
+
+    Args:
+        name: Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def run_and_wait(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
+        """Run `work` on the loop and wait for it; callable from any thread but the loop's.
+
+        Raises:
+            TimeoutError: It took longer than `timeout_s`, and was cancelled.
+        """
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(timeout_s)
+        finally:
+            future.cancel()  # nothing happens to what is done
+
+    def close(self, last: Coroutine[Any, Any, object]) -> None:
+        """Ends the thread after `last`; does not wait for it."""
+
+        async def end() -> None:
+            try:
+                await last
+            finally:
+                self._loop.stop()
+
+        asyncio.run_coroutine_threadsafe(end(), self._loop)
+
+    def _run(self) -> None:
+        self._loop.run_forever()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
+
 
 class _Row(msgspec.Struct):
     index: int
@@ -69,7 +115,6 @@ class OpenAiEmbedder:
         query_timeout_s: How long a query may take in all, however slowly its answer comes.
         indexing_timeout_s: The same for one request of tools' texts, its further attempts included.
         sleep: Waits between two attempts, in seconds.
-        clock: Monotonic seconds.
         now: Wall time in seconds since 1970, for services that name the time of day to come back at.
 
     Raises:
@@ -85,7 +130,6 @@ class OpenAiEmbedder:
         query_timeout_s: float = _QUERY_TIMEOUT_S,
         indexing_timeout_s: float = _INDEXING_TIMEOUT_S,
         sleep: Callable[[float], object] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         # Imported on use: an optional dependency, and a second that other embedders need not pay.
@@ -102,7 +146,6 @@ class OpenAiEmbedder:
         self._query_timeout_s = query_timeout_s
         self._indexing_timeout_s = indexing_timeout_s
         self._sleep = sleep
-        self._clock = clock
         self._now = now
         self.dimension = self._ask_patiently(["dimension"]).shape[1]
         self.id = f"{id_prefix(base_url)}{model}:{self.dimension}"
@@ -137,18 +180,18 @@ class OpenAiEmbedder:
 
     def _ask_patiently(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Like `_ask`, again after a wait where that may help and there is time for it."""
-        deadline_s = self._clock() + self._indexing_timeout_s
+        deadline_s = time.monotonic() + self._indexing_timeout_s
         for attempt in range(_ATTEMPTS - 1):
             try:
-                return self._ask(texts, deadline_s - self._clock())
+                return self._ask(texts, deadline_s - time.monotonic())
             except EmbeddingError as exc:
                 if exc.retry_after_s is None or exc.retry_after_s > _LONGEST_WAIT_S:
                     raise
                 wait_s = max(exc.retry_after_s, _FIRST_WAIT_S * 2**attempt)
-                if self._clock() + wait_s >= deadline_s:
+                if time.monotonic() + wait_s >= deadline_s:
                     raise
                 self._sleep(wait_s)
-        return self._ask(texts, deadline_s - self._clock())
+        return self._ask(texts, deadline_s - time.monotonic())
 
     def _ask(self, texts: Sequence[str], timeout_s: float) -> NDArray[np.float32]:
         """Embed texts that fit a single request; returns unit rows in the order of the texts."""
@@ -246,7 +289,7 @@ def _deployment(path: str) -> str:
 
 def _sendable(text: str) -> str:
     """The text within the service's limits; it refuses an empty one."""
-    return cut(encodable(text), _TEXT_BYTES) or " "
+    return encodable(text).encode("utf-8")[:_TEXT_BYTES].decode("utf-8", "ignore") or " "
 
 
 def _batches(texts: Iterator[str]) -> Iterator[list[str]]:

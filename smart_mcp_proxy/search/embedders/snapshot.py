@@ -92,15 +92,11 @@ def verify_revision(folder: Path, model: str) -> str:
     if known and digest != known and weights.name == WEIGHTS:
         raise build_damage_error(weights, f"its SHA-256 starts with {digest[:8]}, that of {model} with {known[:8]}")
     if weights.name.endswith(_SHARDS_SUFFIX):
-        digest = _hash_files(folder, [weights, *_shards(weights)])
+        names = set(read_json(weights, _Index).weight_map.values())
+        digest = _hash_files(folder, [weights, *(folder / name for name in sorted(names))])
     recipe = _hash_files(folder, _recipe_files(folder))
     revision = digest[:_REVISION_DIGITS]
     return revision if recipe == _KNOWN_RECIPE else f"{revision}-{recipe[:_REVISION_DIGITS]}"
-
-
-def _shards(index: Path) -> list[Path]:
-    """The files that an index of weights in several files names."""
-    return [index.parent / name for name in sorted(set(read_json(index, _Index).weight_map.values()))]
 
 
 def _recipe_files(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import EmbeddingError
 from smart_mcp_proxy.search.embedders.snapshot import find_snapshot, verify_revision
-from smart_mcp_proxy.search.embedders.texts import encodable
+from smart_mcp_proxy.search.embedding import encodable
 
 _BATCH_TEXTS = 32
 """sentence-transformers' own default; a query waits for one batch of indexing at the most."""

@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.layered import Layered
 from smart_mcp_proxy.models import Document, Hit
-from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, classify_fitness
-from smart_mcp_proxy.search.engines.background import USUAL_TOOLS, usual_count
-from smart_mcp_proxy.search.engines.crowd import crowd_place
-from smart_mcp_proxy.search.engines.fields import match_terms_by_field
+from smart_mcp_proxy.search.engine import Arrays, Fit, Scores, classify_fitness, crowd_place
+from smart_mcp_proxy.search.engines.fields import USUAL_TOOLS, match_terms_by_field, usual_count
 from smart_mcp_proxy.search.engines.postings import (
     Postings,
     append,
@@ -29,10 +27,20 @@ from smart_mcp_proxy.search.engines.postings import (
     unpack_postings,
     update_postings,
 )
-from smart_mcp_proxy.search.engines.top import best_rows, top_rows
 from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Variant, Vocabulary, find_compounds
 from smart_mcp_proxy.search.text import split_literals, terms
 from smart_mcp_proxy.search.ties import compute_tie_break
+
+_SAMPLE = 512
+"""Scores that are looked at to guess how high the best ones are."""
+
+_SPARE = 4
+"""How many of the sample more than twice their share must reach a guess: too high a one costs a second look."""
+
+_TINY = float(np.finfo(np.float32).tiny)
+
+_SMALL = 4_096
+"""Shorter arrays are not worth the guess."""
 
 _FLOOR = 0.65
 """What a best hit must reach to be an answer, see `Bm25fEngine.fitness`."""
@@ -58,6 +66,48 @@ _LOOKED_AT = 64
 """So many tools that hold the term of a literal, those of which it says most, are looked at for it in their names."""
 
 _NOWHERE = Postings(np.empty(0, np.intp), np.empty(0, np.float32))
+
+
+def top_rows(scores: NDArray[np.float32], ties: NDArray[np.int64], depth: int) -> NDArray[np.int64]:
+    """Rows of the `depth` best positive scores and ties, by falling score, then rising tie.
+
+    Args:
+        scores: By row, >= 0.
+        ties: By row, what decides between equal scores.
+        depth: At least 1.
+    """
+    rows = (scores >= (_guess(scores, depth) if len(scores) > _SMALL else _TINY)).nonzero()[0]
+    if len(rows) < depth and len(scores) > _SMALL:
+        rows = (scores >= _TINY).nonzero()[0]
+    if len(rows) > depth:
+        near = scores[rows]
+        ordered = near.copy()
+        ordered.sort()
+        rows = rows[near >= ordered[-depth]]
+    return rows[np.lexsort((ties[rows], -scores[rows]))]
+
+
+def best_rows(
+    scores: NDArray[np.float32], ids: NDArray[np.int64], ties: NDArray[np.int64], depth: int, allowed: Set[int] | None
+) -> NDArray[np.int64]:
+    """Rows of the first `depth` allowed tools, as in `top_rows`; looks deeper only as far as it must."""
+    reach, enough = depth, depth if allowed is None else min(depth, len(allowed))
+    while True:
+        rows = top_rows(scores, ties, reach)
+        is_all = len(rows) < reach
+        if allowed is not None:
+            rows = rows[[id in allowed for id in ids[rows].tolist()]]
+        if len(rows) >= enough or is_all:
+            return rows[:depth]
+        reach *= 8
+
+
+def _guess(scores: NDArray[np.float32], depth: int) -> float:
+    """A score that probably more than `depth` rows reach, above 0."""
+    stride = -(-len(scores) // _SAMPLE)
+    sample = scores[::stride].copy()
+    sample.sort()  # a partition takes several times as long where many scores are 0
+    return max(float(sample[-min(2 * depth // stride + _SPARE, len(sample))]), _TINY)
 
 
 class _Match(NamedTuple):

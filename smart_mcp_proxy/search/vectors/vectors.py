@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,8 @@ _ROUNDING = np.float32(1e-5)
 _LOWEST = np.float32(-2)
 """Below every cosine."""
 _FREE = -1
+
+Number = TypeVar("Number", np.float32, np.int64)
 
 
 def are_sound(vectors: NDArray[np.float32]) -> NDArray[np.bool_]:
@@ -126,25 +128,11 @@ class _State:
 
     def rows(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """The vectors of these rows."""
-        start = len(self.base.ids)
-        is_fresh = rows >= start
-        if not is_fresh.any():
-            return self.base.matrix.take(rows, axis=0)
-        vectors = np.empty((len(rows), self.base.matrix.shape[1]), np.float32)
-        vectors[~is_fresh] = self.base.matrix[rows[~is_fresh]]
-        vectors[is_fresh] = self.fresh.matrix[rows[is_fresh] - start]
-        return vectors
+        return _gather(self.base.matrix, self.fresh.matrix, rows)
 
     def ids(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Whose rows these are."""
-        start = len(self.base.ids)
-        is_fresh = rows >= start
-        if not is_fresh.any():
-            return self.base.ids[rows]
-        ids = np.empty(len(rows), np.int64)
-        ids[~is_fresh] = self.base.ids[rows[~is_fresh]]
-        ids[is_fresh] = self.fresh.ids[rows[is_fresh] - start]
-        return ids
+        return _gather(self.base.ids, self.fresh.ids, rows)
 
     def near(self, vector: NDArray[np.float32], depth: int, allowed: Set[int] | None) -> _Near:
         """Find the `depth` nearest allowed rows, and perhaps some more."""
@@ -291,6 +279,17 @@ def _merge_blocks(blocks: Sequence[_Block], size: int) -> _Block:
         np.take(block.matrix, rows, axis=0, out=matrix[part], mode="clip")
         ids[part] = block.ids[rows]
     return _Block(matrix, ids, build_compressed_scan(matrix) if size >= _COMPRESSED_FROM_ROWS else None)
+
+
+def _gather(base: NDArray[Number], fresh: NDArray[Number], rows: NDArray[np.int64]) -> NDArray[Number]:
+    """Take rows of two arrays, those of the second counted on from the first's."""
+    is_fresh = rows >= len(base)
+    if not is_fresh.any():
+        return base.take(rows, axis=0)
+    found = np.empty((len(rows), *base.shape[1:]), base.dtype)
+    found[~is_fresh] = base[rows[~is_fresh]]
+    found[is_fresh] = fresh[rows[is_fresh] - len(base)]
+    return found
 
 
 def _top(scores: NDArray[np.float32], depth: int) -> NDArray[np.int64]:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
-from smart_mcp_proxy.catalog.store.postgres_tables import POSTGRES_TABLES, READABLE_FROM
+from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS, POSTGRES_TABLES, READABLE_FROM
 from smart_mcp_proxy.catalog.tables.activity_days import ACTIVITY_DAYS
 
 CREATES = re.compile(r"CREATE (?:TABLE|INDEX|SEQUENCE|FUNCTION) (\w+)")

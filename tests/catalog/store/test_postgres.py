@@ -13,8 +13,7 @@ from postgres_server import PASSWORD, PostgresServer
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.catalog.store import postgres_edge, versions
-from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
-from smart_mcp_proxy.catalog.store.postgres_tables import READABLE_FROM
+from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS, READABLE_FROM
 from smart_mcp_proxy.catalog.store.stores import STORES
 from smart_mcp_proxy.errors import CatalogError, ConfigError, MissingExtraError
 from smart_mcp_proxy.models import ToolKey

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scanner_texts import described, is_for_review
 
 from smart_mcp_proxy.policy.scanner import Finding, Peers, PeerTool, scan
-from smart_mcp_proxy.policy.scanner.passages import passages
+from smart_mcp_proxy.policy.scanner.scanning import passages
 
 SET = Path(__file__).parent.parent / "scanner_set"
 OVERT = {"overt"}

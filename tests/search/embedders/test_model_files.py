@@ -8,8 +8,8 @@ import pytest
 from embedding_fakes import replace_file
 
 from smart_mcp_proxy.errors import EmbeddingError
+from smart_mcp_proxy.search.embedders.bert import Tensor, find_tensors
 from smart_mcp_proxy.search.embedders.snapshot import find_snapshot, places, verify_revision
-from smart_mcp_proxy.search.embedders.tensors import Tensor, find_tensors
 
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 

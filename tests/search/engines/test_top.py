@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.search.engines.top import top_rows
+from smart_mcp_proxy.search.engines.bm25f import top_rows
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,7 +1,6 @@
 """Which other words may stand for a word of the query."""
 
-from smart_mcp_proxy.search.engines.thesaurus import same_in_meaning
-from smart_mcp_proxy.search.engines.variants import Vocabulary, form_compounds
+from smart_mcp_proxy.search.engines.variants import Vocabulary, form_compounds, same_in_meaning
 from smart_mcp_proxy.search.text import terms
 
 

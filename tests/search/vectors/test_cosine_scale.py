@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from smart_mcp_proxy.search.vectors.cosine_scale import CosineScale
+from smart_mcp_proxy.search.engines.fused import CosineScale
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
 DIMENSION = 64

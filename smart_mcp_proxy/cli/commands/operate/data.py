@@ -22,8 +22,7 @@ from smart_mcp_proxy.servers import expand, load_configured_servers
 from smart_mcp_proxy.settings import Settings, environment, is_database
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.catalog.copying import StoreLocation
-    from smart_mcp_proxy.catalog.transfer import Copied, Told
+    from smart_mcp_proxy.catalog.copying import Copied, StoreLocation, Told
 
 app = App(
     name="data",

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from smart_mcp_proxy.cli.commands.operate.finding import CheckResult
 from smart_mcp_proxy.cli.support.output import plural
-from smart_mcp_proxy.policy.shares import LEAST_RATE_PER_S
+from smart_mcp_proxy.policy.limits import LEAST_RATE_PER_S
 from smart_mcp_proxy.servers import ServerFile
 from smart_mcp_proxy.settings import Settings
 

@@ -9,15 +9,22 @@ from functools import lru_cache, reduce
 from operator import or_
 from typing import NamedTuple
 
-from smart_mcp_proxy.policy.scanner.rules.required_literals import (
-    LEAST_CHARS,
-    alternatives,
-    is_plain,
-    may_match,
-    needs,
-    quick,
-    sequences,
+LEAST_CHARS = 3
+"""Shorter pieces stand in most texts, if they are of ASCII letters and digits."""
+MOST_PIECES = 40
+"""Where one of so many will do, most texts hold one."""
+MOST_LETTERS = 8
+"""Where a pattern begins with one of more, looking for them finds too many places."""
+_TIMES = r"(?P<times>(?:[?*+]|\{(?:\d+(?:,\d*)?|,\d+)\})[?+]?)?"
+_TOKEN = re.compile(
+    r"(?P<open>\((?:\?(?P<kind>:|=|!|<=|<!)|(?!\?)))|(?P<bar>\|)|"
+    r"(?:(?P<close>\))|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\]|\\[bdsnwDSW]|[.^$])|\\(?P<escaped>[^\w\s])|"
+    rf"(?P<plain>[^\\()|\[])){_TIMES}",
+    re.DOTALL,
 )
+"""One token of a pattern, of what the patterns here are written with."""
+_Need = frozenset[str]
+_Token = re.Match[str]
 
 Span = tuple[int, int]
 """Start and end of a part of a text."""
@@ -27,15 +34,145 @@ SENTENCE, LINE, STOP, TEXT = 0, 1, 2, 3
 """What ends the part of a text that a match stays in: full stops and line breaks, breaks, stops, nothing."""
 
 
+def alternatives(pattern: str) -> list[str]:
+    """The alternatives of which the whole pattern is made."""
+    found, start, depth = [], 0, 0
+    for token in _tokens(pattern):
+        depth += (token["open"] is not None) - (token["close"] is not None)
+        if token["bar"] and not depth:
+            found.append(pattern[start : token.start()])
+            start = token.end()
+    return [*found, pattern[start:]]
+
+
+def needs(pattern: str) -> list[_Need]:
+    """Sets of pieces without blanks: the pattern matches only in texts that hold a piece of each set."""
+    return _choice(_tokens(pattern))[0]
+
+
+def may_match(pattern: str, char: str) -> bool:
+    """Whether this character may stand where the pattern matches or looks; true where it asks for an end."""
+    return any(
+        token["class"] in ("^", "$")
+        or char in (token["plain"], token["escaped"])
+        or (token["class"] is not None and re.fullmatch(token["class"], char) is not None)
+        for token in _tokens(pattern)
+    )
+
+
+def quick(pattern: str) -> str:
+    """The same pattern, tried only where one of its first letters stands instead of at every character.
+
+    The engine looks for first letters by itself, but not behind a word boundary: that is asked one letter later.
+    """
+    tokens = list(_tokens(pattern))
+    firsts = _firsts(tokens, 1) if pattern.startswith(r"\b") else None
+    if firsts is None or len({token[0] for token in firsts}) > MOST_LETTERS:
+        return pattern
+    for token in reversed(firsts):
+        pattern = f"{pattern[: token.end()]}(?<=\\b{token[0]}){pattern[token.end() :]}"
+    return pattern.removeprefix(r"\b")
+
+
+def _firsts(tokens: list[_Token], at: int) -> list[_Token] | None:
+    """Possible first letters of the rest of a pattern, in order; None if it may begin otherwise."""
+    token = tokens[at]
+    if token["plain"] and token["plain"].isalpha() and not token["times"]:
+        return [token]
+    if token["kind"] != ":":
+        return None
+    found: list[_Token] = []
+    depth = 0
+    for place, each in enumerate(tokens[at:], at + 1):
+        depth += (each["open"] is not None) - (each["close"] is not None)
+        if not depth:
+            return None if _may_miss(each) else found
+        if depth == 1 and (each is token or each["bar"]):
+            firsts = _firsts(tokens, place)
+            if firsts is None:
+                return None
+            found += firsts
+    return None
+
+
+def _tokens(pattern: str) -> Iterator[_Token]:
+    at = 0
+    while at < len(pattern):
+        token = _TOKEN.match(pattern, at)
+        if token is None:
+            raise ValueError(f"The pattern cannot be read from {pattern[at : at + 20]!r} on. Write it without that.")
+        yield token
+        at = token.end()
+
+
+def _choice(tokens: Iterator[_Token]) -> tuple[list[_Need], _Token | None]:
+    """Literals that every branch of a group needs, and the token that ends it."""
+    ways: list[list[_Need]] = [[]]
+    run = ""
+    for token in tokens:
+        char = token["plain"] or token["escaped"]
+        if char and not _may_miss(token):
+            run += char
+        if char and not token["times"]:
+            continue
+        ways[-1] += _split_needs(run)
+        run = ""
+        if token["open"]:
+            ways[-1] += _group(token, tokens)
+        elif token["bar"]:
+            ways.append([])
+        elif token["close"]:
+            return _merge_branches(ways), token
+    ways[-1] += _split_needs(run)
+    return _merge_branches(ways), None
+
+
+def _group(start: _Token, tokens: Iterator[_Token]) -> list[_Need]:
+    found, end = _choice(tokens)
+    return [] if start["kind"] in ("!", "<!") or end is None or _may_miss(end) else found
+
+
+def _may_miss(token: _Token) -> bool:
+    """Whether a pattern matches without what this token stands for."""
+    return (token["times"] or "").startswith(("?", "*", "{0", "{,"))
+
+
+def _split_needs(run: str) -> list[_Need]:
+    return [frozenset([piece]) for piece in run.split() if len(piece) >= LEAST_CHARS or not is_plain(piece)]
+
+
+def is_plain(piece: str) -> bool:
+    """Whether it is of ASCII letters and digits alone."""
+    return piece.isascii() and piece.isalnum()
+
+
+def _merge_branches(ways: list[list[_Need]]) -> list[_Need]:
+    """Literals that all of several branches need, the most telling first."""
+    if len(ways) == 1:
+        return ways[0]
+    ranked = zip(*(sorted(needed, key=_rate_need, reverse=True) for needed in ways), strict=False)
+    shared = (_shortest(piece for need in rank for piece in need) for rank in ranked)
+    return [pieces for pieces in shared if len(pieces) <= MOST_PIECES]
+
+
+def _rate_need(need: _Need) -> tuple[int, int]:
+    return min(map(len, need)), -len(need)
+
+
+def _shortest(pieces: Iterable[str]) -> _Need:
+    """The pieces that hold no other one."""
+    every = frozenset(pieces)
+    return frozenset(piece for piece in every if not any(other != piece and other in piece for other in every))
+
+
 class Way(NamedTuple):
     """An alternative of a pattern.
 
     Attributes:
         number: Its own.
-        group: The pattern's.
+        group: The pattern's: the number of its first alternative.
         needs: The bits without each of which it cannot match.
         reach: What a match stays within.
-        sequences: Without one of which it cannot match; none if that is not known.
         pattern: Over text in lower case, single spaces.
     """
 
@@ -43,12 +180,10 @@ class Way(NamedTuple):
     group: int
     needs: int
     reach: int
-    sequences: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
 _WAYS: list[Way] = []
-_GROUPS: list[str] = []
 _EVERYWHERE: set[int] = set()
 """Ways that nothing announces: few."""
 _BITS: dict[frozenset[str], int] = {}
@@ -65,13 +200,13 @@ _Held = tuple[int, Collection[int]]
 """The bits of the pieces that stand in a word, and the ways that they announce."""
 _WORD = re.compile(r"[a-z0-9]{3,}")
 _COMMON = frozenset(
-    (
-        "the", "user", "turn", "tool", "list", "return", "file", "for", "result", "all", "from", "message", "data",
-        "request", "source", "with", "add", "name", "use", "key", "and", "content", "before", "text", "call", "this",
-        "response", "argument", "includ", "read", "env", "http", "system", "first", "only", "need", "other", "output",
-        "server", "used", "you", "function", "not", "run",
+    re.findall(
+        r"\w+",
+        """the user turn tool list return file for result all from message data request source with add name use key and
+        content before text call this response argument includ read env http system first only need other output
+        server used you function not run""",
     )
-)  # fmt: skip
+)
 """Pieces that stand in every twentieth definition or more: rarer ones announce a way better."""
 _NO_PIECES: Mapping[str, int] = {}
 _NO_WAYS = frozenset[int]()
@@ -82,9 +217,8 @@ KNOWN_WORDS = 16_384
 
 def ways(pattern: str) -> tuple[Way, ...]:
     """Alternatives of a pattern with their required literals: few texts need them all."""
-    found = tuple(_way(each) for each in alternatives(pattern))
-    _GROUPS.append(pattern)
-    return found
+    group = len(_WAYS)
+    return tuple(_way(each, group) for each in alternatives(pattern))
 
 
 class Searchable:
@@ -105,7 +239,7 @@ class Searchable:
         self._held: dict[Span, int] = {}
         marks = [*_find_marks(text)]
         self._marks = reduce(or_, [bits for _, (bits, _) in marks], 0)
-        self.heard = _select_ways(text, [*marks, *((word, _find_pieces(word)) for word in set(_WORD.findall(text)))])
+        self.heard = _select_ways([*marks, *((word, _find_pieces(word)) for word in set(_WORD.findall(text)))])
 
     def find(self, group: tuple[Way, ...]) -> Iterable[re.Match[str]]:
         """Matches of one pattern of these alternatives in the text."""
@@ -156,7 +290,7 @@ def _lines_with(word: str, lines: str) -> Iterator[Span]:
         at = lines.find(word, stop)
 
 
-def _select_ways(text: str, words: Iterable[tuple[str, _Held]]) -> Mapping[int, Sequence[tuple[Way, Sequence[str]]]]:
+def _select_ways(words: Iterable[tuple[str, _Held]]) -> Mapping[int, Sequence[tuple[Way, Sequence[str]]]]:
     held, announcing = 0, {number: list[str]() for number in _EVERYWHERE}
     for word, (bits, announced) in words:
         held |= bits
@@ -165,7 +299,7 @@ def _select_ways(text: str, words: Iterable[tuple[str, _Held]]) -> Mapping[int, 
     found: dict[int, list[tuple[Way, Sequence[str]]]] = {}
     for number in sorted(announcing):
         way = _WAYS[number]
-        if held & way.needs == way.needs and (not way.sequences or any(map(text.__contains__, way.sequences))):
+        if held & way.needs == way.needs:
             found.setdefault(way.group, []).append((way, announcing[number]))
     return found
 
@@ -216,7 +350,7 @@ def _next(turn: _Turn, text: str, at: int) -> re.Match[str] | None:
     return None
 
 
-def _way(pattern: str) -> Way:
+def _way(pattern: str, group: int) -> Way:
     needed, number = needs(pattern), len(_WAYS)
     reach = SENTENCE + (LINE if may_match(pattern, ".") else 0) + (STOP if may_match(pattern, "\n") else 0)
     if needed:
@@ -225,7 +359,7 @@ def _way(pattern: str) -> Way:
     else:
         _EVERYWHERE.add(number)
     bits = reduce(or_, map(_bit, needed), 0)
-    _WAYS.append(Way(number, len(_GROUPS), bits, reach, tuple(sequences(pattern)), re.compile(quick(pattern))))
+    _WAYS.append(Way(number, group, bits, reach, re.compile(quick(pattern))))
     _find_pieces.cache_clear()
     return _WAYS[-1]
 

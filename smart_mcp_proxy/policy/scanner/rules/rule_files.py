@@ -2,7 +2,7 @@
 
 A rule file is TOML. Its patterns are regular expressions over text in lower case with single spaces; a list of them is
 an alternation, the first counts where two match at one place. `(?&name)` stands for the fragment of that name. Patterns
-of phrases and words have to be written so that `required_literals` can read them.
+of phrases and words have to be written so that `prefilter` can read them.
 """
 
 import re
