@@ -15,9 +15,8 @@ from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import redact
-from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response
+from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response, UnpackedResponse, can_unpack
 from smart_mcp_proxy.upstream.http.http_client import HttpClient
-from smart_mcp_proxy.upstream.http.unpacking import UnpackedResponse, can_unpack
 from smart_mcp_proxy.upstream.http_failures import (
     HttpFailure,
     failure_error,

@@ -18,9 +18,8 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, Resolve
-from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
 from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles, SignInStore
+from smart_mcp_proxy.upstream.oauth.auth_store import RememberingStore, SignIn, SignInFiles, SignInStore
 
 _log = get_logger("upstream")
 

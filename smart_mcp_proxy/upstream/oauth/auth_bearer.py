@@ -13,9 +13,8 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import await_shielded, get_logger, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.oauth.auth_flow import EndedSignInError, SignInFlow
-from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, Stamp
+from smart_mcp_proxy.upstream.oauth.auth_store import RememberingStore, SignIn, Stamp
 
 _AHEAD_S: Final = 300.0
 _AHEAD_SHARE: Final = 0.2

@@ -11,7 +11,6 @@ from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
-from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
 from smart_mcp_proxy.upstream.protocol.codec import encode_message, request_line
 from smart_mcp_proxy.upstream.protocol.handshake import (
     Agreement,
@@ -32,7 +31,16 @@ from smart_mcp_proxy.upstream.protocol.pending import (
     is_answered,
     next_request_id,
 )
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, build_lost_error, see_log, start_error
+from smart_mcp_proxy.upstream.protocol.session import (
+    OnEvent,
+    Peer,
+    after_gap,
+    build_lost_error,
+    ends_at_s,
+    late_error,
+    see_log,
+    start_error,
+)
 
 UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
 """Requests that a client may not cancel.

@@ -1,10 +1,10 @@
 """Sessions with child processes, over their stdin and stdout."""
 
 import asyncio
+from pathlib import Path
 from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.io.process_state import is_stopped
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
@@ -22,6 +22,16 @@ _STOPPED_S: Final = 3.0
 has the patience of a request."""
 _LOOK_S: Final = 0.25
 """How often a silent server is looked at."""
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process was stopped and has not been continued; False where that cannot be told."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    # The name stands in parentheses and may hold anything, parentheses included; the state follows it.
+    return stat.rpartition(b")")[2].lstrip()[:1] == b"T"
 
 
 async def open_stdio(opening: SessionOptions) -> "StdioSession":
