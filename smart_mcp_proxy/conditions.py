@@ -1,4 +1,4 @@
-"""Conditions of servers, entries and tools that their user has to know of, in one table, and as they were found.
+"""Conditions of servers, entries and tools that their user has to know of, in one table.
 
 Tables of the command line, `doctor`, `serve --check`, REST, the page, searches and refused calls take them from here.
 """

@@ -1,4 +1,4 @@
-"""Logs on stderr (stdout belongs to the protocol), limits for noisy ones, background tasks, activity."""
+"""Logs on stderr (stdout belongs to the protocol), limits for noise, background tasks, activity."""
 
 import asyncio
 import base64

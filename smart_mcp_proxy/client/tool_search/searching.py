@@ -1,4 +1,4 @@
-"""The search that all adapters share: it reads calls, asks the gateway, keeps what was found, and calls it."""
+"""The search that all adapters share: it asks the gateway, keeps what was found, and calls it."""
 
 import hashlib
 import json

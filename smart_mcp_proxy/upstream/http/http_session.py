@@ -1,4 +1,4 @@
-"""HTTP level of a session: matches exchanges to requests, handles how each may end, and listens for the rest."""
+"""HTTP level of a session: exchanges by request, how each may end, and announcements."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence

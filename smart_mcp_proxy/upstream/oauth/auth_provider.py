@@ -1,4 +1,4 @@
-"""The MCP SDK's OAuth client for one server: for a person's sign-in, a program's, or from a stored one."""
+"""The MCP SDK's OAuth client for one server: for a person, a program, or a stored sign-in."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""Stores of sign-ins: encrypted files for the owner alone, and a memory in front of a store that fails."""
+"""Stores of sign-ins: encrypted files, and a memory in front of a store that fails."""
 
 import asyncio
 import fcntl
