@@ -16,7 +16,8 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns, UnreadSignInError
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, SessionOptions
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
+from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, UpstreamSession
 from smart_mcp_proxy.upstream.relayed import open_relayed, runs_elsewhere
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
@@ -70,7 +71,7 @@ class Connector:
         environ: Mapping[str, str],
         era: Era | None,
         on_event: OnEvent,
-        peer: Peer | None = None,
+        peer: Conversation | None = None,
     ) -> UpstreamSession:
         """An open session; see `OpenSession`."""
         try:
@@ -101,7 +102,7 @@ class Connector:
         environ: Mapping[str, str],
         era: Era | None,
         on_event: OnEvent,
-        peer: Peer | None,
+        peer: Conversation | None,
     ) -> UpstreamSession:
         unread: UnreadSignInError | None = None
         try:

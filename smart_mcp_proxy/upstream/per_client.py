@@ -22,7 +22,6 @@ from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
     LogLine,
     OnEvent,
-    Peer,
     SessionEvent,
     ToolsChanged,
     UpstreamSession,
@@ -151,7 +150,7 @@ class OwnConnection:
         except TimeoutError:
             spawn(self._doubt(), f"upstream-doubt-{name}")
             heard_s = exchange.heard_s if exchange is not None else 0.0
-            raise late_error(name, method, limits, began_s=began_s, timeout_s=timeout_s, heard_s=heard_s) from None
+            raise late_error(name, method, limits, began_s, timeout_s, heard_s) from None
         await self._conversation.flush()
         return result
 
@@ -221,7 +220,7 @@ class OwnConnections:
         self,
         config: Callable[[], ServerConfig],
         expanded: Callable[[], Awaitable[ServerConfig]],
-        open_session: Callable[[ServerConfig, Era, OnEvent, Peer], Awaitable[UpstreamSession]],
+        open_session: Callable[[ServerConfig, Era, OnEvent, Conversation], Awaitable[UpstreamSession]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config

@@ -57,7 +57,6 @@ class Ask(Protocol):
 
     async def __call__(self, method: str, params: Mapping[str, Any], timeout_s: float) -> RawResult:
         """The `result`; raises `UpstreamError` as a session does."""
-        ...
 
 
 def _build_resource_params(uris: frozenset[str]) -> Mapping[str, Any]:

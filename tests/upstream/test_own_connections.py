@@ -34,7 +34,6 @@ from smart_mcp_proxy.upstream.protocol.codec import Envelope
 from smart_mcp_proxy.upstream.protocol.server_requests import _GONE, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
     OnEvent,
-    Peer,
     ToolsChanged,
     UpstreamSession,
     build_lost_error,
@@ -131,11 +130,13 @@ class Opener:
     def __init__(self) -> None:
         self.links: list[FakeSession] = []
         self.events: list[OnEvent] = []
-        self.peers: list[Peer] = []
+        self.peers: list[Conversation] = []
         self.era: Era = "handshake"
         self.error: UpstreamError | None = None
 
-    async def __call__(self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer) -> UpstreamSession:
+    async def __call__(
+        self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Conversation
+    ) -> UpstreamSession:
         assert era == "handshake"
         if self.error is not None:
             raise self.error
@@ -256,7 +257,7 @@ async def test_after_a_stop_no_session_is_opened_until_the_server_starts_again()
     links: list[FakeSession] = []
 
     async def open_session(
-        config: ServerConfig, *, peer: Peer | None = None, on_event: OnEvent, **_: Any
+        config: ServerConfig, *, peer: Conversation | None = None, on_event: OnEvent, **_: Any
     ) -> UpstreamSession:
         if peer is not None:
             return await opener(config, "handshake", on_event, peer)
@@ -719,7 +720,9 @@ async def test_over_http_a_question_goes_to_the_very_request_that_it_came_with()
         async def expanded() -> ServerConfig:
             return config
 
-        async def opened(config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer) -> UpstreamSession:
+        async def opened(
+            config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Conversation
+        ) -> UpstreamSession:
             return await dialer(config, environ=dict(os.environ), era=era, on_event=on_event, peer=peer)
 
         own = OwnConnections(lambda: config, expanded, opened)

@@ -26,7 +26,15 @@ from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.handshake import Agreement, build_list_subscriptions, merge_envelope, negotiate
 from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
-from smart_mcp_proxy.upstream.protocol.pending import NO_REPORTS, SUBSCRIBE, PendingCall, Reports, next_request_id
+from smart_mcp_proxy.upstream.protocol.pending import (
+    NO_REPORTS,
+    SUBSCRIBE,
+    PendingCall,
+    PendingCalls,
+    Reports,
+    drop_reply,
+    next_request_id,
+)
 from smart_mcp_proxy.upstream.protocol.session import after_gap, start_error
 
 _MAX_EXCHANGES: Final = 256
@@ -116,7 +124,15 @@ class RawHttpSession(BaseSession):
         super().__init__(opening.config, opening.on_event, opening.peer)
         limit = self._max_message_bytes = opening.max_message_bytes
         self._endpoint = ServerEndpoint(opening, self._lose, self._lose_authorization)
-        self._inbox = Inbox(self._server, opening.on_event, self._stream_opened, self._answer, self._say, opening.peer)
+        self._inbox = Inbox(
+            self._server,
+            PendingCalls(self._server),
+            opening.on_event,
+            self._answer,
+            self._say,
+            opening.peer,
+            self._stream_opened,
+        )
         self._session = HttpSessionTransport(self._server, self._endpoint, self._inbox, limit, self._stream_refused)
         self._cause: UpstreamError | None = None
         """By which the server says that it no longer knows the session."""
@@ -210,7 +226,7 @@ class RawHttpSession(BaseSession):
             for task in tasks:
                 task.cancel()
             for reply in replies:
-                _forget(reply)
+                drop_reply(reply)
 
     async def _fulfil(self, reply: "asyncio.Future[RawResult]", method: str, params: Mapping[str, Any]) -> None:
         try:
@@ -314,7 +330,7 @@ class RawHttpSession(BaseSession):
             if self._lost.is_set() and not self._deadlines:
                 self._has_ended_calls.set()
             self._inbox.pending.discard(request_id)
-            _forget(reply)
+            drop_reply(reply)
 
     async def _raise_if_forgotten(self, error: UpstreamError, method: str, status: int, ends_s: float) -> None:
         """Raise the error of a lost session in the place of a request's own, where that is meant.
@@ -445,8 +461,3 @@ async def _relay_notification(reports: Reports, on_message: OnMessage, notificat
     if _PROGRESS in notification:
         reports.hear()
     await on_message(notification)
-
-
-def _forget(reply: "asyncio.Future[RawResult]") -> None:
-    if not reply.cancel() and not reply.cancelled():
-        reply.exception()  # seen: whoever waited may have gone with another error

@@ -66,7 +66,6 @@ class Browser(Protocol):
         Raises:
             UpstreamAuthError: The person or the authorization server refused, or nobody came.
         """
-        ...
 
 
 class Memory:

@@ -85,7 +85,6 @@ class SignInStore(Protocol):
         Raises:
             UpstreamError: The store fails.
         """
-        ...
 
     async def read(self, server: str, url: str) -> tuple[SignIn | None, Stamp]:
         """The sign-in at this server under this address, and its stamp; None each if there is none.
@@ -94,7 +93,6 @@ class SignInStore(Protocol):
             UpstreamAuthError: What is stored cannot be used; the message says why.
             UpstreamError: The store fails.
         """
-        ...
 
     async def write(self, server: str, url: str, sign_in: SignIn) -> Stamp:
         """Stores a sign-in in place of the last one; returns its stamp.
@@ -102,7 +100,6 @@ class SignInStore(Protocol):
         Raises:
             ConfigError: It cannot be stored.
         """
-        ...
 
     async def remove(self, server: str, url: str) -> bool:
         """Whether there was a sign-in to forget.
@@ -110,7 +107,6 @@ class SignInStore(Protocol):
         Raises:
             ConfigError: The store fails.
         """
-        ...
 
     def hold_lock(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
         """Lets one at a time change this sign-in, among all tasks and gateways: refresh tokens work once.
@@ -118,7 +114,6 @@ class SignInStore(Protocol):
         Raises:
             ConfigError: The lock cannot be had.
         """
-        ...
 
 
 class SignInFiles:

@@ -27,13 +27,14 @@ from smart_mcp_proxy.upstream.protocol.pending import (
     PendingCall,
     PendingCalls,
     Reports,
+    drop_reply,
     expire,
     is_answered,
     next_request_id,
 )
+from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
     OnEvent,
-    Peer,
     after_gap,
     build_lost_error,
     ends_at_s,
@@ -61,7 +62,7 @@ class BaseSession:
         peer: The one client that the session is for; None where many share it.
     """
 
-    def __init__(self, config: ServerConfig, on_event: OnEvent, peer: Peer | None) -> None:
+    def __init__(self, config: ServerConfig, on_event: OnEvent, peer: Conversation | None) -> None:
         self.era: Era = "handshake"
         self.protocol_version = ""
         self.capabilities: Mapping[str, Any] = {}
@@ -123,15 +124,7 @@ class BaseSession:
         self, method: str, reports: Reports, began_s: float, timeout_s: float, *, was_sent: bool
     ) -> UpstreamTimeoutError:
         """The error of a request that had no answer in time."""
-        return late_error(
-            self._server,
-            method,
-            self.limits,
-            began_s=began_s,
-            timeout_s=timeout_s,
-            heard_s=reports.heard_s,
-            was_sent=was_sent,
-        )
+        return late_error(self._server, method, self.limits, began_s, timeout_s, reports.heard_s, was_sent=was_sent)
 
     def _lose_authorization(self, error: UpstreamError) -> None:
         self._lose("is no longer signed in to", error)
@@ -157,7 +150,7 @@ class StreamSession(BaseSession, ABC):
         config: ServerConfig,
         on_event: OnEvent,
         max_message_bytes: int,
-        peer: Peer | None,
+        peer: Conversation | None,
         put: Callable[[bytes], bool] = lambda line: False,
     ) -> None:
         super().__init__(config, on_event, peer)
@@ -318,8 +311,7 @@ class StreamSession(BaseSession, ABC):
 
     def _forget(self, request_id: int, reply: "asyncio.Future[RawResult]") -> None:
         self._pending.discard(request_id)
-        if not reply.cancel() and not reply.cancelled():
-            reply.exception()  # seen: whoever waited may have gone with another error
+        drop_reply(reply)
 
     def _cancel(self, request_id: int, method: str) -> None:
         """Send a cancellation without waiting: the caller may be in the middle of leaving."""

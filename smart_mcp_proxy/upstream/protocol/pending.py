@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import time
 from array import array
@@ -48,65 +49,6 @@ _ID_BATCH: Final = 512
 _drawn_ids: list[int] = []
 
 
-class ProgressFeed:
-    """Relays one call's progress in its own task.
-
-    Args:
-        on_progress: Where the reports go.
-    """
-
-    __slots__ = ("_highest", "_is_over", "_offered", "_on_progress", "_pump", "_waiting")
-
-    def __init__(self, on_progress: OnProgress) -> None:
-        self._on_progress: OnProgress | None = on_progress
-        self._highest: float | None = None
-        self._offered = 0
-        self._waiting = deque[ProgressReport]()
-        self._pump: asyncio.Task[None] | None = None
-        self._is_over = asyncio.Event()
-
-    def offer(self, report: ProgressReport) -> None:
-        """Takes a report; one that does not go beyond the last is dropped, a late one that waits is replaced."""
-        if self._on_progress is None or (self._highest is not None and report.progress <= self._highest):
-            return
-        self._highest = report.progress
-        self._offered += 1
-        if self._offered > _PROMPT_REPORTS and self._waiting:
-            self._waiting.pop()
-        self._waiting.append(_drop_long_message(report))
-        if self._pump is None or self._pump.done():
-            self._pump = spawn(self._deliver_all(), "upstream-progress")
-
-    async def finish(self) -> None:
-        """Delivers the last report, if it still waits and its listener takes it."""
-        self._is_over.set()
-        if self._pump is not None:
-            await asyncio.wait({self._pump}, timeout=_LAST_WORD_S)
-
-    def close(self) -> None:
-        """Drops what comes late, and what still waits."""
-        self._on_progress = None
-        if self._pump is not None:
-            self._pump.cancel()
-
-    async def _deliver_all(self) -> None:
-        while self._waiting:
-            await self._deliver(self._waiting.popleft())
-            if self._offered < _PROMPT_REPORTS:
-                continue
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_INTERVAL_S):
-                    await self._is_over.wait()
-
-    async def _deliver(self, report: ProgressReport) -> None:
-        if self._on_progress is None:
-            return
-        try:
-            await self._on_progress(report)
-        except Exception as exc:  # noqa: BLE001  # boundary: callback fan-out; a listener must not fail the call
-            _log.warning("a progress listener failed: %s", exc)
-
-
 def _drop_long_message(report: ProgressReport) -> ProgressReport:
     """The report without words that are longer than any that somebody reads: several wait at a time."""
     size = len(report.message or "")
@@ -129,7 +71,7 @@ def next_request_id() -> int:
 
 
 class Reports:
-    """Reports of one request's progress on their way to its caller; most requests have none.
+    """Reports of one request's progress on their way to its caller, in a task of their own; most requests have none.
 
     Args:
         on_progress: Where they go; None drops them.
@@ -138,37 +80,63 @@ class Reports:
         heard_s: When the last one came, on the event loop's clock; 0 for never.
     """
 
-    __slots__ = ("_feed", "_on_progress", "heard_s")
+    __slots__ = ("_highest", "_is_over", "_offered", "_on_progress", "_pump", "_waiting", "heard_s")
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self.heard_s = 0.0
         self._on_progress = on_progress
-        self._feed: ProgressFeed | None = None
+        self._highest = -math.inf
+        self._offered = 0
+        self._waiting = deque[ProgressReport]()
+        self._pump: asyncio.Task[None] | None = None
+        self._is_over = asyncio.Event()
 
     def hear(self) -> None:
         """Notes that there is progress: the limit of the request counts from now."""
         self.heard_s = asyncio.get_running_loop().time()
 
     def offer(self, report: ProgressReport) -> None:
-        """Takes a report; see `ProgressFeed.offer`."""
+        """Takes a report; one that does not go beyond the last is dropped, a late one that waits is replaced."""
         self.hear()
-        if self._on_progress is None:
+        if self._on_progress is None or report.progress <= self._highest:
             return
-        if self._feed is None:
-            self._feed = ProgressFeed(self._on_progress)
-        self._feed.offer(report)
+        self._highest = report.progress
+        self._offered += 1
+        if self._offered > _PROMPT_REPORTS and self._waiting:
+            self._waiting.pop()
+        self._waiting.append(_drop_long_message(report))
+        if self._pump is None or self._pump.done():
+            self._pump = spawn(self._deliver_all(), "upstream-progress")
 
     async def around(self, request: Awaitable[RawResult]) -> RawResult:
         """The result of the request whose reports come here, once the caller has the last of them."""
         try:
             result = await request
-            if self._feed is not None:
-                await self._feed.finish()
+            self._is_over.set()
+            if self._pump is not None:
+                await asyncio.wait({self._pump}, timeout=_LAST_WORD_S)
             return result
         finally:
             self._on_progress = None  # what comes late is dropped
-            if self._feed is not None:
-                self._feed.close()
+            if self._pump is not None:
+                self._pump.cancel()
+
+    async def _deliver_all(self) -> None:
+        while self._waiting:
+            await self._deliver(self._waiting.popleft())
+            if self._offered < _PROMPT_REPORTS:
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL_S):
+                    await self._is_over.wait()
+
+    async def _deliver(self, report: ProgressReport) -> None:
+        if self._on_progress is None:
+            return
+        try:
+            await self._on_progress(report)
+        except Exception as exc:  # noqa: BLE001  # boundary: callback fan-out; a listener must not fail the call
+            _log.warning("a progress listener failed: %s", exc)
 
 
 NO_REPORTS: Final = Reports(None)
@@ -318,3 +286,9 @@ def expire(reply: "asyncio.Future[RawResult]") -> None:
 def is_answered(reply: "asyncio.Future[RawResult]") -> bool:
     """Whether the server, or its end, has decided: not we, by giving up."""
     return reply.done() and not reply.cancelled() and not isinstance(reply.exception(), TimeoutError)
+
+
+def drop_reply(reply: "asyncio.Future[RawResult]") -> None:
+    """Waits for a reply no longer; its error, if it has one, counts as seen: whoever waited may have another."""
+    if not reply.cancel() and not reply.cancelled():
+        reply.exception()

@@ -42,9 +42,9 @@ _LAST_WORD_S: Final = 1.0
 """How long the answer of a request waits for what the server said before it."""
 
 ReplySoon = Callable[[Mapping[str, Any]], None]
-"""Sends a reply without waiting; see `Peer.take`."""
+"""Sends a reply without waiting; dropped where the server does not read."""
 Reply = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Sends a reply when the server takes it."""
+"""Sends a reply as soon as the server takes it; raises ProxyError if it never will."""
 
 _log = get_logger("upstream")
 
@@ -127,7 +127,9 @@ comes on the same stream certainly belongs to it; over pipes one reader reads fo
 
 
 class Conversation:
-    """The peer of a session: hands on what its server asks and tells.
+    """The one client that a session belongs to: hands on what its server asks and tells.
+
+    A session that many share has none: nobody could tell whom the server means.
 
     Args:
         server: Configured name, for messages.
@@ -168,7 +170,7 @@ class Conversation:
                 question.cancel()
 
     def take(self, message: Envelope, reply_soon: ReplySoon, reply: Reply) -> bool:
-        """Takes what is asked or told the client; see `Peer`."""
+        """Takes what the server asks or tells the client; False for what is not for it."""
         if bytes(message.id):
             return self._take_question(message, reply_soon, reply)
         is_taken = message.method in _TOLD or message.method == "notifications/cancelled"

@@ -20,7 +20,7 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.telemetry import redact
-from smart_mcp_proxy.upstream.protocol.codec import Envelope
+from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
 
 _LONGEST_SETTING: Final = "'limits.call_max_s' (seconds) in its entry."
 
@@ -232,48 +232,18 @@ class UpstreamSession(Protocol):
             UpstreamError: The server answered with an error, or the session failed; `delivery` says which.
             UpstreamTimeoutError: No answer within `timeout_s`; the server was told to stop.
         """
-        ...
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Sends one notification; nobody answers."""
-        ...
 
     async def close(self) -> None:
         """Ends the session within seconds, and with it all that it started. Calls under way fail."""
-        ...
 
     def note_timeout(self, began_s: float) -> None:
         """Notes that a request, begun at this time of the event loop, had no answer in time."""
 
     async def wait_closed(self) -> UpstreamError:
         """Waits until the session is over, and says why it ended."""
-        ...
-
-
-class Peer(Protocol):
-    """The one client that a session belongs to.
-
-    A session that many share has none: nobody could tell whom the server means.
-
-    Attributes:
-        capabilities: What the client declared that it can be asked for.
-    """
-
-    capabilities: Mapping[str, Any]
-
-    def take(
-        self,
-        message: Envelope,
-        reply_soon: "Callable[[Mapping[str, Any]], None]",
-        reply: "Callable[[Mapping[str, Any]], Awaitable[None]]",
-    ) -> bool:
-        """Takes what the server asks or tells the client; False for what is not for it.
-
-        Args:
-            message: A request or notification of the server's.
-            reply_soon: Sends the server a message without waiting; dropped where the server does not read.
-            reply: Sends it as soon as the server takes it; raises ProxyError if it never will.
-        """
 
 
 class OpenSession(Protocol):
@@ -286,7 +256,7 @@ class OpenSession(Protocol):
         environ: Mapping[str, str],
         era: Era | None,
         on_event: OnEvent,
-        peer: Peer | None = None,
+        peer: Conversation | None = None,
     ) -> Awaitable[UpstreamSession]:
         """A negotiated session with the server that `config` (already expanded) describes.
 
@@ -297,7 +267,6 @@ class OpenSession(Protocol):
             on_event: Told of changes and log lines.
             peer: The one client that the session is for; None where many share it.
         """
-        ...
 
 
 _MOST_LEVELS: Final = 100
@@ -428,10 +397,10 @@ def late_error(
     server: str,
     method: str,
     limits: ServerLimits,
-    *,
     began_s: float,
     timeout_s: float,
     heard_s: float = 0.0,
+    *,
     was_sent: bool = True,
 ) -> UpstreamTimeoutError:
     """The error for a request that ended so; arguments as of `ends_at_s`."""
