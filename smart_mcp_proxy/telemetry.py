@@ -341,7 +341,7 @@ def configure_logging(level: str, *, file: Path | None = None, style: Literal["c
         get_logger("telemetry").warning("log file %s cannot be opened: %s", file, problem.strerror)
 
 
-def spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+def spawn(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
     """Starts background work that nobody waits for; a crash is logged, never lost.
 
     The one place where tasks begin: a task started elsewhere can vanish with its exception.
@@ -352,7 +352,7 @@ def spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
     return task
 
 
-def _report_end(task: asyncio.Task[None]) -> None:
+def _report_end(task: asyncio.Task[Any]) -> None:
     _tasks.discard(task)
     if not task.cancelled() and (exc := task.exception()) is not None:
         get_logger("tasks").error("background task %s ended: %s", task.get_name(), exc, exc_info=exc)

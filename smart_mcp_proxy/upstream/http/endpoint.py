@@ -259,9 +259,7 @@ class ServerEndpoint:
         is_signed_in = self._bearer is not None
         if failure.reason == _PLAIN:
             failure = replace(failure, hint=_PLAIN_HINT)
-        return failure_error(
-            self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in, sent=self._sent
-        )
+        return failure_error(self._server, failure, is_signed_in=is_signed_in, sent=self._sent)
 
     def status_error(self, response: Response, said: str = "", *, is_session_over: bool = False) -> UpstreamError:
         """The error for an answer of status 400 or above, whose body says `said`.

@@ -416,13 +416,10 @@ class RawHttpSession(BaseSession):
             self._server, self._endpoint, connect, partial(self._inbox.take, None), self._max_message_bytes
         )
         self._listener = spawn(announcements.run(), f"upstream-listen-{self._server}")
-        is_open = spawn(self._wait_listening(), f"upstream-listening-{self._server}")
+        is_open = spawn(self._is_listening.wait(), f"upstream-listening-{self._server}")
         await asyncio.wait({self._listener, is_open}, timeout=_FIRST_STREAM_S, return_when=asyncio.FIRST_COMPLETED)
         is_open.cancel()
         self._is_listening.set()
-
-    async def _wait_listening(self) -> None:
-        await self._is_listening.wait()
 
     async def _announcements(self, last_id: str) -> Response:
         response = await self._session.announcements(last_id)
