@@ -1,14 +1,14 @@
 """HTTP level of a session: exchanges by request, how each may end, and announcements."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import OnMessage
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream, is_json, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
@@ -32,7 +32,6 @@ _RESUME_S: Final = 1.0
 _LONGEST_RESUME_S: Final = 30.0
 _SAY_S: Final = 10.0
 _END_S: Final = 1.0
-_CLOSE_S: Final = 2.0
 
 _log = get_logger("upstream")
 
@@ -120,7 +119,6 @@ class HttpSessionTransport:
         self._max_event_bytes = max_event_bytes
         self._on_refused = on_refused
         self._has_announced = False
-        self._chores: set[asyncio.Task[None]] = set()
 
     @property
     def has_id(self) -> bool:
@@ -178,7 +176,7 @@ class HttpSessionTransport:
         if response.status >= 400:
             response.close()
             raise self._endpoint.status_error(response)
-        self._spawn(self._endpoint.drain(response))
+        self._endpoint.drain_soon(response)
 
     def say_soon(self, message: Mapping[str, Any]) -> None:
         """Sends a message that nobody answers without waiting; if that fails, it failed."""
@@ -189,7 +187,7 @@ class HttpSessionTransport:
             except UpstreamError as exc:
                 _log.debug("server %s did not take a message: %r", self._server, exc)
 
-        self._spawn(try_to_say())
+        self._endpoint.spawn(try_to_say())
 
     async def end(self) -> None:
         """Tells the server that the session is over; not for long."""
@@ -198,18 +196,6 @@ class HttpSessionTransport:
                 (await self._endpoint.send("DELETE", self.headers)).close()
         except (TimeoutError, UpstreamError) as exc:
             _log.debug("server %s was not told of the session's end: %r", self._server, exc)
-
-    async def stop(self) -> None:
-        """Ends what goes on in the background."""
-        if chores := tuple(self._chores):
-            for task in chores:
-                task.cancel()
-            await asyncio.wait(chores, timeout=_CLOSE_S)
-
-    @property
-    def chores(self) -> int:
-        """Number of background tasks."""
-        return len(self._chores)
 
     # --- reading answers
 
@@ -225,7 +211,7 @@ class HttpSessionTransport:
         if cut is not None:
             response.reject()
         elif not response.is_over:  # only the end of the body is missing: soon the connection can be used again
-            self._spawn(self._endpoint.drain(response))
+            self._endpoint.drain_soon(response)
         return cut
 
     async def _read_answer(
@@ -315,11 +301,6 @@ class HttpSessionTransport:
 
     def _improper(self, method: str, reason: str, *, is_lost: bool = False) -> UpstreamError:
         return self._endpoint.error(HttpFailure(f"gave no proper answer to '{method}': {reason}", is_lost=is_lost))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = spawn(work, f"upstream-http-{self._server}")
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
 
 
 class Announcements:

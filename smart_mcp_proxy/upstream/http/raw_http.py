@@ -19,11 +19,17 @@ from smart_mcp_proxy.trace_context import trace_fields
 from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_session import Announcements, HttpSessionTransport
-from smart_mcp_proxy.upstream.http_failures import REFUSALS_S, HttpFailure, build_lost_session_error, is_about_session
+from smart_mcp_proxy.upstream.http_failures import REFUSALS_S, build_lost_session_error, is_about_session
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, BaseSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
-from smart_mcp_proxy.upstream.protocol.handshake import Agreement, build_list_subscriptions, merge_envelope, negotiate
+from smart_mcp_proxy.upstream.protocol.handshake import (
+    Agreement,
+    build_list_subscriptions,
+    choose_supported_version,
+    merge_envelope,
+    negotiate,
+)
 from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.pending import (
@@ -172,7 +178,7 @@ class RawHttpSession(BaseSession):
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait({self._listener}, timeout=_CLOSE_S)
-        await self._session.stop()
+        await self._endpoint.stop()
         if must_end:
             await self._session.end()
         await self._endpoint.close()
@@ -195,10 +201,7 @@ class RawHttpSession(BaseSession):
                     await self._has_ended_calls.wait()
 
     def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
-        if self._cause is not None:
-            return build_lost_session_error(self._server, self._cause, was_refused=not was_sent)
-        reason = self._reason or "ended the session"
-        return self._endpoint.error(HttpFailure(reason, was_refused=not was_sent, is_lost=True))
+        return self._endpoint.lost_error(self._reason or "ended the session", self._cause, was_sent=was_sent)
 
     # --- agreeing on an era
 
@@ -372,7 +375,7 @@ class RawHttpSession(BaseSession):
         """End the session because the server no longer knows it."""
         if self._reason is None:
             self._cause = cause
-            self._lose("has forgotten the session", build_lost_session_error(self._server, cause, was_refused=True))
+            self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
 
     def _stream_refused(self, error: UpstreamError) -> None:
         if self._reason is not None or not is_about_session(error, has_id=True):
@@ -396,7 +399,7 @@ class RawHttpSession(BaseSession):
             self._session.say_soon({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def _answer(self, message: Mapping[str, Any]) -> None:
-        if self._session.chores < _MAX_ANSWERS:
+        if self._endpoint.chores < _MAX_ANSWERS:
             self._session.say_soon(message)
 
     async def _say(self, message: Mapping[str, Any]) -> None:
@@ -442,9 +445,7 @@ class RawHttpSession(BaseSession):
 def _hints_at_modern(exc: UpstreamError, known: Era | None) -> bool:
     """Whether a server that refused `initialize` did so because it has left the handshake era behind."""
     if exc.answer is not None and exc.answer.code == UNSUPPORTED_PROTOCOL_VERSION:
-        data = exc.answer.data
-        supported = data.get("supported") if isinstance(data, Mapping) else None
-        return isinstance(supported, list) and any(version in MODERN_PROTOCOL_VERSIONS for version in supported)
+        return choose_supported_version(exc) is not None
     return known == "handshake" and (exc.data or {}).get("http_status") in _MAYBE_MODERN
 
 

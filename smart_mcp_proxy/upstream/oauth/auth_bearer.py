@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import msgspec
@@ -184,7 +184,10 @@ class Bearer:
         while self._held is not None:
             left_s = _LOOK_S if self._due_s is None else self._due_s - self._now()
             if left_s > 0:
-                await self._wait_changed(min(left_s, _LOOK_S))
+                self._is_changed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, _LOOK_S)):
+                        await self._is_changed.wait()
                 continue
             try:
                 await self._renew(self._held.access_token)
@@ -196,14 +199,6 @@ class Bearer:
                 _log.warning("%s", exc.message)
                 await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
                 pause_s = min(longest_s, pause_s * 2)
-
-    async def _wait_changed(self, longest_s: float) -> None:
-        self._is_changed.clear()
-        try:
-            async with asyncio.timeout(longest_s):
-                await self._is_changed.wait()
-        except TimeoutError:
-            pass
 
     async def _renew(self, refused: str) -> None:
         """Renews in a task of its own: a caller who gives up must not cost the answer, which comes only once."""

@@ -251,7 +251,10 @@ class SignInFlow:
         response = await self._send_checked(provider, memory, request)
         if request.method == "GET":
             named = provider.context.auth_server_url
-            if named is None and _is_metadata_of_origin(request) and 300 <= response.status_code < 500:
+            is_of_old = (
+                request.url.path == "/.well-known/oauth-authorization-server"
+            )  # where a server of 2025-03-26 has it
+            if named is None and is_of_old and 300 <= response.status_code < 500:
                 memory.is_without_metadata = True
                 response = httpx2.Response(200, json=_places_of_old(request), request=request)
             if named is None:
@@ -361,11 +364,6 @@ def _with_issuer_as(named: str | None, response: httpx2.Response, memory: Memory
         return response
     metadata["issuer"] = named
     return httpx2.Response(200, json=metadata, request=response.request)
-
-
-def _is_metadata_of_origin(request: httpx2.Request) -> bool:
-    """Whether the authorization server's metadata is asked for where a server of 2025-03-26 has it."""
-    return request.url.path == "/.well-known/oauth-authorization-server"
 
 
 def _places_of_old(request: httpx2.Request) -> dict[str, Any]:

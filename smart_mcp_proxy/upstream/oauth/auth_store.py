@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -236,18 +236,13 @@ def _build_associated_data(server: str, url: str, issuer: str) -> bytes:
 async def _wait_lock(descriptor: int, path: Path) -> None:
     try:
         async with asyncio.timeout(_LOCK_S):
-            while not _try_lock(descriptor):  # noqa: ASYNC110  (other processes set no event)
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
                 await asyncio.sleep(_LOCK_POLL_S)
     except TimeoutError:
         raise ConfigError(f"Another process has held {path} for {_LOCK_S:g} s.", hint="Stop it.") from None
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 class RememberingStore:

@@ -100,7 +100,8 @@ async def negotiate(
     probe: asyncio.Future[RawResult] | None = None
     if known != "handshake":
         probe = await _probe_server(post, MODERN_PROTOCOL_VERSIONS[-1])
-        if probe.done() and (version := _choose_offered_version(probe)):
+        refusal = probe.exception() if probe.done() and not probe.cancelled() else None
+        if isinstance(refusal, UpstreamError) and (version := choose_supported_version(refusal)):
             probe = await _probe_server(post, version)
         if probe.done() and (agreement := _read_discover_answer(probe)):
             return agreement
@@ -140,13 +141,12 @@ async def _probe_server(post: Post, version: str) -> "asyncio.Future[RawResult]"
     return probe
 
 
-def _choose_offered_version(probe: "asyncio.Future[RawResult]") -> str | None:
+def choose_supported_version(refusal: UpstreamError) -> str | None:
     """The version to ask again with: a server that refuses one names those that it supports.
 
     Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning
     """
-    refusal = None if probe.cancelled() else probe.exception()
-    answer = refusal.answer if isinstance(refusal, UpstreamError) else None
+    answer = refusal.answer
     if answer is None or answer.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(answer.data, Mapping):
         return None
     return _newest_known(answer.data.get("supported"))
