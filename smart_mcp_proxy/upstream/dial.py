@@ -16,8 +16,9 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns, UnreadSignInError
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, SessionOptions
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, UpstreamSession
+from smart_mcp_proxy.upstream.protocol.session import OnEvent
 from smart_mcp_proxy.upstream.relayed import open_relayed, runs_elsewhere
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 

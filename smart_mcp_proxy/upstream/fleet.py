@@ -13,8 +13,8 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.protocol.base_session import OpenSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
-from smart_mcp_proxy.upstream.protocol.session import OpenSession
 from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, RETRY, runs_elsewhere
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated

@@ -49,7 +49,7 @@ _JSON_TYPES: Final = ("array", "boolean", "integer", "null", "number", "string")
 """A cause is told to agents, to whom nothing is repeated that nobody approved."""
 _DECLARED: Final[Mapping[str, Any]] = {"_meta": {CLIENT_CAPABILITIES_META_KEY: {"extensions": SHOWS_APPS}}}
 """A list is for all clients, so it is asked for like one that can show interfaces: others may get fewer tools. In the
-handshake era a session declares it for its calls, too: see `BaseSession`."""
+handshake era a session declares it for its calls, too: see `UpstreamSession`."""
 
 
 class _Page(msgspec.Struct):

@@ -10,8 +10,9 @@ from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, UpstreamSession
+from smart_mcp_proxy.upstream.protocol.session import OnEvent
 
 MAX_MESSAGE_BYTES: Final = 16 << 20
 """Largest message accepted from a server: legitimate results reach megabytes, memory has to last for many of them."""

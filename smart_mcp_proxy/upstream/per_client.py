@@ -17,6 +17,7 @@ from smart_mcp_proxy.servers import ServerConfig, collect_secrets
 from smart_mcp_proxy.telemetry import await_shielded, fields, get_logger, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.http_failures import LostSessionError
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.server_requests import ClientRequest, ClientSide, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
@@ -24,7 +25,6 @@ from smart_mcp_proxy.upstream.protocol.session import (
     OnEvent,
     SessionEvent,
     ToolsChanged,
-    UpstreamSession,
     build_lost_error,
     ends_at_s,
     late_error,

@@ -18,6 +18,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.extensions import TASKS
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.pending import SUBSCRIBE
 from smart_mcp_proxy.upstream.protocol.session import (
     Acknowledged,
@@ -25,7 +26,6 @@ from smart_mcp_proxy.upstream.protocol.session import (
     SessionEvent,
     TaskTold,
     UpdatesMissed,
-    UpstreamSession,
     build_lost_error,
     has_updates,
     timeout_error,

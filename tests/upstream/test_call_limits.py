@@ -21,8 +21,9 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream import Connector
 from smart_mcp_proxy.upstream.per_client import OwnConnection
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
-from smart_mcp_proxy.upstream.protocol.session import UpstreamSession, ends_at_s, late_error
+from smart_mcp_proxy.upstream.protocol.session import ends_at_s, late_error
 
 pytestmark = pytest.mark.anyio
 

@@ -30,16 +30,10 @@ from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Connector, Upstream
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.per_client import LISTINGS, OwnConnection, OwnConnections
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 from smart_mcp_proxy.upstream.protocol.server_requests import _GONE, Conversation
-from smart_mcp_proxy.upstream.protocol.session import (
-    OnEvent,
-    ToolsChanged,
-    UpstreamSession,
-    build_lost_error,
-    rpc_error,
-    timeout_error,
-)
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, ToolsChanged, build_lost_error, rpc_error, timeout_error
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
 pytestmark = pytest.mark.anyio

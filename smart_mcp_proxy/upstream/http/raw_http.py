@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
@@ -12,7 +12,7 @@ from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.models import Era, OnMessage
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.trace_context import trace_fields
@@ -21,7 +21,7 @@ from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_session import Announcements, HttpSessionTransport
 from smart_mcp_proxy.upstream.http_failures import REFUSALS_S, build_lost_session_error, is_about_session
 from smart_mcp_proxy.upstream.opening import SessionOptions
-from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, BaseSession
+from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, UpstreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.handshake import (
     Agreement,
@@ -119,7 +119,7 @@ async def open_raw_http(opening: SessionOptions) -> "RawHttpSession":
     return session
 
 
-class RawHttpSession(BaseSession):
+class RawHttpSession(UpstreamSession):
     """A session over HTTP: an exchange for each request, and one stream for unsolicited messages.
 
     Args:
@@ -233,7 +233,7 @@ class RawHttpSession(BaseSession):
 
     async def _fulfil(self, reply: "asyncio.Future[RawResult]", method: str, params: Mapping[str, Any]) -> None:
         try:
-            result = await self._result(method, params, NO_REPORTS, self.limits.init_s)
+            result = await self._result(method, params, self.limits.init_s)
         except UpstreamError as exc:
             if not reply.done():
                 reply.set_exception(exc)
@@ -250,40 +250,28 @@ class RawHttpSession(BaseSession):
 
     # --- requests
 
-    def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        timeout_s: float,
-        on_progress: OnProgress | None = None,
-        on_message: OnMessage | None = None,
-    ) -> Coroutine[Any, Any, RawResult]:
-        """The `result` of one request exactly as the server wrote it; see `UpstreamSession.request`."""
-        if on_progress is not None or (self.limits.call_max_s is not None and method == "tools/call"):
-            reports = Reports(on_progress)
-            on_message = on_message and partial(_relay_notification, reports, on_message)
-            return reports.around(self._result(method, params, reports, timeout_s, on_message))
-        if method == "tools/list" and self.era == "modern":
-            return self._list_usable_tools(params, timeout_s)
-        return self._result(method, params, NO_REPORTS, timeout_s, on_message)
-
-    async def _list_usable_tools(self, params: Mapping[str, Any], timeout_s: float) -> RawResult:
-        """The tools, of those that demand headers the ones that can be used."""
-        listing = await self._result("tools/list", params, NO_REPORTS, timeout_s)
-        return RawResult(await asyncio.to_thread(self._header_rules.learn, listing.text))
-
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Sends one notification; the modern era has none over HTTP."""
         if self.era == "handshake":
-            await self._session.say({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+            await super().notify(method, params)
+
+    async def _exchange(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, reports: Reports, on_message: OnMessage | None
+    ) -> RawResult:
+        if reports is not NO_REPORTS:
+            on_message = on_message and partial(_relay_notification, reports, on_message)
+        result = await self._result(method, params, timeout_s, reports, on_message)
+        if method != "tools/list" or self.era != "modern":
+            return result
+        # Of tools that demand headers those that can be used.
+        return RawResult(await asyncio.to_thread(self._header_rules.learn, result.text))
 
     async def _result(
         self,
         method: str,
         params: Mapping[str, Any],
-        reports: Reports,
         timeout_s: float,
+        reports: Reports = NO_REPORTS,
         on_message: OnMessage | None = None,
     ) -> RawResult:
         """The result of one request, had over an HTTP exchange of its own."""
@@ -369,7 +357,7 @@ class RawHttpSession(BaseSession):
         # Some servers answer a ping before everything else.
         method = "ping" if self.capabilities.get("tools") is None else "tools/list"
         with contextlib.suppress(UpstreamError):
-            await self._result(method, {}, NO_REPORTS, _CHECK_S)
+            await self._result(method, {}, _CHECK_S)
 
     def _forget(self, cause: UpstreamError) -> None:
         """End the session because the server no longer knows it."""

@@ -251,9 +251,8 @@ class SignInFlow:
         response = await self._send_checked(provider, memory, request)
         if request.method == "GET":
             named = provider.context.auth_server_url
-            is_of_old = (
-                request.url.path == "/.well-known/oauth-authorization-server"
-            )  # where a server of 2025-03-26 has it
+            # Where a server of 2025-03-26 has it.
+            is_of_old = request.url.path == "/.well-known/oauth-authorization-server"
             if named is None and is_of_old and 300 <= response.status_code < 500:
                 memory.is_without_metadata = True
                 response = httpx2.Response(200, json=_places_of_old(request), request=request)

@@ -1,8 +1,8 @@
 """Session with a server, whatever the transport: the interface of the supervisor."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from mcp_types import (
@@ -15,12 +15,9 @@ from mcp_types import (
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import Delivery, RpcAnswer, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.telemetry import redact
-from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
 
 _LONGEST_SETTING: Final = "'limits.call_max_s' (seconds) in its entry."
 
@@ -187,86 +184,6 @@ class _AcknowledgedParams(msgspec.Struct):
 _updated = msgspec.json.Decoder(_UpdatedParams)
 _task_told = msgspec.json.Decoder(_TaskParams)
 _acknowledged = msgspec.json.Decoder(_AcknowledgedParams)
-
-
-class UpstreamSession(Protocol):
-    """An open, negotiated session. Safe for many requests at once.
-
-    Attributes:
-        era, protocol_version: Generation and version of the protocol that were agreed on.
-        capabilities: What the server declared.
-        server_info: Name and version as the server gives them, for display only.
-        run: Names the server's process, where another worker runs it; else empty.
-        limits: The server's; other ones hold from the next request on.
-        folders: Those that the gateway gave the server's process; none where there is none.
-    """
-
-    era: Era
-    limits: ServerLimits
-    protocol_version: str
-    capabilities: Mapping[str, Any]
-    server_info: str
-    run: str
-    folders: tuple[str, ...]
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        timeout_s: float,
-        on_progress: OnProgress | None = None,
-        on_message: OnMessage | None = None,
-    ) -> RawResult:
-        """The `result` of one request.
-
-        Args:
-            method: A method of the protocol.
-            params: Its parameters.
-            timeout_s: Total, counted anew from each report of progress; see `ends_at_s`.
-            on_progress: Where progress goes.
-            on_message: Where the notifications go that come on the request's own exchange, progress among them; the
-                server waits while one is dealt with. Where requests share a stream there are none.
-
-        Raises:
-            UpstreamError: The server answered with an error, or the session failed; `delivery` says which.
-            UpstreamTimeoutError: No answer within `timeout_s`; the server was told to stop.
-        """
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Sends one notification; nobody answers."""
-
-    async def close(self) -> None:
-        """Ends the session within seconds, and with it all that it started. Calls under way fail."""
-
-    def note_timeout(self, began_s: float) -> None:
-        """Notes that a request, begun at this time of the event loop, had no answer in time."""
-
-    async def wait_closed(self) -> UpstreamError:
-        """Waits until the session is over, and says why it ended."""
-
-
-class OpenSession(Protocol):
-    """Opens sessions."""
-
-    def __call__(
-        self,
-        config: ServerConfig,
-        *,
-        environ: Mapping[str, str],
-        era: Era | None,
-        on_event: OnEvent,
-        peer: Conversation | None = None,
-    ) -> Awaitable[UpstreamSession]:
-        """A negotiated session with the server that `config` (already expanded) describes.
-
-        Args:
-            config: The server.
-            environ: The gateway's own environment.
-            era: What the server spoke last time, to save the probe.
-            on_event: Told of changes and log lines.
-            peer: The one client that the session is for; None where many share it.
-        """
 
 
 _MOST_LEVELS: Final = 100
