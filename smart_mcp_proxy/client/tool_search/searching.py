@@ -11,7 +11,7 @@ import mcp_types
 from fastmcp import Client
 from mcp import MCPError
 
-from smart_mcp_proxy.errors import RequestError, UpstreamError
+from smart_mcp_proxy.errors import Delivery, RequestError, UpstreamError
 
 LIMIT: Final = 50
 """Tools that one search finds: the default of `MCPPROXY_TOP_K`."""
@@ -178,7 +178,12 @@ class ToolSearch(ABC):
             UpstreamError: The gateway could not search.
         """
         asked: dict[str, Any] = {"query": query, "detail": "full", "limit": limit or self._limit, **self._filter}
-        told = await self._call_gateway("retrieve_tools", asked)
+        result = await self._call_gateway("retrieve_tools", asked)
+        told = result.structured_content or {}
+        if result.is_error:
+            error = told.get("error", {})
+            message, hint = error.get("message", "The gateway could not search."), error.get("hint", _LOOK)
+            raise UpstreamError(str(message), hint=str(hint))
         tools = [self._remember_tool(tool) for tool in told.get("tools", ())]
         near = ", ".join(miss["name"] for miss in told.get("near_misses", ()))
         hint = str(told.get("hint", "")) + (f" Near misses: {near}." if near and not tools else "")
@@ -197,22 +202,15 @@ class ToolSearch(ABC):
             words = f"No tool {shown_name[:100]!r} was found in this conversation. Search for it first."
             return mcp_types.CallToolResult(content=[mcp_types.TextContent(type="text", text=words)], is_error=True)
         sent = {"name": tool.name, "args": dict(arguments), "digest": tool.digest}
-        try:
-            return await self._gateway.call_tool_mcp(tool.call_with, sent)
-        except MCPError as exc:
-            raise UpstreamError(f"The gateway answered with an error: {exc}", hint=_LOOK, delivery="unknown") from exc
+        return await self._call_gateway(tool.call_with, sent, delivery="unknown")
 
-    async def _call_gateway(self, tool: str, arguments: dict[str, Any]) -> Mapping[str, Any]:
+    async def _call_gateway(
+        self, tool: str, arguments: dict[str, Any], *, delivery: Delivery = "not_sent"
+    ) -> mcp_types.CallToolResult:
         try:
-            result = await self._gateway.call_tool_mcp(tool, arguments)
+            return await self._gateway.call_tool_mcp(tool, arguments)
         except MCPError as exc:
-            raise UpstreamError(f"The gateway answered with an error: {exc}", hint=_LOOK) from exc
-        told = result.structured_content or {}
-        if result.is_error:
-            error = told.get("error", {})
-            message, hint = error.get("message", "The gateway could not search."), error.get("hint", _LOOK)
-            raise UpstreamError(str(message), hint=str(hint))
-        return told
+            raise UpstreamError(f"The gateway answered with an error: {exc}", hint=_LOOK, delivery=delivery) from exc
 
     def _remember_tool(self, tool: Mapping[str, Any]) -> FoundTool:
         shown = shorten_name(tool["listed_name"], self.name_limit)
