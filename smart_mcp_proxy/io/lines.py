@@ -3,8 +3,9 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, SupportsIndex
+
+import msgspec
 
 from smart_mcp_proxy.io.busy_poll import Side, get_busy_poll
 
@@ -14,8 +15,7 @@ _JOINED_BYTES: Final = 65_536
 """So much is held back at most: what a pipe takes at a time, and more would be counted as sent that is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverlongLine:
+class OverlongLine(msgspec.Struct, frozen=True):
     """Remainder of a line over the limit.
 
     Attributes:
