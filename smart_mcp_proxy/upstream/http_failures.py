@@ -5,7 +5,6 @@ import http
 import re
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -60,8 +59,7 @@ _SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
 """A longer one is none that a person could judge. Source: RFC 6749, section 3.3"""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpFailure:
+class HttpFailure(msgspec.Struct, frozen=True):
     """Why an HTTP exchange gave no answer.
 
     Attributes:

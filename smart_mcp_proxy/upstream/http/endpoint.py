@@ -6,10 +6,11 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
+
+import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
@@ -282,7 +283,7 @@ class ServerEndpoint:
         """The error for an exchange that failed."""
         is_signed_in = self._bearer is not None
         if failure.reason == _PLAIN:
-            failure = replace(failure, hint=_PLAIN_HINT)
+            failure = msgspec.structs.replace(failure, hint=_PLAIN_HINT)
         return failure_error(self._server, failure, is_signed_in=is_signed_in, sent=self._sent)
 
     def status_error(self, response: Response, said: str = "", *, is_session_over: bool = False) -> UpstreamError:

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +31,7 @@ class UnreadSignInError(UpstreamError):
     """The store fails, so that nobody knows whether somebody is signed in."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedOut:
+class SignedOut(msgspec.Struct, frozen=True):
     """Outcome of a sign-out.
 
     Attributes:

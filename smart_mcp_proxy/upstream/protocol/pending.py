@@ -71,7 +71,7 @@ def next_request_id() -> int:
 
 
 class Reports:
-    """Reports of one request's progress on their way to its caller, in a task of their own; most requests have none.
+    """Reports of one request's progress, in a task of their own; most requests have none.
 
     Args:
         on_progress: Where they go; None drops them.
@@ -199,7 +199,7 @@ class PendingCalls:
         if error and result is None:
             failure = _parse_rpc_error(self._server, call.method, error)
             if exchange_id is not None and failure.answer is not None:
-                failure.answer = replace(failure.answer, has_id=False)
+                failure.answer = msgspec.structs.replace(failure.answer, has_id=False)
             self._fail(call, failure)
         elif result is not None and result.pieces[0].startswith(b"{"):
             if not call.reply.done():
@@ -289,6 +289,6 @@ def is_answered(reply: "asyncio.Future[RawResult]") -> bool:
 
 
 def drop_reply(reply: "asyncio.Future[RawResult]") -> None:
-    """Waits for a reply no longer; its error, if it has one, counts as seen: whoever waited may have another."""
+    """Waits for a reply no longer; its error counts as seen: whoever waited may have another."""
     if not reply.cancel() and not reply.cancelled():
         reply.exception()

@@ -14,7 +14,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.models import ClientLine
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
-from smart_mcp_proxy.upstream.protocol.codec import Envelope
+from smart_mcp_proxy.upstream.protocol.codec import Envelope, decode_object
 
 _ASKED: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
@@ -177,7 +177,7 @@ class Conversation:
         if is_taken and len(message.params) > _TOLD_BYTES:
             _log.debug("server %s: dropped %s with %d bytes", self._server, message.method, len(message.params))
         elif message.method == "notifications/cancelled":
-            self._withdraw(_key(_object(message.params).get("requestId")))
+            self._withdraw(_key(decode_object(message.params).get("requestId")))
         elif is_taken:
             self._queue(message.method, bytes(message.params))
         return is_taken
@@ -295,7 +295,7 @@ class Conversation:
 
     async def _ask_client(self, message: Envelope, exchange: ClientRequest | None) -> Mapping[str, Any]:
         """Ask the client, on another request's stream if that of `exchange` has ended."""
-        params = _object(message.params)
+        params = decode_object(message.params)
         while True:
             try:
                 return await self._side.answer(message.method, params, exchange.line if exchange is not None else None)
@@ -333,17 +333,12 @@ def _value(text: msgspec.Raw) -> Any:
         return None
 
 
-def _object(text: msgspec.Raw) -> Mapping[str, Any]:
-    value = _value(text)
-    return value if isinstance(value, dict) else {}
-
-
 def _redact_params(params: bytes) -> Mapping[str, Any]:
     """Params with secrets masked; empty where nothing readable is left.
 
     They are written anew first: a server may spell a secret with escapes that nobody looks for.
     """
-    return _object(msgspec.Raw(redact(msgspec.json.encode(_object(msgspec.Raw(params))).decode()).encode()))
+    return decode_object(redact(msgspec.json.encode(decode_object(params)).decode()).encode())
 
 
 def _key(request_id: Any) -> bytes:

@@ -1,7 +1,6 @@
 """Session with a server, whatever the transport: the interface of the supervisor."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -37,25 +36,21 @@ _CALL_SETTING: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ToolsChanged:
+class ToolsChanged(msgspec.Struct, frozen=True):
     """The server sent `notifications/tools/list_changed`."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(msgspec.Struct, frozen=True):
     """Something the server wrote for people: a line of its stderr, or a log message of the protocol."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContentsChanged:
+class ContentsChanged(msgspec.Struct, frozen=True):
     """The server's list of prompts or resources changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUpdated:
+class ResourceUpdated(msgspec.Struct, frozen=True):
     """The server sent `notifications/resources/updated`.
 
     Attributes:
@@ -65,13 +60,11 @@ class ResourceUpdated:
     uri: str
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatesMissed:
+class UpdatesMissed(msgspec.Struct, frozen=True):
     """Updates were missed while no stream was open: any resource may have changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(msgspec.Struct, frozen=True):
     """The server has confirmed a stream of changed resources, or of tasks.
 
     Attributes:
@@ -83,8 +76,7 @@ class Acknowledged:
     tasks: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTold:
+class TaskTold(msgspec.Struct, frozen=True):
     """The server sent `notifications/tasks`.
 
     Attributes:
@@ -96,13 +88,11 @@ class TaskTold:
     state: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Revived:
+class Revived(msgspec.Struct, frozen=True):
     """The server says something again, after a silence in which calls had timed out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """A new try to connect is due: what refused or ended the last one has changed."""
 
 
