@@ -22,8 +22,9 @@ ProxyError                        code             HTTP  JSON-RPC  whose fault
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
+
+import msgspec
 
 __all__ = [
     "CatalogError",
@@ -201,8 +202,7 @@ class RateLimitedError(RefusedError):
     jsonrpc_code = -32603
 
 
-@dataclass(frozen=True, slots=True)
-class RpcAnswer:
+class RpcAnswer(msgspec.Struct, frozen=True):
     """The JSON-RPC error that a server answered with.
 
     Attributes:

@@ -101,37 +101,15 @@ class Layered(Mapping[K, V]):
         return super().keys() if self._over else self._base.keys()
 
     def values(self) -> ValuesView[V]:
-        """The values, likewise."""
-        return _Values(self) if self._over else self._base.values()
+        """The values, of a dict that is made for them."""
+        return self.whole().values()
 
     def items(self) -> ItemsView[K, V]:
         """Pairs of key and value, likewise."""
-        return _Items(self) if self._over else self._base.items()
+        return self.whole().items()
 
     def __len__(self) -> int:
         return self._length
 
     def __repr__(self) -> str:
         return f"<Layered {self._length} entries, {len(self._over)} differences>"
-
-
-class _Values(ValuesView[V]):
-    """Values of a layered mapping."""
-
-    def __init__(self, layered: Layered[Any, V]) -> None:
-        super().__init__(layered)
-        self._layered = layered
-
-    def __iter__(self) -> Iterator[V]:
-        return iter(self._layered.whole().values())
-
-
-class _Items(ItemsView[K, V]):
-    """Pairs of a layered mapping."""
-
-    def __init__(self, layered: Layered[K, V]) -> None:
-        super().__init__(layered)
-        self._layered = layered
-
-    def __iter__(self) -> Iterator[tuple[K, V]]:
-        return iter(self._layered.whole().items())

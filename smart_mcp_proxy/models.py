@@ -76,8 +76,7 @@ class WithheldState(StrEnum):
     """Switched off by the user, whatever its definition says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Withheld:
+class Withheld(msgspec.Struct, frozen=True):
     """A tool that no agent sees: its definition waits for the user.
 
     Attributes:
@@ -93,8 +92,7 @@ class Withheld:
     approved_hash: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
+class Submission(msgspec.Struct, frozen=True):
     """A listed definition that nobody approved yet, put to the policy of its server.
 
     Attributes:
@@ -177,8 +175,7 @@ class Intent(msgspec.Struct, frozen=True):
     operation_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True):
     """Reach of a principal: what lies beyond does not exist for it.
 
     Attributes:
@@ -195,8 +192,7 @@ class Reach:
 WHOLE = Reach()
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True):
     """On whose behalf a request is made.
 
     Attributes:
@@ -311,8 +307,7 @@ class CallRequest(msgspec.Struct, frozen=True):
     is_root: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """Policy's answer: may the call happen, and if not why, and what then."""
 
     allowed: bool

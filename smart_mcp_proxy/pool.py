@@ -1,7 +1,8 @@
 """Pool of one client's found tools, kept small by weighted eviction."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from smart_mcp_proxy.models import Hit
 
@@ -28,8 +29,7 @@ def retention(score: float, idle_s: float) -> float:
     return _SCORE_WEIGHT * score + _FRESHNESS_WEIGHT * (1 - min(1.0, idle_s / _STALE_AFTER_S))
 
 
-@dataclass(frozen=True, slots=True)
-class PoolChange:
+class PoolChange(msgspec.Struct, frozen=True):
     """Changes by a decision, as tool ids; false without any.
 
     Attributes:
@@ -44,8 +44,7 @@ class PoolChange:
         return bool(self.added or self.evicted)
 
 
-@dataclass(slots=True)
-class _Member:
+class _Member(msgspec.Struct):
     score: float
     used_s: float
 

@@ -24,12 +24,8 @@ _FRONTMATTER_CHARS: Final = 16_384
 _NAMED_FIELDS: Final = 3
 _MIDNIGHT: Final = re.compile(r"T00:00:00(?:\.0+)?(?:Z|\+00:00)")
 _BOOLEANS: Final[Mapping[str, bool]] = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "false": False,
-    "no": False,
-    "off": False,
+    **dict.fromkeys(("true", "yes", "on"), True),
+    **dict.fromkeys(("false", "no", "off"), False),
 }
 
 

@@ -23,7 +23,7 @@ from run_wire import look_at
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream import Connector, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import CallbackServer
-from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 
 METADATA = "/.well-known/oauth-authorization-server"
 RESOURCE = "/.well-known/oauth-protected-resource/mcp"

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy import raw_result
-from smart_mcp_proxy.escapes import are_harmless
 from smart_mcp_proxy.gateway.results.cleaning import clean
 from smart_mcp_proxy.gateway.results.results import may_need_cleaning
-from smart_mcp_proxy.raw_result import RawResult, is_clean
+from smart_mcp_proxy.raw_result import RawResult, are_harmless, is_clean
 from smart_mcp_proxy.upstream.protocol import codec
 from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, clean_line, decode_messages
 

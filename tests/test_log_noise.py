@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.log_noise import LINES, WINDOW_S, NoiseFilter
+from smart_mcp_proxy.telemetry import LINES, WINDOW_S, NoiseFilter
 
 
 class Clock:

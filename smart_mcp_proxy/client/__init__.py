@@ -6,8 +6,7 @@
 Source: docs/design/proxy-extension.md#the-client
 """
 
-from smart_mcp_proxy.client.client import ProxyClient
-from smart_mcp_proxy.client.result import ProxyResult
+from smart_mcp_proxy.client.client import ProxyClient, ProxyResult
 from smart_mcp_proxy.client.server import ProxyFastMCP, ProxyMCP
 from smart_mcp_proxy.client.transform import (
     deserialize_embedded_resource_python_object,

@@ -77,9 +77,20 @@ class ProxyMCP:
         server, name = self.proxied_server, self.PROXY_TOOL_NAME
 
         async def run(arguments: Mapping[str, Any]) -> ToolResult:
-            return await _answer(_ServerSource(server, name), arguments)
+            try:
+                raw = await perform(parse_operation(arguments), _ServerSource(server, name))
+            except ProxyError as error:
+                raise ToolError(str(error)) from error
+            return ToolResult.from_mcp_result(mcp_types.CallToolResult.model_validate_json(raw, by_name=False))
 
-        server.add_tool(_ProxyTool.around(name, wrapper(run) if wrapper is not None else run))
+        tool = _ProxyTool(
+            name=name,
+            description=DESCRIPTION,
+            parameters=dict(PARAMETERS),
+            annotations=mcp_types.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
+            answer=wrapper(run) if wrapper is not None else run,
+        )
+        server.add_tool(tool)
         edit_handshake_content(server, name, annotate_block)
 
 
@@ -107,29 +118,10 @@ class _ProxyTool(Tool):
 
     answer: Any
 
-    @classmethod
-    def around(cls, name: str, answer: RunProxy) -> "_ProxyTool":
-        """The tool that answers calls so."""
-        return cls(
-            name=name,
-            description=DESCRIPTION,
-            parameters=dict(PARAMETERS),
-            annotations=mcp_types.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
-            answer=answer,
-        )
-
     async def run(self, arguments: dict[str, Any]) -> ToolResult:
         """The answer to one call."""
         result: ToolResult = await self.answer(arguments)
         return result
-
-
-async def _answer(source: "_ServerSource", arguments: Mapping[str, Any]) -> ToolResult:
-    try:
-        raw = await perform(parse_operation(arguments), source)
-    except ProxyError as error:
-        raise ToolError(str(error)) from error
-    return ToolResult.from_mcp_result(mcp_types.CallToolResult.model_validate_json(raw, by_name=False))
 
 
 class _ServerSource:

@@ -3,8 +3,9 @@
 import asyncio
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final, SupportsIndex
+
+import msgspec
 
 from smart_mcp_proxy.io.busy_poll import Side, get_busy_poll
 
@@ -14,8 +15,7 @@ _JOINED_BYTES: Final = 65_536
 """So much is held back at most: what a pipe takes at a time, and more would be counted as sent that is not."""
 
 
-@dataclass(frozen=True, slots=True)
-class OverlongLine:
+class OverlongLine(msgspec.Struct, frozen=True):
     """Remainder of a line over the limit.
 
     Attributes:
@@ -73,8 +73,9 @@ class LineSplitter:
             return
         if before <= self._limit_bytes:  # the line goes over the limit just now: keep its edges only
             self._parts.append(part)
-            head, self._tail = _join_head(self._parts), _join_tail(self._parts)
-            self._parts = [head]
+            # Edges of the parts, not of the line: it is never put together.
+            self._tail = b"".join(each[-_KEPT_EDGE_BYTES:] for each in self._parts)[-_KEPT_EDGE_BYTES:]
+            self._parts = [b"".join(each[:_KEPT_EDGE_BYTES] for each in self._parts)[:_KEPT_EDGE_BYTES]]
         else:
             self._tail = (self._tail + part)[-_KEPT_EDGE_BYTES:]
 
@@ -85,26 +86,6 @@ class LineSplitter:
         if size > self._limit_bytes:
             return OverlongLine(text, self._tail, size)
         return text.removesuffix(b"\r")
-
-
-def _join_head(parts: list[bytes]) -> bytes:
-    """The first bytes of a line, without putting it together."""
-    head = b""
-    for part in parts:
-        head += part[: _KEPT_EDGE_BYTES - len(head)]
-        if len(head) == _KEPT_EDGE_BYTES:
-            break
-    return head
-
-
-def _join_tail(parts: list[bytes]) -> bytes:
-    """The last bytes of a line, without putting it together."""
-    tail = b""
-    for part in reversed(parts):
-        tail = part[-_KEPT_EDGE_BYTES:] + tail
-        if len(tail) >= _KEPT_EDGE_BYTES:
-            break
-    return tail[-_KEPT_EDGE_BYTES:]
 
 
 class LineSink:
@@ -207,7 +188,7 @@ class OfferingReader(asyncio.StreamReader):
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit=limit_bytes)
-        self.take: Callable[[bytes], bool] = _takes_nothing
+        self.take: Callable[[bytes], bool] = lambda _: False
         self._is_awaited = False
         self._poll = get_busy_poll(asyncio.get_running_loop())
 
@@ -238,7 +219,3 @@ async def open_lines(connected: socket.socket, limit_bytes: int) -> tuple[Offeri
     loop, reader = asyncio.get_running_loop(), OfferingReader(limit_bytes)
     transport, protocol = await loop.create_connection(lambda: asyncio.StreamReaderProtocol(reader), sock=connected)
     return reader, LineSink(asyncio.StreamWriter(transport, protocol, reader, loop))
-
-
-def _takes_nothing(_: bytes) -> bool:
-    return False

@@ -24,7 +24,7 @@ _ANSWER_END: Final = b"\0"
 _CHUNK_BYTES: Final = 65_536
 _INLINE, _IN_FILE = b"i", b"f"
 
-OnParcel = Callable[[bytes, socket.socket], None]
+OnParcel = Callable[[bytes, socket.socket], object]
 """Takes words and a socket from another worker."""
 
 log = get_logger("worker")
@@ -83,7 +83,7 @@ class Worker:
 
     def answer(self, kind: bytes, answer: Callable[[bytes], bytes]) -> None:
         """Answer questions of a kind, one byte, with `answer` from now on; see `ask`."""
-        self.listen(kind, lambda words, asker: _answer_soon(asker, answer(words)))
+        self.listen(kind, lambda words, asker: spawn(_answer(asker, answer(words)), "answer to another worker"))
 
     async def ask(self, number: int, kind: bytes, words: bytes = b"") -> bytes | None:
         """The answer of another worker to a question; None where there is none in time."""
@@ -172,14 +172,10 @@ def _in_file(words: bytes) -> int:
         return os.dup(file.fileno())
 
 
-def _answer_soon(asker: socket.socket, text: bytes) -> None:
-    spawn(_send(asker, text + _ANSWER_END), "answer to another worker")
-
-
-async def _send(asker: socket.socket, text: bytes) -> None:
+async def _answer(asker: socket.socket, text: bytes) -> None:
     with asker, suppress(OSError, TimeoutError):
         async with asyncio.timeout(_ANSWER_S):
-            await asyncio.get_running_loop().sock_sendall(asker, text)
+            await asyncio.get_running_loop().sock_sendall(asker, text + _ANSWER_END)
 
 
 async def _read(source: socket.socket) -> bytes:

@@ -9,8 +9,9 @@ from smart_mcp_proxy.upstream.oauth.auth import SignedOut, SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
 from smart_mcp_proxy.upstream.per_client import OwnConnection
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import mark_environment
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, UpstreamSession
+from smart_mcp_proxy.upstream.protocol.session import OnEvent
 from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = [

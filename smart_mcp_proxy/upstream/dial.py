@@ -16,7 +16,9 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns, UnreadSignInError
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, SessionOptions
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
+from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
+from smart_mcp_proxy.upstream.protocol.session import OnEvent
 from smart_mcp_proxy.upstream.relayed import open_relayed, runs_elsewhere
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
@@ -70,22 +72,25 @@ class Connector:
         environ: Mapping[str, str],
         era: Era | None,
         on_event: OnEvent,
-        peer: Peer | None = None,
+        peer: Conversation | None = None,
     ) -> UpstreamSession:
         """An open session; see `OpenSession`."""
+        options = SessionOptions(
+            config, on_event, era, peer, environ, self._max_message_bytes, self._tls, watchdog=self.watchdog
+        )
         try:
-            return await self._open_transport(config, environ, era, on_event, peer)
+            return await self._open_transport(options)
         except UpstreamError as exc:
             if config.transport != "http" or peer is not None or _read_http_status(exc) not in _OLDER_TRANSPORT:
                 raise
             refused = exc
         # Such a server may be one of HTTP+SSE.
         # Source: https://modelcontextprotocol.io/specification/2025-11-25/basic/transports#backwards-compatibility
-        older = replace(
-            config, transport="sse", limits=replace(config.limits, init_s=min(config.limits.init_s, _SSE_S))
-        )
+        limits = replace(config.limits, init_s=min(config.limits.init_s, _SSE_S))
         try:
-            session = await self._open_transport(older, environ, None, on_event, None)
+            session = await self._open_transport(
+                replace(options, config=replace(config, transport="sse", limits=limits), era=None)
+            )
         except UpstreamError:
             raise refused from None
         _log.info(
@@ -95,37 +100,20 @@ class Connector:
         )
         return session
 
-    async def _open_transport(
-        self,
-        config: ServerConfig,
-        environ: Mapping[str, str],
-        era: Era | None,
-        on_event: OnEvent,
-        peer: Peer | None,
-    ) -> UpstreamSession:
+    async def _open_transport(self, options: SessionOptions) -> UpstreamSession:
+        config = options.config
         unread: UnreadSignInError | None = None
         try:
-            bearer = await self._bearer(config)
+            options = replace(options, bearer=await self._bearer(config))
         except UnreadSignInError as exc:  # the server may well do without one, and says so if not
-            bearer, unread = None, exc
-        opening = SessionOptions(
-            config,
-            on_event,
-            era,
-            peer,
-            environ,
-            self._max_message_bytes,
-            self._tls,
-            bearer,
-            self.watchdog,
-        )
+            unread = exc
         try:
-            if peer is None and runs_elsewhere(config, self._worker):
-                return await open_relayed(opening, self._worker)
-            return await TRANSPORTS[config.transport](opening)
+            if options.peer is None and runs_elsewhere(config, self._worker):
+                return await open_relayed(options, self._worker)
+            return await TRANSPORTS[config.transport](options)
         except BaseException as exc:
-            if opening.bearer is not None:
-                await opening.bearer.close()
+            if options.bearer is not None:
+                await options.bearer.close()
             elif isinstance(exc, UpstreamAuthError) and config.can_use_oauth and self._sign_ins is not None:
                 self._sign_ins.expect(config)
                 if unread is not None:  # somebody may have signed in: the store is at fault, not the person
@@ -134,17 +122,15 @@ class Connector:
 
     async def _bearer(self, config: ServerConfig) -> Bearer | None:
         """The sign-in to send: the configured one, or one that a person made although none is configured."""
-        if config.oauth is None:
-            return (
-                await self._sign_ins.find_bearer(config)
-                if self._sign_ins is not None and config.can_use_oauth
-                else None
-            )
+        if config.oauth is None and (self._sign_ins is None or not config.can_use_oauth):
+            return None
         if self._sign_ins is None:
             raise UpstreamAuthError(
                 f"Server '{config.name}' needs a sign-in, and there is no data directory to keep one in.",
                 hint="Start the gateway with one (MCPPROXY_DATA_DIR), or give the server a token in its 'headers'.",
             )
+        if config.oauth is None:
+            return await self._sign_ins.find_bearer(config)
         return await self._sign_ins.bearer(config)
 
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 
 _CHECK_S: Final = 10.0
 """Longest time for the request that shows whether the session is refused as a whole."""

@@ -13,8 +13,8 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream.protocol.base_session import OpenSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
-from smart_mcp_proxy.upstream.protocol.session import OpenSession
 from smart_mcp_proxy.upstream.relayed import LOGS, RESTART, RETRY, runs_elsewhere
 from smart_mcp_proxy.upstream.supervisor import OnChange, OnToolsChanged, Upstream
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated
@@ -168,14 +168,11 @@ class Fleet:
             on_resource_updated=self._on_resource_updated,
         )
         if runs_elsewhere(config, self._worker):
-            upstream.on_wanted = partial(self._retry_elsewhere, upstream)
+            upstream.on_wanted = lambda: spawn(self._retry_elsewhere(upstream), f"upstream-wanted-{config.name}")
         return upstream
 
-    def _retry_elsewhere(self, upstream: Upstream) -> None:
+    async def _retry_elsewhere(self, upstream: Upstream) -> None:
         """Bring the next try forward where the server runs, and then here, so that it is waited for there."""
-        spawn(self._ask_to_retry(upstream), f"upstream-wanted-{upstream.name}")
-
-    async def _ask_to_retry(self, upstream: Upstream) -> None:
         name = upstream.name
         with suppress(OSError):  # no descriptors are left; the next call asks again
             await self._worker.ask(self._worker.find_keeper_worker(name), RETRY, name.encode())

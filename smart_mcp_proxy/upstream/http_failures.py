@@ -5,7 +5,6 @@ import http
 import re
 import ssl
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -60,8 +59,7 @@ _SCOPE = re.compile(r"[!#-\[\]-~]{1,200}")
 """A longer one is none that a person could judge. Source: RFC 6749, section 3.3"""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpFailure:
+class HttpFailure(msgspec.Struct, frozen=True):
     """Why an HTTP exchange gave no answer.
 
     Attributes:
@@ -199,15 +197,12 @@ def too_long(limit_bytes: int) -> HttpFailure:
     return HttpFailure(f"sent an answer of more than {limit_bytes:,} bytes", hint=hint)
 
 
-def failure_error(
-    server: str, failure: HttpFailure, *, was_refused: bool, is_signed_in: bool, sent: Sequence[str] = ()
-) -> UpstreamError:
+def failure_error(server: str, failure: HttpFailure, *, is_signed_in: bool, sent: Sequence[str] = ()) -> UpstreamError:
     """The error for an exchange that failed.
 
     Args:
         server: Its configured name.
         failure: What happened.
-        was_refused: The server cannot have carried the request out.
         is_signed_in: It was sent the token of a sign-in.
         sent: Names of the configured headers with credentials that it was sent.
     """
@@ -220,7 +215,7 @@ def failure_error(
         reason = f"needs the scope '{failure.missing_scope}', which has not been granted (HTTP {failure.status})"
     if failure.missing_scope and is_signed_in:
         kind, hint = MissingScopeError, f"{login_hint(server)} (it asks for that scope as well)"
-    delivery: Delivery = "not_sent" if was_refused else "unknown"
+    delivery: Delivery = "not_sent" if failure.was_refused else "unknown"
     error = kind(
         f"Server '{server}' {reason}" + (":" if failure.said else "."),
         hint=hint,

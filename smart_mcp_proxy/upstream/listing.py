@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, overload
+from functools import cached_property, partial
+from typing import Any, Final, Protocol, overload
 
 import msgspec
 from mcp_types import CLIENT_CAPABILITIES_META_KEY
@@ -49,7 +49,7 @@ _JSON_TYPES: Final = ("array", "boolean", "integer", "null", "number", "string")
 """A cause is told to agents, to whom nothing is repeated that nobody approved."""
 _DECLARED: Final[Mapping[str, Any]] = {"_meta": {CLIENT_CAPABILITIES_META_KEY: {"extensions": SHOWS_APPS}}}
 """A list is for all clients, so it is asked for like one that can show interfaces: others may get fewer tools. In the
-handshake era a session declares it for its calls, too: see `BaseSession`."""
+handshake era a session declares it for its calls, too: see `UpstreamSession`."""
 
 
 class _Page(msgspec.Struct):
@@ -58,7 +58,8 @@ class _Page(msgspec.Struct):
     nextCursor: Any = None  # noqa: N815  (the protocol's name)
 
 
-class _Kind(NamedTuple):
+@dataclass(frozen=True)
+class _Kind:
     """Kind of list: tools, prompts, resources, resource templates or skills.
 
     Attributes:
@@ -66,18 +67,28 @@ class _Kind(NamedTuple):
         member: Of the result, holds the definitions.
         noun: For messages.
         identity: Of a definition, tells it from the others.
-        is_offered: Whether a server that declares these capabilities has a list of it.
         problem: Says why a definition cannot be used, None if it can.
-        decoder: Reads a page.
     """
 
     method: str
     member: str
     noun: str
     identity: str
-    is_offered: Callable[[Mapping[str, Any]], bool]
     problem: Callable[[Any], str | None]
-    decoder: msgspec.json.Decoder[Any]
+
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        """Reads a page."""
+        items = [("items", list[msgspec.Raw])]
+        return msgspec.json.Decoder(
+            msgspec.defstruct("Page", items, bases=(_Page,), rename={"items": self.member}, kw_only=True)
+        )
+
+    def is_offered(self, capabilities: Mapping[str, Any]) -> bool:
+        """Whether a server that declares these capabilities has a list of it."""
+        if self.member == "skills":
+            return read_extension_settings(capabilities, SKILLS) is not None
+        return capabilities.get(self.method.partition("/")[0]) is not None
 
 
 class _Definitions(Sequence[Mapping[str, Any]]):
@@ -367,39 +378,16 @@ def is_listed(kind: ContentKind, capabilities: Mapping[str, Any]) -> bool:
     return _CONTENTS[kind].is_offered(capabilities)
 
 
-def _has_member(name: str, capabilities: Mapping[str, Any]) -> bool:
-    return capabilities.get(name) is not None
-
-
-def _has_skills(capabilities: Mapping[str, Any]) -> bool:
-    return read_extension_settings(capabilities, SKILLS) is not None
-
-
-def _kind(
-    method: str,
-    member: str,
-    noun: str,
-    identity: str,
-    problem: Callable[[Any], str | None],
-    is_offered: Callable[[Mapping[str, Any]], bool] | None = None,
-) -> _Kind:
-    is_offered = is_offered or partial(_has_member, method.partition("/")[0])
-    page = msgspec.defstruct(
-        "Page", [("items", list[msgspec.Raw])], bases=(_Page,), rename={"items": member}, kw_only=True
-    )
-    return _Kind(method, member, noun, identity, is_offered, problem, msgspec.json.Decoder(page))
-
-
-_TOOLS = _kind("tools/list", "tools", "tool", "name", _tool_problem)
+_TOOLS = _Kind("tools/list", "tools", "tool", "name", _tool_problem)
 _CONTENTS: dict[ContentKind, _Kind] = {
-    "prompts": _kind("prompts/list", "prompts", "prompt", "name", _prompt_problem),
-    "resources": _kind("resources/list", "resources", "resource", "uri", partial(_resource_problem, "uri")),
-    "templates": _kind(
+    "prompts": _Kind("prompts/list", "prompts", "prompt", "name", _prompt_problem),
+    "resources": _Kind("resources/list", "resources", "resource", "uri", partial(_resource_problem, "uri")),
+    "templates": _Kind(
         "resources/templates/list",
         "resourceTemplates",
         "resource template",
         "uriTemplate",
         partial(_resource_problem, "uriTemplate"),
     ),
-    "skills": _kind("skills/list", "skills", "skill", "uri", skill_problem, _has_skills),
+    "skills": _Kind("skills/list", "skills", "skill", "uri", skill_problem),
 }

@@ -10,7 +10,9 @@ from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, UpstreamSession
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
+from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
+from smart_mcp_proxy.upstream.protocol.session import OnEvent
 
 MAX_MESSAGE_BYTES: Final = 16 << 20
 """Largest message accepted from a server: legitimate results reach megabytes, memory has to last for many of them."""
@@ -38,7 +40,7 @@ class SessionOptions:
     config: ServerConfig
     on_event: OnEvent
     era: Era | None = None
-    peer: Peer | None = None
+    peer: Conversation | None = None
     environ: Mapping[str, str] = field(default_factory=dict)
     max_message_bytes: int = MAX_MESSAGE_BYTES
     tls: TlsContext = field(default_factory=TlsContext)

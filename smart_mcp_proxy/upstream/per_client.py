@@ -17,17 +17,17 @@ from smart_mcp_proxy.servers import ServerConfig, collect_secrets
 from smart_mcp_proxy.telemetry import await_shielded, fields, get_logger, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.http_failures import LostSessionError
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
-from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.server_requests import ClientRequest, ClientSide, Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
     LogLine,
     OnEvent,
-    Peer,
     SessionEvent,
     ToolsChanged,
-    UpstreamSession,
     build_lost_error,
+    ends_at_s,
+    late_error,
 )
 
 LISTINGS: Final = 3
@@ -150,7 +150,7 @@ class OwnConnection:
         except TimeoutError:
             spawn(self._doubt(), f"upstream-doubt-{name}")
             heard_s = exchange.heard_s if exchange is not None else 0.0
-            raise late_error(name, method, limits, began_s=began_s, timeout_s=timeout_s, heard_s=heard_s) from None
+            raise late_error(name, method, limits, began_s, timeout_s, heard_s) from None
         await self._conversation.flush()
         return result
 
@@ -168,15 +168,11 @@ class OwnConnection:
         """Tells the server from which level on it is to send log messages, where it sends any."""
         if self.capabilities.get("logging") is None:
             return
+        name = self._config.name
         try:
             await self._session.request("logging/setLevel", {"level": level}, timeout_s=self._config.limits.patience_s)
         except UpstreamError as exc:
-            _log.warning(
-                "server %s did not take the client's log level: %s",
-                self._config.name,
-                exc,
-                extra=fields(server=self._config.name),
-            )
+            _log.warning("server %s did not take the client's log level: %s", name, exc, extra=fields(server=name))
 
     def stop_asking(self) -> None:
         """Refuses what the server asks from now on, and what is open: the client cannot answer any more."""
@@ -220,7 +216,7 @@ class OwnConnections:
         self,
         config: Callable[[], ServerConfig],
         expanded: Callable[[], Awaitable[ServerConfig]],
-        open_session: Callable[[ServerConfig, Era, OnEvent, Peer], Awaitable[UpstreamSession]],
+        open_session: Callable[[ServerConfig, Era, OnEvent, Conversation], Awaitable[UpstreamSession]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._config = config
@@ -342,12 +338,8 @@ class OwnConnections:
 
         def hear(event: SessionEvent) -> None:
             if isinstance(event, LogLine):  # not among the server's lines, which agents may read: it is of one client
-                _log.debug(
-                    "server %s, for one client: %s",
-                    self._config().name,
-                    event.text,
-                    extra=fields(server=self._config().name),
-                )
+                name = self._config().name
+                _log.debug("server %s, for one client: %s", name, event.text, extra=fields(server=name))
             elif isinstance(event, ToolsChanged | ContentsChanged) and connection is not None:
                 connection.forget_lists()
 
@@ -366,7 +358,7 @@ class OwnConnections:
 
     async def _wait_over(self, client: object, place: _Place, session: UpstreamSession) -> None:
         """Returns when the session has ended, or nobody has used it for long; the place is free then."""
-        ended = spawn(_wait_closed(session), f"upstream-own-end-{self._config().name}")
+        ended = spawn(session.wait_closed(), f"upstream-own-end-{self._config().name}")
         try:
             while True:
                 idle_s = self._config().limits.client_idle_s
@@ -404,7 +396,3 @@ def _fail(place: _Place, error: ProxyError) -> None:
     if not place.opened.done():
         place.opened.set_exception(error)
         place.opened.exception()  # seen: nobody may be waiting
-
-
-async def _wait_closed(session: UpstreamSession) -> None:
-    await session.wait_closed()

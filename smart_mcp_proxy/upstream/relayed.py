@@ -7,7 +7,7 @@ refusal stays open until the server's state is another one: its end says that a 
 
 import asyncio
 import socket
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self
@@ -17,13 +17,14 @@ import msgspec
 from smart_mcp_proxy.errors import Delivery, ProxyError, UpstreamError
 from smart_mcp_proxy.io.lines import LineSink, OfferingReader, open_lines
 from smart_mcp_proxy.io.worker import Worker
-from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.models import Era, OnMessage
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
+from smart_mcp_proxy.upstream.protocol.pending import Reports
 from smart_mcp_proxy.upstream.protocol.session import Retry, build_lost_error, start_error
 
 SERVER: Final = b"s"
@@ -188,18 +189,6 @@ class RelayedSession(StreamSession):
         reader.take = self._inbox.take
         self._reading = spawn(self._read_all(reader), f"upstream-read-{self._server}")
 
-    def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        timeout_s: float,
-        on_progress: OnProgress | None = None,
-        on_message: OnMessage | None = None,
-    ) -> Coroutine[Any, Any, RawResult]:
-        """The `result` of one request; see `UpstreamSession.request`."""
-        return self._translate_failure(super().request(method, params, timeout_s=timeout_s, on_progress=on_progress))
-
     async def close(self) -> None:
         """Ends the session; the server goes on."""
         self._lose("was stopped")
@@ -210,10 +199,12 @@ class RelayedSession(StreamSession):
         """Tells the worker, which can find out whether the server still works at all."""
         self._write_soon(encode_message({"method": TIMED_OUT, "params": {"began_s": began_s}}))
 
-    async def _translate_failure(self, exchange: Coroutine[Any, Any, RawResult]) -> RawResult:
-        """The same, with failures at the worker as if they had been here."""
+    async def _exchange(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, reports: Reports, on_message: OnMessage | None
+    ) -> RawResult:
+        """The result, with failures at the worker as if they had been here."""
         try:
-            return await exchange
+            return await super()._exchange(method, params, timeout_s, reports, None)
         except UpstreamError as exc:
             if exc.answer is None or exc.answer.code != self._failure_code:
                 raise

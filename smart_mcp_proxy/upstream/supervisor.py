@@ -19,18 +19,17 @@ from smart_mcp_proxy.upstream.ending import Ending
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, MissingScopeError
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
 from smart_mcp_proxy.upstream.per_client import OwnConnections
+from smart_mcp_proxy.upstream.protocol.base_session import OpenSession, UpstreamSession
 from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
+from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
 from smart_mcp_proxy.upstream.protocol.session import (
     ContentsChanged,
     LogLine,
     OnEvent,
-    OpenSession,
-    Peer,
     Retry,
     Revived,
     SessionEvent,
     ToolsChanged,
-    UpstreamSession,
 )
 from smart_mcp_proxy.upstream.relayed import GoneError
 from smart_mcp_proxy.upstream.starting import ServerStart, StartTurn, describe_start
@@ -408,7 +407,7 @@ class Upstream:
         return await asyncio.to_thread(expand, self.config, self._environ)
 
     async def _start_session(
-        self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer | None = None
+        self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Conversation | None = None
     ) -> UpstreamSession:
         open_session = self._open_session if peer is None else partial(self._open_session, peer=peer)
         async with StartTurn(self._start_gate) if config.transport == "stdio" else contextlib.nullcontext():

@@ -11,7 +11,7 @@ FOR_DEVELOPERS = {"docs/architecture.md", "docs/contributing.md"}
 NAMED_PATH = re.compile(r"`((?:smart_mcp_proxy|tests|docs|scripts)/[\w/.]+)`|`(pyproject\.toml|README\.md)`")
 NAMED_SCRIPT = re.compile(r"python (scripts/[\w.]+)")
 NAMED_TARGET = re.compile(r"make ([a-z][a-z-]*)")
-NO_ROOMS = {"__main__.py", "escapes.py", "log_noise.py"}
+NO_ROOMS = {"__main__.py"}
 """Files of the ground floor that one other module uses."""
 
 

@@ -516,6 +516,6 @@ def test_a_refused_key_in_a_header_of_another_name_is_named() -> None:
     config = ServerConfig("web", "http", url="https://h.example/mcp", headers={"X-Api-Key": "k", "X-Team": "t"})
     assert config.credential_headers == ("X-Api-Key",)
     failure = HttpFailure("answered with HTTP 401 Unauthorized", 401, names_sign_in=True)
-    error = failure_error("web", failure, was_refused=True, is_signed_in=False, sent=config.credential_headers)
+    error = failure_error("web", failure, is_signed_in=False, sent=config.credential_headers)
     assert error.hint.endswith("mcpproxy server patch web headers.X-Api-Key='${env:TOKEN}'")
     assert "(mcpproxy server patch web headers.X-Api-Key=null), then: mcpproxy server login web." in error.hint

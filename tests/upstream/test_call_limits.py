@@ -21,9 +21,9 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream import Connector
 from smart_mcp_proxy.upstream.per_client import OwnConnection
-from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
-from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
+from smart_mcp_proxy.upstream.protocol.session import ends_at_s, late_error
 
 pytestmark = pytest.mark.anyio
 
@@ -257,12 +257,12 @@ def test_a_request_ends_its_limit_after_its_last_report(heard_s, end_s):
 def test_progress_never_brings_the_end_forward():
     """A request with a longer limit of its own keeps it."""
     assert ends_at_s(ServerLimits(call_s=60, call_max_s=100), 0.0, 500.0, 10.0) == 500
-    error = late_error("s", "tools/call", ServerLimits(call_s=60, call_max_s=100), began_s=0, timeout_s=500, heard_s=10)
+    error = late_error("s", "tools/call", ServerLimits(call_s=60, call_max_s=100), 0, 500, 10)
     assert error.message == "Server 's' did not answer 'tools/call' within 500 s."
 
 
 def test_a_list_that_takes_long_names_the_limit_of_lists():
-    error = late_error("s", "resources/templates/list", ServerLimits(), began_s=0, timeout_s=30)
+    error = late_error("s", "resources/templates/list", ServerLimits(), 0, 30)
     assert "'limits.list_s' (seconds)" in error.hint
 
 

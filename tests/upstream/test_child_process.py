@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.stdio.process import ChildProcess
+from smart_mcp_proxy.upstream.stdio.stdio import ChildProcess
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http_failures import extract_error_message
 from smart_mcp_proxy.upstream.opening import SessionOptions
-from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 
 pytestmark = pytest.mark.anyio
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.gateway.results.results import may_need_cleaning
-from smart_mcp_proxy.raw_result import RawResult, is_clean, read_outline
+from smart_mcp_proxy.raw_result import RawResult, is_clean
 from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, LongReply, clean_line, decode_messages
 
 LONG = "x" * 20_000
@@ -66,7 +66,7 @@ def test_one_reading_says_what_two_say(
     assert (read.text if read else b"", bytes(message.error)) == (bytes(expected.result), bytes(expected.error))
     assert message.is_reply == expected.is_reply
     if isinstance(message, LongReply):
-        assert read is not None and read.outline == read_outline(bytes(expected.result))
+        assert read is not None and read.outline == RawResult(bytes(expected.result)).outline
 
 
 @pytest.mark.parametrize(
@@ -159,14 +159,14 @@ def test_what_is_left_out_of_long_strings_changes_nothing(result: dict[str, Any]
     """Members and the beginnings of their values are the same, in however many pieces the text comes."""
     text = json.dumps(result, separators=(",", ":")).encode()
     quick = RawResult.read(*pieces_of(text, cuts), is_clean=is_clean([text]))
-    assert quick.outline == read_outline(text)
+    assert quick.outline == RawResult(text).outline
     assert (quick.text, quick.size_bytes) == (text, len(text))
 
 
 def test_only_the_first_strings_are_looked_for() -> None:
     """Of a list of thousands the rest is read as it stands, and what is wrong in it is still found."""
     text = json.dumps({"content": [LONG] + ["a"] * 5_000, "isError": True}, separators=(",", ":")).encode()
-    assert RawResult.read(text, is_clean=True).outline == read_outline(text)
+    assert RawResult.read(text, is_clean=True).outline == RawResult(text).outline
     for broken in (text[:-1], text.replace(b'"a","a"', b'"a""a"', 1), text[:-20] + b"," + text[-20:]):
         with pytest.raises(msgspec.DecodeError):
             RawResult.read(broken, is_clean=True)
@@ -179,7 +179,7 @@ def test_what_is_wrong_in_a_clean_text_is_found(place: int, odd: bytes, cuts: se
     text = json.dumps({"content": [{"type": "text", "text": LONG}], "isError": False, "n": [1, 2]}).encode()
     text = text[: place % len(text)] + odd + text[place % len(text) :]
     try:
-        expected: Any = read_outline(text)
+        expected: Any = RawResult(text).outline
     except msgspec.MsgspecError:
         expected = None
     try:

@@ -437,7 +437,7 @@ async def test_a_loss_that_the_stream_of_announcements_shows_needs_no_call(
     refuse: Refusal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was open before; when it is refused, the next call finds a new session."""
-    monkeypatch.setattr("smart_mcp_proxy.upstream.http.announcements._FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("smart_mcp_proxy.upstream.http.http_session._FIRST_PAUSE_S", 0.01)
     async with forgetful(refuse, may_stream=True) as server, kept(server.url) as web:
         await server.until(1, "GET")
         server.sessions.clear()

@@ -30,17 +30,10 @@ from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Connector, Upstream
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.per_client import LISTINGS, OwnConnection, OwnConnections
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.codec import Envelope
 from smart_mcp_proxy.upstream.protocol.server_requests import _GONE, Conversation
-from smart_mcp_proxy.upstream.protocol.session import (
-    OnEvent,
-    Peer,
-    ToolsChanged,
-    UpstreamSession,
-    build_lost_error,
-    rpc_error,
-    timeout_error,
-)
+from smart_mcp_proxy.upstream.protocol.session import OnEvent, ToolsChanged, build_lost_error, rpc_error, timeout_error
 from smart_mcp_proxy.upstream.stdio.stdio import open_stdio
 
 pytestmark = pytest.mark.anyio
@@ -131,11 +124,13 @@ class Opener:
     def __init__(self) -> None:
         self.links: list[FakeSession] = []
         self.events: list[OnEvent] = []
-        self.peers: list[Peer] = []
+        self.peers: list[Conversation] = []
         self.era: Era = "handshake"
         self.error: UpstreamError | None = None
 
-    async def __call__(self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer) -> UpstreamSession:
+    async def __call__(
+        self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Conversation
+    ) -> UpstreamSession:
         assert era == "handshake"
         if self.error is not None:
             raise self.error
@@ -256,7 +251,7 @@ async def test_after_a_stop_no_session_is_opened_until_the_server_starts_again()
     links: list[FakeSession] = []
 
     async def open_session(
-        config: ServerConfig, *, peer: Peer | None = None, on_event: OnEvent, **_: Any
+        config: ServerConfig, *, peer: Conversation | None = None, on_event: OnEvent, **_: Any
     ) -> UpstreamSession:
         if peer is not None:
             return await opener(config, "handshake", on_event, peer)
@@ -719,7 +714,9 @@ async def test_over_http_a_question_goes_to_the_very_request_that_it_came_with()
         async def expanded() -> ServerConfig:
             return config
 
-        async def opened(config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Peer) -> UpstreamSession:
+        async def opened(
+            config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Conversation
+        ) -> UpstreamSession:
             return await dialer(config, environ=dict(os.environ), era=era, on_event=on_event, peer=peer)
 
         own = OwnConnections(lambda: config, expanded, opened)

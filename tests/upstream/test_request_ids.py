@@ -22,8 +22,8 @@ from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.opening import SessionOptions
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
-from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
 
 pytestmark = pytest.mark.anyio
 

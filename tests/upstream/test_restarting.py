@@ -16,7 +16,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, Upstream, supervisor
-from smart_mcp_proxy.upstream.protocol.session import UpstreamSession
+from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 
 pytestmark = pytest.mark.anyio
 

@@ -15,8 +15,7 @@ from upstream_fakes import served
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
-from smart_mcp_proxy.upstream import Connector, Fleet, Upstream
-from smart_mcp_proxy.upstream.protocol import watch_stream
+from smart_mcp_proxy.upstream import Connector, Fleet, Upstream, watching
 from smart_mcp_proxy.upstream.protocol.session import (
     Acknowledged,
     ResourceUpdated,
@@ -174,7 +173,7 @@ class Watched:
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams are opened again at once."""
-    monkeypatch.setattr(watch_stream, "_PAUSE_S", (0.0, 0.0))
+    monkeypatch.setattr(watching, "_PAUSE_S", (0.0, 0.0))
 
 
 @pytest.fixture(autouse=True)

@@ -6,20 +6,21 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
+import msgspec
+
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.telemetry import redact
-from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response
+from smart_mcp_proxy.telemetry import redact, spawn
+from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, Response, UnpackedResponse, can_unpack
 from smart_mcp_proxy.upstream.http.http_client import HttpClient
-from smart_mcp_proxy.upstream.http.unpacking import UnpackedResponse, can_unpack
 from smart_mcp_proxy.upstream.http_failures import (
     HttpFailure,
+    build_lost_session_error,
     failure_error,
     has_sign_in_metadata,
     is_refusal,
@@ -50,6 +51,7 @@ _SIGN_IN: Final = re.compile(r"log[-_]?in|sign[-_]?in|\bauth|\bsso\b|oauth|saml"
 _MAX_REDIRECTS: Final = 5
 _REFUSAL_S: Final = 2.0
 """How long the body of an error may take: its status is known without it."""
+_CLOSE_S: Final = 2.0
 _DRAIN_S: Final = 1.0
 _DRAIN_BYTES: Final = 1 << 16
 _MEDIA_TYPES: Final = 64
@@ -80,6 +82,7 @@ class ServerEndpoint:
         self._on_unreachable = on_unreachable
         self._bearer = opening.bearer
         self._has_answered = False
+        self._chores: set[asyncio.Task[None]] = set()
         self._sent = config.credential_headers
         if self._bearer is not None:
             self._bearer.on_lost = on_sign_in_lost
@@ -237,8 +240,29 @@ class ServerEndpoint:
         except (TimeoutError, UpstreamError):
             return None
 
-    async def drain(self, response: Response) -> None:
-        """Reads what little should be left of a body, so that its connection can be used again."""
+    @property
+    def chores(self) -> int:
+        """Number of background tasks."""
+        return len(self._chores)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start work that nobody waits for, which `stop` ends."""
+        task = spawn(work, f"upstream-http-{self._server}")
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    async def stop(self) -> None:
+        """End what goes on in the background."""
+        if chores := tuple(self._chores):
+            for task in chores:
+                task.cancel()
+            await asyncio.wait(chores, timeout=_CLOSE_S)
+
+    def drain_soon(self, response: Response) -> None:
+        """Read what little should be left of a body, so that its connection can be used again."""
+        self.spawn(self._drain(response))
+
+    async def _drain(self, response: Response) -> None:
         left_bytes = _DRAIN_BYTES
         try:
             async with asyncio.timeout(_DRAIN_S):
@@ -259,10 +283,8 @@ class ServerEndpoint:
         """The error for an exchange that failed."""
         is_signed_in = self._bearer is not None
         if failure.reason == _PLAIN:
-            failure = replace(failure, hint=_PLAIN_HINT)
-        return failure_error(
-            self._server, failure, was_refused=failure.was_refused, is_signed_in=is_signed_in, sent=self._sent
-        )
+            failure = msgspec.structs.replace(failure, hint=_PLAIN_HINT)
+        return failure_error(self._server, failure, is_signed_in=is_signed_in, sent=self._sent)
 
     def status_error(self, response: Response, said: str = "", *, is_session_over: bool = False) -> UpstreamError:
         """The error for an answer of status 400 or above, whose body says `said`.
@@ -282,6 +304,19 @@ class ServerEndpoint:
             said=redact(said),
         )
         return self.error(failure)
+
+    def lost_error(self, reason: str, cause: UpstreamError | None, *, was_sent: bool, hint: str = "") -> UpstreamError:
+        """The error of a request that the end of the session leaves without an answer.
+
+        Args:
+            reason: Why it ended.
+            cause: By which the server says that it no longer knows the session; None where it is not that.
+            was_sent: Whether the server may have carried the request out.
+            hint: What to do about the reason.
+        """
+        if cause is not None:
+            return build_lost_session_error(self._server, cause, was_refused=not was_sent)
+        return self.error(HttpFailure(reason, was_refused=not was_sent, hint=hint, is_lost=True))
 
     def raise_where_tls_is_missing(self, response: Response, page: bytes) -> None:
         """Raise where the page of a refusal says that the port has TLS.

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 BURST_EVENTS: Final = 32
 """So many events of one server are dealt with before the others get a turn."""
@@ -19,8 +20,7 @@ class OversizedEventError(Exception):
     """An event is larger than was asked for; the stream cannot be read any further."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSentEvent:
+class ServerSentEvent(msgspec.Struct, frozen=True):
     """Server-sent event with data.
 
     Attributes:

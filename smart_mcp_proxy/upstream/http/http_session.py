@@ -1,20 +1,30 @@
-"""HTTP level of a session: matches exchanges to requests, and handles how each may end."""
+"""HTTP level of a session: exchanges by request, how each may end, and announcements."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import OnMessage
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream, is_json, media_type
 from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
-from smart_mcp_proxy.upstream.http.message_lines import MessageLines, is_notification
 from smart_mcp_proxy.upstream.http_failures import IN_SESSION_HINT, HttpFailure, extract_error_message, refuses_session
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.session import timeout_error
+
+_FIRST_PAUSE_S: Final = 1.0
+"""Before the stream is opened again, where the server names no other pause."""
+_LONGEST_PAUSE_S: Final = 30.0
+_HEALTHY_S: Final = 30.0
+"""A stream that held this long was cut by something on the way; a shorter one without a word is not worth hurrying."""
+
+_OF_A_REQUEST: Final = frozenset({"notifications/progress", "notifications/message"})
+"""What a server says about one request; everything else it announces is about itself."""
 
 _SESSION_HEADER: Final = "Mcp-Session-Id"
 _RESUME_S: Final = 1.0
@@ -22,9 +32,62 @@ _RESUME_S: Final = 1.0
 _LONGEST_RESUME_S: Final = 30.0
 _SAY_S: Final = 10.0
 _END_S: Final = 1.0
-_CLOSE_S: Final = 2.0
 
 _log = get_logger("upstream")
+
+
+class _Head(msgspec.Struct):
+    method: str
+    id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+def is_notification(text: bytes) -> bool:
+    """Whether this is a message that tells how the request before it is getting on."""
+    try:
+        head = _head.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return head.id is msgspec.UNSET and head.method in _OF_A_REQUEST
+
+
+class MessageLines:
+    """Cuts notifications off the front of a body that arrives in pieces; each byte is looked at once.
+
+    Args:
+        limit_bytes: A longer line or rest is refused.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._rest = bytearray()
+        self._is_cutting = True
+
+    @property
+    def rest(self) -> bytes:
+        """Bytes from the first message on that is no notification."""
+        return bytes(self._rest)
+
+    @property
+    def is_oversized(self) -> bool:
+        """Whether more is held than may be."""
+        return len(self._rest) > self._limit_bytes
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The notifications that `chunk` completes."""
+        seen = len(self._rest)
+        self._rest += chunk
+        while self._is_cutting and (end := self._rest.find(b"\n", seen)) >= 0:
+            line = bytes(self._rest[:end]).strip()
+            if line and not is_notification(line):
+                self._is_cutting = False
+                return
+            del self._rest[: end + 1]
+            seen = 0
+            if line:
+                yield line
 
 
 class HttpSessionTransport:
@@ -56,7 +119,6 @@ class HttpSessionTransport:
         self._max_event_bytes = max_event_bytes
         self._on_refused = on_refused
         self._has_announced = False
-        self._chores: set[asyncio.Task[None]] = set()
 
     @property
     def has_id(self) -> bool:
@@ -114,7 +176,7 @@ class HttpSessionTransport:
         if response.status >= 400:
             response.close()
             raise self._endpoint.status_error(response)
-        self._spawn(self._endpoint.drain(response))
+        self._endpoint.drain_soon(response)
 
     def say_soon(self, message: Mapping[str, Any]) -> None:
         """Sends a message that nobody answers without waiting; if that fails, it failed."""
@@ -125,7 +187,7 @@ class HttpSessionTransport:
             except UpstreamError as exc:
                 _log.debug("server %s did not take a message: %r", self._server, exc)
 
-        self._spawn(try_to_say())
+        self._endpoint.spawn(try_to_say())
 
     async def end(self) -> None:
         """Tells the server that the session is over; not for long."""
@@ -134,18 +196,6 @@ class HttpSessionTransport:
                 (await self._endpoint.send("DELETE", self.headers)).close()
         except (TimeoutError, UpstreamError) as exc:
             _log.debug("server %s was not told of the session's end: %r", self._server, exc)
-
-    async def stop(self) -> None:
-        """Ends what goes on in the background."""
-        if chores := tuple(self._chores):
-            for task in chores:
-                task.cancel()
-            await asyncio.wait(chores, timeout=_CLOSE_S)
-
-    @property
-    def chores(self) -> int:
-        """Number of background tasks."""
-        return len(self._chores)
 
     # --- reading answers
 
@@ -161,7 +211,7 @@ class HttpSessionTransport:
         if cut is not None:
             response.reject()
         elif not response.is_over:  # only the end of the body is missing: soon the connection can be used again
-            self._spawn(self._endpoint.drain(response))
+            self._endpoint.drain_soon(response)
         return cut
 
     async def _read_answer(
@@ -252,7 +302,73 @@ class HttpSessionTransport:
     def _improper(self, method: str, reason: str, *, is_lost: bool = False) -> UpstreamError:
         return self._endpoint.error(HttpFailure(f"gave no proper answer to '{method}': {reason}", is_lost=is_lost))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = spawn(work, f"upstream-http-{self._server}")
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+
+class Announcements:
+    """Reads one stream after the other until the server says that it has none.
+
+    Args:
+        server: Configured name, for messages.
+        endpoint: Where the stream comes from.
+        connect: Opens it; given the id of the last event heard, empty at first.
+        take: Given the text of each message.
+        max_event_bytes: A larger event ends the stream.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        endpoint: ServerEndpoint,
+        connect: Callable[[str], Awaitable[Response]],
+        take: Callable[[bytes], Awaitable[object]],
+        max_event_bytes: int,
+    ) -> None:
+        self._server = server
+        self._endpoint = endpoint
+        self._connect = connect
+        self._take = take
+        self._max_event_bytes = max_event_bytes
+        self._last_id = ""
+        self._pause_s = _FIRST_PAUSE_S
+
+    async def run(self) -> None:
+        """Listens; returns when there is nothing to listen to."""
+        while True:
+            try:
+                response = await self._open_stream()
+                if response is None:
+                    return
+                await self._read(response)
+            except (UpstreamError, OversizedEventError) as exc:
+                _log.debug("server %s: its stream of announcements was lost: %r", self._server, exc)
+            await asyncio.sleep(self._pause_s)
+            self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
+
+    async def _open_stream(self) -> Response | None:
+        """The beginning of the stream, None if the server offers none."""
+        response = await self._connect(self._last_id)
+        if is_event_stream(response):
+            return response
+        response.close()
+        if response.status == 429 or response.status >= 500:
+            raise self._endpoint.status_error(response)
+        _log.debug("server %s announces nothing by itself (HTTP %d)", self._server, response.status)
+        return None
+
+    async def _read(self, response: Response) -> None:
+        clock = asyncio.get_running_loop().time
+        parser, opened_at, is_alive = EventParser(self._max_event_bytes), clock(), False
+        try:
+            while chunk := await self._endpoint.read_some(response):
+                for number, event in enumerate(parser.feed(chunk), 1):
+                    is_alive = True
+                    if event.name == "message":
+                        await self._take(event.data)
+                    if number % BURST_EVENTS == 0:
+                        await asyncio.sleep(0)
+        finally:
+            response.close()
+            self._last_id = parser.last_id or self._last_id
+            if parser.retry_s is not None:
+                self._pause_s = min(_LONGEST_PAUSE_S, parser.retry_s)
+            elif is_alive or clock() - opened_at >= _HEALTHY_S:
+                self._pause_s = _FIRST_PAUSE_S

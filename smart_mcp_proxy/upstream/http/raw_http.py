@@ -2,32 +2,45 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp_types import UNSUPPORTED_PROTOCOL_VERSION
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import Era, OnMessage, OnProgress
+from smart_mcp_proxy.models import Era, OnMessage
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.trace_context import trace_fields
-from smart_mcp_proxy.upstream.http.announcements import Announcements
 from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
-from smart_mcp_proxy.upstream.http.http_session import HttpSessionTransport
-from smart_mcp_proxy.upstream.http_failures import REFUSALS_S, HttpFailure, build_lost_session_error, is_about_session
+from smart_mcp_proxy.upstream.http.http_session import Announcements, HttpSessionTransport
+from smart_mcp_proxy.upstream.http_failures import REFUSALS_S, build_lost_session_error, is_about_session
 from smart_mcp_proxy.upstream.opening import SessionOptions
-from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, BaseSession
+from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, UpstreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
-from smart_mcp_proxy.upstream.protocol.deadline import Deadline
-from smart_mcp_proxy.upstream.protocol.handshake import Agreement, build_list_subscriptions, merge_envelope, negotiate
+from smart_mcp_proxy.upstream.protocol.handshake import (
+    Agreement,
+    build_list_subscriptions,
+    choose_supported_version,
+    merge_envelope,
+    negotiate,
+)
 from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
-from smart_mcp_proxy.upstream.protocol.pending import NO_REPORTS, SUBSCRIBE, PendingCall, Reports, next_request_id
+from smart_mcp_proxy.upstream.protocol.pending import (
+    NO_REPORTS,
+    SUBSCRIBE,
+    PendingCall,
+    PendingCalls,
+    Reports,
+    drop_reply,
+    next_request_id,
+)
 from smart_mcp_proxy.upstream.protocol.session import after_gap, start_error
 
 _MAX_EXCHANGES: Final = 256
@@ -46,6 +59,53 @@ _MAYBE_MODERN: Final = frozenset({400, 404, 405, 406, 415})
 """What a server that no longer knows `initialize` may answer to it, where it gives no JSON-RPC error."""
 
 
+class Deadline:
+    """Time limit of a `with` block, like `asyncio.timeout` for a third of the cost.
+
+    Args:
+        seconds: From entering on.
+        renewed_until_s: Asked then whether it ends later, on the event loop's clock; None if it never does.
+    """
+
+    __slots__ = ("_cancelling", "_handle", "_is_expired", "_is_over", "_renewed_until_s", "_seconds", "_task")
+
+    def __init__(self, seconds: float, renewed_until_s: Callable[[], float] | None = None) -> None:
+        self._seconds = seconds
+        self._renewed_until_s = renewed_until_s
+        self._is_expired = self._is_over = False
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task(loop)
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._handle = loop.call_later(self._seconds, self._look)
+        return self
+
+    def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._renewed_until_s is not None and (until_s := self._renewed_until_s()) > loop.time():
+            self._handle = loop.call_at(until_s, self._look)
+        else:
+            self.expire()
+
+    def expire(self) -> None:
+        """Ends the block now, if it has not ended."""
+        if not self._is_over:
+            self._handle.cancel()
+            self._is_expired = self._is_over = True
+            self._task.cancel()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._handle.cancel()
+        self._is_over = True
+        if self._is_expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+
 async def open_raw_http(opening: SessionOptions) -> "RawHttpSession":
     """Connects to the server and agrees on an era with it.
 
@@ -59,7 +119,7 @@ async def open_raw_http(opening: SessionOptions) -> "RawHttpSession":
     return session
 
 
-class RawHttpSession(BaseSession):
+class RawHttpSession(UpstreamSession):
     """A session over HTTP: an exchange for each request, and one stream for unsolicited messages.
 
     Args:
@@ -70,7 +130,15 @@ class RawHttpSession(BaseSession):
         super().__init__(opening.config, opening.on_event, opening.peer)
         limit = self._max_message_bytes = opening.max_message_bytes
         self._endpoint = ServerEndpoint(opening, self._lose, self._lose_authorization)
-        self._inbox = Inbox(self._server, opening.on_event, self._stream_opened, self._answer, self._say, opening.peer)
+        self._inbox = Inbox(
+            self._server,
+            PendingCalls(self._server),
+            opening.on_event,
+            self._answer,
+            self._say,
+            opening.peer,
+            self._stream_opened,
+        )
         self._session = HttpSessionTransport(self._server, self._endpoint, self._inbox, limit, self._stream_refused)
         self._cause: UpstreamError | None = None
         """By which the server says that it no longer knows the session."""
@@ -110,7 +178,7 @@ class RawHttpSession(BaseSession):
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait({self._listener}, timeout=_CLOSE_S)
-        await self._session.stop()
+        await self._endpoint.stop()
         if must_end:
             await self._session.end()
         await self._endpoint.close()
@@ -133,10 +201,7 @@ class RawHttpSession(BaseSession):
                     await self._has_ended_calls.wait()
 
     def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
-        if self._cause is not None:
-            return build_lost_session_error(self._server, self._cause, was_refused=not was_sent)
-        reason = self._reason or "ended the session"
-        return self._endpoint.error(HttpFailure(reason, was_refused=not was_sent, is_lost=True))
+        return self._endpoint.lost_error(self._reason or "ended the session", self._cause, was_sent=was_sent)
 
     # --- agreeing on an era
 
@@ -164,11 +229,11 @@ class RawHttpSession(BaseSession):
             for task in tasks:
                 task.cancel()
             for reply in replies:
-                _forget(reply)
+                drop_reply(reply)
 
     async def _fulfil(self, reply: "asyncio.Future[RawResult]", method: str, params: Mapping[str, Any]) -> None:
         try:
-            result = await self._result(method, params, NO_REPORTS, self.limits.init_s)
+            result = await self._result(method, params, self.limits.init_s)
         except UpstreamError as exc:
             if not reply.done():
                 reply.set_exception(exc)
@@ -185,40 +250,28 @@ class RawHttpSession(BaseSession):
 
     # --- requests
 
-    def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        timeout_s: float,
-        on_progress: OnProgress | None = None,
-        on_message: OnMessage | None = None,
-    ) -> Coroutine[Any, Any, RawResult]:
-        """The `result` of one request exactly as the server wrote it; see `UpstreamSession.request`."""
-        if on_progress is not None or (self.limits.call_max_s is not None and method == "tools/call"):
-            reports = Reports(on_progress)
-            on_message = on_message and partial(_relay_notification, reports, on_message)
-            return reports.around(self._result(method, params, reports, timeout_s, on_message))
-        if method == "tools/list" and self.era == "modern":
-            return self._list_usable_tools(params, timeout_s)
-        return self._result(method, params, NO_REPORTS, timeout_s, on_message)
-
-    async def _list_usable_tools(self, params: Mapping[str, Any], timeout_s: float) -> RawResult:
-        """The tools, of those that demand headers the ones that can be used."""
-        listing = await self._result("tools/list", params, NO_REPORTS, timeout_s)
-        return RawResult(await asyncio.to_thread(self._header_rules.learn, listing.text))
-
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Sends one notification; the modern era has none over HTTP."""
         if self.era == "handshake":
-            await self._session.say({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+            await super().notify(method, params)
+
+    async def _exchange(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, reports: Reports, on_message: OnMessage | None
+    ) -> RawResult:
+        if reports is not NO_REPORTS:
+            on_message = on_message and partial(_relay_notification, reports, on_message)
+        result = await self._result(method, params, timeout_s, reports, on_message)
+        if method != "tools/list" or self.era != "modern":
+            return result
+        # Of tools that demand headers those that can be used.
+        return RawResult(await asyncio.to_thread(self._header_rules.learn, result.text))
 
     async def _result(
         self,
         method: str,
         params: Mapping[str, Any],
-        reports: Reports,
         timeout_s: float,
+        reports: Reports = NO_REPORTS,
         on_message: OnMessage | None = None,
     ) -> RawResult:
         """The result of one request, had over an HTTP exchange of its own."""
@@ -268,7 +321,7 @@ class RawHttpSession(BaseSession):
             if self._lost.is_set() and not self._deadlines:
                 self._has_ended_calls.set()
             self._inbox.pending.discard(request_id)
-            _forget(reply)
+            drop_reply(reply)
 
     async def _raise_if_forgotten(self, error: UpstreamError, method: str, status: int, ends_s: float) -> None:
         """Raise the error of a lost session in the place of a request's own, where that is meant.
@@ -304,13 +357,13 @@ class RawHttpSession(BaseSession):
         # Some servers answer a ping before everything else.
         method = "ping" if self.capabilities.get("tools") is None else "tools/list"
         with contextlib.suppress(UpstreamError):
-            await self._result(method, {}, NO_REPORTS, _CHECK_S)
+            await self._result(method, {}, _CHECK_S)
 
     def _forget(self, cause: UpstreamError) -> None:
         """End the session because the server no longer knows it."""
         if self._reason is None:
             self._cause = cause
-            self._lose("has forgotten the session", build_lost_session_error(self._server, cause, was_refused=True))
+            self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
 
     def _stream_refused(self, error: UpstreamError) -> None:
         if self._reason is not None or not is_about_session(error, has_id=True):
@@ -334,7 +387,7 @@ class RawHttpSession(BaseSession):
             self._session.say_soon({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 
     def _answer(self, message: Mapping[str, Any]) -> None:
-        if self._session.chores < _MAX_ANSWERS:
+        if self._endpoint.chores < _MAX_ANSWERS:
             self._session.say_soon(message)
 
     async def _say(self, message: Mapping[str, Any]) -> None:
@@ -354,13 +407,10 @@ class RawHttpSession(BaseSession):
             self._server, self._endpoint, connect, partial(self._inbox.take, None), self._max_message_bytes
         )
         self._listener = spawn(announcements.run(), f"upstream-listen-{self._server}")
-        is_open = spawn(self._wait_listening(), f"upstream-listening-{self._server}")
+        is_open = spawn(self._is_listening.wait(), f"upstream-listening-{self._server}")
         await asyncio.wait({self._listener, is_open}, timeout=_FIRST_STREAM_S, return_when=asyncio.FIRST_COMPLETED)
         is_open.cancel()
         self._is_listening.set()
-
-    async def _wait_listening(self) -> None:
-        await self._is_listening.wait()
 
     async def _announcements(self, last_id: str) -> Response:
         response = await self._session.announcements(last_id)
@@ -383,9 +433,7 @@ class RawHttpSession(BaseSession):
 def _hints_at_modern(exc: UpstreamError, known: Era | None) -> bool:
     """Whether a server that refused `initialize` did so because it has left the handshake era behind."""
     if exc.answer is not None and exc.answer.code == UNSUPPORTED_PROTOCOL_VERSION:
-        data = exc.answer.data
-        supported = data.get("supported") if isinstance(data, Mapping) else None
-        return isinstance(supported, list) and any(version in MODERN_PROTOCOL_VERSIONS for version in supported)
+        return choose_supported_version(exc) is not None
     return known == "handshake" and (exc.data or {}).get("http_status") in _MAYBE_MODERN
 
 
@@ -399,8 +447,3 @@ async def _relay_notification(reports: Reports, on_message: OnMessage, notificat
     if _PROGRESS in notification:
         reports.hear()
     await on_message(notification)
-
-
-def _forget(reply: "asyncio.Future[RawResult]") -> None:
-    if not reply.cancel() and not reply.cancelled():
-        reply.exception()  # seen: whoever waited may have gone with another error

@@ -7,8 +7,8 @@ Source: https://modelcontextprotocol.io/specification/2024-11-05/basic/transport
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
@@ -84,7 +84,6 @@ class SseSession(StreamSession):
         self._has_address: asyncio.Future[None] = self._loop.create_future()
         self._slots = asyncio.Semaphore(_MAX_POSTS)
         self._reader: asyncio.Task[None] | None = None
-        self._chores: set[asyncio.Task[None]] = set()
 
     # --- lifetime
 
@@ -128,11 +127,10 @@ class SseSession(StreamSession):
         self._lose("was stopped")
         if self._cause is not None:
             await self._await_refusals()
-        tasks = {task for task in (self._reader, *self._chores) if task is not None}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=_CLOSE_S)
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.wait({self._reader}, timeout=_CLOSE_S)
+        await self._endpoint.stop()
         await self._endpoint.close()
 
     async def _await_refusals(self) -> None:
@@ -152,11 +150,8 @@ class SseSession(StreamSession):
             self._has_address.exception()  # seen: whoever waited may have gone with another error
 
     def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
-        if self._cause is not None:
-            return build_lost_session_error(self._server, self._cause, was_refused=not was_sent)
-        reason, hint = self._reason or "ended", self._failure.hint
-        failure = HttpFailure(reason, was_refused=not was_sent, hint=hint, is_lost=True)
-        return self._endpoint.error(failure)
+        hint = self._failure.hint
+        return self._endpoint.lost_error(self._reason or "ended", self._cause, was_sent=was_sent, hint=hint)
 
     # --- the stream
 
@@ -211,7 +206,7 @@ class SseSession(StreamSession):
                 raise
             return  # its deadline has come, and it may have been carried out
         if not response.is_over:
-            self._spawn(self._endpoint.drain(response))
+            self._endpoint.drain_soon(response)
 
     async def _read_reply(self, response: Response, sent: "_Head") -> None:
         """Read what was said to a message, which should be nothing.
@@ -253,13 +248,8 @@ class SseSession(StreamSession):
             self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
 
     def _write_soon(self, line: bytes) -> None:
-        if len(self._chores) < _MAX_CHORES and not self.is_lost:
-            self._spawn(self._try_to_write(line))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = spawn(work, f"upstream-say-{self._server}")
-        self._chores.add(task)
-        task.add_done_callback(self._chores.discard)
+        if self._endpoint.chores < _MAX_CHORES and not self.is_lost:
+            self._endpoint.spawn(self._try_to_write(line))
 
     async def _try_to_write(self, line: bytes) -> None:
         try:

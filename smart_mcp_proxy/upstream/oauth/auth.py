@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,9 +17,8 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, Resolve
-from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
 from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInFiles, SignInStore
+from smart_mcp_proxy.upstream.oauth.auth_store import RememberingStore, SignIn, SignInFiles, SignInStore
 
 _log = get_logger("upstream")
 
@@ -33,8 +31,7 @@ class UnreadSignInError(UpstreamError):
     """The store fails, so that nobody knows whether somebody is signed in."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedOut:
+class SignedOut(msgspec.Struct, frozen=True):
     """Outcome of a sign-out.
 
     Attributes:

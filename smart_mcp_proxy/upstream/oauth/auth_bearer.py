@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import msgspec
@@ -13,9 +13,8 @@ from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import await_shielded, get_logger, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.oauth.auth_flow import EndedSignInError, SignInFlow
-from smart_mcp_proxy.upstream.oauth.auth_memory import RememberingStore
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, Stamp
+from smart_mcp_proxy.upstream.oauth.auth_store import RememberingStore, SignIn, Stamp
 
 _AHEAD_S: Final = 300.0
 _AHEAD_SHARE: Final = 0.2
@@ -185,7 +184,10 @@ class Bearer:
         while self._held is not None:
             left_s = _LOOK_S if self._due_s is None else self._due_s - self._now()
             if left_s > 0:
-                await self._wait_changed(min(left_s, _LOOK_S))
+                self._is_changed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(left_s, _LOOK_S)):
+                        await self._is_changed.wait()
                 continue
             try:
                 await self._renew(self._held.access_token)
@@ -197,14 +199,6 @@ class Bearer:
                 _log.warning("%s", exc.message)
                 await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
                 pause_s = min(longest_s, pause_s * 2)
-
-    async def _wait_changed(self, longest_s: float) -> None:
-        self._is_changed.clear()
-        try:
-            async with asyncio.timeout(longest_s):
-                await self._is_changed.wait()
-        except TimeoutError:
-            pass
 
     async def _renew(self, refused: str) -> None:
         """Renews in a task of its own: a caller who gives up must not cost the answer, which comes only once."""

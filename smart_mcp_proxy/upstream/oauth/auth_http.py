@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -109,10 +110,8 @@ class AuthHttp:
         self, transport: httpx2.AsyncBaseTransport, request: httpx2.Request, addresses: list[str], *, reads_body: bool
     ) -> httpx2.Response:
         for address in addresses[:-1]:
-            try:
+            with suppress(httpx2.ConnectError):
                 return await _exchange(transport, request, address, reads_body=reads_body)
-            except httpx2.ConnectError:
-                continue
         return await _exchange(transport, request, addresses[-1], reads_body=reads_body)
 
     async def _addresses(self, url: str) -> list[str]:

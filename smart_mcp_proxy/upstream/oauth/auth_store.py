@@ -1,4 +1,4 @@
-"""Stores of sign-ins; the usual one is a folder of encrypted files, for the owner alone."""
+"""Stores of sign-ins: encrypted files, and a memory in front of a store that fails."""
 
 import asyncio
 import fcntl
@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -15,9 +15,12 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError
+from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.names import login_hint
 from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError, read_private, write_private
+from smart_mcp_proxy.telemetry import fields, get_logger
+
+_log = get_logger("upstream")
 
 _NONCE_BYTES: Final = 12
 """96 bits for GCM. Source: https://csrc.nist.gov/pubs/sp/800/38/d/final"""
@@ -82,7 +85,6 @@ class SignInStore(Protocol):
         Raises:
             UpstreamError: The store fails.
         """
-        ...
 
     async def read(self, server: str, url: str) -> tuple[SignIn | None, Stamp]:
         """The sign-in at this server under this address, and its stamp; None each if there is none.
@@ -91,7 +93,6 @@ class SignInStore(Protocol):
             UpstreamAuthError: What is stored cannot be used; the message says why.
             UpstreamError: The store fails.
         """
-        ...
 
     async def write(self, server: str, url: str, sign_in: SignIn) -> Stamp:
         """Stores a sign-in in place of the last one; returns its stamp.
@@ -99,7 +100,6 @@ class SignInStore(Protocol):
         Raises:
             ConfigError: It cannot be stored.
         """
-        ...
 
     async def remove(self, server: str, url: str) -> bool:
         """Whether there was a sign-in to forget.
@@ -107,7 +107,6 @@ class SignInStore(Protocol):
         Raises:
             ConfigError: The store fails.
         """
-        ...
 
     def hold_lock(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
         """Lets one at a time change this sign-in, among all tasks and gateways: refresh tokens work once.
@@ -115,7 +114,6 @@ class SignInStore(Protocol):
         Raises:
             ConfigError: The lock cannot be had.
         """
-        ...
 
 
 class SignInFiles:
@@ -238,15 +236,95 @@ def _build_associated_data(server: str, url: str, issuer: str) -> bytes:
 async def _wait_lock(descriptor: int, path: Path) -> None:
     try:
         async with asyncio.timeout(_LOCK_S):
-            while not _try_lock(descriptor):  # noqa: ASYNC110  (other processes set no event)
+            while True:
+                with suppress(BlockingIOError):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
                 await asyncio.sleep(_LOCK_POLL_S)
     except TimeoutError:
         raise ConfigError(f"Another process has held {path} for {_LOCK_S:g} s.", hint="Stop it.") from None
 
 
-def _try_lock(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+class RememberingStore:
+    """A store of sign-ins that remembers: a failed write is not lost, and the last read is still known.
+
+    Refresh tokens work once. The one that a renewal brought counts here although it could not be stored: the stored
+    one is used up.
+
+    Args:
+        store: Keeps them.
+    """
+
+    def __init__(self, store: SignInStore) -> None:
+        self._store = store
+        self._unstored: dict[tuple[str, str], SignIn] = {}
+        self._known: dict[tuple[str, str], tuple[SignIn, Stamp]] = {}
+
+    def __repr__(self) -> str:
+        return f"<RememberingStore, {len(self._unstored)} not stored in {self._store!r}>"
+
+    async def stamps(self, places: Sequence[tuple[str, str]]) -> Sequence[Stamp]:
+        """Stamps of what is stored; see `SignInStore`."""
+        return await self._store.stamps(places)
+
+    async def read(self, server: str, url: str) -> tuple[SignIn | None, Stamp]:
+        """The newest sign-in, and the stamp of the stored one; see `SignInStore`."""
+        stored, stamp = await self._store.read(server, url)
+        newest = self._newest(server, url, stored)
+        self._known.pop((server, url), None)
+        if newest is not None:
+            self._known[server, url] = newest, stamp
+        return newest, stamp
+
+    def recall_entry(self, server: str, url: str) -> tuple[SignIn, Stamp] | None:
+        """The sign-in that was read or stored last, and its stamp, for while the store cannot be read."""
+        return self._known.get((server, url))
+
+    async def write(self, server: str, url: str, sign_in: SignIn) -> Stamp:
+        """Store a sign-in, or remember it and raise; see `SignInStore`."""
+        _, stamp = self._known.get((server, url), (sign_in, None))
+        self._known[server, url] = sign_in, stamp
+        try:
+            stamp = await self._store.write(server, url, sign_in)
+        except ConfigError:
+            self._unstored[server, url] = sign_in
+            raise
+        self._unstored.pop((server, url), None)
+        self._known[server, url] = sign_in, stamp
+        return stamp
+
+    async def remove(self, server: str, url: str) -> bool:
+        """Forget a sign-in; see `SignInStore`."""
+        self._unstored.pop((server, url), None)
+        self._known.pop((server, url), None)
+        return await self._store.remove(server, url)
+
+    def hold_lock(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
+        """Let one at a time change this sign-in; see `SignInStore`."""
+        return self._store.hold_lock(server, url)
+
+    async def catch_up(self) -> None:
+        """Store what could not be stored; what fails again is tried again with the next call."""
+        for server, url in tuple(self._unstored):
+            try:
+                async with self._store.hold_lock(server, url):
+                    try:
+                        stored, _ = await self._store.read(server, url)
+                        newest = self._newest(server, url, stored)
+                    except UpstreamAuthError:  # nobody can open it: there is nothing newer to give way to
+                        stored, newest = None, self._unstored.get((server, url))
+                    if newest is not None and newest is not stored:
+                        await self.write(server, url, newest)
+                        _log.warning("the sign-in at server %s is stored again", server, extra=fields(server=server))
+            except (ConfigError, UpstreamError) as exc:
+                _log.debug("the sign-in at server %s is not stored yet: %s", server, exc)
+
+    def _newest(self, server: str, url: str, stored: SignIn | None) -> SignIn | None:
+        """The sign-in that counts: not one that was given back, or replaced by signing in anew."""
+        unstored = self._unstored.get((server, url))
+        if unstored is None:
+            return stored
+        if stored is None or stored.obtained_at_s > unstored.obtained_at_s:
+            del self._unstored[server, url]
+            return stored
+        return unstored

@@ -2,8 +2,8 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, Self
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final, Protocol, Self
 
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
 from smart_mcp_proxy.extensions import SHOWS_APPS
@@ -11,7 +11,6 @@ from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
-from smart_mcp_proxy.upstream.protocol.call_limit import ends_at_s, late_error
 from smart_mcp_proxy.upstream.protocol.codec import encode_message, request_line
 from smart_mcp_proxy.upstream.protocol.handshake import (
     Agreement,
@@ -28,11 +27,21 @@ from smart_mcp_proxy.upstream.protocol.pending import (
     PendingCall,
     PendingCalls,
     Reports,
+    drop_reply,
     expire,
     is_answered,
     next_request_id,
 )
-from smart_mcp_proxy.upstream.protocol.session import OnEvent, Peer, after_gap, build_lost_error, see_log, start_error
+from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
+from smart_mcp_proxy.upstream.protocol.session import (
+    OnEvent,
+    after_gap,
+    build_lost_error,
+    ends_at_s,
+    late_error,
+    see_log,
+    start_error,
+)
 
 UNCANCELLABLE: Final = frozenset({"initialize", "server/discover"})
 """Requests that a client may not cancel.
@@ -44,16 +53,24 @@ _RENEW_S: Final = 1.0
 _log = get_logger("upstream")
 
 
-class BaseSession:
-    """A session, whatever carries it; see `UpstreamSession`.
+class UpstreamSession(ABC):
+    """An open, negotiated session, whatever carries it. Safe for many requests at once.
 
     Args:
         config: The server, expanded.
         on_event: Told of changes and log lines.
         peer: The one client that the session is for; None where many share it.
+
+    Attributes:
+        era, protocol_version: Generation and version of the protocol that were agreed on.
+        capabilities: What the server declared.
+        server_info: Name and version as the server gives them, for display only.
+        run: Names the server's process, where another worker runs it; else empty.
+        limits: The server's; other ones hold from the next request on.
+        folders: Those that the gateway gave the server's process; none where there is none.
     """
 
-    def __init__(self, config: ServerConfig, on_event: OnEvent, peer: Peer | None) -> None:
+    def __init__(self, config: ServerConfig, on_event: OnEvent, peer: Conversation | None) -> None:
         self.era: Era = "handshake"
         self.protocol_version = ""
         self.capabilities: Mapping[str, Any] = {}
@@ -81,7 +98,54 @@ class BaseSession:
         """Whether the session ended."""
         return self._reason is not None
 
-    def note_timeout(self, began_s: float) -> None:
+    def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        on_progress: OnProgress | None = None,
+        on_message: OnMessage | None = None,
+    ) -> Coroutine[Any, Any, RawResult]:
+        """The `result` of one request exactly as the server wrote it.
+
+        Args:
+            method: A method of the protocol.
+            params: Its parameters.
+            timeout_s: Total, counted anew from each report of progress; see `ends_at_s`.
+            on_progress: Where progress goes.
+            on_message: Where the notifications go that come on the request's own exchange, progress among them; the
+                server waits while one is dealt with. Where requests share a stream there are none.
+
+        Raises:
+            UpstreamError: The server answered with an error, or the session failed; `delivery` says which.
+            UpstreamTimeoutError: No answer within `timeout_s`; the server was told to stop.
+        """
+        # Nobody asked for progress, and no limit that it could renew is set: as nearly always.
+        if on_progress is None and (self.limits.call_max_s is None or method != "tools/call"):
+            return self._exchange(method, params, timeout_s, NO_REPORTS, on_message)
+        reports = Reports(on_progress)
+        return reports.around(self._exchange(method, params, timeout_s, reports, on_message))
+
+    @abstractmethod
+    async def _exchange(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, reports: Reports, on_message: OnMessage | None
+    ) -> RawResult:
+        """Send a request and return its result; see `request`."""
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Sends one notification; nobody answers."""
+        await self._say({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+
+    @abstractmethod
+    async def _say(self, message: Mapping[str, Any]) -> None:
+        """Send a message that nobody answers."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Ends the session within seconds, and with it all that it started. Calls under way fail."""
+
+    def note_timeout(self, began_s: float) -> None:  # noqa: B027  (most sessions need not know)
         """Note that a request, begun at this time of the event loop, had no answer in time."""
 
     async def wait_closed(self) -> UpstreamError:
@@ -115,15 +179,7 @@ class BaseSession:
         self, method: str, reports: Reports, began_s: float, timeout_s: float, *, was_sent: bool
     ) -> UpstreamTimeoutError:
         """The error of a request that had no answer in time."""
-        return late_error(
-            self._server,
-            method,
-            self.limits,
-            began_s=began_s,
-            timeout_s=timeout_s,
-            heard_s=reports.heard_s,
-            was_sent=was_sent,
-        )
+        return late_error(self._server, method, self.limits, began_s, timeout_s, reports.heard_s, was_sent=was_sent)
 
     def _lose_authorization(self, error: UpstreamError) -> None:
         self._lose("is no longer signed in to", error)
@@ -133,7 +189,30 @@ class BaseSession:
         return build_lost_error(self._server, self._reason or "ended", was_sent=was_sent)
 
 
-class StreamSession(BaseSession, ABC):
+class OpenSession(Protocol):
+    """Opens sessions."""
+
+    def __call__(
+        self,
+        config: ServerConfig,
+        *,
+        environ: Mapping[str, str],
+        era: Era | None,
+        on_event: OnEvent,
+        peer: Conversation | None = None,
+    ) -> Awaitable[UpstreamSession]:
+        """A negotiated session with the server that `config` (already expanded) describes.
+
+        Args:
+            config: The server.
+            environ: The gateway's own environment.
+            era: What the server spoke last time, to save the probe.
+            on_event: Told of changes and log lines.
+            peer: The one client that the session is for; None where many share it.
+        """
+
+
+class StreamSession(UpstreamSession):
     """A session whose messages all come on one stream, in any order.
 
     Args:
@@ -149,7 +228,7 @@ class StreamSession(BaseSession, ABC):
         config: ServerConfig,
         on_event: OnEvent,
         max_message_bytes: int,
-        peer: Peer | None,
+        peer: Conversation | None,
         put: Callable[[bytes], bool] = lambda line: False,
     ) -> None:
         super().__init__(config, on_event, peer)
@@ -179,10 +258,6 @@ class StreamSession(BaseSession, ABC):
     @abstractmethod
     def _write_soon(self, line: bytes) -> None:
         """Send one small line without waiting; dropped where the server does not read."""
-
-    @abstractmethod
-    async def close(self) -> None:
-        """End the session; see `UpstreamSession.close`."""
 
     async def _negotiate_agreement(self, post: Post, known: Era | None) -> Agreement:
         return await negotiate(self._server, post, known, self._declared)
@@ -245,27 +320,9 @@ class StreamSession(BaseSession, ABC):
 
     # --- requests
 
-    def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        timeout_s: float,
-        on_progress: OnProgress | None = None,
-        on_message: OnMessage | None = None,
-    ) -> Coroutine[Any, Any, RawResult]:
-        """The `result` of one request exactly as the server wrote it; see `UpstreamSession.request`."""
-        # Nobody asked for progress, and no limit that it could renew is set: as nearly always.
-        if on_progress is None and (self.limits.call_max_s is None or method != "tools/call"):
-            return self._exchange(method, params, timeout_s, NO_REPORTS)
-        reports = Reports(on_progress)
-        return reports.around(self._exchange(method, params, timeout_s, reports))
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Sends one notification."""
-        await self._say({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
-
-    async def _exchange(self, method: str, params: Mapping[str, Any], timeout_s: float, reports: Reports) -> RawResult:
+    async def _exchange(
+        self, method: str, params: Mapping[str, Any], timeout_s: float, reports: Reports, on_message: OnMessage | None
+    ) -> RawResult:
         request_id, reply = self._expect(method, reports)
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if self.era == "modern":
@@ -310,8 +367,7 @@ class StreamSession(BaseSession, ABC):
 
     def _forget(self, request_id: int, reply: "asyncio.Future[RawResult]") -> None:
         self._pending.discard(request_id)
-        if not reply.cancel() and not reply.cancelled():
-            reply.exception()  # seen: whoever waited may have gone with another error
+        drop_reply(reply)
 
     def _cancel(self, request_id: int, method: str) -> None:
         """Send a cancellation without waiting: the caller may be in the middle of leaving."""

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -89,8 +88,7 @@ class LongReply(Envelope):
         return self.whole
 
 
-@dataclass(frozen=True, slots=True)
-class BrokenMessage:
+class BrokenMessage(msgspec.Struct, frozen=True):
     """Text that looks like a JSON-RPC message and is none.
 
     Attributes:
@@ -182,6 +180,15 @@ def decode_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:
         request_id = recover_request_id(line[:_EDGE_BYTES], b"")
         return BrokenMessage(request_id, str(exc)) if b'"jsonrpc"' in edges else None
     return [message for message in messages if _is_meant(message)] or None
+
+
+def decode_object(text: bytes | msgspec.Raw) -> dict[str, Any]:
+    """A JSON object; an empty one where the text is none."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 async def read_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None:

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import redact
+from smart_mcp_proxy.upstream.protocol.codec import decode_object
 from smart_mcp_proxy.upstream.protocol.session import CLIENT_INFO
 
 Post = Callable[[str, Mapping[str, Any]], Awaitable["asyncio.Future[RawResult]"]]
@@ -31,8 +31,7 @@ _PROBE_S: Final = 1.5
 """How long `server/discover` has the stage for itself. Many older servers never answer a method they do not know."""
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
+class Agreement(msgspec.Struct, frozen=True):
     """Outcome of the negotiation."""
 
     era: Era
@@ -100,7 +99,8 @@ async def negotiate(
     probe: asyncio.Future[RawResult] | None = None
     if known != "handshake":
         probe = await _probe_server(post, MODERN_PROTOCOL_VERSIONS[-1])
-        if probe.done() and (version := _choose_offered_version(probe)):
+        refusal = probe.exception() if probe.done() and not probe.cancelled() else None
+        if isinstance(refusal, UpstreamError) and (version := choose_supported_version(refusal)):
             probe = await _probe_server(post, version)
         if probe.done() and (agreement := _read_discover_answer(probe)):
             return agreement
@@ -140,13 +140,12 @@ async def _probe_server(post: Post, version: str) -> "asyncio.Future[RawResult]"
     return probe
 
 
-def _choose_offered_version(probe: "asyncio.Future[RawResult]") -> str | None:
+def choose_supported_version(refusal: UpstreamError) -> str | None:
     """The version to ask again with: a server that refuses one names those that it supports.
 
     Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/versioning
     """
-    refusal = None if probe.cancelled() else probe.exception()
-    answer = refusal.answer if isinstance(refusal, UpstreamError) else None
+    answer = refusal.answer
     if answer is None or answer.code != UNSUPPORTED_PROTOCOL_VERSION or not isinstance(answer.data, Mapping):
         return None
     return _newest_known(answer.data.get("supported"))
@@ -161,7 +160,7 @@ def _read_discover_answer(probe: "asyncio.Future[RawResult]") -> Agreement | Non
     """Read the answer to `server/discover`; None if it is no sign of the modern era."""
     if probe.cancelled() or probe.exception() is not None:
         return None
-    result = _object(probe.result().text)
+    result = decode_object(probe.result().text)
     version = _newest_known(result.get("supportedVersions"))
     if version is None:
         return None
@@ -171,7 +170,7 @@ def _read_discover_answer(probe: "asyncio.Future[RawResult]") -> Agreement | Non
 
 
 def _read_initialize_answer(server: str, text: bytes) -> Agreement:
-    result = _object(text)
+    result = decode_object(text)
     version = result.get("protocolVersion")
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise UpstreamError(
@@ -179,14 +178,6 @@ def _read_initialize_answer(server: str, text: bytes) -> Agreement:
             hint=f"Known: {', '.join((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))}.",
         )
     return Agreement("handshake", str(version), _capabilities(result), server_label(result.get("serverInfo")))
-
-
-def _object(text: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _capabilities(result: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """Dispatch of messages that arrive over HTTP, on whichever stream."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -15,11 +15,10 @@ from smart_mcp_proxy.upstream.protocol.codec import (
     read_messages,
 )
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
+from smart_mcp_proxy.upstream.protocol.server_requests import Conversation, Reply, ReplySoon
 from smart_mcp_proxy.upstream.protocol.session import (
-    Acknowledged,
     LogLine,
     OnEvent,
-    Peer,
     SessionEvent,
     parse_change_event,
 )
@@ -31,16 +30,17 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _log = get_logger("upstream")
 
 
-class Inbox:
+class BaseInbox:
     """Gives replies to their requests, progress to its call, and the rest to whom it concerns.
 
     Args:
         server: Configured name, for messages.
+        pending: The requests under way.
         on_event: Told of changes and log lines.
-        on_subscribed: Told when the server confirms the subscription to changes of its lists.
         answer: Sends an answer to a request of the server's; does not wait.
         say: Sends the server a message, and waits until it was taken.
         peer: The one client that the session is for; None where many share it.
+        on_subscribed: Told when the server confirms the subscription to changes of its lists.
 
     Attributes:
         pending: The requests under way.
@@ -49,19 +49,37 @@ class Inbox:
     def __init__(
         self,
         server: str,
+        pending: PendingCalls,
         on_event: OnEvent,
-        on_subscribed: Callable[[], None],
-        answer: Callable[[Mapping[str, Any]], None],
-        say: Callable[[Mapping[str, Any]], Awaitable[None]],
-        peer: Peer | None = None,
+        answer: ReplySoon,
+        say: Reply,
+        peer: Conversation | None = None,
+        on_subscribed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.pending = PendingCalls(server)
+        self.pending = pending
         self._server = server
         self._on_event = on_event
-        self._on_subscribed = on_subscribed
         self._answer = answer
         self._say = say
         self._peer = peer
+        self._on_subscribed = on_subscribed
+
+    def _receive_request(self, message: Envelope) -> None:
+        """Deal with a request or notification of the server."""
+        if self._peer is not None and self._peer.take(message, self._answer, self._say):
+            return
+        if bytes(message.id):
+            self._answer(answer_to(message))
+        elif message.method == "notifications/progress":
+            self.pending.report(bytes(message.params))
+        elif (event := parse_session_event(message)) is not None:
+            self._on_event(event)
+        elif message.method == _ACKNOWLEDGED:
+            self._on_subscribed()
+
+
+class Inbox(BaseInbox):
+    """Inbox of exchanges over HTTP."""
 
     async def take(self, request_id: int | None, *pieces: bytes) -> bool:
         """Deals with the messages in one body or one event.
@@ -100,22 +118,8 @@ class Inbox:
     def _receive(self, message: Envelope, request_id: int | None) -> bool:
         if not message.method:
             return self._settle(message, request_id)
-        if self._peer is not None and self._peer.take(message, self._answer, self._say):
-            return False
-        if bytes(message.id):
-            self._answer(answer_to(message))
-        elif message.method == "notifications/progress":
-            self.pending.report(bytes(message.params))
-        else:
-            self._announce(message)
+        self._receive_request(message)
         return False
-
-    def _announce(self, message: Envelope) -> None:
-        event = parse_session_event(message)
-        if event is not None:
-            self._on_event(event)
-        if message.method == _ACKNOWLEDGED and not isinstance(event, Acknowledged):
-            self._on_subscribed()
 
     def _settle(self, message: Envelope, request_id: int | None) -> bool:
         """Hands a reply over if it came as the answer to the request it names, or names none."""

@@ -3,8 +3,8 @@
 import asyncio
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
 from smart_mcp_proxy.telemetry import fields, get_logger, printable
@@ -17,9 +17,10 @@ from smart_mcp_proxy.upstream.protocol.codec import (
     read_messages,
     recover_request_id,
 )
-from smart_mcp_proxy.upstream.protocol.inbox import answer_to, parse_session_event
+from smart_mcp_proxy.upstream.protocol.inbox import BaseInbox
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
-from smart_mcp_proxy.upstream.protocol.session import LogLine, OnEvent, Peer
+from smart_mcp_proxy.upstream.protocol.server_requests import Conversation, Reply, ReplySoon
+from smart_mcp_proxy.upstream.protocol.session import LogLine, OnEvent
 
 _BURST_LINES: Final = 32
 """So many lines of one server are dealt with before the others get a turn."""
@@ -51,16 +52,10 @@ _NEVER_READ: Final = (
 _log = get_logger("upstream")
 
 
-class LineInbox:
-    """Gives replies to their requests, progress to its call, and the rest to whom it concerns.
+class LineInbox(BaseInbox):
+    """Inbox of a stream that all requests share; arguments as of `BaseInbox`.
 
     Args:
-        server: Configured name, for messages.
-        pending: The requests under way.
-        on_event: Told of changes and log lines.
-        answer: Sends an answer to a request of the server's; does not wait.
-        say: Sends the server a message, and waits until it was taken.
-        peer: The one client that the session is for; None where many share it.
         max_message_bytes: Longer messages are refused.
 
     Attributes:
@@ -73,21 +68,16 @@ class LineInbox:
         server: str,
         pending: PendingCalls,
         on_event: OnEvent,
-        answer: Callable[[Mapping[str, Any]], None],
-        say: Callable[[Mapping[str, Any]], Awaitable[None]],
-        peer: Peer | None = None,
+        answer: ReplySoon,
+        say: Reply,
+        peer: Conversation | None = None,
         *,
         max_message_bytes: int,
     ) -> None:
+        super().__init__(server, pending, on_event, answer, say, peer)
         self.heard_s = 0.0
         self.noise = ""
         self._is_spoken = self._is_doubted = self._is_question_told = False
-        self._server = server
-        self._pending = pending
-        self._on_event = on_event
-        self._answer = answer
-        self._say = say
-        self._peer = peer
         self._limit_bytes = max_message_bytes
         self._lines = LineSplitter(max_message_bytes)
         self._loop = asyncio.get_running_loop()
@@ -142,7 +132,7 @@ class LineInbox:
             _log.warning(
                 "server %s: a message was refused: %s", self._server, reason, extra=fields(server=self._server)
             )
-            self._pending.settle_broken(broken, is_garbled=False)
+            self.pending.settle_broken(broken, is_garbled=False)
             return
         self._receive_all(line, decode_messages(line))
 
@@ -158,7 +148,7 @@ class LineInbox:
                     broken.reason,
                     extra=fields(server=self._server),
                 )
-                self._pending.settle_broken(broken)
+                self.pending.settle_broken(broken)
             case _:
                 self._is_spoken = True
                 for message in messages:
@@ -166,18 +156,12 @@ class LineInbox:
 
     def _receive(self, message: Envelope) -> None:
         if not message.method:
-            if not self._pending.settle(message):
+            if not self.pending.settle(message):
                 _log.debug(
                     "server %s: dropped a reply that nobody waits for", self._server, extra=fields(server=self._server)
                 )
-        elif self._peer is not None and self._peer.take(message, self._answer, self._say):
-            return
-        elif bytes(message.id):
-            self._answer(answer_to(message))
-        elif message.method == "notifications/progress":
-            self._pending.report(bytes(message.params))
-        elif (event := parse_session_event(message)) is not None:
-            self._on_event(event)
+        else:
+            self._receive_request(message)
 
     def _hear_noise(self, line: bytes) -> None:
         """Keep a line that is no message; where it shows that there will be none, give the session up."""
@@ -188,7 +172,7 @@ class LineInbox:
                 if not pattern.match(line):
                     continue
                 if not grace_s:
-                    self._pending.give_up(words.format(self.noise))
+                    self.pending.give_up(words.format(self.noise))
                 elif not self._is_doubted:
                     self._is_doubted = True
                     self._loop.call_later(grace_s, self._give_up, words.format(self.noise))
@@ -198,7 +182,7 @@ class LineInbox:
     def _give_up(self, words: str) -> None:
         """End a session in which no message has come since: some programs print, and answer as well."""
         if not self._is_spoken:
-            self._pending.give_up(words)
+            self.pending.give_up(words)
 
     def _hear_question(self) -> None:
         """Keep a line that is no message before it ends: a program that asks somebody waits in it."""

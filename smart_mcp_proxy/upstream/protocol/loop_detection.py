@@ -15,7 +15,7 @@ from typing import Any, Final
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.names import GATEWAYS_CAPABILITY
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.protocol.session import OpenSession, UpstreamSession
+from smart_mcp_proxy.upstream.protocol.base_session import OpenSession, UpstreamSession
 
 STARTED_BY: Final = "SMART_MCP_PROXY_STARTED_BY"
 """Environment variable of children: `INSTANCE:CONFIGURATION` of every gateway above, the outermost first."""

@@ -1,6 +1,8 @@
 """Requests under way on one session: their ids, their waiting callers and their progress."""
 
 import asyncio
+import contextlib
+import math
 import os
 import time
 from array import array
@@ -14,9 +16,20 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import OnProgress, ProgressReport
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, RpcError
-from smart_mcp_proxy.upstream.protocol.progress import ProgressFeed
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
+
+_PROMPT_REPORTS = 10
+"""So many reports of a call are passed on as they come: a short call is told whole."""
+_INTERVAL_S = 0.1
+"""Of later ones at most ten a second reach the caller; a server may send thousands."""
+_LAST_WORD_S = 1.0
+"""How long a finished call may be held up by a listener that takes its last report."""
+_MESSAGE_CHARS: Final = 1 << 16
+"""Of one report, as of every other notification of a server that a client is told of."""
+
+_log = get_logger("upstream")
 
 SUBSCRIBE: Final = "subscriptions/listen"
 """A request that stays open for as long as the session: no reply without a usable id is ever meant for it."""
@@ -36,6 +49,14 @@ _ID_BATCH: Final = 512
 _drawn_ids: list[int] = []
 
 
+def _drop_long_message(report: ProgressReport) -> ProgressReport:
+    """The report without words that are longer than any that somebody reads: several wait at a time."""
+    size = len(report.message or "")
+    if size <= _MESSAGE_CHARS:
+        return report
+    return replace(report, message=f"(a message of {size:,} characters is left out)")
+
+
 def next_request_id() -> int:
     """A random JSON-RPC id, of 48 bits nobody can foresee.
 
@@ -50,7 +71,7 @@ def next_request_id() -> int:
 
 
 class Reports:
-    """Reports of one request's progress on their way to its caller; most requests have none.
+    """Reports of one request's progress, in a task of their own; most requests have none.
 
     Args:
         on_progress: Where they go; None drops them.
@@ -59,37 +80,63 @@ class Reports:
         heard_s: When the last one came, on the event loop's clock; 0 for never.
     """
 
-    __slots__ = ("_feed", "_on_progress", "heard_s")
+    __slots__ = ("_highest", "_is_over", "_offered", "_on_progress", "_pump", "_waiting", "heard_s")
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self.heard_s = 0.0
         self._on_progress = on_progress
-        self._feed: ProgressFeed | None = None
+        self._highest = -math.inf
+        self._offered = 0
+        self._waiting = deque[ProgressReport]()
+        self._pump: asyncio.Task[None] | None = None
+        self._is_over = asyncio.Event()
 
     def hear(self) -> None:
         """Notes that there is progress: the limit of the request counts from now."""
         self.heard_s = asyncio.get_running_loop().time()
 
     def offer(self, report: ProgressReport) -> None:
-        """Takes a report; see `ProgressFeed.offer`."""
+        """Takes a report; one that does not go beyond the last is dropped, a late one that waits is replaced."""
         self.hear()
-        if self._on_progress is None:
+        if self._on_progress is None or report.progress <= self._highest:
             return
-        if self._feed is None:
-            self._feed = ProgressFeed(self._on_progress)
-        self._feed.offer(report)
+        self._highest = report.progress
+        self._offered += 1
+        if self._offered > _PROMPT_REPORTS and self._waiting:
+            self._waiting.pop()
+        self._waiting.append(_drop_long_message(report))
+        if self._pump is None or self._pump.done():
+            self._pump = spawn(self._deliver_all(), "upstream-progress")
 
     async def around(self, request: Awaitable[RawResult]) -> RawResult:
         """The result of the request whose reports come here, once the caller has the last of them."""
         try:
             result = await request
-            if self._feed is not None:
-                await self._feed.finish()
+            self._is_over.set()
+            if self._pump is not None:
+                await asyncio.wait({self._pump}, timeout=_LAST_WORD_S)
             return result
         finally:
             self._on_progress = None  # what comes late is dropped
-            if self._feed is not None:
-                self._feed.close()
+            if self._pump is not None:
+                self._pump.cancel()
+
+    async def _deliver_all(self) -> None:
+        while self._waiting:
+            await self._deliver(self._waiting.popleft())
+            if self._offered < _PROMPT_REPORTS:
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_INTERVAL_S):
+                    await self._is_over.wait()
+
+    async def _deliver(self, report: ProgressReport) -> None:
+        if self._on_progress is None:
+            return
+        try:
+            await self._on_progress(report)
+        except Exception as exc:  # noqa: BLE001  # boundary: callback fan-out; a listener must not fail the call
+            _log.warning("a progress listener failed: %s", exc)
 
 
 NO_REPORTS: Final = Reports(None)
@@ -152,7 +199,7 @@ class PendingCalls:
         if error and result is None:
             failure = _parse_rpc_error(self._server, call.method, error)
             if exchange_id is not None and failure.answer is not None:
-                failure.answer = replace(failure.answer, has_id=False)
+                failure.answer = msgspec.structs.replace(failure.answer, has_id=False)
             self._fail(call, failure)
         elif result is not None and result.pieces[0].startswith(b"{"):
             if not call.reply.done():
@@ -239,3 +286,9 @@ def expire(reply: "asyncio.Future[RawResult]") -> None:
 def is_answered(reply: "asyncio.Future[RawResult]") -> bool:
     """Whether the server, or its end, has decided: not we, by giving up."""
     return reply.done() and not reply.cancelled() and not isinstance(reply.exception(), TimeoutError)
+
+
+def drop_reply(reply: "asyncio.Future[RawResult]") -> None:
+    """Waits for a reply no longer; its error counts as seen: whoever waited may have another."""
+    if not reply.cancel() and not reply.cancelled():
+        reply.exception()

@@ -14,7 +14,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.models import ClientLine
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
-from smart_mcp_proxy.upstream.protocol.codec import Envelope
+from smart_mcp_proxy.upstream.protocol.codec import Envelope, decode_object
 
 _ASKED: Final[Mapping[str, str]] = {
     "elicitation/create": "elicitation",
@@ -42,9 +42,9 @@ _LAST_WORD_S: Final = 1.0
 """How long the answer of a request waits for what the server said before it."""
 
 ReplySoon = Callable[[Mapping[str, Any]], None]
-"""Sends a reply without waiting; see `Peer.take`."""
+"""Sends a reply without waiting; dropped where the server does not read."""
 Reply = Callable[[Mapping[str, Any]], Awaitable[None]]
-"""Sends a reply when the server takes it."""
+"""Sends a reply as soon as the server takes it; raises ProxyError if it never will."""
 
 _log = get_logger("upstream")
 
@@ -127,7 +127,9 @@ comes on the same stream certainly belongs to it; over pipes one reader reads fo
 
 
 class Conversation:
-    """The peer of a session: hands on what its server asks and tells.
+    """The one client that a session belongs to: hands on what its server asks and tells.
+
+    A session that many share has none: nobody could tell whom the server means.
 
     Args:
         server: Configured name, for messages.
@@ -168,14 +170,14 @@ class Conversation:
                 question.cancel()
 
     def take(self, message: Envelope, reply_soon: ReplySoon, reply: Reply) -> bool:
-        """Takes what is asked or told the client; see `Peer`."""
+        """Takes what the server asks or tells the client; False for what is not for it."""
         if bytes(message.id):
             return self._take_question(message, reply_soon, reply)
         is_taken = message.method in _TOLD or message.method == "notifications/cancelled"
         if is_taken and len(message.params) > _TOLD_BYTES:
             _log.debug("server %s: dropped %s with %d bytes", self._server, message.method, len(message.params))
         elif message.method == "notifications/cancelled":
-            self._withdraw(_key(_object(message.params).get("requestId")))
+            self._withdraw(_key(decode_object(message.params).get("requestId")))
         elif is_taken:
             self._queue(message.method, bytes(message.params))
         return is_taken
@@ -293,7 +295,7 @@ class Conversation:
 
     async def _ask_client(self, message: Envelope, exchange: ClientRequest | None) -> Mapping[str, Any]:
         """Ask the client, on another request's stream if that of `exchange` has ended."""
-        params = _object(message.params)
+        params = decode_object(message.params)
         while True:
             try:
                 return await self._side.answer(message.method, params, exchange.line if exchange is not None else None)
@@ -331,17 +333,12 @@ def _value(text: msgspec.Raw) -> Any:
         return None
 
 
-def _object(text: msgspec.Raw) -> Mapping[str, Any]:
-    value = _value(text)
-    return value if isinstance(value, dict) else {}
-
-
 def _redact_params(params: bytes) -> Mapping[str, Any]:
     """Params with secrets masked; empty where nothing readable is left.
 
     They are written anew first: a server may spell a secret with escapes that nobody looks for.
     """
-    return _object(msgspec.Raw(redact(msgspec.json.encode(_object(msgspec.Raw(params))).decode()).encode()))
+    return decode_object(redact(msgspec.json.encode(decode_object(params)).decode()).encode())
 
 
 def _key(request_id: Any) -> bytes:

@@ -1,8 +1,7 @@
 """Session with a server, whatever the transport: the interface of the supervisor."""
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 from mcp_types import (
@@ -15,12 +14,11 @@ from mcp_types import (
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import Delivery, RpcAnswer, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.telemetry import redact
-from smart_mcp_proxy.upstream.protocol.codec import Envelope
+
+_LONGEST_SETTING: Final = "'limits.call_max_s' (seconds) in its entry."
 
 CLIENT_INFO: Final = {"name": "smart-mcp-proxy", "version": __version__}
 
@@ -38,25 +36,21 @@ _CALL_SETTING: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ToolsChanged:
+class ToolsChanged(msgspec.Struct, frozen=True):
     """The server sent `notifications/tools/list_changed`."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(msgspec.Struct, frozen=True):
     """Something the server wrote for people: a line of its stderr, or a log message of the protocol."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ContentsChanged:
+class ContentsChanged(msgspec.Struct, frozen=True):
     """The server's list of prompts or resources changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUpdated:
+class ResourceUpdated(msgspec.Struct, frozen=True):
     """The server sent `notifications/resources/updated`.
 
     Attributes:
@@ -66,13 +60,11 @@ class ResourceUpdated:
     uri: str
 
 
-@dataclass(frozen=True, slots=True)
-class UpdatesMissed:
+class UpdatesMissed(msgspec.Struct, frozen=True):
     """Updates were missed while no stream was open: any resource may have changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(msgspec.Struct, frozen=True):
     """The server has confirmed a stream of changed resources, or of tasks.
 
     Attributes:
@@ -84,8 +76,7 @@ class Acknowledged:
     tasks: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class TaskTold:
+class TaskTold(msgspec.Struct, frozen=True):
     """The server sent `notifications/tasks`.
 
     Attributes:
@@ -97,13 +88,11 @@ class TaskTold:
     state: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Revived:
+class Revived(msgspec.Struct, frozen=True):
     """The server says something again, after a silence in which calls had timed out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(msgspec.Struct, frozen=True):
     """A new try to connect is due: what refused or ended the last one has changed."""
 
 
@@ -185,117 +174,6 @@ class _AcknowledgedParams(msgspec.Struct):
 _updated = msgspec.json.Decoder(_UpdatedParams)
 _task_told = msgspec.json.Decoder(_TaskParams)
 _acknowledged = msgspec.json.Decoder(_AcknowledgedParams)
-
-
-class UpstreamSession(Protocol):
-    """An open, negotiated session. Safe for many requests at once.
-
-    Attributes:
-        era, protocol_version: Generation and version of the protocol that were agreed on.
-        capabilities: What the server declared.
-        server_info: Name and version as the server gives them, for display only.
-        run: Names the server's process, where another worker runs it; else empty.
-        limits: The server's; other ones hold from the next request on.
-        folders: Those that the gateway gave the server's process; none where there is none.
-    """
-
-    era: Era
-    limits: ServerLimits
-    protocol_version: str
-    capabilities: Mapping[str, Any]
-    server_info: str
-    run: str
-    folders: tuple[str, ...]
-
-    async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any],
-        *,
-        timeout_s: float,
-        on_progress: OnProgress | None = None,
-        on_message: OnMessage | None = None,
-    ) -> RawResult:
-        """The `result` of one request.
-
-        Args:
-            method: A method of the protocol.
-            params: Its parameters.
-            timeout_s: Total, counted anew from each report of progress; see `ends_at_s`.
-            on_progress: Where progress goes.
-            on_message: Where the notifications go that come on the request's own exchange, progress among them; the
-                server waits while one is dealt with. Where requests share a stream there are none.
-
-        Raises:
-            UpstreamError: The server answered with an error, or the session failed; `delivery` says which.
-            UpstreamTimeoutError: No answer within `timeout_s`; the server was told to stop.
-        """
-        ...
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Sends one notification; nobody answers."""
-        ...
-
-    async def close(self) -> None:
-        """Ends the session within seconds, and with it all that it started. Calls under way fail."""
-        ...
-
-    def note_timeout(self, began_s: float) -> None:
-        """Notes that a request, begun at this time of the event loop, had no answer in time."""
-
-    async def wait_closed(self) -> UpstreamError:
-        """Waits until the session is over, and says why it ended."""
-        ...
-
-
-class Peer(Protocol):
-    """The one client that a session belongs to.
-
-    A session that many share has none: nobody could tell whom the server means.
-
-    Attributes:
-        capabilities: What the client declared that it can be asked for.
-    """
-
-    capabilities: Mapping[str, Any]
-
-    def take(
-        self,
-        message: Envelope,
-        reply_soon: "Callable[[Mapping[str, Any]], None]",
-        reply: "Callable[[Mapping[str, Any]], Awaitable[None]]",
-    ) -> bool:
-        """Takes what the server asks or tells the client; False for what is not for it.
-
-        Args:
-            message: A request or notification of the server's.
-            reply_soon: Sends the server a message without waiting; dropped where the server does not read.
-            reply: Sends it as soon as the server takes it; raises ProxyError if it never will.
-        """
-
-
-class OpenSession(Protocol):
-    """Opens sessions."""
-
-    def __call__(
-        self,
-        config: ServerConfig,
-        *,
-        environ: Mapping[str, str],
-        era: Era | None,
-        on_event: OnEvent,
-        peer: Peer | None = None,
-    ) -> Awaitable[UpstreamSession]:
-        """A negotiated session with the server that `config` (already expanded) describes.
-
-        Args:
-            config: The server.
-            environ: The gateway's own environment.
-            era: What the server spoke last time, to save the probe.
-            on_event: Told of changes and log lines.
-            peer: The one client that the session is for; None where many share it.
-        """
-        ...
 
 
 _MOST_LEVELS: Final = 100
@@ -405,3 +283,37 @@ def build_lost_error(server: str, reason: str, *, was_sent: bool) -> UpstreamErr
 def see_log(server: str) -> str:
     """The hint of an error of which the server itself may have said more."""
     return f"See what it printed: mcpproxy server logs {shell_word(server)}"
+
+
+def ends_at_s(limits: ServerLimits, began_s: float, timeout_s: float, heard_s: float) -> float:
+    """When a request without an answer ends.
+
+    Args:
+        limits: Of the server.
+        began_s: When the request began.
+        timeout_s: Its limit without progress.
+        heard_s: When its progress was reported last; 0 for never.
+    """
+    end_s = began_s + timeout_s
+    if not heard_s:
+        return end_s
+    return max(end_s, min(heard_s + limits.call_s, began_s + limits.longest_call_s))
+
+
+def late_error(
+    server: str,
+    method: str,
+    limits: ServerLimits,
+    began_s: float,
+    timeout_s: float,
+    heard_s: float = 0.0,
+    *,
+    was_sent: bool = True,
+) -> UpstreamTimeoutError:
+    """The error for a request that ended so; arguments as of `ends_at_s`."""
+    if not heard_s or ends_at_s(limits, began_s, timeout_s, heard_s) <= began_s + timeout_s:
+        return timeout_error(server, method, timeout_s, was_sent=was_sent)
+    if heard_s + limits.call_s < began_s + limits.longest_call_s:
+        return timeout_error(server, method, limits.call_s, was_sent=was_sent, since=" of its last progress report")
+    longest_s, since = limits.longest_call_s, ", although it reported progress"
+    return timeout_error(server, method, longest_s, was_sent=was_sent, since=since, setting=_LONGEST_SETTING)

@@ -1,17 +1,49 @@
 """Sessions with child processes, over their stdin and stdout."""
 
 import asyncio
+import contextlib
+import errno
+import json
+import os
+import re
+import signal
+from asyncio import SubprocessTransport
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from smart_mcp_proxy.errors import UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.io.process_state import is_stopped
+from smart_mcp_proxy.io.lines import LineSink, LineSplitter, OfferingReader, OverlongLine
+from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
+from smart_mcp_proxy.io.watchdog import Watchdog
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import request_line
 from smart_mcp_proxy.upstream.protocol.pending import next_request_id
 from smart_mcp_proxy.upstream.protocol.session import LogLine, Revived
-from smart_mcp_proxy.upstream.stdio.process import ChildProcess
+from smart_mcp_proxy.upstream.stdio.inheritance import child_environment
+
+_CHUNK_BYTES = 1 << 18
+_STDERR_LINE_BYTES = 4_096
+_EOF_GRACE_S = 1.0
+"""How long a server may take to end by itself once its input is closed."""
+_TERM_GRACE_S = 1.0
+"""How long it may take after SIGTERM."""
+_REAP_S = 2.0
+_LAST_WORDS_S = 0.2
+_INSTALL = {
+    **dict.fromkeys(("node", "npm", "npx"), "Install Node.js"),
+    **dict.fromkeys(("uv", "uvx"), "Install uv (pip install uv)"),
+    "docker": "Install Docker",
+}
+"""What to install for programs that start servers and come with something of another name."""
+_WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|%\w+%|\.{0,2}\\|.*\\.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
+"""Paths as Windows writes them."""
+_WINDOWS_ENDS = (".exe", ".cmd", ".bat", ".ps1")
 
 _EXIT_NOTICE_S: Final = 0.2
 """After a pipe of it was closed, how long a server may take to have an exit code worth telling."""
@@ -22,6 +54,267 @@ _STOPPED_S: Final = 3.0
 has the patience of a request."""
 _LOOK_S: Final = 0.25
 """How often a silent server is looked at."""
+
+
+class _Notices(SubprocessStreamProtocol):
+    """Reports the exit itself: `Process.wait()` also waits for pipes that grandchildren hold.
+
+    Attributes:
+        exited: Set then.
+        output: What it writes to stdout.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(limit=_CHUNK_BYTES, loop=asyncio.get_running_loop())
+        self.exited = asyncio.Event()
+        self.output = OfferingReader(_CHUNK_BYTES)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the event loop."""
+        super().connection_made(transport)
+        assert isinstance(self.stdout, asyncio.StreamReader)
+        self.output.set_transport(transport.get_pipe_transport(1))  # type: ignore[attr-defined]  # of a subprocess
+        self.stdout = self.output
+
+    def process_exited(self) -> None:
+        """Called by the event loop."""
+        super().process_exited()
+        self.exited.set()
+
+
+class ChildProcess:
+    """A running server in a process group of its own.
+
+    Args:
+        transport: Of the process, started with pipes and as leader of its group.
+        notices: Its protocol.
+        on_stderr: Told of every line it writes to stderr.
+        watchdog: Ends its group if we are killed.
+    """
+
+    def __init__(
+        self,
+        transport: SubprocessTransport,
+        notices: _Notices,
+        on_stderr: Callable[[str], None],
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        process = Process(transport, notices, asyncio.get_running_loop())
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        self._process, self._transport = process, transport
+        self._notices = notices
+        self._watchdog = watchdog
+        self._stdin = LineSink(process.stdin)
+        self._stdout = process.stdout
+        self._write_lock = asyncio.Lock()
+        self._stderr_task = spawn(_drain(process.stderr, on_stderr), f"upstream-stderr-{process.pid}")
+
+    def __repr__(self) -> str:
+        state = "running" if self.exit_code is None else f"exit code {self.exit_code}"
+        return f"<ChildProcess pid {self.pid}, {state}>"
+
+    @classmethod
+    async def start(
+        cls,
+        config: ServerConfig,
+        environ: Mapping[str, str],
+        on_stderr: Callable[[str], None],
+        watchdog: Watchdog | None = None,
+    ) -> "ChildProcess":
+        """Starts the server's command.
+
+        Raises:
+            UpstreamError: It cannot be started; the message says what is missing.
+        """
+        if watchdog is None:
+            return cls(*await _begin(config, child_environment(environ, config.env)), on_stderr)
+        await watchdog.start()
+        async with watchdog.announce_child() as mark:
+            transport, notices = await _begin(config, child_environment(environ, config.env) | mark)
+            watchdog.watch(transport.get_pid())
+        return cls(transport, notices, on_stderr, watchdog)
+
+    @property
+    def pid(self) -> int:
+        """Process id, and id of its group."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: the signal that ended it."""
+        return self._process.returncode
+
+    async def read(self) -> bytes:
+        """Return the next unread bytes of stdout; empty at the end."""
+        return await self._stdout.read(_CHUNK_BYTES)
+
+    def offer(self, take: Callable[[bytes], bool]) -> None:
+        """Has what it writes to stdout offered to `take` as it arrives; see `OfferingReader`."""
+        self._notices.output.take = take
+
+    async def write(self, line: bytes) -> None:
+        """Hands one line to the pipe, whole, once the lines before it have mostly left.
+
+        Raises:
+            ConnectionError: The pipe is closed; nothing of `line` was written.
+        """
+        async with self._write_lock:
+            await self._stdin.drain()
+            if self._is_closed:
+                raise ConnectionResetError("stdin is closed")
+            self._stdin.write(line)
+
+    def put(self, line: bytes) -> bool:
+        """Hands one line to the pipe, whole; False where that has to be done with `write`.
+
+        Lines before it have yet to leave, or the pipe is closed.
+        """
+        if self._write_lock.locked() or self._stdin.backlog_bytes or self._is_closed:
+            return False
+        self._stdin.write(line)
+        return True
+
+    @property
+    def _is_closed(self) -> bool:
+        return self._stdin.is_closing or self.exit_code is not None
+
+    def write_soon(self, line: bytes) -> None:
+        """Hands one small line to the pipe without waiting; it is dropped when the server has stopped reading."""
+        if not self._stdin.is_closing and self._stdin.backlog_bytes < _CHUNK_BYTES:
+            self._stdin.write(line)
+
+    async def wait(self, timeout_s: float | None = None) -> int | None:
+        """Its exit code, or None if it is still running after `timeout_s` (None: however long it takes)."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._notices.exited.wait()
+        return self.exit_code
+
+    async def close(self) -> None:
+        """Ends it: closed input first, then SIGTERM, then SIGKILL, the last always and to the whole group."""
+        try:
+            self._stdin.close()
+            if await self.wait(_EOF_GRACE_S) is None:
+                self._signal_group(signal.SIGTERM)
+                await self.wait(_TERM_GRACE_S)
+        finally:
+            # Also after a clean exit: what the server started may have outlived it.
+            self._signal_group(signal.SIGKILL)
+            if self._watchdog is not None:
+                self._watchdog.release(self.pid)
+            # Also where whoever closes it is cancelled: it is killed, so this takes no time.
+            await self._reap()
+
+    async def _reap(self) -> None:
+        """Takes what is left of a killed process."""
+        try:
+            await self.wait(_REAP_S)
+            # What it said last is still in the pipe; something that left its group may hold the pipe open.
+            await asyncio.wait({self._stderr_task}, timeout=_LAST_WORDS_S)
+        finally:
+            self._stderr_task.cancel()
+            # A pipe with more in it than was read, or that something outside the group holds, does not close by itself.
+            self._transport.close()
+        await asyncio.wait({self._stderr_task})
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty, or only zombies are left
+            os.killpg(self.pid, number)
+
+
+async def _begin(config: ServerConfig, env: Mapping[str, str]) -> tuple[SubprocessTransport, _Notices]:
+    """Transport and protocol of the process of a server's command."""
+    try:
+        return await asyncio.get_running_loop().subprocess_exec(
+            _Notices,
+            config.command or "",
+            *config.args,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=config.cwd or None,
+            env=env,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as exc:
+        raise _start_error(config, exc) from exc
+
+
+async def _drain(stderr: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
+    """Reads stderr to its end, so that the server never blocks on it."""
+    splitter = LineSplitter(_STDERR_LINE_BYTES)
+    while chunk := await stderr.read(_CHUNK_BYTES):
+        for line in splitter.feed(chunk):
+            on_line(_log_text(line))
+    for line in splitter.feed(b"\n"):  # often the reason of the end is a last line without its own
+        if line:
+            on_line(_log_text(line))
+
+
+def _log_text(line: bytes | OverlongLine) -> str:
+    text = line.head + b" ..." if isinstance(line, OverlongLine) else line
+    return text.decode(errors="replace")
+
+
+def _several_words(config: ServerConfig, words: Sequence[str]) -> UpstreamError:
+    """The error for a command that is a whole command line, the most frequent slip in such files."""
+    program, *args = words[0], *words[1:], *config.args
+    written = json.dumps(args, ensure_ascii=False)
+    patch = shell_word(f'{{"command": {json.dumps(program)}, "args": {written}}}')
+    return UpstreamError(
+        f"Server '{config.name}': command '{config.command}' not found; 'command' names the program alone.",
+        hint=f"Its arguments go into 'args': mcpproxy server patch {shell_word(config.name)} --input-json {patch}",
+    )
+
+
+def _of_windows(config: ServerConfig) -> UpstreamError:
+    """The error for a command from an entry that was written on another machine."""
+    name = (config.command or "").replace("\\", "/").rpartition("/")[2]
+    end = next((end for end in _WINDOWS_ENDS if name.lower().endswith(end)), "")
+    program = name.removesuffix(name[len(name) - len(end) :]) if end else name
+    return UpstreamError(
+        f"Server '{config.name}': command '{config.command}' not found: that is a path of Windows.",
+        hint="Name the program as this machine calls it: "
+        f"mcpproxy server patch {shell_word(config.name)} {shell_word(f'command={program}')}",
+    )
+
+
+def _start_error(config: ServerConfig, exc: OSError | ValueError) -> UpstreamError:
+    """Why the command cannot be started, in the user's words."""
+    command, where = config.command or "", f"Server '{config.name}'"
+    if config.cwd and not Path(config.cwd).is_dir():
+        return UpstreamError(f"{where}: folder '{config.cwd}' does not exist.", hint="Correct its 'cwd'.")
+    if isinstance(exc, FileNotFoundError):
+        if _WINDOWS_PATH.match(command):
+            return _of_windows(config)
+        words = command.split()
+        # A path with a blank in it may be meant as it stands.
+        if len(words) > 1 and ("/" not in words[0] or Path(words[0]).is_file()):
+            return _several_words(config, words)
+        place = "" if "/" in command else " on PATH"
+        hint = f"{_INSTALL.get(command, 'Install it')}, or give its full path."
+        return UpstreamError(f"{where}: command '{command}' not found{place}.", hint=hint)
+    if isinstance(exc, PermissionError):
+        kind = "is a folder" if Path(command).is_dir() else "is not executable"
+        return UpstreamError(f"{where}: command '{command}' {kind}.", hint="Correct its 'command', or run chmod +x.")
+    if isinstance(exc, OSError) and exc.errno == errno.ENOEXEC:
+        return UpstreamError(
+            f"{where}: '{command}' is no program this system can run.", hint="Name its interpreter as the command."
+        )
+    failed = f"{where}: command '{command}' cannot be started"
+    if isinstance(exc, OSError) and (reason := why_none_left(exc)):
+        return UpstreamError(f"{failed}: {reason}.", hint=OPEN_FILES_HINT)
+    return UpstreamError(f"{failed}: {exc}.", hint="Check command, args and env.")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process was stopped and has not been continued; False where that cannot be told."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    # The name stands in parentheses and may hold anything, parentheses included; the state follows it.
+    return stat.rpartition(b")")[2].lstrip()[:1] == b"T"
 
 
 async def open_stdio(opening: SessionOptions) -> "StdioSession":

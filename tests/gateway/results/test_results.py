@@ -27,7 +27,7 @@ from smart_mcp_proxy.gateway.results.results import (
     rewrite_result,
 )
 from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.raw_result import RawResult, read_outline
+from smart_mcp_proxy.raw_result import RawResult
 
 ERAS: tuple[Era, ...] = ("handshake", "modern")
 INFO = {"io.modelcontextprotocol/serverInfo": {"name": SERVER_NAME, "version": __version__}}
@@ -63,7 +63,7 @@ def test_an_error_is_a_result_that_says_all_there_is_to_know() -> None:
 def test_an_own_result_knows_what_a_reader_would_find_in_it(value: dict[str, Any], is_error: bool) -> None:
     """It is not read again to be fitted to an era."""
     result = build_structured_result(value, is_error=is_error)
-    assert result.outline == read_outline(result.text)
+    assert result.outline == RawResult(result.text).outline
     assert set(fitted(result.text, "modern")) == {"content", "structuredContent", "isError", "resultType", "_meta"}
     assert fit_to_era(result, "handshake") is result
 

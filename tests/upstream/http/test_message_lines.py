@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.upstream.http.message_lines import MessageLines, is_notification
+from smart_mcp_proxy.upstream.http.http_session import MessageLines, is_notification
 
 PROGRESS = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}'
 LOGGED = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"\\n"}}'

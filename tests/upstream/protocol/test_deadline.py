@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from smart_mcp_proxy.upstream.protocol.deadline import Deadline
+from smart_mcp_proxy.upstream.http.raw_http import Deadline
 
 pytestmark = pytest.mark.anyio
 

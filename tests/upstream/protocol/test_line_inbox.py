@@ -162,7 +162,7 @@ async def test_a_very_long_body_is_read_beside_the_event_loop(monkeypatch, size)
 
     monkeypatch.setattr(codec, "decode_messages", noted)
     heard: list[SessionEvent] = []
-    inbox = Inbox("box", heard.append, lambda: None, no_answer, nothing_said)
+    inbox = Inbox("box", PendingCalls("box"), heard.append, no_answer, nothing_said)
     assert not await inbox.take(None, said(0), b" " * size)
     assert len(heard) == 1
     assert [thread is threading.main_thread() for thread in threads] == [size < OFF_LOOP_BYTES]

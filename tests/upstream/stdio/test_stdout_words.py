@@ -16,8 +16,7 @@ from smart_mcp_proxy.upstream.protocol import line_inbox
 from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
 from smart_mcp_proxy.upstream.protocol.session import LogLine
-from smart_mcp_proxy.upstream.stdio.process import ChildProcess
-from smart_mcp_proxy.upstream.stdio.stdio import StdioSession
+from smart_mcp_proxy.upstream.stdio.stdio import ChildProcess, StdioSession
 
 pytestmark = pytest.mark.anyio
 
