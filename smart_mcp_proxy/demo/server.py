@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.demo import DEMO_NAMES
-from smart_mcp_proxy.demo.tool import Server, Tool
+from smart_mcp_proxy.demo.tool import Server
 
 HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 MODERN_VERSION = "2026-07-28"
@@ -50,7 +50,7 @@ class _Session:
     def __init__(self, name: str, server: Server) -> None:
         self._info = {"name": f"demo-{name}", "version": __version__}
         self._instructions = server.instructions
-        self._tools: dict[str, Tool] = {tool.name: tool for tool in server.tools}
+        self._tools = server.tools
         self._state = server.new_state()
         self._has_handshake = False
         self._handshake: dict[str, _Handler] = {
