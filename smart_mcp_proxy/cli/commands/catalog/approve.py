@@ -13,7 +13,7 @@ from rich.text import Text
 
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import Api
-from smart_mcp_proxy.cli.support.failure import UsageError, next_step
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, next_step
 from smart_mcp_proxy.cli.support.output import indent_lines, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConflictError, ProxyError, ToolNotFoundError
@@ -165,12 +165,13 @@ def _select_tools(tools: Sequence[dict[str, Any]], name: str | None, *, every: b
     """
     chosen = [tool for tool in _filter_by_name(tools, name) if tool["state"] != "blocked" or tool["name"] == name]
     if name is not None and not every and not chosen and ":" in name:
-        error = ToolNotFoundError(
-            f"Tool {name!r} does not wait for approval: it is approved, or its server does not list it.",
-            hint="See what waits with: mcpproxy approve --list",
+        raise add_next_step(
+            ToolNotFoundError(
+                f"Tool {name!r} does not wait for approval: it is approved, or its server does not list it.",
+                hint="See what waits with: mcpproxy approve --list",
+            ),
+            "mcpproxy approve --list",
         )
-        error.add_note("mcpproxy approve --list")
-        raise error
     return chosen
 
 

@@ -11,7 +11,7 @@ from anyio import to_thread
 from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.support.arguments import gateway_host
-from smart_mcp_proxy.cli.support.failure import UsageError, report
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConflictError, ProxyError
@@ -116,9 +116,10 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
     places = places_here()
     chosen = select_clients(clients, places, is_all=all_, is_project=project)
     if not chosen and (write or move or project or http or url):
-        error = UsageError("No client is named.", hint="Name them, or use --all for those that are here.")
-        error.add_note("mcpproxy connect")
-        raise error
+        raise add_next_step(
+            UsageError("No client is named.", hint="Name them, or use --all for those that are here."),
+            "mcpproxy connect",
+        )
     if not chosen:
         return await to_thread.run_sync(_list_clients, json)
     door = choose_door(settings, is_http=http or (settings.transport != "stdio" and not stdio), url=url)
