@@ -76,7 +76,7 @@ class RegistryClient:
     async def _without(self, name: str, version: str) -> ProxyError:
         """Why there is no such version."""
         body = await self._get(f"/v0.1/servers/{quote(name, safe='')}/versions", {})
-        listed = [] if body is None else [listing.server.version for listing in read_page(body).listings]
+        listed = [] if body is None else [listing.server.version for listing in read_page(body)]
         known = [each for each in listed if _VERSION.fullmatch(each)]
         if not known:
             return await self._unknown(name)
@@ -110,7 +110,7 @@ class RegistryClient:
         for words in _derive_search_terms(name):
             query = {"search": words, "version": "latest", "limit": str(SEARCH_LIMIT)}
             body = await self._get("/v0.1/servers", query)
-            names = [] if body is None else [each.server.name for each in read_page(body).listings]
+            names = [] if body is None else [each.server.name for each in read_page(body)]
             if found := list(filter(_is_name, names)):
                 close = get_close_matches(name, found, n=NEAR, cutoff=0.0)
                 return list(dict.fromkeys(close))
