@@ -132,7 +132,8 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
             _tell(outcome)
         _tell_next(outcomes, ["--all"] if all_ else clients, wish)
         changed = [outcome.client for outcome in outcomes if outcome.status == "changed"]
-        if changed and not no_wait and _is_watched():
+        is_watched = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+        if changed and not no_wait and is_watched:
             await _wait_for_call(settings, changed, door)
     return 1 if any(outcome.error for outcome in outcomes) else 0
 
@@ -143,11 +144,6 @@ async def _wait_for_call(settings: "Settings", clients: list["KnownClient"], doo
 
     if is_seen_here(door):
         await show_first_call(settings, clients)
-
-
-def _is_watched() -> bool:
-    """Whether a person sits at a terminal and reads what is said."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def _connect_client(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Outcome:

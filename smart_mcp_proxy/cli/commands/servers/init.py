@@ -19,7 +19,7 @@ from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import ServerEdits
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.client_files import FoundServer, ImportCandidates, KeyringSecret
+    from smart_mcp_proxy.client_files import FoundServer, ImportCandidates
     from smart_mcp_proxy.settings import Settings
 
 app = App(
@@ -140,7 +140,8 @@ def _store_secrets(chosen: "list[FoundServer]", may_ask: bool) -> None:
             if value is None and read_keyring_secret(question.name):
                 continue
             if value is None and may_ask:
-                value = _answer(question)
+                asked = f"{clean(question.words)} (stored in the keyring as {question.name}): "
+                value = getpass.getpass(asked, stream=sys.stderr)  # not shown
             if value:
                 store_secret(question.name, value)
                 continue
@@ -148,11 +149,6 @@ def _store_secrets(chosen: "list[FoundServer]", may_ask: bool) -> None:
             warn(f"{question.name} is not stored: {error}")
             continue
         say(f"{question.name} is not set. Store it: keyring set {KEYRING_SERVICE} {question.name}")
-
-
-def _answer(question: "KeyringSecret") -> str:
-    """The value that the user types, which is not shown."""
-    return getpass.getpass(f"{clean(question.words)} (stored in the keyring as {question.name}): ", stream=sys.stderr)
 
 
 def _as_text(chosen: "list[FoundServer]") -> str:

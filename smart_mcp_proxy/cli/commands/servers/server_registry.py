@@ -111,12 +111,13 @@ def _show_plan(name: str, listing: Listing, plan: Plan, warnings: Iterable[str])
         warn(indent_lines(f"It is {listing.standing.status}. {listing.standing.status_message or ''}".rstrip()))
     if len(plan.offers) > 1:
         rows = [
-            [str(offer.number), offer.kind, offer.what, offer.problem or ("chosen" if _is(plan, offer.number) else "")]
-            for offer in plan.offers
+            [str(one.number), one.kind, one.what, one.problem or ("chosen" if one.number == plan.chosen else "")]
+            for one in plan.offers
         ]
         say("Choices (--pick NUMBER):")
         show(table(["##", "kind", "what", "remarks"], rows))
-    say(f"It would {_describe_effect(plan.entry)}:")
+    deed = "run this program on your machine" if "command" in plan.entry else "send requests to this address"
+    say(f"It would {deed}:")
     show(_format_command_line(plan.shown))
     if plan.needs:
         say("It takes:")
@@ -124,14 +125,6 @@ def _show_plan(name: str, listing: Listing, plan: Plan, warnings: Iterable[str])
     for warning in warnings:
         warn(indent_lines(warning))
     say(clean(f"It is added as '{name}', in quarantine: it is not started until you approve it."))
-
-
-def _is(plan: Plan, number: int) -> bool:
-    return plan.chosen == number
-
-
-def _describe_effect(entry: Mapping[str, Any]) -> str:
-    return "run this program on your machine" if "command" in entry else "send requests to this address"
 
 
 def _format_command_line(shown: Mapping[str, Any]) -> str:
