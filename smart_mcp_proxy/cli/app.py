@@ -14,61 +14,34 @@ from smart_mcp_proxy.cli.commands.machine.help_pages import HelpConsole
 from smart_mcp_proxy.cli.exit_codes import EXIT_INTERRUPTED
 
 COMMANDS = {
-    "serve": "Start the gateway, over stdio or HTTP.",
-    "init": "Find the servers that your MCP clients have, and take over those you want.",
-    "connect": "Make MCP clients use the gateway.",
-    "disconnect": "Take the gateway out of MCP clients again.",
-    "attach": "Carry messages between stdio and a gateway that runs.",
-    "demo": "Try a search on bundled sample servers, without network or configuration.",
-    "search": "Find tools by what they do.",
-    "call": "Call a tool.",
-    "check": "Check that tools can be called as they were approved, for cron and CI.",
-    "tool": "List tools, look at one, forget what was learned about it.",
-    "server": "List servers, add and change them, read what they log.",
-    "login": "Sign in to all servers that wait for it, or to one.",
-    "approve": "Show and approve tools that wait for you.",
-    "block": "Keep a tool from agents, whatever its definition becomes.",
-    "scan": "Look for attacks on agents in tool definitions.",
-    "token": "Make, list and revoke tokens for agents that connect over HTTP.",
-    "eval": "Measure how good the answers are.",
-    "ui": "Open the page on which you see and decide what the gateway does.",
-    "activity": "See what agents searched and called, and export it.",
-    "stats": "See what the gateway served and saved.",
-    "data": "Copy the catalog to a database and back, back it up, restore it.",
-    "doctor": "Check the whole set-up and say what to repair.",
-    "config": "Show the settings in force and the file the servers come from.",
-    "service": "Run the gateway over HTTP as a service of your own user.",
-    "completion": "Print a script by which bash, zsh or fish completes commands and names.",
+    "serve": ("operate.serve", "Start the gateway, over stdio or HTTP."),
+    "init": ("servers.init", "Find the servers that your MCP clients have, and take over those you want."),
+    "connect": ("servers.connect", "Make MCP clients use the gateway."),
+    "disconnect": ("servers.disconnect", "Take the gateway out of MCP clients again."),
+    "attach": ("servers.attach", "Carry messages between stdio and a gateway that runs."),
+    "demo": ("operate.demo_command", "Try a search on bundled sample servers, without network or configuration."),
+    "search": ("catalog.search", "Find tools by what they do."),
+    "call": ("catalog.call", "Call a tool."),
+    "check": ("catalog.check", "Check that tools can be called as they were approved, for cron and CI."),
+    "tool": ("catalog.tool", "List tools, look at one, forget what was learned about it."),
+    "server": ("servers.server", "List servers, add and change them, read what they log."),
+    "login": ("servers.server_login", "Sign in to all servers that wait for it, or to one."),
+    "approve": ("catalog.approve", "Show and approve tools that wait for you."),
+    "block": ("catalog.block", "Keep a tool from agents, whatever its definition becomes."),
+    "scan": ("catalog.scan", "Look for attacks on agents in tool definitions."),
+    "token": ("operate.token", "Make, list and revoke tokens for agents that connect over HTTP."),
+    "eval": ("catalog.evaluate", "Measure how good the answers are."),
+    "ui": ("machine.ui", "Open the page on which you see and decide what the gateway does."),
+    "activity": ("operate.activity", "See what agents searched and called, and export it."),
+    "stats": ("figures.stats", "See what the gateway served and saved."),
+    "data": ("operate.data", "Copy the catalog to a database and back, back it up, restore it."),
+    "doctor": ("operate.doctor", "Check the whole set-up and say what to repair."),
+    "config": ("servers.config", "Show the settings in force and the file the servers come from."),
+    "service": ("machine.service", "Run the gateway over HTTP as a service of your own user."),
+    "completion": ("machine.completion", "Print a script by which bash, zsh or fish completes commands and names."),
 }
-"""Each command's summary; a test holds them equal to what the commands say themselves."""
-MODULES = {
-    "serve": "operate.serve",
-    "init": "servers.init",
-    "connect": "servers.connect",
-    "disconnect": "servers.disconnect",
-    "attach": "servers.attach",
-    "demo": "operate.demo_command",
-    "search": "catalog.search",
-    "call": "catalog.call",
-    "check": "catalog.check",
-    "tool": "catalog.tool",
-    "server": "servers.server",
-    "login": "servers.server_login",
-    "approve": "catalog.approve",
-    "block": "catalog.block",
-    "scan": "catalog.scan",
-    "token": "operate.token",
-    "eval": "catalog.evaluate",
-    "ui": "machine.ui",
-    "activity": "operate.activity",
-    "stats": "figures.stats",
-    "data": "operate.data",
-    "doctor": "operate.doctor",
-    "config": "servers.config",
-    "service": "machine.service",
-    "completion": "machine.completion",
-}
-"""Each command's module below `cli.commands`, imported when the command is typed."""
+"""Each command's module below `cli.commands`, imported when the command is typed, and its summary; a test holds the
+summaries equal to what the commands say themselves."""
 
 _HELP = "One search tool in front of all your MCP servers."
 _EXAMPLES = """\
@@ -100,9 +73,8 @@ def build_app() -> App:
         suppress_keyboard_interrupt=False,
         result_action="return_value",
     )
-    for place, (name, summary) in enumerate(COMMANDS.items()):
-        module = f"smart_mcp_proxy.cli.commands.{MODULES[name]}"
-        app.command(f"{module}:app", name=name, help=summary, sort_key=place)
+    for place, (name, (module, summary)) in enumerate(COMMANDS.items()):
+        app.command(f"smart_mcp_proxy.cli.commands.{module}:app", name=name, help=summary, sort_key=place)
     return app
 
 

@@ -4,7 +4,9 @@ import colorsys
 import re
 from typing import Any
 
-from smart_mcp_proxy.demo.tool import Server, Tool, array, boolean, integer, items, number, string
+from smart_mcp_proxy.demo.tool import Server, array, boolean, build_object_schema, integer, number, string
+
+SERVER = Server("Convert, compare, mix and name colors.")
 
 _Rgb = tuple[int, int, int]
 
@@ -30,34 +32,69 @@ _NAMED: dict[str, _Rgb] = {
 _AA_CONTRAST = 4.5
 """Source: https://www.w3.org/TR/WCAG22/#contrast-minimum"""
 
+_COLOR = string("Hexadecimal color such as #1e90ff, or an English color name")
+_NAME = {"name": string("Name"), "color": string("Its hexadecimal color")}
+_PART = {"minimum": 0, "maximum": 255}
 
+
+@SERVER.tool(
+    "Hex to RGB",
+    {"red": integer("0 to 255"), "green": integer("0 to 255"), "blue": integer("0 to 255")},
+    color=_COLOR,
+)
 def hex_to_rgb(color: str) -> dict[str, Any]:
-    """A color's red, green and blue parts."""
+    """Convert a hexadecimal color code or a color name to its red, green and blue parts."""
     red, green, blue = _rgb(color)
     return {"red": red, "green": green, "blue": blue}
 
 
+@SERVER.tool(
+    "RGB to hex",
+    {"color": string("Hexadecimal color")},
+    red=integer("Red part", **_PART),
+    green=integer("Green part", **_PART),
+    blue=integer("Blue part", **_PART),
+)
 def rgb_to_hex(red: int, green: int, blue: int) -> dict[str, Any]:
-    """A color in hexadecimal notation."""
+    """Convert red, green and blue parts to a hexadecimal color code."""
     return {"color": _hex((red, green, blue))}
 
 
+@SERVER.tool(
+    "Contrast ratio",
+    {"ratio": number("Contrast ratio"), "is_readable": boolean("True if it passes level AA for body text")},
+    foreground=_COLOR,
+    background=_COLOR,
+)
 def contrast_ratio(foreground: str, background: str) -> dict[str, Any]:
-    """Contrast ratio of one color on another, from 1 to 21."""
+    """Check the accessibility of a text color on a background: WCAG contrast ratio, 1 to 21."""
     dark, light = sorted((_luminance(_rgb(foreground)), _luminance(_rgb(background))))
     ratio = (light + 0.05) / (dark + 0.05)
     return {"ratio": round(ratio, 2), "is_readable": ratio >= _AA_CONTRAST}
 
 
+@SERVER.tool(
+    "Mix colors",
+    {"color": string("Hexadecimal color")},
+    first=_COLOR,
+    second=_COLOR,
+    share=number("Share of the second color", minimum=0, maximum=1, default=0.5),
+)
 def mix_colors(first: str, second: str, share: float) -> dict[str, Any]:
-    """A color between two others."""
+    """Blend two colors in a given proportion."""
     pairs = zip(_rgb(first), _rgb(second), strict=True)
     red, green, blue = (round(a * (1 - share) + b * share) for a, b in pairs)
     return {"color": _hex((red, green, blue))}
 
 
+@SERVER.tool(
+    "Make a palette",
+    {"colors": array("Hexadecimal colors, the given one first", items={"type": "string"})},
+    color=_COLOR,
+    count=integer("How many colors", minimum=1, maximum=24, default=5),
+)
 def make_palette(color: str, count: int) -> dict[str, Any]:
-    """Colors of the same lightness and strength, evenly spread around the color wheel."""
+    """Generate a harmonious color palette from one color, for example for the series of a chart."""
     hue, lightness, saturation = colorsys.rgb_to_hls(*(part / 255 for part in _rgb(color)))
     palette = []
     for position in range(count):
@@ -67,8 +104,14 @@ def make_palette(color: str, count: int) -> dict[str, Any]:
     return {"colors": palette}
 
 
+@SERVER.tool(
+    "Name a color",
+    {"names": array("Nearest first", items=build_object_schema(_NAME))},
+    color=_COLOR,
+    limit=integer("How many names", minimum=1, maximum=len(_NAMED), default=1),
+)
 def name_color(color: str, limit: int) -> dict[str, Any]:
-    """The named colors that are nearest to a color."""
+    """Find the English color names that are closest to a color."""
     wanted = _rgb(color)
 
     def distance(name: str) -> int:
@@ -99,74 +142,3 @@ def _luminance(color: _Rgb) -> float:
         part / 255 / 12.92 if part / 255 <= 0.04045 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in color
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-_COLOR = "Hexadecimal color such as #1e90ff, or an English color name"
-_PART = {"minimum": 0, "maximum": 255}
-
-SERVER = Server(
-    instructions="Convert, compare, mix and name colors.",
-    tools=(
-        Tool(
-            hex_to_rgb,
-            title="Hex to RGB",
-            description="Convert a hexadecimal color code or a color name to its red, green and blue parts.",
-            parameters={"color": string(_COLOR)},
-            output={"red": integer("0 to 255"), "green": integer("0 to 255"), "blue": integer("0 to 255")},
-        ),
-        Tool(
-            rgb_to_hex,
-            title="RGB to hex",
-            description="Convert red, green and blue parts to a hexadecimal color code.",
-            parameters={
-                "red": integer("Red part", **_PART),
-                "green": integer("Green part", **_PART),
-                "blue": integer("Blue part", **_PART),
-            },
-            output={"color": string("Hexadecimal color")},
-        ),
-        Tool(
-            contrast_ratio,
-            title="Contrast ratio",
-            description="Check the accessibility of a text color on a background: WCAG contrast ratio, 1 to 21.",
-            parameters={"foreground": string(_COLOR), "background": string(_COLOR)},
-            output={
-                "ratio": number("Contrast ratio"),
-                "is_readable": boolean("True if it passes level AA for body text"),
-            },
-        ),
-        Tool(
-            mix_colors,
-            title="Mix colors",
-            description="Blend two colors in a given proportion.",
-            parameters={
-                "first": string(_COLOR),
-                "second": string(_COLOR),
-                "share": number("Share of the second color", minimum=0, maximum=1, default=0.5),
-            },
-            output={"color": string("Hexadecimal color")},
-        ),
-        Tool(
-            make_palette,
-            title="Make a palette",
-            description="Generate a harmonious color palette from one color, for example for the series of a chart.",
-            parameters={
-                "color": string(_COLOR),
-                "count": integer("How many colors", minimum=1, maximum=24, default=5),
-            },
-            output={"colors": array("Hexadecimal colors, the given one first", "string")},
-        ),
-        Tool(
-            name_color,
-            title="Name a color",
-            description="Find the English color names that are closest to a color.",
-            parameters={
-                "color": string(_COLOR),
-                "limit": integer("How many names", minimum=1, maximum=len(_NAMED), default=1),
-            },
-            output={
-                "names": items("Nearest first", {"name": string("Name"), "color": string("Its hexadecimal color")})
-            },
-        ),
-    ),
-)

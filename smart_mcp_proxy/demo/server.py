@@ -12,12 +12,11 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from types import FrameType
 from typing import Any, BinaryIO, NoReturn
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.demo import DEMO_NAMES
-from smart_mcp_proxy.demo.tool import Server, Tool
+from smart_mcp_proxy.demo.tool import Server
 
 HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 MODERN_VERSION = "2026-07-28"
@@ -50,7 +49,7 @@ class _Session:
     def __init__(self, name: str, server: Server) -> None:
         self._info = {"name": f"demo-{name}", "version": __version__}
         self._instructions = server.instructions
-        self._tools: dict[str, Tool] = {tool.name: tool for tool in server.tools}
+        self._tools = server.tools
         self._state = server.new_state()
         self._has_handshake = False
         self._handshake: dict[str, _Handler] = {
@@ -151,10 +150,6 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _leave(_: int, __: FrameType | None) -> NoReturn:
-    sys.exit(0)
-
-
 def serve(name: str, requests: BinaryIO, answers: BinaryIO) -> None:
     """Answers every line of `requests` until it ends.
 
@@ -176,7 +171,7 @@ def main() -> None:
     if len(sys.argv) != 2 or sys.argv[1] not in DEMO_NAMES:
         sys.stderr.write(f"usage: python -m smart_mcp_proxy.demo.server {{{','.join(DEMO_NAMES)}}}\n")
         sys.exit(2)
-    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         serve(sys.argv[1], sys.stdin.buffer, sys.stdout.buffer)
     except (BrokenPipeError, KeyboardInterrupt):

@@ -73,11 +73,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether the interval leaves 0 out."""
-        return self.low > 0 or self.high < 0
-
 
 def bootstrap_difference(
     before: Sequence[float], after: Sequence[float], strata: Sequence[Hashable], *, resamples: int = RESAMPLES

@@ -149,8 +149,8 @@ async def run_unanswerable(
         for chunk in _chunks(asked):
             answers += await to_thread.run_sync(answer_all, chunk)
             on_step(f"Asking {system.name} of tools {label}", len(answers), len(asked))
-        empty, low = (sum(map(is_one, answers)) / len(asked) for is_one in (_is_empty, _is_unsure))
-        found.append(NothingFits(source, label, len(tools.records), len(asked), empty, low))
+        empty, low = sum(not answer.hits for answer in answers), sum(map(_is_unsure, answers))
+        found.append(NothingFits(source, label, len(tools.records), len(asked), empty / len(asked), low / len(asked)))
     return tuple(found)
 
 
@@ -169,10 +169,6 @@ def _outcome(query: LabelledQuery, asked: Search, by_id: Mapping[int, ToolRecord
         is_unsure=_is_unsure(shown),
     )
     return outcome, shown
-
-
-def _is_empty(answer: SearchResult) -> bool:
-    return not answer.hits
 
 
 def _is_unsure(answer: SearchResult) -> bool:

@@ -1,12 +1,12 @@
 """Servers as registries list them (`server.json`), and entries of the server file made of that."""
 
-from smart_mcp_proxy.registry.listing import Listing, ListingPage, VersionStatus, read_listing, read_page
-from smart_mcp_proxy.registry.plan import Given, Need, Offer, Plan, plan_entry
+from smart_mcp_proxy.registry.inputs import Given, Need
+from smart_mcp_proxy.registry.listing import Listing, VersionStatus, read_listing, read_page
+from smart_mcp_proxy.registry.plan import Offer, Plan, plan_entry
 
 __all__ = [
     "Given",
     "Listing",
-    "ListingPage",
     "Need",
     "Offer",
     "Plan",

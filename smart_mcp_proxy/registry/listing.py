@@ -26,7 +26,6 @@ class Input(msgspec.Struct, frozen=True, rename="camel"):
     format: str = "string"
     value: Value | None = None
     default: Value | None = None
-    placeholder: str | None = None
     choices: list[Value] | None = None
     variables: dict[str, "Input"] | None = None
 
@@ -82,7 +81,6 @@ class Detail(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     version: str
     description: str = ""
-    title: str | None = None
     website_url: str | None = None
     repository: Repository | None = None
     packages: list[Package] | None = None
@@ -94,7 +92,6 @@ class VersionStatus(msgspec.Struct, frozen=True, rename="camel"):
 
     status: str = "active"
     status_message: str | None = None
-    is_latest: bool | None = None
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -109,20 +106,8 @@ class _Answer(msgspec.Struct, frozen=True):
     meta: dict[str, Any] | None = msgspec.field(name="_meta", default=None)
 
 
-class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    next_cursor: str | None = None
-
-
 class _Answers(msgspec.Struct, frozen=True):
     servers: list[msgspec.Raw]
-    metadata: _Metadata | None = None
-
-
-class ListingPage(msgspec.Struct, frozen=True):
-    """A page of a list; `following` is the cursor of the next one, empty at the end."""
-
-    listings: list[Listing]
-    following: str
 
 
 def read_listing(body: bytes) -> Listing:
@@ -140,7 +125,7 @@ def read_listing(body: bytes) -> Listing:
     return Listing(answer.server, standing)
 
 
-def read_page(body: bytes) -> ListingPage:
+def read_page(body: bytes) -> list[Listing]:
     """Read a list, without the servers that cannot be read: one publisher's slip is not everybody's.
 
     Raises:
@@ -156,7 +141,7 @@ def read_page(body: bytes) -> ListingPage:
             listings.append(read_listing(bytes(raw)))
         except UpstreamError:
             continue
-    return ListingPage(listings, (answers.metadata and answers.metadata.next_cursor) or "")
+    return listings
 
 
 def _unreadable(fault: Exception) -> UpstreamError:

@@ -2,20 +2,64 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.registry.inputs import Given, InputResolver, Need
 from smart_mcp_proxy.registry.listing import Argument, Detail, KeyValue, Package, Transport
-from smart_mcp_proxy.registry.runners import RUNNERS, explain_fault, is_pinned
-
-__all__ = ["Given", "Need", "Offer", "Plan", "plan_entry"]
 
 _TYPES: Final = {"streamable-http": "http", "sse": "sse"}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ADDRESS: Final = re.compile(r"(?:https?://|\$\{)[^\s]+")
+
+
+class _Runner(NamedTuple):
+    """A way to start packages of one kind.
+
+    Attributes:
+        programs: Those that can be named as `runtimeHint`; the first where none is.
+        first: Words before the publisher's own, unless they are among those.
+        identifier: What a package's name looks like; nothing that begins like an option.
+        pinned: Name and version together.
+        last: Words between the package and its arguments.
+    """
+
+    programs: tuple[str, ...]
+    first: tuple[str, ...]
+    identifier: re.Pattern[str]
+    pinned: str = "{name}@{version}"
+    last: tuple[str, ...] = ()
+
+    def words(self, package: Package, options: Sequence[str], variables: Sequence[str]) -> list[str]:
+        """The command line up to the package's own arguments."""
+        program = package.runtime_hint or self.programs[0]
+        name = self.pinned.format(name=package.identifier, version=package.version)
+        if not package.version or (self is _RUNNERS["oci"] and _has_tag(package.identifier)):
+            name = package.identifier
+        first = [word for word in self.first if word not in options]
+        passed = [word for name_ in variables for word in ("-e", name_)] if self is _RUNNERS["oci"] else []
+        return [program, *first, *options, *passed, name, *self.last]
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,213}")
+_RUNNERS: Final = {
+    "npm": _Runner(("npx",), ("-y",), re.compile(r"(?:@[A-Za-z0-9][\w.~-]{0,100}/)?[A-Za-z0-9][\w.~-]{0,213}")),
+    "pypi": _Runner(("uvx",), (), _PLAIN),
+    "oci": _Runner(
+        ("docker", "podman"),
+        ("run", "-i", "--rm"),
+        re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*(?::\d+/[A-Za-z0-9._/-]+)?(?::[\w.-]+)?(?:@sha256:[0-9a-f]{64})?"),
+        "{name}:{version}",
+    ),
+    "nuget": _Runner(("dnx",), ("--yes",), _PLAIN, last=("--",)),
+}
+"""By `registryType`.
+
+Source: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/server-json/generic-server-json.md"""
+_SINGLE_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,254}")
+_RANGE: Final = re.compile(r"(?:^|\.)[xX*](?:\.|$)")
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -84,7 +128,7 @@ def _offer(number: int, way: Package | Transport) -> Offer:
             number,
             "package",
             " ".join(filter(None, (way.registry_type, way.identifier, way.version))),
-            explain_fault(way) or _explain_bad_variable(way.environment_variables),
+            _explain_fault(way) or _explain_bad_variable(way.environment_variables),
         )
     problem = "" if way.type in _TYPES else f"the transport {way.type[:40]!r} is not known"
     return Offer(number, "remote", f"{way.type} {way.url}", problem or _bad_address(way))
@@ -136,7 +180,7 @@ def _build_entry(way: Package | Transport, inputs: InputResolver) -> dict[str, A
 def _of_package(package: Package, inputs: InputResolver) -> dict[str, Any]:
     env = _resolve_key_values("variable", package.environment_variables, inputs)
     options = _build_arguments(package.runtime_arguments, inputs)
-    runner = RUNNERS[package.registry_type]
+    runner = _RUNNERS[package.registry_type]
     command, *args = [*runner.words(package, options, list(env)), *_build_arguments(package.package_arguments, inputs)]
     return {"command": command, "args": args, **({"env": env} if env else {})}
 
@@ -172,7 +216,7 @@ def _build_arguments(arguments: Sequence[Argument] | None, inputs: InputResolver
 
 def _remarks(package: Package) -> list[str]:
     remarks = []
-    if not is_pinned(package):
+    if not _is_pinned(package):
         remarks.append(f"No version of {package.identifier} is named: each start may run another one.")
     if package.registry_base_url:
         remarks.append(
@@ -180,3 +224,31 @@ def _remarks(package: Package) -> list[str]:
             "package manager is set to."
         )
     return remarks
+
+
+def _explain_fault(package: Package) -> str:
+    """Why a package cannot be started as an entry of the server file; empty if it can."""
+    runner = _RUNNERS.get(package.registry_type)
+    if runner is None:
+        known = ", ".join(_RUNNERS)
+        return f"packages of type {package.registry_type[:40]!r} are not supported; those that are: {known}"
+    if package.transport.type != "stdio":
+        return f"the package would listen on an address ({package.transport.type[:40]}); start it by hand, use --url"
+    if package.runtime_hint and package.runtime_hint not in runner.programs:
+        return f"it wants to be started with {package.runtime_hint[:40]!r}, not with {' or '.join(runner.programs)}"
+    if not runner.identifier.fullmatch(package.identifier):
+        return f"{package.identifier[:80]!r} is no name of a package of type {package.registry_type}"
+    if package.version and (not _SINGLE_VERSION.fullmatch(package.version) or _RANGE.search(package.version)):
+        return f"its version {package.version[:40]!r} is no single version"
+    if package.file_sha256:
+        return "its publisher demands that the file is checked against a hash, which its package manager does not do"
+    return ""
+
+
+def _is_pinned(package: Package) -> bool:
+    """Whether each start runs the same version."""
+    return bool(package.version) or (package.registry_type == "oci" and _has_tag(package.identifier))
+
+
+def _has_tag(image: str) -> bool:
+    return ":" in image.rpartition("/")[2]

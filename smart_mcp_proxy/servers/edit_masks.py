@@ -96,9 +96,8 @@ def extract_masked_secrets(value: Any, shown: Any) -> Iterator[str]:
 def _mask_member(key: str, value: Any, *, is_secret: bool = False) -> Any:
     is_secret = is_secret or key in _HIDDEN_OBJECTS or (key not in _PUBLIC_NAMES and bool(_SECRET_WORDS.search(key)))
     if isinstance(value, Mapping):
-        plain = is_plain if key == "env" else _is_never
         return {
-            name: inner if plain(name, inner) else _mask_member(name, inner, is_secret=is_secret)
+            name: inner if key == "env" and is_plain(name, inner) else _mask_member(name, inner, is_secret=is_secret)
             for name, inner in value.items()
         }
     if isinstance(value, list):
@@ -121,10 +120,6 @@ def is_plain(name: str, value: Any) -> bool:
         return _PLAIN_VALUE.fullmatch(value) is not None
     is_place = _PLACE_VARIABLE.search(name) is not None and not _SECRET_WORDS.search(name)
     return is_place and _PLACE.fullmatch(value) is not None and not any(map(_is_opaque, value.split("/")))
-
-
-def _is_never(name: str, value: Any) -> bool:
-    return False
 
 
 def _mask_value(value: str) -> str:

@@ -10,12 +10,11 @@ from typing import Any, Literal
 from smart_mcp_proxy.errors import ConfigError, ConflictError, RefusedError, RequestError, ServerNotFoundError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers.config import ServerFile
-from smart_mcp_proxy.servers.dialects import is_switch
+from smart_mcp_proxy.servers.dialects import is_switch, off_keys
 from smart_mcp_proxy.servers.edit import is_same
 from smart_mcp_proxy.servers.edit_file import Entries, ServerFileContents, change_entries, read_list
 from smart_mcp_proxy.servers.edit_masks import mask_entry, unmask_entry
-from smart_mcp_proxy.servers.edit_merge import list_changed_fields, merge
-from smart_mcp_proxy.servers.edit_switch import extend_switch_patch, is_enabled_anew, mark_agents_switch
+from smart_mcp_proxy.servers.entry import BY_AGENT
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.servers.load import extract_named_entries, load_configured_servers, parse_named
 from smart_mcp_proxy.settings import Settings
@@ -129,7 +128,7 @@ class ServerEdits:
             RequestError: The result cannot be used.
             RefusedError: Not allowed.
         """
-        return self._edit(name, lambda entry: merge(entry, extend_switch_patch(entry, patch)), by, based_on)
+        return self._edit(name, lambda entry: merge(entry, _extend_switch_patch(entry, patch)), by, based_on)
 
     def replace(self, name: str, entry: Mapping[str, Any], by: Author, *, based_on: str | None = None) -> ServerEdit:
         """Makes this the whole entry of a server that there is; raises what `patch` does."""
@@ -299,9 +298,9 @@ def _guard_entry_change(name: str, old: Mapping[str, Any], new: dict[str, Any], 
             code="operator_only",
         )
     if by == "agent":
-        mark_agents_switch(name, old, new)
+        _mark_agents_switch(name, old, new)
     touched = {key for key in old.keys() | new.keys() if not is_same(old.get(key), new.get(key))}
-    is_started = by == "agent" and is_enabled_anew(name, old, new)
+    is_started = by == "agent" and _is_enabled_anew(name, old, new)
     harmful = [key for key in touched - _HARMLESS_KEYS if not is_switch(key)]
     if is_started or (by != "operator" and harmful):
         new["quarantined"] = True
@@ -384,3 +383,74 @@ def _parse_pasted_entries(text: str) -> dict[str, Any]:
             "The text names no servers.", hint='Expected {"mcpServers": {"NAME": {...}}}.', code="invalid_entry"
         )
     return found
+
+
+def _is_off(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether a server is not started: disabled, or not to be used at all."""
+    try:
+        return parse_named(name, JsonObject(list(entry.items())))[0].disabled
+    except ConfigError:
+        return True
+
+
+def _extend_switch_patch(entry: Mapping[str, Any], patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The patch, which takes out the keys of other programs as well where it switches a server on."""
+    is_on = ("disabled" in patch and not patch["disabled"]) or patch.get("enabled") is True
+    foreign = [key for key in off_keys(entry) if key not in ("disabled", "enabled")] if is_on else []
+    return {**dict.fromkeys(foreign), **patch}
+
+
+def _is_enabled_anew(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether a change starts a server that its user had switched off, or that could not be used."""
+    return _is_off(name, old) and not _is_off(name, new) and not _was_agents_switch(name, old)
+
+
+def _mark_agents_switch(name: str, old: Mapping[str, Any], new: dict[str, Any]) -> None:
+    """Record in an entry who keeps it switched off, its user or an agent."""
+    if new.get("disabled") == BY_AGENT and old.get("disabled") != BY_AGENT:
+        new["disabled"] = True  # the mark is ours to set
+    if not _is_off(name, old) and new.get("disabled") is True:
+        new["disabled"] = BY_AGENT
+
+
+def _was_agents_switch(name: str, entry: Mapping[str, Any]) -> bool:
+    """Whether an agent's switch is all that keeps the server off."""
+    others = {key: value for key, value in entry.items() if key != "disabled"}
+    return entry.get("disabled") == BY_AGENT and not _is_off(name, others)
+
+
+def merge(entry: Any, patch: Any) -> Any:
+    """The entry with a change merged into it; neither is modified.
+
+    Objects merge key by key at any depth, null removes a key, arrays and everything else replace what was there.
+
+    Source: RFC 7396; docs/design/protocol-surface.md#merging-a-change
+    """
+    if not isinstance(patch, Mapping):
+        return patch
+    merged = dict(entry) if isinstance(entry, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            merged.pop(key, None)
+        else:
+            merged[key] = merge(merged.get(key), value)
+    return merged
+
+
+def list_changed_fields(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Names of the fields that differ, with their path (`env.TOKEN`), sorted; no values."""
+    names: list[str] = []
+    for key in old.keys() | new.keys():
+        if key not in old or key not in new:
+            present = new.get(key, old.get(key))
+            names += _leaves(present, prefix + key)
+        elif isinstance(old[key], Mapping) and isinstance(new[key], Mapping):
+            names += list_changed_fields(old[key], new[key], f"{prefix}{key}.")
+        elif not is_same(old[key], new[key]):
+            names.append(prefix + key)
+    return sorted(names)
+
+
+def _leaves(value: Any, name: str) -> list[str]:
+    """A field by its name, an object by the names of what it holds."""
+    return list_changed_fields({}, value, f"{name}.") if isinstance(value, Mapping) and value else [name]

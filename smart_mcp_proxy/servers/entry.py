@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 from urllib.parse import urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
@@ -31,6 +31,8 @@ _KNOWN_KEYS = CLIENT_KEYS | {
 }
 _LIMIT_KEYS = frozenset(ServerLimits.__dataclass_fields__)
 _FILTER_KEYS = frozenset(ToolFilter.__dataclass_fields__)
+
+_Word = TypeVar("_Word", bound=str)
 
 _SUSPICIOUS_TIMEOUT_MS = 1000
 """Some clients count this key in seconds; a smaller value is most likely one of theirs."""
@@ -76,7 +78,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         proxy=entry.flag("proxy", default=False),
         disabled=_is_disabled(entry),
         quarantined=entry.flag("quarantined", default=False),
-        trust=_trust(entry),
+        trust=_choice(entry, "trust", get_args(Trust)),
         connection=_connection(entry, transport),
         input_requests=entry.flag("input_requests", default=False),
         shared=entry.flag("shared", default=True),
@@ -201,22 +203,14 @@ def _headers(entry: EntryReader) -> dict[str, str]:
 
 def _limits(entry: EntryReader, timeout_ms: int | None, transport: Transport) -> ServerLimits:
     given = EntryReader(entry.server, entry.read_object("limits"), "limits.")
-    call_s = timeout_ms / 1000 if timeout_ms else given.number("call_s")
-    default = ServerLimits()
-    return ServerLimits(
-        calls_per_s=given.number("calls_per_s"),
-        burst=given.integer("burst", at_least=1),
-        in_flight=given.integer("in_flight", at_least=1),
-        queue=given.integer("queue", at_least=0),
-        init_s=given.number("init_s")
-        or _startup_s(entry)
-        or (STDIO_INIT_S if transport == "stdio" else default.init_s),
-        list_s=given.number("list_s") or default.list_s,
-        call_s=call_s or default.call_s,
-        call_max_s=given.number("call_max_s"),
-        client_connections=given.integer("client_connections", at_least=1) or default.client_connections,
-        client_idle_s=given.number("client_idle_s") or default.client_idle_s,
-    )
+    found: dict[str, Any] = {
+        "call_s": timeout_ms / 1000 if timeout_ms else given.number("call_s"),
+        "init_s": given.number("init_s") or _startup_s(entry) or (STDIO_INIT_S if transport == "stdio" else None),
+        "queue": given.integer("queue", at_least=0),
+    }
+    found |= {key: given.number(key) for key in ("calls_per_s", "list_s", "call_max_s", "client_idle_s")}
+    found |= {key: given.integer(key, at_least=1) for key in ("burst", "in_flight", "client_connections")}
+    return ServerLimits(**{key: value for key, value in found.items() if value is not None})
 
 
 def _startup_s(entry: EntryReader) -> float | None:
@@ -271,25 +265,19 @@ def _is_disabled(entry: EntryReader) -> bool:
     return bool(off_keys(entry.values))
 
 
-def _trust(entry: EntryReader) -> Trust | None:
-    written = entry.text("trust").lower()
-    found: Trust | None = next((trust for trust in get_args(Trust) if trust == written), None)
+def _choice(entry: EntryReader, key: str, choices: Sequence[_Word]) -> _Word | None:
+    """The one of these words that stands under a key, in any case."""
+    written = entry.text(key).lower()
+    found = next((word for word in choices if word == written), None)
     if written and found is None:
         raise ConfigError(
-            f"Server {entry.server!r}: 'trust' is {written!r:.40}.",
-            hint=f"Expected one of {', '.join(get_args(Trust))}.",
+            f"Server {entry.server!r}: {key!r} is {written!r:.40}.", hint=f"Expected one of {', '.join(choices)}."
         )
     return found
 
 
 def _connection(entry: EntryReader, transport: Transport) -> ConnectionKind:
-    written = entry.text("connection").lower() or "shared"
-    found: ConnectionKind | None = next((kind for kind in get_args(ConnectionKind) if kind == written), None)
-    if found is None:
-        raise ConfigError(
-            f"Server {entry.server!r}: 'connection' is {written!r:.40}.",
-            hint=f"Expected one of {', '.join(get_args(ConnectionKind))}.",
-        )
+    found: ConnectionKind = _choice(entry, "connection", get_args(ConnectionKind)) or "shared"
     if found == "per_client" and transport == "sse":
         raise ConfigError(
             f"Server {entry.server!r}: 'connection' is 'per_client', which is not available over SSE.",

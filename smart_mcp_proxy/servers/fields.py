@@ -4,11 +4,12 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
 
+_Kind = TypeVar("_Kind")
 _KINDS: Mapping[type, str] = {
     type(None): "null",
     bool: "a boolean",
@@ -39,21 +40,12 @@ class EntryReader:
 
     def text(self, key: str) -> str:
         """The text under `key`, empty if there is none."""
-        value = self.values.get(key)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise self.wrong(key, value, "text")
-        return check_text(self.server, self.prefix + key, value)
+        return check_text(self.server, self.prefix + key, self._typed(key, str, "text") or "")
 
     def texts(self, key: str) -> tuple[str, ...]:
         """The list of texts under `key`; numbers and booleans in it are written out."""
-        value = self.values.get(key)
-        if value is None:
-            return ()
-        if not isinstance(value, list):
-            raise self.wrong(key, value, "a list of texts")
-        return tuple(self._render_scalar(f"{key}[{position}]", item) for position, item in enumerate(value))
+        listed = self._typed(key, list, "a list of texts") or ()
+        return tuple(self._render_scalar(f"{key}[{position}]", item) for position, item in enumerate(listed))
 
     def text_map(self, key: str) -> dict[str, str]:
         """The object of texts under `key`; numbers and booleans in it are written out."""
@@ -61,21 +53,12 @@ class EntryReader:
 
     def read_object(self, key: str) -> Mapping[str, Any]:
         """The object under `key`, empty if there is none."""
-        value = self.values.get(key)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self.wrong(key, value, "an object")
-        return value
+        return self._typed(key, dict, "an object") or {}
 
     def flag(self, key: str, *, default: bool) -> bool:
         """The boolean under `key`."""
-        value = self.values.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, bool):
-            raise self.wrong(key, value, "true or false")
-        return value
+        value = self._typed(key, bool, "true or false")
+        return default if value is None else value
 
     def number(self, key: str) -> float | None:
         """The positive number under `key`, None if there is none."""
@@ -93,6 +76,13 @@ class EntryReader:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
             raise self.wrong(key, value, f"an integer of at least {at_least}")
+        return value
+
+    def _typed(self, key: str, kind: type[_Kind], expected: str) -> _Kind | None:
+        """The value under `key`, None if there is none."""
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, kind):
+            raise self.wrong(key, value, expected)
         return value
 
     def wrong(self, key: str, value: object, expected: str) -> ConfigError:

@@ -1,6 +1,7 @@
 """Finds and reads a server file in any of the shapes that clients write, each entry on its own."""
 
 import os
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -9,11 +10,10 @@ from typing import Any
 from smart_mcp_proxy.conditions import CONDITIONS
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.names import visible_name
-from smart_mcp_proxy.servers.config import Problem, ServerConfig, ServerFile
+from smart_mcp_proxy.servers.config import Problem, Profile, ServerConfig, ServerFile
 from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS, SECTIONS, URL_KEYS
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
-from smart_mcp_proxy.servers.profiles import parse_profiles
 from smart_mcp_proxy.settings import Settings
 
 CONFIG_NAME = "mcp_config.json"
@@ -44,6 +44,9 @@ _FOREIGN_SETTINGS = frozenset(
         *("check_server_repo", "quarantine_enabled", "registries", "features", "tls", "telemetry", "tokenizer"),
     }
 )
+_PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""A profile's name is a part of an address."""
+_PROFILE_KEYS = ("servers", "tools", "pin")
 _Pairs = list[tuple[str, Any]]
 
 
@@ -294,3 +297,43 @@ def _look_alikes(servers: Iterable[str]) -> list[Problem]:
             message = f"Servers {other!r} and {name!r} differ only in upper and lower case."
             problems.append(Problem(name, message, "Rename one of them: both are easily taken for the other."))
     return problems
+
+
+def parse_profiles(raw: Mapping[str, Any], servers: Collection[str]) -> tuple[dict[str, Profile], list[Problem]]:
+    """The profiles that can be used, by name, and what is wrong with the others.
+
+    Args:
+        raw: The top-level `profiles` as written.
+        servers: Names of the servers that are configured.
+    """
+    profiles: dict[str, Profile] = {}
+    problems: list[Problem] = []
+    for name, entry in raw.items():
+        fault = _find_profile_fault(name, entry)
+        if fault:
+            problems.append(Problem(None, f"Profile {name!r} {fault}", severity="error"))
+            continue
+        profiles[name] = Profile(name, **{key: tuple(entry.get(key, ())) for key in _PROFILE_KEYS})
+        problems += _warn_of_unknown_servers(profiles[name], servers)
+    return profiles, problems
+
+
+def _find_profile_fault(name: str, entry: Any) -> str:
+    """Fault of a profile, empty without one: half understood, it would show too much."""
+    if not _PROFILE_NAME.fullmatch(name):
+        return "has a name that is no part of an address. Use letters, digits, '.', '_' and '-', at most 64."
+    if not isinstance(entry, dict):
+        return 'is not an object. Write it as NAME: {"servers": [...], "tools": [...], "pin": [...]}.'
+    for key, value in entry.items():
+        if key not in _PROFILE_KEYS:
+            return f"has a key that is not known: {key!r}. Known: {', '.join(_PROFILE_KEYS)}."
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            return f"has {key!r} that is not a list of strings."
+    return ""
+
+
+def _warn_of_unknown_servers(profile: Profile, servers: Collection[str]) -> list[Problem]:
+    unknown = ", ".join(repr(server) for server in profile.servers if server not in servers)
+    if not unknown:
+        return []
+    return [Problem(None, f"Profile {profile.name!r} names servers that are not configured: {unknown}.")]

@@ -54,6 +54,9 @@ class OAuthOptions:
 
 
 OAUTH_KEYS: Final = frozenset(OAuthOptions.__dataclass_fields__)
+_TEXTS: Final = tuple(
+    key for key in OAuthOptions.__dataclass_fields__ if key not in ("grant", "scopes", "redirect_port")
+)
 _GRANTS: Final = {
     "private_key": "client_credentials",
     "assertion_file": "jwt_bearer",
@@ -72,19 +75,9 @@ def read_oauth(server: str, values: Mapping[str, Any]) -> OAuthOptions:
     given = EntryReader(server, values, "oauth.")
     options = OAuthOptions(
         grant=_grant(given),
-        client_id=given.text("client_id"),
-        client_secret=given.text("client_secret"),
-        private_key=given.text("private_key"),
-        kid=given.text("kid"),
-        assertion_file=given.text("assertion_file"),
-        idp_token_endpoint=given.text("idp_token_endpoint"),
-        idp_client_id=given.text("idp_client_id"),
-        idp_client_secret=given.text("idp_client_secret"),
         scopes=_scopes(given),
         redirect_port=given.integer("redirect_port", at_least=1),
-        client_metadata_url=given.text("client_metadata_url"),
-        resource=given.text("resource"),
-        issuer=given.text("issuer"),
+        **{key: given.text(key) for key in _TEXTS},
     )
     if (options.redirect_port or 1) > _LAST_PORT:
         raise given.wrong("redirect_port", options.redirect_port, f"an integer from 1 to {_LAST_PORT}")

@@ -1,32 +1,17 @@
 """Every setting: its name, type, limits, default and what it is for."""
 
 import re
+import shlex
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
-from smart_mcp_proxy.settings.addresses import BEARER
+from smart_mcp_proxy.settings.addresses import BEARER, are_origins, are_users, bearer_only, is_database, is_url
 from smart_mcp_proxy.settings.choices import OneOf, list_choices
-from smart_mcp_proxy.settings.values import (
-    TRUNCATE_MIN_CHARS,
-    Argv,
-    DatabaseUrl,
-    Directory,
-    File,
-    Names,
-    Origins,
-    ReplicaName,
-    SecretKey,
-    Token,
-    ToolName,
-    Truncation,
-    Url,
-    Users,
-    accepts,
-)
 
 __all__ = ["BEARER", "PREFIX", "Settings"]
 
@@ -52,6 +37,94 @@ def _from_text(value: object, info: ValidationInfo) -> object:
     return value
 
 
+_TRUNCATE_MIN_CHARS = 200
+"""Below it, marker and tail leave no room for the head. Source: docs/design/wire-formats.md#truncation"""
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""A name that every client can list; the length is that of models' programming interfaces.
+
+Source: docs/design/wire-formats.md#names-of-tools"""
+
+
+def _expand_home(path: Path | None) -> Path | None:
+    try:
+        return path and path.expanduser()
+    except RuntimeError as exc:  # a user id without an entry and without HOME, as in some containers
+        raise ValueError(str(exc)) from exc
+
+
+def _zero_is_off(value: int | None) -> int | None:
+    if value is not None and 0 < value < _TRUNCATE_MIN_CHARS:
+        raise ValueError("too short")
+    return value or None
+
+
+def _own_tool_name(name: str) -> str:
+    # Listed names of servers' tools hold a double underscore.
+    if not _TOOL_NAME.fullmatch(name) or "__" in name or name in RESERVED_NAMES - {"proxy"}:
+        raise ValueError("not a free name")
+    return name
+
+
+def _split_list(value: object) -> object:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _split_argv(value: object) -> object:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+def _accepts(what: str, *, is_secret: bool = False) -> Any:
+    """Metadata with words for what a field accepts, where its type does not say it."""
+    return Field(json_schema_extra={"allowed": what, "is_secret": is_secret})
+
+
+_Secret = Annotated[SecretStr, AfterValidator(bearer_only)]
+_Directory = Annotated[Path, AfterValidator(_expand_home)]
+_File = Annotated[Path | None, AfterValidator(_expand_home)]
+_Token = Annotated[_Secret | None, _accepts("visible ASCII characters without spaces", is_secret=True)]
+_SecretKey = Annotated[
+    Annotated[_Secret, Field(min_length=32)] | None,
+    _accepts("at least 32 random characters, visible ASCII without spaces", is_secret=True),
+]
+_ToolName = Annotated[
+    Annotated[str, AfterValidator(_own_tool_name)] | None,
+    _accepts("letters, digits, _ and -, at most 64, without __ and not another tool's name"),
+]
+_DatabaseUrl = Annotated[
+    Annotated[_Secret, AfterValidator(is_database)] | None,
+    _accepts(
+        "an address such as postgresql://user:password@host:5432/database, special characters as %XX", is_secret=True
+    ),
+]
+_Url = Annotated[Annotated[str, AfterValidator(is_url)] | None, _accepts("an http or https URL")]
+_Truncation = Annotated[
+    int | None,
+    Field(ge=0),
+    AfterValidator(_zero_is_off),
+    _accepts(f"0 (off) or an integer of at least {_TRUNCATE_MIN_CHARS}"),
+]
+_Names = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
+_Origins = Annotated[
+    _Names, AfterValidator(are_origins), _accepts("origins such as https://app.example, separated by commas")
+]
+_Users = Annotated[
+    _Names,
+    AfterValidator(are_users),
+    _accepts("users such as ann@example.com=write,@example.com, separated by commas"),
+]
+_Operators = Annotated[
+    _Names, AfterValidator(are_users), _accepts("users such as ann@example.com,@example.com, separated by commas")
+]
+_ReplicaName = Annotated[
+    Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")] | None,
+    _accepts("lower-case letters, digits and hyphens, at most 63"),
+]
+_Argv = Annotated[
+    Annotated[tuple[str, ...], BeforeValidator(_split_argv)] | None,
+    _accepts("a command line with balanced quotes"),
+]
+
+
 class Settings(BaseSettings):
     """Every setting, checked and frozen; `load_settings()` fills it from environment and flags.
 
@@ -68,8 +141,7 @@ class Settings(BaseSettings):
         description="How found tools are offered: by call tools, by registering them, or per client.",
     )
     stdio_era: Literal["auto", "handshake", "both"] = Field(
-        default="auto",
-        description="Protocol eras on stdio; auto leaves 2026-07-28 out where searches register tools.",
+        default="auto", description="Protocol eras on stdio; auto leaves 2026-07-28 out where searches register tools."
     )
     embedder: Annotated[str, OneOf(EMBEDDERS_GROUP, ("BM25", "HF", "OPENAI", "HYBRID"))] = Field(
         default="BM25",
@@ -89,8 +161,7 @@ class Settings(BaseSettings):
         description="Embedding model for EMBEDDER=OPENAI, at OPENAI_BASE_URL with OPENAI_API_KEY.",
     )
     learn: bool = Field(
-        default=False,
-        description="Whether questions that led to a call become examples of that tool, kept locally.",
+        default=False, description="Whether questions that led to a call become examples of that tool, kept locally."
     )
     top_k: int = Field(default=5, ge=1, le=50, description="Tools that one search returns if the agent does not say.")
     tools_limit: int = Field(default=15, ge=1, le=100, description="Tools registered at a time under DYNAMIC routing.")
@@ -108,17 +179,14 @@ class Settings(BaseSettings):
         default=False,
         description="Whether agents are shown the parameter check of describe_tool, which is understood in any case.",
     )
-    instructions: str = Field(
+    instructions: Annotated[str, _accepts("servers, plain, or a text to tell instead")] = Field(
         default="servers",
         description="What a model is told at connection: how to search, with the names of its servers or plain.",
-        json_schema_extra=accepts("servers, plain, or a text to tell instead"),
     )
     tool_name_limit: int = Field(default=60, ge=10, le=200, description="Characters of a listed tool name.")
-    truncate_output_len: Truncation = Field(
+    truncate_output_len: _Truncation = Field(
         default=None,
-        ge=0,
         description="Characters of a tool's output, marker included; the rest stays readable with read_output.",
-        json_schema_extra=accepts(f"0 (off) or an integer of at least {TRUNCATE_MIN_CHARS}"),
     )
     clean_results: bool = Field(
         default=True,
@@ -151,35 +219,25 @@ class Settings(BaseSettings):
         description="Sessions of the handshake era that a process keeps open, and streams of /sse likewise; one more "
         "takes the place of a session that was idle for 60 s, else it is refused (503).",
     )
-    replica: ReplicaName | None = Field(
+    replica: _ReplicaName = Field(
         default=None,
         description="Name of this gateway among those that share a database, behind the dot of each session's id; "
         "else the host's, so gateways on one host need a name each.",
-        json_schema_extra=accepts("lower-case letters, digits and hyphens, at most 63"),
     )
-    auth_token: Token | None = Field(
-        default=None,
-        description="Bearer token that agents must send over HTTP.",
-        json_schema_extra=accepts("visible ASCII characters without spaces", is_secret=True),
+    auth_token: _Token = Field(default=None, description="Bearer token that agents must send over HTTP.")
+    auth_token_file: _File = Field(default=None, description="File that holds the bearer token, read at the start.")
+    operator_token: _Token = Field(
+        default=None, description="Bearer token of the operator over HTTP; else the data directory's."
     )
-    auth_token_file: File = Field(default=None, description="File that holds the bearer token, read at the start.")
-    operator_token: Token | None = Field(
-        default=None,
-        description="Bearer token of the operator over HTTP; else the data directory's.",
-        json_schema_extra=accepts("visible ASCII characters without spaces", is_secret=True),
-    )
-    operator_token_file: File = Field(default=None, description="File that holds that token, read at the start.")
-    jwt_jwks_url: Url | None = Field(
+    operator_token_file: _File = Field(default=None, description="File that holds that token, read at the start.")
+    jwt_jwks_url: _Url = Field(
         default=None,
         description="Where an identity provider publishes its keys; its signed tokens (JWT) are accepted then.",
-        json_schema_extra=accepts("an http or https URL"),
     )
-    jwt_public_key: str | None = Field(
-        default=None,
-        description="The provider's public key in PEM, instead of JWT_JWKS_URL.",
-        json_schema_extra=accepts("a public key in PEM"),
+    jwt_public_key: Annotated[str | None, _accepts("a public key in PEM")] = Field(
+        default=None, description="The provider's public key in PEM, instead of JWT_JWKS_URL."
     )
-    jwt_public_key_file: File = Field(default=None, description="File that holds that key, read at the start.")
+    jwt_public_key_file: _File = Field(default=None, description="File that holds that key, read at the start.")
     jwt_issuer: str | None = Field(default=None, min_length=1, description="Issuer that signed tokens must name.")
     jwt_audience: str | None = Field(
         default=None, min_length=1, description="Audience that they must name; else PUBLIC_URL with /mcp behind it."
@@ -190,50 +248,38 @@ class Settings(BaseSettings):
     jwt_servers_claim: str = Field(
         default="mcp_servers", min_length=1, description="Claim that names the servers they reach; without it all."
     )
-    oidc_url: Url | None = Field(
+    oidc_url: Annotated[_Url, _accepts("an http or https URL that ends in /.well-known/openid-configuration")] = Field(
         default=None,
         description="Discovery address of an OpenID Connect provider; people sign in there to use the gateway.",
-        json_schema_extra=accepts("an http or https URL that ends in /.well-known/openid-configuration"),
     )
     oidc_client_id: str | None = Field(
         default=None, min_length=1, description="Client id that the provider has given to the gateway."
     )
-    oidc_client_secret: Token | None = Field(
-        default=None,
-        description="Its secret; a client without one proves itself by PKCE alone.",
-        json_schema_extra=accepts("visible ASCII characters without spaces", is_secret=True),
+    oidc_client_secret: _Token = Field(
+        default=None, description="Its secret; a client without one proves itself by PKCE alone."
     )
-    oidc_client_secret_file: File = Field(default=None, description="File that holds it, read at the start.")
-    oidc_scopes: Names = Field(
+    oidc_client_secret_file: _File = Field(default=None, description="File that holds it, read at the start.")
+    oidc_scopes: Annotated[_Names, _accepts("scopes, separated by commas")] = Field(
         default=("openid", "email"),
         description="Scopes to ask the provider for; some give a renewable sign-in for offline_access only.",
-        json_schema_extra=accepts("scopes, separated by commas"),
     )
-    oidc_users: Users = Field(
+    oidc_users: _Users = Field(
         default=(),
         description="Who may use the gateway: verified e-mail addresses, @domain, subjects (without @) or *; =write or "
         "=destructive behind one allows more than reading.",
-        json_schema_extra=accepts("users such as ann@example.com=write,@example.com, separated by commas"),
     )
-    oidc_operators: Users = Field(
-        default=(),
-        description="Who of them may use the page at /ui, in the same words; nobody where it is empty.",
-        json_schema_extra=accepts("users such as ann@example.com,@example.com, separated by commas"),
+    oidc_operators: _Operators = Field(
+        default=(), description="Who of them may use the page at /ui, in the same words; nobody where it is empty."
     )
-    public_url: Url | None = Field(
+    public_url: _Url = Field(
         default=None,
         description="Address under which clients reach the gateway, without /mcp; told in sign-in and toolsets.",
-        json_schema_extra=accepts("an http or https URL"),
     )
-    allowed_hosts: Names = Field(
-        default=(),
-        description="Host names under which clients may reach the gateway, besides the loopback names.",
-        json_schema_extra=accepts("host names, separated by commas"),
+    allowed_hosts: Annotated[_Names, _accepts("host names, separated by commas")] = Field(
+        default=(), description="Host names under which clients may reach the gateway, besides the loopback names."
     )
-    cors_origins: Origins = Field(
-        default=(),
-        description="Origins of pages in a browser that may use the HTTP broker; none by default.",
-        json_schema_extra=accepts("origins such as https://app.example, separated by commas"),
+    cors_origins: _Origins = Field(
+        default=(), description="Origins of pages in a browser that may use the HTTP broker; none by default."
     )
     broker_requests: int = Field(
         default=256,
@@ -241,19 +287,13 @@ class Settings(BaseSettings):
         le=100_000,
         description="Requests that one caller may have under way at the HTTP broker, open streams among them.",
     )
-    config_path: File = Field(
+    config_path: _File = Field(
         default=None, description="Server list; else ./mcp_config.json, then mcp_config.json in the data directory."
     )
-    registry_url: Url | None = Field(
-        default=None,
-        description="MCP registry (API v0.1) that `mcpproxy server add --registry` asks.",
-        json_schema_extra=accepts("an http or https URL"),
+    registry_url: _Url = Field(
+        default=None, description="MCP registry (API v0.1) that `mcpproxy server add --registry` asks."
     )
-    registry_token: Token | None = Field(
-        default=None,
-        description="Bearer token that this registry asks for, if any.",
-        json_schema_extra=accepts("visible ASCII characters without spaces", is_secret=True),
-    )
+    registry_token: _Token = Field(default=None, description="Bearer token that this registry asks for, if any.")
     serve_cards: bool = Field(
         default=False,
         description="Whether server cards of /mcp and its profiles, and their catalog, are served behind its token.",
@@ -266,36 +306,28 @@ class Settings(BaseSettings):
         default=False,
         description="Whether servers' tools that are listed carry hints for clients with a tool search of their own.",
     )
-    config_json: str | None = Field(
-        default=None,
-        repr=False,
-        description="The server list itself as JSON text, instead of a file.",
-        json_schema_extra=accepts("JSON text", is_secret=True),
+    config_json: Annotated[str | None, _accepts("JSON text", is_secret=True)] = Field(
+        default=None, repr=False, description="The server list itself as JSON text, instead of a file."
     )
-    data_dir: Directory = Field(
+    data_dir: _Directory = Field(
         default=Path("~/.mcpproxy"),
         description="Directory of the catalog and its index; one that is set has to be usable.",
     )
-    database_url: DatabaseUrl | None = Field(
+    database_url: _DatabaseUrl = Field(
         default=None,
         description="PostgreSQL database (15 or newer) that holds the catalog for many gateways, instead of a file.",
-        json_schema_extra=accepts(
-            "an address such as postgresql://user:password@host:5432/database, special characters as %XX",
-            is_secret=True,
-        ),
     )
-    database_url_file: File = Field(default=None, description="File that holds that address, read at the start.")
-    secret_key: SecretKey | None = Field(
+    database_url_file: _File = Field(default=None, description="File that holds that address, read at the start.")
+    secret_key: _SecretKey = Field(
         default=None,
         description="What gateways on one database encrypt their secrets with; their tokens come from it, too.",
-        json_schema_extra=accepts("at least 32 random characters, visible ASCII without spaces", is_secret=True),
     )
-    secret_key_file: File = Field(default=None, description="File that holds that key, read at the start.")
+    secret_key_file: _File = Field(default=None, description="File that holds that key, read at the start.")
     reset_data: bool = Field(default=False, description="Whether to empty the catalog at the start.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
         default="INFO", description="Least level that is logged."
     )
-    log_file: File = Field(default=None, description="File that receives the log as well as stderr.")
+    log_file: _File = Field(default=None, description="File that receives the log as well as stderr.")
     log_format: Literal["console", "json"] = Field(
         default="console", description="Log lines for people, or JSON lines."
     )
@@ -308,10 +340,9 @@ class Settings(BaseSettings):
         le=65535,
         description="Port on HOST that serves /metrics and nothing else, to whoever can connect; also beside stdio.",
     )
-    list_changed_exec: Argv | None = Field(
+    list_changed_exec: _Argv = Field(
         default=None,
         description="Command to run, without a shell, after the list of tools changed; at most once in 5 s.",
-        json_schema_extra=accepts("a command line with balanced quotes"),
     )
     intent_strict: bool = Field(default=True, description="Whether call_tool_read takes only tools marked read-only.")
     trust: Literal["manual", "scan", "trusted"] = Field(
@@ -320,10 +351,9 @@ class Settings(BaseSettings):
         "first lists too; or nobody. A tool that calls itself less dangerous than before waits for you in any case.",
     )
     strict: bool = Field(default=False, description="Whether a missing optional package stops the start.")
-    proxy_tool: ToolName | None = Field(
+    proxy_tool: _ToolName = Field(
         default=None,
         description="Name under which agents are shown the proxy tool, which reaches everything; unset: not shown.",
-        json_schema_extra=accepts("letters, digits, _ and -, at most 64, without __ and not another tool's name"),
     )
     manage: bool = Field(default=False, description="Whether agents are shown the tool that manages servers.")
     read_only: bool = Field(default=False, description="Whether nobody may change the servers through the gateway.")
@@ -335,13 +365,12 @@ class Settings(BaseSettings):
         le=100_000,
         description="Calls at the same time; a server without a limit of its own takes at most half. 0 is no limit.",
     )
-    calls_per_s: float = Field(
+    calls_per_s: Annotated[float, _accepts("a number from 0 to 100000")] = Field(
         default=0.0,
         ge=0,
         le=100_000,
         allow_inf_nan=False,
         description="Calls a second, on average, that one caller is allowed; 0 is no limit.",
-        json_schema_extra=accepts("a number from 0 to 100000"),
     )
     calls_burst: int = Field(
         default=0,
@@ -360,10 +389,8 @@ class Settings(BaseSettings):
         le=1_000_000_000,
         description="Records that the activity log holds at most, over all gateways on one store; 0 is no limit.",
     )
-    inherit_env: Names = Field(
-        default=(),
-        description="Variables of the gateway's environment that every stdio server gets as they are.",
-        json_schema_extra=accepts("names with commas between"),
+    inherit_env: Annotated[_Names, _accepts("names with commas between")] = Field(
+        default=(), description="Variables of the gateway's environment that every stdio server gets as they are."
     )
     start_parallel: int = Field(
         default=4, ge=1, le=64, description="Servers that may start at the same time; after 10 s one no longer counts."

@@ -14,7 +14,7 @@ from smart_mcp_proxy.settings.pairs import EXCLUSIVE, SECRET_FILES
 _SHOWN_CHARS = 80
 """How much of a wrong value an error repeats: enough to recognise it, short enough for one line."""
 
-
+_PUBLIC_KEY = "jwt_public_key"
 _NOUNS = {
     "auth_token": "token",
     "database_url": "address",
@@ -54,9 +54,8 @@ def load_settings(environ: Mapping[str, str] | None = None, **overrides: object)
             values[name] = value
             labels[name] = "--" + name.replace("_", "-")
     problems = _settle_exclusive(values, labels, overrides)
-    for name, file in SECRET_FILES.items():
+    for name, file in (*SECRET_FILES.items(), (_PUBLIC_KEY, "jwt_public_key_file")):
         problems += _take_secret_from_file(values, labels, name, file)
-    problems += _take_key_from_file(values, labels)
     try:
         settings = Settings.model_validate(values)
     except ValidationError as exc:
@@ -91,32 +90,19 @@ def _settle_exclusive(
     return problems
 
 
-def _take_key_from_file(values: dict[str, object], labels: Mapping[str, str]) -> list[str]:
-    """Puts the key of `jwt_public_key_file` into `values`; returns what is wrong with it."""
-    path = values.get("jwt_public_key_file")
-    if path is None or values.get("jwt_public_key") is not None:
-        return []
-    try:
-        values["jwt_public_key"] = Path(str(path)).expanduser().read_text("ascii")
-    except (OSError, RuntimeError, ValueError) as exc:
-        reason = getattr(exc, "strerror", None) or "it cannot be read as text"
-        label = labels["jwt_public_key_file"]
-        return [f"{label} is {str(path)!r}. Expected a file that holds a public key in PEM: {reason}."]
-    return []
-
-
 def _take_secret_from_file(values: dict[str, object], labels: Mapping[str, str], name: str, file: str) -> list[str]:
-    """Put the secret of the file that setting `file` names into `values`; returns problems."""
+    """Put the text of the file that setting `file` names into `values`; returns problems."""
     path = values.get(file)
     if path is None or values.get(name) is not None:
         return []
-    label = labels[file]
+    is_key = name == _PUBLIC_KEY
+    wrong = f"{labels[file]} is {str(path)!r}. Expected a file that holds"
     try:
-        secret = Path(str(path)).expanduser().read_text("utf-8").strip()
+        text = Path(str(path)).expanduser().read_text("ascii" if is_key else "utf-8")
     except (OSError, RuntimeError, ValueError) as exc:
-        reason = getattr(exc, "strerror", None) or "it cannot be read as UTF-8 text"
-        return [f"{label} is {str(path)!r}. Expected a file that holds the {_NOUNS[name]}: {reason}."]
-    if not BEARER.fullmatch(secret):
-        return [f"{label} is {str(path)!r}. Expected a file that holds one {_NOUNS[name]}: visible ASCII, no spaces."]
-    values[name] = secret
+        reason = getattr(exc, "strerror", None) or f"it cannot be read as {'text' if is_key else 'UTF-8 text'}"
+        return [f"{wrong} {'a public key in PEM' if is_key else f'the {_NOUNS[name]}'}: {reason}."]
+    if not is_key and not BEARER.fullmatch(text := text.strip()):
+        return [f"{wrong} one {_NOUNS[name]}: visible ASCII, no spaces."]
+    values[name] = text
     return []

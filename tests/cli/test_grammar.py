@@ -10,7 +10,7 @@ import pytest
 from cli_runs import PROGRAM, Run, environment, run_process
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.cli.app import COMMANDS, MODULES, build_app
+from smart_mcp_proxy.cli.app import COMMANDS, build_app
 
 
 def test_the_version_is_one_line(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_help_teaches_every_command_by_examples(run: Run) -> None:
     """The overview of commands and each command's help end with examples that use real commands."""
     overview = run("--help")
     assert overview.status == 0
-    for name, summary in COMMANDS.items():
+    for name, (_, summary) in COMMANDS.items():
         assert name in overview.out
         page = run(name, "--help")
         assert page.status == 0
@@ -57,11 +57,12 @@ def test_help_teaches_every_command_by_examples(run: Run) -> None:
 def test_a_summary_is_what_the_command_says_itself(name: str) -> None:
     """The list of commands, written down so that parsing is quick, cannot drift from the commands."""
     command = build_app()[name]
+    place, summary = COMMANDS[name]
     stated = command.default_command.__doc__ if command.default_command else None
     if stated is None:
-        (module,) = (module for path, module in sys.modules.items() if path.endswith(f".commands.{MODULES[name]}"))
+        (module,) = (module for path, module in sys.modules.items() if path.endswith(f".commands.{place}"))
         stated = module.app.help
-    assert stated.splitlines()[0] == COMMANDS[name]
+    assert stated.splitlines()[0] == summary
 
 
 @pytest.mark.parametrize(

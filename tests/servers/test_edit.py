@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.edit import is_same, rewrite
-from smart_mcp_proxy.servers.edit_merge import list_changed_fields, merge
+from smart_mcp_proxy.servers.edit_servers import list_changed_fields, merge
 from smart_mcp_proxy.servers.jsonc import parse_jsonc
 
 FILE = """\

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.servers import Profile
-from smart_mcp_proxy.servers.profiles import parse_profiles
+from smart_mcp_proxy.servers.load import parse_profiles
 
 
 @pytest.mark.parametrize(

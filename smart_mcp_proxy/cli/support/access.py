@@ -1,6 +1,6 @@
 """Access to a gateway for one command: a running one, else a local one opened for it."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,16 @@ if TYPE_CHECKING:
 
 def _is_never(_: "Gateway") -> bool:
     return False
+
+
+def has_listed(names: Iterable[str]) -> "Callable[[Gateway], bool]":
+    """Whether the servers of these tools, each with a digest or without, are listed in this session."""
+
+    def is_listed(gateway: "Gateway") -> bool:
+        records = [gateway.visible.find(name.partition("@sha256:")[0]) for name in names]
+        return all(record is not None and gateway.lists.tool_lists.is_fresh(record.key.server) for record in records)
+
+    return is_listed
 
 
 @asynccontextmanager

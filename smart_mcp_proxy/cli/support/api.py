@@ -9,6 +9,7 @@ from urllib.parse import quote
 import httpx2
 from anyio import to_thread
 
+from smart_mcp_proxy.cli.support.failure import add_next_step
 from smart_mcp_proxy.cli.support.output import say, warn
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import ServerConfig, ServerFile, load_configured_servers
@@ -35,18 +36,16 @@ class Api:
 
     async def status(self) -> dict[str, Any]:
         """The gateway and its servers."""
-        status: dict[str, Any] = await self._ask("GET", "status")
-        return status
+        return await self._ask("GET", "status")
 
     async def logs(self, server: str, lines: int) -> list[str]:
         """The last lines that a server wrote for people."""
         answer = await self._ask("GET", f"servers/{quote(server, safe='')}/logs", {"lines": lines})
-        found: list[str] = answer["lines"]
-        return found
+        return list(answer["lines"])
 
     async def tools(self, server: str | None = None) -> list[dict[str, Any]]:
         """All visible tools in a few words each, of one server if it is named."""
-        tools: list[dict[str, Any]] = await self._ask("GET", "tools", {"server": server} if server else {})
+        tools: list[dict[str, Any]] = await self._send("GET", "tools", {"server": server} if server else {})
         return tools
 
     async def tool(self, name: str) -> dict[str, Any]:
@@ -55,8 +54,7 @@ class Api:
         Raises:
             ProxyError: There is none of that name; if that may be because its server is not ready, it says so.
         """
-        tool: dict[str, Any] = await self._ask("GET", f"tools/{quote(name, safe='')}")
-        return tool
+        return await self._ask("GET", f"tools/{quote(name, safe='')}")
 
     async def search(
         self,
@@ -80,46 +78,39 @@ class Api:
         if explain:
             params["why"] = "true"
         params |= {key: name for key, name in (("profile", profile), ("why_not", why_not)) if name is not None}
-        answer: dict[str, Any] = await self._ask("GET", "search", params)
-        return answer
+        return await self._ask("GET", "search", params)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The result of calling a tool, a failure of the tool's own included."""
-        result: dict[str, Any] = await self._ask("POST", "call", body={"name": name, "arguments": dict(arguments)})
-        return result
+        return await self._ask("POST", "call", body={"name": name, "arguments": dict(arguments)})
 
     async def check(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Whether tools can be called now, one outcome a name."""
-        outcomes: list[dict[str, Any]] = await self._ask("GET", "check", {"tool": list(names)})
+        outcomes: list[dict[str, Any]] = await self._send("GET", "check", {"tool": list(names)})
         return outcomes
 
     async def forget_examples(self, name: str | None, question: str | None) -> int:
         """Forgets questions learned from use, of all tools if none is named; returns how many that were."""
         params = {"tool": name, "question": question}
         answer = await self._ask("DELETE", "examples", {key: text for key, text in params.items() if text is not None})
-        count: int = answer["forgotten"]
-        return count
+        return int(answer["forgotten"])
 
     async def manage(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Operate on the servers; returns the answer of REST."""
-        done: dict[str, Any] = await self._ask(method, path, body=body)
-        return done
+        return await self._ask(method, path, body=body)
 
     async def approvals(self, server: str | None = None) -> dict[str, Any]:
         """Definitions that wait for approval, of one server or all, and whether the record was lost."""
-        answer: dict[str, Any] = await self._ask("GET", "approvals", None if server is None else {"server": server})
-        return answer
+        return await self._ask("GET", "approvals", None if server is None else {"server": server})
 
     async def count_waiting(self, server: str | None = None) -> int:
         """Number of tools that wait for approval, of one server or all."""
         which = {} if server is None else {"server": server}
-        total: int = (await self._ask("GET", "approvals", {**which, "blocked": "false", "limit": "1"}))["total"]
-        return total
+        return int((await self._ask("GET", "approvals", {**which, "blocked": "false", "limit": "1"}))["total"])
 
     async def approval(self, name: str) -> dict[str, Any]:
         """A tool that waits, with every difference from what was approved."""
-        answer: dict[str, Any] = await self._ask("GET", f"approvals/{quote(name, safe='')}")
-        return answer
+        return await self._ask("GET", f"approvals/{quote(name, safe='')}")
 
     async def approve(self, seen: Mapping[str, str], *, reopens: bool = False, lifts: bool = True) -> dict[str, Any]:
         """Approve definitions by name and hash.
@@ -134,8 +125,7 @@ class Api:
         """
         tools = [{"name": name, "hash": hash_} for name, hash_ in seen.items()]
         body = {"tools": tools, "reopens": reopens, "lifts_blocks": lifts}
-        answer: dict[str, Any] = await self._ask("POST", "approvals/approve", body=body)
-        return answer
+        return await self._ask("POST", "approvals/approve", body=body)
 
     async def block(self, name: str) -> str:
         """Keeps a tool from agents; its full name."""
@@ -149,14 +139,12 @@ class Api:
 
     async def create_token(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """A new token for an agent, shown this once."""
-        made: dict[str, Any] = await self._ask("POST", "tokens", body=body)
-        return made
+        return await self._ask("POST", "tokens", body=body)
 
     async def tokens(self) -> list[dict[str, Any]]:
         """All tokens that were made for agents, oldest first."""
         answer = await self._ask("GET", "tokens")
-        tokens: list[dict[str, Any]] = answer["tokens"]
-        return tokens
+        return list(answer["tokens"])
 
     async def revoke_token(self, name: str) -> None:
         """Ends a token for good."""
@@ -164,25 +152,27 @@ class Api:
 
     async def page_link(self) -> dict[str, Any]:
         """A link that opens the gateway's page once: url, expires_in_s."""
-        link: dict[str, Any] = await self._ask("POST", "page/links")
-        return link
+        return await self._ask("POST", "page/links")
 
     async def activity(self, words: Mapping[str, str]) -> dict[str, Any]:
         """A page of the activity log: items, next, last. The words are those of GET /api/v1/activity."""
-        page: dict[str, Any] = await self._ask("GET", "activity", words)
-        return page
+        return await self._ask("GET", "activity", words)
 
     async def activity_record(self, record_id: str) -> dict[str, Any]:
         """Return one record of the activity log, by its id or the end of its id."""
-        record: dict[str, Any] = await self._ask("GET", f"activity/{quote(record_id, safe='')}")
-        return record
+        return await self._ask("GET", f"activity/{quote(record_id, safe='')}")
 
     async def stats(self, words: Mapping[str, str]) -> dict[str, Any]:
         """Figures of the activity log. The words are those of GET /api/v1/stats."""
-        answer: dict[str, Any] = await self._ask("GET", "stats", words)
+        return await self._ask("GET", "stats", words)
+
+    async def _ask(
+        self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None
+    ) -> dict[str, Any]:
+        answer: dict[str, Any] = await self._send(method, path, params, body)
         return answer
 
-    async def _ask(self, method: str, path: str, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+    async def _send(self, method: str, path: str, params: Mapping[str, Any] | None, body: Any = None) -> Any:
         try:
             reply = await self._client.request(method, path, params=params, json=body)
         except httpx2.HTTPError as exc:
@@ -244,9 +234,7 @@ async def read_config(settings: Settings, *, lists_refused: bool = False) -> Ser
     file = await to_thread.run_sync(load_configured_servers, settings, Path.cwd())
     if not (file.servers if lists_refused else file.usable):
         problem = file.problems[0]
-        error = ConfigError(problem.message, hint=problem.hint)
-        error.add_note("mcpproxy init")
-        raise error
+        raise add_next_step(ConfigError(problem.message, hint=problem.hint), "mcpproxy init")
     for problem in file.problems:
         if not (lists_refused and problem.severity == "error" and problem.server in file.servers):
             warn(str(problem))

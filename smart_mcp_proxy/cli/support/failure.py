@@ -1,14 +1,16 @@
 """Errors of the command line: the failure, its cause, and the next command to type."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from smart_mcp_proxy.cli.support.output import OutputError, indent_lines, say, show_json
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError
 from smart_mcp_proxy.names import shell_word
 
+_Error = TypeVar("_Error", bound=ProxyError)
 _NEXT = {
     "config_invalid": "mcpproxy doctor",
     "token_exists": "mcpproxy token list",
@@ -40,6 +42,33 @@ def next_step(command: str) -> Iterator[None]:
     except ProxyError as error:
         error.add_note(command)
         raise
+
+
+def add_next_step(error: _Error, command: str) -> _Error:
+    """Note the command that helps with an error; returns the error, to be raised."""
+    error.add_note(command)
+    return error
+
+
+def require_agreed(question: str, deed: str, command: str, hint: str = "") -> None:
+    """Passes if the person at the terminal agrees.
+
+    Args:
+        question: Yes or no.
+        deed: Verb and object of what is asked about.
+        command: The one that helps where nobody can be asked.
+        hint: For that case.
+
+    Raises:
+        UsageError: There is nobody to ask.
+        ProxyError: The answer is no.
+    """
+    if not sys.stdin.isatty():
+        message = f"This asks before it {deed}, and there is no terminal to ask on."
+        raise add_next_step(UsageError(message, hint=hint), command)
+    say(f"{question} [y/N]")
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise ProxyError("Nothing is changed.", code="cancelled")
 
 
 def exit_status(error: ProxyError) -> int:

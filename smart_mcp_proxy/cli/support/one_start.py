@@ -50,7 +50,8 @@ async def lines_of_one_start(settings: Settings, config: ServerConfig, count: in
         open_sign_ins(settings, tls) as sign_ins,
         Connector(settings.max_message_bytes, sign_ins, tls) as dialer,
     ):
-        fleet = Fleet(environ=environ, on_change=note, on_tools_changed=_ignore, open_session=_OneTry(dialer))
+        # Tools are never listed here.
+        fleet = Fleet(environ=environ, on_change=note, on_tools_changed=lambda _: None, open_session=_OneTry(dialer))
         await fleet.apply(with_inherited({config.name: config}, settings.inherit_env))
         (upstream,) = fleet
         try:
@@ -87,7 +88,3 @@ class _OneTry:
         # that speaks no other era refuses, and is probed then.
         first: Era | None = "handshake" if config.transport == "stdio" else era
         return await self._dialer(config, environ=environ, era=first, on_event=on_event, **options)
-
-
-def _ignore(_: str) -> None:
-    """Ignore a changed tool list: tools are never listed here."""

@@ -71,7 +71,7 @@ def show(renderable: str | Text | Table) -> None:
 
 def json_line(value: Any, *, indent: int | None = None) -> str:
     """A value as JSON that a terminal can show: what would command it is written as `\\u` and four digits."""
-    return _CONTROL.sub(_as_json, json.dumps(value, ensure_ascii=False, indent=indent))
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def show_json(value: Any) -> None:
@@ -117,7 +117,3 @@ def _clean(text: str | Text) -> Text:
     cleaned = text.copy()
     cleaned.plain = clean(cleaned.plain)
     return cleaned
-
-
-def _as_json(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"

@@ -139,8 +139,7 @@ def _describe_uncovered(row: Mapping[str, str]) -> str:
 
 def _own_name(tool: Mapping[str, Any]) -> str:
     """The tool's name without its server's."""
-    name: str = tool["name"]
-    return name.removeprefix(f"{tool['server']}:")
+    return str(tool["name"]).removeprefix(f"{tool['server']}:")
 
 
 def _why(why: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import Api
-from smart_mcp_proxy.cli.support.failure import UsageError, next_step
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, next_step
 from smart_mcp_proxy.cli.support.output import indent_lines, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConflictError, ProxyError, ToolNotFoundError
@@ -50,8 +50,10 @@ _MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}"), "same": ("", "")}
 SHOWN_FIELDS = 3
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 """Whole, unlike the one that agents send back: a server can prepare two definitions that share 64 bits."""
-_SHORT_CHARS = 16
-"""Source: docs/design/wire-formats.md#answers-to-a-search"""
+_SHOWN_DIGEST_CHARS = len("sha256:") + 16
+"""Enough to see that a definition changed, and as agents get it.
+
+Source: docs/design/wire-formats.md#answers-to-a-search"""
 
 
 @app.default
@@ -165,12 +167,13 @@ def _select_tools(tools: Sequence[dict[str, Any]], name: str | None, *, every: b
     """
     chosen = [tool for tool in _filter_by_name(tools, name) if tool["state"] != "blocked" or tool["name"] == name]
     if name is not None and not every and not chosen and ":" in name:
-        error = ToolNotFoundError(
-            f"Tool {name!r} does not wait for approval: it is approved, or its server does not list it.",
-            hint="See what waits with: mcpproxy approve --list",
+        raise add_next_step(
+            ToolNotFoundError(
+                f"Tool {name!r} does not wait for approval: it is approved, or its server does not list it.",
+                hint="See what waits with: mcpproxy approve --list",
+            ),
+            "mcpproxy approve --list",
         )
-        error.add_note("mcpproxy approve --list")
-        raise error
     return chosen
 
 
@@ -191,7 +194,8 @@ def _show_list(found: dict[str, Any], *, json: bool) -> None:
         say("Nothing waits for approval.")
         return
     rows: list[list[str | Text]] = [
-        [printable(tool["name"]), _state(tool), _fields(tool), _doubts(tool), _short(tool)] for tool in found["tools"]
+        [printable(tool["name"]), _state(tool), _fields(tool), _doubts(tool), _format_hash(tool)[:_SHOWN_DIGEST_CHARS]]
+        for tool in found["tools"]
     ]
     show(table(["Tool", "State", "What differs", "Scanner", "Digest"], rows))
     say("See what changed with: mcpproxy approve SERVER:TOOL --diff", style="dim")
@@ -215,11 +219,6 @@ def _doubts(tool: dict[str, Any]) -> str:
     if not grave:
         return "nothing found"
     return f"{grave[0]['reason']} ({grave[0]['place']})" + (f" +{len(grave) - 1}" if len(grave) > 1 else "")
-
-
-def _short(tool: dict[str, Any]) -> str:
-    """Beginning of the digest, as agents get it: enough to see that a definition changed."""
-    return _format_hash(tool)[: len("sha256:") + _SHORT_CHARS]
 
 
 async def _show_changes(api: Api, chosen: Sequence[dict[str, Any]], words: str, *, reopens: bool, json: bool) -> None:

@@ -2,22 +2,19 @@
 
 import json as json_text
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 from anyio import to_thread
 from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.support.access import open_api
+from smart_mcp_proxy.cli.support.access import has_listed, open_api
 from smart_mcp_proxy.cli.support.arguments import coerce, parse_json_object, parse_pairs
 from smart_mcp_proxy.cli.support.failure import UsageError, next_step
 from smart_mcp_proxy.cli.support.output import clean, say, show, show_json
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
-
-if TYPE_CHECKING:
-    from smart_mcp_proxy.gateway import Gateway
 
 app = App(
     name="call",
@@ -52,7 +49,7 @@ async def call(
     given = await _read_arguments(arguments, input_json)
     settings = open_settings()
     help_command = f"mcpproxy tool show {shell_word(name)}"
-    async with open_api(settings, is_enough=_has_listed(name)) as api:
+    async with open_api(settings, is_enough=has_listed([name])) as api:
         tool = await api.tool(name)
         with next_step(help_command):
             values = given if input_json is not None else coerce(given, tool.get("input_schema") or {})
@@ -69,16 +66,6 @@ async def call(
         for line in result_lines(result):
             show(line)
     return 1 if is_error else 0
-
-
-def _has_listed(name: str) -> "Callable[[Gateway], bool]":
-    """Whether the tool's server has told its tools in this session."""
-
-    def has_listed(gateway: "Gateway") -> bool:
-        record = gateway.visible.find(name)
-        return record is not None and gateway.lists.tool_lists.is_fresh(record.key.server)
-
-    return has_listed
 
 
 async def _read_arguments(words: tuple[str, ...], input_json: str | None) -> dict[str, Any]:

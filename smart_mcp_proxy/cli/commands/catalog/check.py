@@ -1,19 +1,16 @@
 """`mcpproxy check`: whether tools can be called now as they were approved, told by the exit status."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from cyclopts import App
 
-from smart_mcp_proxy.cli.support.access import open_api
-from smart_mcp_proxy.cli.support.failure import UsageError, extract_command
+from smart_mcp_proxy.cli.support.access import has_listed, open_api
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, extract_command
 from smart_mcp_proxy.cli.support.output import indent_lines, plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import printable
-
-if TYPE_CHECKING:
-    from smart_mcp_proxy.gateway import Gateway
 
 EXIT_STATUSES: Final[Mapping[str, int]] = {
     "ok": 0,
@@ -62,10 +59,11 @@ async def check(*tools: str, json: bool = False) -> int:
         json: Print the outcome as one object.
     """
     if not 1 <= len(tools) <= _NAMES_LIMIT:
-        error = UsageError(f"{plural(len(tools), 'tool')} are named.", hint=f"Name 1 to {_NAMES_LIMIT} tools.")
-        error.add_note("mcpproxy tool list")
-        raise error
-    async with open_api(open_settings(), is_enough=_has_listed(tools)) as api:
+        raise add_next_step(
+            UsageError(f"{plural(len(tools), 'tool')} are named.", hint=f"Name 1 to {_NAMES_LIMIT} tools."),
+            "mcpproxy tool list",
+        )
+    async with open_api(open_settings(), is_enough=has_listed(tools)) as api:
         outcomes = await api.check(tools)
     status = max(EXIT_STATUSES[outcome["verdict"]] for outcome in outcomes)
     if json:
@@ -88,13 +86,3 @@ def _next_command(outcomes: Sequence[Mapping[str, Any]], status: int) -> str:
         return f"mcpproxy tool show {name}"
     others = {"server_down": "mcpproxy server list", "refused": "mcpproxy server list", "unknown": "mcpproxy tool list"}
     return extract_command(printable(worst["hint"])) or others.get(worst["verdict"], f"mcpproxy approve {name}")
-
-
-def _has_listed(names: Sequence[str]) -> "Callable[[Gateway], bool]":
-    """Whether the servers of all these tools have told their tools in this session."""
-
-    def has_listed(gateway: "Gateway") -> bool:
-        records = [gateway.visible.find(name.partition("@sha256:")[0]) for name in names]
-        return all(record is not None and gateway.lists.tool_lists.is_fresh(record.key.server) for record in records)
-
-    return has_listed

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -186,7 +186,8 @@ async def _pool(choice: Choice, settings: Settings, catalog: Catalog | None) -> 
         return await to_thread.run_sync(pool_of_tools, tools, settings.tool_name_limit)
     assert catalog is not None  # opened where no file is given
     servers = await read_servers(settings)
-    records = tuple(CatalogView(catalog, servers, _no_names).records())
+    # No similar names: an evaluation never looks a tool up by name.
+    records = tuple(CatalogView(catalog, servers, lambda name, n, *, allowed: []).records())
     if not records:
         with next_step("mcpproxy search QUERY"):
             raise ConfigError(
@@ -194,11 +195,6 @@ async def _pool(choice: Choice, settings: Settings, catalog: Catalog | None) -> 
                 hint="A search connects to them, or --tools names a file of tools.",
             )
     return ToolCorpus(records, {}, has_examples=settings.learn)
-
-
-def _no_names(name: str, n: int, *, allowed: Set[int] | None) -> list[int]:
-    """Return no similar names: an evaluation never looks a tool up by name."""
-    return []
 
 
 def _as_usage(read: Callable[[Path], T], path: Path) -> T:

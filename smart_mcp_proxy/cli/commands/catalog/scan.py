@@ -2,13 +2,14 @@
 
 import json as json_text
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from anyio import to_thread
 from cyclopts import App
 
-from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step
 from smart_mcp_proxy.cli.support.output import plural, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ProxyError, ToolNotFoundError
@@ -86,9 +87,10 @@ async def _read_catalog(settings: Settings) -> dict[ToolKey, dict[str, Any]]:
         records = [*snapshot.by_id.values(), *(each.record for each in snapshot.withheld.values())]
         records = [record for record in records if ":" not in record.key.server]  # tools, no prompts or resources
         if not records:
-            error = ProxyError("The catalog holds no tools yet.", hint="Connect the servers once.")
-            error.add_note("mcpproxy tool list --fresh")
-            raise error
+            raise add_next_step(
+                ProxyError("The catalog holds no tools yet.", hint="Connect the servers once."),
+                "mcpproxy tool list --fresh",
+            )
         return {record.key: json_text.loads(record.raw) for record in records}
 
 
@@ -145,14 +147,5 @@ def _show_findings(found: Sequence[Scanned]) -> None:
 
 
 def _to_dict(scanned: Scanned) -> dict[str, Any]:
-    findings = [
-        {
-            "check": each.check,
-            "severity": each.severity,
-            "place": each.place,
-            "reason": each.reason,
-            "excerpt": each.excerpt,
-        }
-        for each in scanned.findings
-    ]
+    findings = [asdict(each) for each in scanned.findings]
     return {"name": str(scanned.key), "is_for_review": scanned.is_for_review, "findings": findings}

@@ -1,29 +1,32 @@
 """`mcpproxy service`: run the gateway over HTTP whenever the user is logged in."""
 
 import os
+import plistlib
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from anyio import to_thread
 from cyclopts import App
 
-from smart_mcp_proxy.cli.commands.machine.service_files import (
-    LABEL,
-    UNIT_NAME,
-    ServicePlan,
-    is_our_file,
-    launchd_list,
-    systemd_unit,
-)
+from smart_mcp_proxy.cli.support.failure import add_next_step
 from smart_mcp_proxy.cli.support.output import say, show, show_json, translate_write_errors, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import find_config
 from smart_mcp_proxy.settings import Settings, environment, origins
 
+_UNIT_NAME = "mcpproxy.service"
+_LABEL = "dev.smartmcpproxy.gateway"
+_MARK = "Written by: mcpproxy service install"
+"""Stands in every file of ours; one without it is somebody else's and is left alone."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_STOP_S = 30
+"""Longer than a gateway takes to end its servers."""
 _ANSWER_S = 60.0
 """For the service manager; stopping a gateway takes some seconds."""
 
@@ -61,6 +64,21 @@ class _Manager:
     start: tuple[tuple[str, ...], ...]
     stop: tuple[tuple[str, ...], ...]
     ask: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlan:
+    """The gateway as a service manager is to run it.
+
+    Attributes:
+        command: Program and arguments.
+        variables: Environment; no secrets.
+        data_dir: Where its log and a file with further variables lie.
+    """
+
+    command: Sequence[str]
+    variables: Mapping[str, str]
+    data_dir: Path
 
 
 @app.command(help_epilogue="Examples:\n  mcpproxy service install --dry-run\n  mcpproxy service install")
@@ -102,7 +120,7 @@ async def uninstall(*, dry_run: bool = False, json: bool = False) -> None:
         json: Print {"file", "was_installed"}.
     """
     manager = _manager()
-    was_installed = await to_thread.run_sync(_is_installed, manager)
+    was_installed = await to_thread.run_sync(manager.file.is_file)
     if was_installed and not dry_run:
         await to_thread.run_sync(_uninstall, manager)
     if json:
@@ -121,7 +139,7 @@ async def status(*, json: bool = False) -> int:
         json: Print {"file", "is_installed", "is_running"}.
     """
     manager = _manager()
-    is_installed = await to_thread.run_sync(_is_installed, manager)
+    is_installed = await to_thread.run_sync(manager.file.is_file)
     is_running = is_installed and await to_thread.run_sync(_succeeds, manager, manager.ask)
     if json:
         show_json({"file": str(manager.file), "is_installed": is_installed, "is_running": is_running})
@@ -143,23 +161,23 @@ def _manager() -> _Manager:
     environ, system = environment(), str(sys.platform)
     home = Path(environ.get("HOME") or "~").expanduser()
     if system == "darwin":
-        file = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        file = home / "Library" / "LaunchAgents" / f"{_LABEL}.plist"
         domain = f"gui/{os.getuid()}"
         return _Manager(
             "launchctl",
             file,
             (("bootstrap", domain, str(file)),),
-            (("bootout", f"{domain}/{LABEL}"),),
-            ("print", f"{domain}/{LABEL}"),
+            (("bootout", f"{domain}/{_LABEL}"),),
+            ("print", f"{domain}/{_LABEL}"),
         )
     if system.startswith("linux"):
         folder = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "systemd" / "user"
-        start = (("--user", "daemon-reload"), ("--user", "enable", "--now", UNIT_NAME))
-        stop = (("--user", "disable", "--now", UNIT_NAME),)
-        return _Manager("systemctl", folder / UNIT_NAME, start, stop, ("--user", "is-active", "--quiet", UNIT_NAME))
-    error = ConfigError(f"Services are written for systemd and launchd, not for {system}.")
-    error.add_note("mcpproxy serve --http")
-    raise error
+        start = (("--user", "daemon-reload"), ("--user", "enable", "--now", _UNIT_NAME))
+        stop = (("--user", "disable", "--now", _UNIT_NAME),)
+        return _Manager("systemctl", folder / _UNIT_NAME, start, stop, ("--user", "is-active", "--quiet", _UNIT_NAME))
+    raise add_next_step(
+        ConfigError(f"Services are written for systemd and launchd, not for {system}."), "mcpproxy serve --http"
+    )
 
 
 def _plan_service(settings: Settings) -> tuple[ServicePlan, list[str]]:
@@ -203,34 +221,33 @@ def _uninstall(manager: _Manager) -> None:
         _succeeds(manager, manager.start[0])
 
 
-def _is_installed(manager: _Manager) -> bool:
-    return manager.file.is_file()
-
-
 def _require_ours(file: Path) -> None:
-    if not is_our_file(file.read_text(encoding="utf-8", errors="replace")):
-        error = ConfigError(f"{file} was not written by mcpproxy.", hint="Move it away first.")
-        error.add_note("mcpproxy service install --dry-run")
-        raise error
+    if _MARK not in file.read_text(encoding="utf-8", errors="replace"):
+        raise add_next_step(
+            ConfigError(f"{file} was not written by mcpproxy.", hint="Move it away first."),
+            "mcpproxy service install --dry-run",
+        )
 
 
 def _require_program(manager: _Manager) -> None:
     if shutil.which(manager.program, path=environment().get("PATH")) is None:
-        error = ConfigError(
-            f"{manager.program} is not on this machine, so no service can be installed.",
-            hint="In a container run the gateway itself as its process.",
+        raise add_next_step(
+            ConfigError(
+                f"{manager.program} is not on this machine, so no service can be installed.",
+                hint="In a container run the gateway itself as its process.",
+            ),
+            "mcpproxy serve --http",
         )
-        error.add_note("mcpproxy serve --http")
-        raise error
 
 
 def _run(manager: _Manager, words: tuple[str, ...]) -> None:
     done = _answer(manager, words)
     if done.returncode:
         said = " ".join(done.stderr.split()) or f"exit status {done.returncode}"
-        error = ProxyError(f"{manager.program} {' '.join(words)}: {said}", hint=f"The file is there: {manager.file}")
-        error.add_note(_log_command(manager))
-        raise error
+        raise add_next_step(
+            ProxyError(f"{manager.program} {' '.join(words)}: {said}", hint=f"The file is there: {manager.file}"),
+            _log_command(manager),
+        )
 
 
 def _succeeds(manager: _Manager, words: tuple[str, ...]) -> bool:
@@ -254,5 +271,75 @@ def _answer(manager: _Manager, words: tuple[str, ...]) -> "subprocess.CompletedP
 
 def _log_command(manager: _Manager) -> str:
     if manager.program == "systemctl":
-        return f"journalctl --user -u {UNIT_NAME} -n 50"
-    return f"launchctl print gui/{os.getuid()}/{LABEL}"
+        return f"journalctl --user -u {_UNIT_NAME} -n 50"
+    return f"launchctl print gui/{os.getuid()}/{_LABEL}"
+
+
+def systemd_unit(plan: ServicePlan) -> str:
+    """The unit of systemd's user manager.
+
+    Raises:
+        ConfigError: A value holds a line break or another control character.
+
+    Source: https://www.freedesktop.org/software/systemd/man/latest/systemd.service.html;
+    https://www.freedesktop.org/software/systemd/man/latest/systemd.unit.html;
+    https://www.freedesktop.org/software/systemd/man/latest/systemd.syntax.html
+    """
+    variables = [f"Environment={_quote_word(f'{name}={value}')}" for name, value in plan.variables.items()]
+    return "\n".join(
+        [
+            f"# {_MARK}",
+            "[Unit]",
+            "Description=smart-mcp-proxy, one endpoint for all MCP servers",
+            "",
+            "[Service]",
+            "ExecStart=" + " ".join(_quote_word(word).replace("$", "$$") for word in plan.command),
+            *variables,
+            "# Further variables, secrets of servers say: NAME=VALUE, a line each.",
+            f"EnvironmentFile=-{_escape_word(str(plan.data_dir / 'service.env'))}",
+            "Restart=on-failure",
+            "RestartSec=5",
+            # 2: settings or files are at fault, which a restart does not mend.
+            "RestartPreventExitStatus=2",
+            f"TimeoutStopSec={_STOP_S}",
+            "NoNewPrivileges=yes",
+            "",
+            "[Install]",
+            "WantedBy=default.target",
+            "",
+        ]
+    )
+
+
+def launchd_list(plan: ServicePlan) -> str:
+    """The property list of a launchd agent, with the keys that launchd.plist(5) describes."""
+    for word in (*plan.command, *plan.variables.values()):
+        _refuse_control_chars(word)
+    log = str(plan.data_dir / "service.log")
+    content = {
+        "Label": _LABEL,
+        "ProgramArguments": list(plan.command),
+        "EnvironmentVariables": dict(plan.variables),
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+        "ThrottleInterval": 10,
+        "ExitTimeOut": _STOP_S,
+        "StandardOutPath": log,
+        "StandardErrorPath": log,
+    }
+    head, newline, rest = plistlib.dumps(content, sort_keys=False).decode().partition("\n")
+    return f"{head}{newline}<!-- {_MARK} -->\n{rest}"
+
+
+def _quote_word(word: str) -> str:
+    return f'"{_escape_word(word)}"'
+
+
+def _escape_word(word: str) -> str:
+    return _refuse_control_chars(word).replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+
+
+def _refuse_control_chars(word: str) -> str:
+    if _CONTROL.search(word):
+        raise ConfigError("A setting holds a line break, which a service file cannot.", hint="Unset it, or use a file.")
+    return word

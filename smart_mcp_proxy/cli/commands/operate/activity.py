@@ -215,9 +215,10 @@ async def export_activity(
             translate_write_errors("stdout" if file is None else str(file)),
             nullcontext(sys.stdout) if file is None else _private(file) as stream,
         ):
-            writer = _Export(stream, is_csv=is_csv)
+            if is_csv:
+                csv.writer(stream).writerow(_COLUMNS)
             while True:
-                writer.write(page["items"])
+                _write_records(stream, page["items"], is_csv=is_csv)
                 count += len(page["items"])
                 if page["next"] is None:
                     break
@@ -228,28 +229,13 @@ async def export_activity(
         say(f"Wrote {plural(count, 'record')} to {file}.")
 
 
-class _Export:
-    """Writes records as JSON lines or as CSV.
-
-    Args:
-        stream: Where to.
-        is_csv: Which of them.
-    """
-
-    def __init__(self, stream: TextIO, *, is_csv: bool) -> None:
-        self._stream = stream
-        self._csv = csv.writer(stream) if is_csv else None
-        if self._csv is not None:
-            self._csv.writerow(_COLUMNS)
-
-    def write(self, records: list[dict[str, Any]]) -> None:
-        """Writes some more."""
-        for record in records:
-            if self._csv is None:
-                self._stream.write(json_line(record) + "\n")
-            else:
-                self._csv.writerow([_cell(record[name]) for name in _COLUMNS])
-        self._stream.flush()
+def _write_records(stream: TextIO, records: list[dict[str, Any]], *, is_csv: bool) -> None:
+    """Writes some more records, as JSON lines or as CSV."""
+    if is_csv:
+        csv.writer(stream).writerows([_cell(record[name]) for name in _COLUMNS] for record in records)
+    else:
+        stream.writelines(json_line(record) + "\n" for record in records)
+    stream.flush()
 
 
 class StoredLog:

@@ -1,5 +1,6 @@
 """`mcpproxy demo`: a first look, with the bundled servers and without a trace left behind."""
 
+import shlex
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from cyclopts import App
 
 from smart_mcp_proxy.cli.commands.catalog.call import result_lines
 from smart_mcp_proxy.cli.support.api import Api, read_servers
+from smart_mcp_proxy.cli.support.arguments import parse_pairs
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import plural, say, show, show_json
 from smart_mcp_proxy.cli.support.render import hits_table, search_remarks, servers_table, tokens_line
@@ -31,7 +33,7 @@ Examples:
 )
 
 _SEARCHES = ("add a task to my to-do list", "how many days between two dates")
-_CALL = ("todo:add_task", {"title": "Try mcpproxy with my own servers", "priority": "high"})
+_CALL = 'todo:add_task title="Try mcpproxy with my own servers" priority=high'
 
 
 @app.default
@@ -93,17 +95,10 @@ async def _tour(api: Api) -> None:
     for query in _SEARCHES:
         show(f'\n$ mcpproxy search "{query}" --why')
         await _answer(api, query)
-    name, arguments = _CALL
-    show(
-        f"\nWhat was found can be called, through the same gateway:\n\n$ mcpproxy call {name} "
-        + _format_arguments(arguments)
-    )
-    for line in result_lines(await api.call(name, arguments)):
+    name, *arguments = shlex.split(_CALL)
+    show(f"\nWhat was found can be called, through the same gateway:\n\n$ mcpproxy call {_CALL}")
+    for line in result_lines(await api.call(name, parse_pairs(arguments))):
         show(line)
     show('\nNext: mcpproxy demo "in your own words"   search these servers')
     show("      mcpproxy demo --serve               connect your own client to them")
     show("      mcpproxy serve --http               serve your own servers, from ./mcp_config.json")
-
-
-def _format_arguments(arguments: dict[str, str]) -> str:
-    return " ".join(f'{key}="{value}"' if " " in value else f"{key}={value}" for key, value in arguments.items())

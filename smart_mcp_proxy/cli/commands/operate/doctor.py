@@ -9,7 +9,7 @@ from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_js
 from smart_mcp_proxy.cli.support.start import open_settings
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.cli.commands.operate.finding import CheckResult
+    from smart_mcp_proxy.cli.commands.operate.doctor_checks import CheckResult
 
 app = App(
     name="doctor",

@@ -8,14 +8,15 @@ from pathlib import Path
 
 from anyio import to_thread
 
-from smart_mcp_proxy.cli.support.keep_greeting import save_greeting
 from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.opening import opening
-from smart_mcp_proxy.cli.support.wait_ready import show_embedding
+from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, show_embedding
 from smart_mcp_proxy.cli.support.watch import follow_config
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
 from smart_mcp_proxy.gateway import Gateway, open_gateway
+from smart_mcp_proxy.gateway.rehearsal import Rehearsal
+from smart_mcp_proxy.greeting.record import GreetingRecord
 from smart_mcp_proxy.io.open_files import raise_limit
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import ServerFile, load_configured_servers
@@ -42,7 +43,7 @@ async def serve_one_client(settings: Settings, *, passthrough: str | None = None
     with stop_signals() as stop, bind_request_path("" if profile is None else f"p/{profile}"):
         async with open_served_gateway(settings, file, passthrough) as gateway:
             showing = spawn(show_embedding(gateway), "embedding bar")
-            async with save_greeting(gateway, opening.record, passthrough, profile):
+            async with _save_greeting(gateway, opening.record, passthrough, profile):
                 try:
                     await serve_stdio(gateway, stop, opening.take())
                 finally:
@@ -86,6 +87,47 @@ async def open_served_gateway(
         finally:
             watching.cancel()
             await asyncio.wait([watching])
+
+
+@asynccontextmanager
+async def _save_greeting(
+    gateway: Gateway, record: GreetingRecord | None, passthrough: str | None, profile: str | None
+) -> AsyncIterator[None]:
+    """Keeps the answers to a connecting client for the next start with the same settings, while open.
+
+    Once the stored catalog is there, once the servers are, and at the end.
+
+    Args:
+        gateway: Open.
+        record: Where it is kept; None where it is not.
+        passthrough: The one server whose tools the client sees, instead of the gateway's.
+        profile: The one profile that it sees.
+    """
+    if record is None:
+        yield
+        return
+    rehearsal = Rehearsal(gateway, is_whole=passthrough is None and profile is None)
+
+    keeping = asyncio.Lock()
+
+    async def keep() -> None:
+        async with keeping:
+            await to_thread.run_sync(record.save, await rehearsal.answers(), rehearsal.name, gateway.stdio_eras)
+
+    async def follow() -> None:
+        await gateway.lists.index_sync.loaded.wait()
+        await keep()
+        await gateway.wait_settled(SETTLE_S)
+        await keep()
+
+    following = spawn(follow(), "greeting")
+    try:
+        yield
+    finally:
+        async with keeping:  # a rehearsal that is cut short would be an error in the log
+            following.cancel()
+        await asyncio.wait([following])
+        await keep()
 
 
 def status_at(stop: StopEvent) -> int:

@@ -5,7 +5,7 @@ import sys
 from difflib import get_close_matches
 from pathlib import Path
 
-from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step
 from smart_mcp_proxy.cli.support.report import GatewayAddress
 from smart_mcp_proxy.client_files import KNOWN_CLIENTS, Door, KnownClient, Places
 from smart_mcp_proxy.errors import ConfigError
@@ -38,9 +38,9 @@ def select_clients(names: tuple[str, ...], places: Places, *, is_all: bool, is_p
         if found is None:
             near = get_close_matches(plain, known, n=1)
             hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(known)}."
-            error = UsageError(f"{name!r} is not a client that is known here.", hint=hint)
-            error.add_note("mcpproxy connect")
-            raise error
+            raise add_next_step(
+                UsageError(f"{name!r} is not a client that is known here.", hint=hint), "mcpproxy connect"
+            )
         chosen[found.name] = found
     return list(chosen.values())
 

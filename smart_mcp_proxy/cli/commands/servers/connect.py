@@ -11,7 +11,7 @@ from anyio import to_thread
 from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.support.arguments import gateway_host
-from smart_mcp_proxy.cli.support.failure import UsageError, report
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConflictError, ProxyError
@@ -116,9 +116,10 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
     places = places_here()
     chosen = select_clients(clients, places, is_all=all_, is_project=project)
     if not chosen and (write or move or project or http or url):
-        error = UsageError("No client is named.", hint="Name them, or use --all for those that are here.")
-        error.add_note("mcpproxy connect")
-        raise error
+        raise add_next_step(
+            UsageError("No client is named.", hint="Name them, or use --all for those that are here."),
+            "mcpproxy connect",
+        )
     if not chosen:
         return await to_thread.run_sync(_list_clients, json)
     door = choose_door(settings, is_http=http or (settings.transport != "stdio" and not stdio), url=url)
@@ -131,7 +132,8 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
             _tell(outcome)
         _tell_next(outcomes, ["--all"] if all_ else clients, wish)
         changed = [outcome.client for outcome in outcomes if outcome.status == "changed"]
-        if changed and not no_wait and _is_watched():
+        is_watched = all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+        if changed and not no_wait and is_watched:
             await _wait_for_call(settings, changed, door)
     return 1 if any(outcome.error for outcome in outcomes) else 0
 
@@ -142,11 +144,6 @@ async def _wait_for_call(settings: "Settings", clients: list["KnownClient"], doo
 
     if is_seen_here(door):
         await show_first_call(settings, clients)
-
-
-def _is_watched() -> bool:
-    """Whether a person sits at a terminal and reads what is said."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
 
 
 def _connect_client(settings: "Settings", client: "KnownClient", wish: _Wish) -> _Outcome:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from anyio import to_thread
 from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.support.failure import UsageError, report
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, report
 from smart_mcp_proxy.cli.support.output import say, show_json
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ProxyError
@@ -55,9 +55,7 @@ async def disconnect(
 
     chosen = select_clients(clients, places_here(), is_all=all_, is_project=project)
     if not chosen and not all_:
-        error = UsageError("No client is named.", hint="Name them, or use --all.")
-        error.add_note("mcpproxy connect")
-        raise error
+        raise add_next_step(UsageError("No client is named.", hint="Name them, or use --all."), "mcpproxy connect")
     done = [await to_thread.run_sync(_disconnect_client, settings, client, project) for client in chosen]
     if json:
         show_json([{**one, "error": one["error"].to_dict() if one["error"] else None} for one in done])

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from anyio import to_thread
 from cyclopts import App
 
-from smart_mcp_proxy.cli.commands.servers.importing import import_server_text
-from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.commands.servers.server_change import import_server_text
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import ServerEdits
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.client_files import FoundServer, ImportCandidates, KeyringSecret
+    from smart_mcp_proxy.client_files import FoundServer, ImportCandidates
     from smart_mcp_proxy.settings import Settings
 
 app = App(
@@ -103,9 +103,9 @@ def _ask_selection(servers: "list[FoundServer]") -> "list[FoundServer]":
         ProxyError: None is chosen.
     """
     if not sys.stdin.isatty():
-        error = UsageError("This asks what to take over, and there is no terminal to ask on.")
-        error.add_note("mcpproxy init --yes")
-        raise error
+        raise add_next_step(
+            UsageError("This asks what to take over, and there is no terminal to ask on."), "mcpproxy init --yes"
+        )
     say("Take over which? all (without projects), none, or numbers such as 1 3-5 [all]")
     answer = sys.stdin.readline()
     words = answer.replace(",", " ").split()
@@ -122,9 +122,9 @@ def _numbers(word: str, last: int) -> Iterable[int]:
     first = int(found[1]) if found else 0
     end = int(found[2] or found[1]) if found else 0
     if not 1 <= first <= end <= last:
-        error = UsageError(f"{word!r} is not one of the numbers 1 to {last}.", hint="Nothing is changed.")
-        error.add_note("mcpproxy init")
-        raise error
+        raise add_next_step(
+            UsageError(f"{word!r} is not one of the numbers 1 to {last}.", hint="Nothing is changed."), "mcpproxy init"
+        )
     return range(first, end + 1)
 
 
@@ -140,7 +140,8 @@ def _store_secrets(chosen: "list[FoundServer]", may_ask: bool) -> None:
             if value is None and read_keyring_secret(question.name):
                 continue
             if value is None and may_ask:
-                value = _answer(question)
+                asked = f"{clean(question.words)} (stored in the keyring as {question.name}): "
+                value = getpass.getpass(asked, stream=sys.stderr)  # not shown
             if value:
                 store_secret(question.name, value)
                 continue
@@ -148,11 +149,6 @@ def _store_secrets(chosen: "list[FoundServer]", may_ask: bool) -> None:
             warn(f"{question.name} is not stored: {error}")
             continue
         say(f"{question.name} is not set. Store it: keyring set {KEYRING_SERVICE} {question.name}")
-
-
-def _answer(question: "KeyringSecret") -> str:
-    """The value that the user types, which is not shown."""
-    return getpass.getpass(f"{clean(question.words)} (stored in the keyring as {question.name}): ", stream=sys.stderr)
 
 
 def _as_text(chosen: "list[FoundServer]") -> str:

@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx2
 
+from smart_mcp_proxy.cli.support.failure import add_next_step
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError, UpstreamError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.registry import Listing, read_listing, read_page
@@ -75,39 +76,41 @@ class RegistryClient:
     async def _without(self, name: str, version: str) -> ProxyError:
         """Why there is no such version."""
         body = await self._get(f"/v0.1/servers/{quote(name, safe='')}/versions", {})
-        listed = [] if body is None else [listing.server.version for listing in read_page(body).listings]
+        listed = [] if body is None else [listing.server.version for listing in read_page(body)]
         known = [each for each in listed if _VERSION.fullmatch(each)]
         if not known:
             return await self._unknown(name)
-        error = RequestError(
-            f"'{name}' has no version {version[:40]!r}.",
-            hint=f"It has: {', '.join(known[:_VERSIONS_SHOWN])}.",
-            code="version_not_found",
-            data={"versions": known[:_VERSIONS_SHOWN]},
+        return add_next_step(
+            RequestError(
+                f"'{name}' has no version {version[:40]!r}.",
+                hint=f"It has: {', '.join(known[:_VERSIONS_SHOWN])}.",
+                code="version_not_found",
+                data={"versions": known[:_VERSIONS_SHOWN]},
+            ),
+            f"mcpproxy server add --registry {shell_word(name)} --version {shell_word(known[0])} --dry-run",
         )
-        error.add_note(f"mcpproxy server add --registry {shell_word(name)} --version {shell_word(known[0])} --dry-run")
-        return error
 
     async def _unknown(self, name: str) -> ProxyError:
         near = await self._near(name)
         hint = f"Close: {', '.join(near)}." if near else "Look its full name up in the registry."
         if "/" not in name:
             hint += " A full name has a slash, such as io.github.somebody/weather."
-        error = RequestError(
-            f"The registry {self._address} has no server {name[:_NAME_CHARS]!r}.",
-            hint=hint,
-            code="registry_server_not_found",
-            data={"close": near} if near else None,
+        return add_next_step(
+            RequestError(
+                f"The registry {self._address} has no server {name[:_NAME_CHARS]!r}.",
+                hint=hint,
+                code="registry_server_not_found",
+                data={"close": near} if near else None,
+            ),
+            f"mcpproxy server add --registry {shell_word(near[0]) if near else 'NAMESPACE/NAME'} --dry-run",
         )
-        error.add_note(f"mcpproxy server add --registry {shell_word(near[0]) if near else 'NAMESPACE/NAME'} --dry-run")
-        return error
 
     async def _near(self, name: str) -> list[str]:
         """Full names that may have been meant."""
         for words in _derive_search_terms(name):
             query = {"search": words, "version": "latest", "limit": str(SEARCH_LIMIT)}
             body = await self._get("/v0.1/servers", query)
-            names = [] if body is None else [each.server.name for each in read_page(body).listings]
+            names = [] if body is None else [each.server.name for each in read_page(body)]
             if found := list(filter(_is_name, names)):
                 close = get_close_matches(name, found, n=NEAR, cutoff=0.0)
                 return list(dict.fromkeys(close))

@@ -1,4 +1,4 @@
-"""A change to the servers: made by the running gateway, else in the file, and told."""
+"""Changes to the servers: made by the running gateway, else in the file, and told."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,9 +7,10 @@ from typing import Any
 from anyio import to_thread
 
 from smart_mcp_proxy.cli.support.api import open_running
-from smart_mcp_proxy.cli.support.output import clean, say, show_json, warn
+from smart_mcp_proxy.cli.support.output import clean, plural, say, show_json, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.servers import ServerEdit, ServerEdits
+from smart_mcp_proxy.settings import Settings
 
 
 async def change_servers(
@@ -19,8 +20,7 @@ async def change_servers(
     settings = open_settings()
     async with open_running(settings) as running:
         if running is not None:
-            done: dict[str, Any] = await running.manage(method, path, body)
-            return done
+            return await running.manage(method, path, body)
     edit = await to_thread.run_sync(on_file, ServerEdits(settings, Path.cwd()))
     outcome = "is removed" if edit.entry is None else "is saved" if edit.changed else "is as it was"
     return {
@@ -32,6 +32,25 @@ async def change_servers(
         "revision": edit.revision,
         "config": edit.entry,
         "warnings": list(edit.warnings),
+    }
+
+
+async def import_server_text(settings: Settings, text: str) -> dict[str, Any]:
+    """Add the servers of a text; returns those added, why others were skipped, and the file's revision.
+
+    Raises:
+        ProxyError: The text names no servers, or they cannot be written.
+    """
+    async with open_running(settings) as running:
+        if running is not None:
+            return await running.manage("POST", "servers/import", {"text": text})
+    found = await to_thread.run_sync(ServerEdits(settings, Path.cwd()).import_text, text, "operator")
+    return {
+        "added": list(found.added),
+        "skipped": dict(found.skipped),
+        "quarantined": found.is_quarantined,
+        "message": f"Added {plural(len(found.added), 'server')}.",
+        "revision": found.revision,
     }
 
 

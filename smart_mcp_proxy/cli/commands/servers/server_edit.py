@@ -11,15 +11,14 @@ from urllib.parse import quote
 from anyio import to_thread
 from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.commands.servers.importing import import_server_text
 from smart_mcp_proxy.cli.commands.servers.server_add import ADD_EXAMPLES, add_server
-from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, report_change
+from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, import_server_text, report_change
 from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.arguments import parse_json_object, parse_pairs
-from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, require_agreed
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, warn
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.errors import ProxyError, RequestError
+from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import (
     FILE_LIMIT_BYTES,
@@ -151,19 +150,23 @@ async def approve_server(name: str, /, *, yes: bool = False, revision: str | Non
         json: Print what was done as one object.
     """
     if yes and revision is None:
-        error = UsageError(
-            "--yes approves what you have looked at, and needs its --revision.",
-            hint="Look at the entry first; the command for it is printed below.",
+        raise add_next_step(
+            UsageError(
+                "--yes approves what you have looked at, and needs its --revision.",
+                hint="Look at the entry first; the command for it is printed below.",
+            ),
+            f"mcpproxy server show {shell_word(name)}",
         )
-        error.add_note(f"mcpproxy server show {shell_word(name)}")
-        raise error
     shown = await _read_server(name)
     if not yes:
         say(_format_config(shown["config"]))
     _warn_about(shown["config"])
     if not yes:
-        _confirm(
-            f"Let the gateway start and use '{name}' as it is shown above?", f"mcpproxy server show {shell_word(name)}"
+        require_agreed(
+            f"Let the gateway start and use '{name}' as it is shown above?",
+            "approves",
+            f"mcpproxy server show {shell_word(name)}",
+            "Look at the server first; below what is shown stands the command that does not ask.",
         )
         revision = revision or shown["revision"] or None  # what is approved is what was shown
     path = f"{_path(name)}/approve" + (f"?revision={quote(revision)}" if revision else "")
@@ -247,20 +250,10 @@ async def _switch(name: str, *, is_enabled: bool, as_json: bool) -> None:
 
 
 def _needs_gateway(edits: ServerEdits) -> ServerEdit:
-    error = RequestError("No gateway runs on this data directory.", hint="A start reads and connects all servers.")
-    error.add_note("mcpproxy serve")
-    raise error
-
-
-def _confirm(question: str, look: str) -> None:
-    if not sys.stdin.isatty():
-        hint = "Look at the server first; below what is shown stands the command that does not ask."
-        error = UsageError("This asks before it approves, and there is no terminal to ask on.", hint=hint)
-        error.add_note(look)
-        raise error
-    say(f"{question} [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise ProxyError("Nothing is changed.", code="cancelled")
+    raise add_next_step(
+        RequestError("No gateway runs on this data directory.", hint="A start reads and connects all servers."),
+        "mcpproxy serve",
+    )
 
 
 def _path(name: str) -> str:

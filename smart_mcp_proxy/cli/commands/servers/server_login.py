@@ -14,7 +14,7 @@ from cyclopts import App
 
 from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import read_servers
-from smart_mcp_proxy.cli.support.failure import UsageError, next_step, report
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show_json
 from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
 from smart_mcp_proxy.errors import ConfigError, ProxyError, ServerNotFoundError
@@ -238,11 +238,10 @@ async def _resolve_login_config(name: str, servers: Mapping[str, ServerConfig]) 
     if config.refusal is not None:
         raise ConfigError(config.refusal[0], hint=config.refusal[1])
     if config.transport == "stdio":
-        error: ProxyError = UsageError(
-            f"Server '{name}' is a program started here; it gets its credentials from 'env'."
+        raise add_next_step(
+            UsageError(f"Server '{name}' is a program started here; it gets its credentials from 'env'."),
+            f"mcpproxy server patch {shell_word(name)} 'env.TOKEN=${{env:TOKEN}}'",
         )
-        error.add_note(f"mcpproxy server patch {shell_word(name)} 'env.TOKEN=${{env:TOKEN}}'")
-        raise error
     if not config.can_use_oauth:
         word = shell_word(name)
         if config.raw.get("oauth") is False:

@@ -2,7 +2,6 @@
 
 import json as json_text
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,10 +9,10 @@ import msgspec
 
 from smart_mcp_proxy.cli.commands.servers.registry_api import open_registry
 from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, report_change
-from smart_mcp_proxy.cli.support.failure import UsageError, next_step
+from smart_mcp_proxy.cli.support.failure import next_step, require_agreed
 from smart_mcp_proxy.cli.support.output import clean, indent_lines, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.errors import ProxyError, RefusedError
+from smart_mcp_proxy.errors import RefusedError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.registry import Given, Listing, Need, Plan, plan_entry
 from smart_mcp_proxy.servers import warnings_about
@@ -57,7 +56,8 @@ async def add_listed(
     if wanted.yes and not wanted.dry_run:
         done = await _add_server(chosen_name, plan, more)
     elif not as_json and not wanted.dry_run:
-        _confirm(chosen_name, wanted)
+        command = f"mcpproxy server add {shell_word(chosen_name)} --registry {shell_word(wanted.registry)} --yes"
+        require_agreed("Add it?", "adds a server", command)
         done = await _add_server(chosen_name, plan, more)
     if as_json:
         show_json(_as_object(chosen_name, listing, plan, warnings, done))
@@ -111,12 +111,13 @@ def _show_plan(name: str, listing: Listing, plan: Plan, warnings: Iterable[str])
         warn(indent_lines(f"It is {listing.standing.status}. {listing.standing.status_message or ''}".rstrip()))
     if len(plan.offers) > 1:
         rows = [
-            [str(offer.number), offer.kind, offer.what, offer.problem or ("chosen" if _is(plan, offer.number) else "")]
-            for offer in plan.offers
+            [str(one.number), one.kind, one.what, one.problem or ("chosen" if one.number == plan.chosen else "")]
+            for one in plan.offers
         ]
         say("Choices (--pick NUMBER):")
         show(table(["##", "kind", "what", "remarks"], rows))
-    say(f"It would {_describe_effect(plan.entry)}:")
+    deed = "run this program on your machine" if "command" in plan.entry else "send requests to this address"
+    say(f"It would {deed}:")
     show(_format_command_line(plan.shown))
     if plan.needs:
         say("It takes:")
@@ -124,14 +125,6 @@ def _show_plan(name: str, listing: Listing, plan: Plan, warnings: Iterable[str])
     for warning in warnings:
         warn(indent_lines(warning))
     say(clean(f"It is added as '{name}', in quarantine: it is not started until you approve it."))
-
-
-def _is(plan: Plan, number: int) -> bool:
-    return plan.chosen == number
-
-
-def _describe_effect(entry: Mapping[str, Any]) -> str:
-    return "run this program on your machine" if "command" in entry else "send requests to this address"
 
 
 def _format_command_line(shown: Mapping[str, Any]) -> str:
@@ -151,22 +144,6 @@ def _row(need: Need) -> list[str]:
     if need.choices:
         value = f"{value} (one of {', '.join(need.choices)})".strip()
     return [need.name, need.kind, value, "required" if need.is_required else "", f"{where}. {need.description}".strip()]
-
-
-def _confirm(name: str, wanted: "FromRegistry") -> None:
-    """Passes if the person at the terminal agrees.
-
-    Raises:
-        UsageError: There is nobody to ask.
-        ProxyError: The answer is no.
-    """
-    if not sys.stdin.isatty():
-        error = UsageError("This asks before it adds a server, and there is no terminal to ask on.")
-        error.add_note(f"mcpproxy server add {shell_word(name)} --registry {shell_word(wanted.registry or '')} --yes")
-        raise error
-    say("Add it? [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise ProxyError("Nothing is changed.", code="cancelled")
 
 
 def _as_object(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cli_runs import Run
 
-from smart_mcp_proxy.cli.commands.machine.service_files import ServicePlan, launchd_list, systemd_unit
+from smart_mcp_proxy.cli.commands.machine.service import ServicePlan, launchd_list, systemd_unit
 from smart_mcp_proxy.errors import ConfigError
 
 ODD = ServicePlan(

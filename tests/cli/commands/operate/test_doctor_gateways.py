@@ -16,7 +16,7 @@ from postgres_server import PASSWORD, PostgresServer
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.store import postgres as postgres_store
-from smart_mcp_proxy.cli.commands.operate.doctor_gateways import gateway_findings
+from smart_mcp_proxy.cli.commands.operate.doctor_checks import gateway_findings
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
