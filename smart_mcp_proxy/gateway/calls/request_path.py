@@ -15,7 +15,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.extensions import TASKS
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
-from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallAdmission
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.declaring import declare_extensions
 from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
@@ -174,7 +174,7 @@ class RequestPath:
             answer = partial(inputs.answers, server=server, round=round)
         if on_progress is not None:
             on_progress = partial(show_progress, on_progress, self.limits.is_cleaned, self.limits.is_fenced)
-        place = self._admission.request_admission(server, exchange.name, caller.principal)
+        place = CallAdmission(self._admission, server, exchange.name, caller.principal)
         result = await tasks.await_result(raw, TaskWait(server, ask, place, on_progress, answer))
         outcome = exchange.note_completion(read_facts(result) or ResultFacts())
         return await exchange.shape_result(result), outcome
@@ -232,7 +232,7 @@ class RequestPath:
         if on_progress is not None:
             on_progress = partial(show_progress, on_progress, limits.is_cleaned, limits.is_fenced)
         item = exchange.method if exchange.call is None else exchange.name
-        with self._admission.request_admission(server, item, caller.principal) as admission:
+        with CallAdmission(self._admission, server, item, caller.principal) as admission:
             left_s: float | None = None
             has_waited = round is not None
             upstream = self._fleet.upstreams.get(server)
@@ -252,7 +252,9 @@ class RequestPath:
                 await self._confirm(exchange)
             if exchange.send is not None:
                 return await exchange.send(upstream, left_s)
-            params = self._build_traced_params(exchange, upstream)
+            params = (
+                exchange.params() if self._tracing is None else self._trace_params(self._tracing, exchange, upstream)
+            )
             if round is not None:
                 params = round.params(params, upstream.status.era or "handshake")
             extensions = exchange.extensions or caller.extensions
@@ -285,19 +287,23 @@ class RequestPath:
                     if exchange.record is not None:
                         await sender.confirm(exchange.record)
                     await self._confirm(exchange)
-                    params = self._build_traced_params(exchange, upstream)
+                    params = (
+                        exchange.params()
+                        if self._tracing is None
+                        else self._trace_params(self._tracing, exchange, upstream)
+                    )
                     return await sender.request(exchange.method, params, on_progress=on_progress)
             except LostSessionError as error:
                 if is_again or error.delivery != "not_sent":
                     raise
                 is_again, left_s = True, max(0.0, limit_s - (self._clock() - began_s))
 
-    def _build_traced_params(self, exchange: RequestExchange, upstream: Upstream) -> Mapping[str, Any]:
-        """The parameters that are sent, with the trace context where requests are traced."""
+    def _trace_params(self, tracing: Tracing, exchange: RequestExchange, upstream: Upstream) -> Mapping[str, Any]:
+        """The parameters that are sent, with the trace context where this request is traced."""
         params = exchange.params()
-        if self._tracing is None or not self._tracing.is_recorded():
+        if not tracing.is_recorded():
             return params  # the client's context, where it sent one, is passed on as it is
-        exchange.span = self._tracing.begin_client_span(exchange.method, exchange.trace_name, upstream.config)
+        exchange.span = tracing.begin_client_span(exchange.method, exchange.trace_name, upstream.config)
         return exchange.span.add_trace_context(params)
 
     async def _confirm(self, exchange: RequestExchange) -> None:
