@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.calls.request_states import RequestStates
 from smart_mcp_proxy.gateway.calls.requests import ContentRequests
 from smart_mcp_proxy.gateway.calls.state_key import StateKey
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequests
-from smart_mcp_proxy.gateway.calls.tasks import Tasks
+from smart_mcp_proxy.gateway.calls.tasks import TaskCalls, Tasks
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import lexical_engine
 from smart_mcp_proxy.gateway.parts import Base, ListParts, Upstreams
@@ -81,7 +81,7 @@ async def open_requests(base: Base, upstreams: Upstreams, lists: ListParts, stac
         admission=admission,
         inputs=inputs,
         clients=clients,
-        tasks=tasks,
+        continuation=TaskCalls(tasks, fleet, admission, inputs, clock),
         tracing=base.tracing,
     )
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)

@@ -117,7 +117,7 @@ Gate = Callable[[RequestExchange, GateRules], None]
 """Raises `ProxyError` where the request must not go on."""
 
 
-def check_approval(exchange: RequestExchange, rules: GateRules) -> None:
+def check_approval(exchange: RequestExchange, rules: GateRules | None = None) -> None:
     """Pass if the server lists the item as it was approved, as far as it has listed anything."""
     if exchange.lists is not None and exchange.record is not None:
         exchange.lists.require_approved(exchange.record)
@@ -167,6 +167,12 @@ def arguments_fit(exchange: RequestExchange, rules: GateRules) -> None:
 
 
 GATES: Final[tuple[Gate, ...]] = (check_approval, definition_seen, intent_stated, variant_permitted, arguments_fit)
+
+
+async def confirm(exchange: RequestExchange) -> None:
+    """Pass if the request may still be sent as it was when it came in."""
+    check_approval(exchange)
+    await exchange.confirm()
 
 
 def definition_changed(record: ToolRecord) -> RefusedError:

@@ -121,9 +121,9 @@ class RequestStates:
         """
         await asyncio.to_thread(self._share, key)
 
-    async def seal(self, subject: Subject, state: str | None, round: int) -> str:
-        """Seal a server's state for the client."""
-        return await asyncio.to_thread(self._seal, subject, state, round)
+    async def seal(self, subject: Subject, state: str | None, number: int) -> str:
+        """Seal a server's state for the client, in the round of this number."""
+        return await asyncio.to_thread(self._seal, subject, state, number)
 
     async def open(self, subject: Subject, sealed: str) -> StatePayload:
         """Open a state that a client returned.
@@ -146,8 +146,8 @@ class RequestStates:
             log.info("an id was refused: %s", exc)
             return None
 
-    def _seal(self, subject: Subject, state: str | None, round: int) -> str:
-        kept = StatePayload(subject.compute_binding(), self._wall() + TTL_S, round, state)
+    def _seal(self, subject: Subject, state: str | None, number: int) -> str:
+        kept = StatePayload(subject.compute_binding(), self._wall() + TTL_S, number, state)
         return self._ready().seal(msgspec.json.encode(kept))
 
     def _open(self, subject: Subject, sealed: str) -> StatePayload:

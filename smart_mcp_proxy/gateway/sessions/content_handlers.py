@@ -10,7 +10,7 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
-from smart_mcp_proxy.extensions import APPS, SKILLS
+from smart_mcp_proxy.extensions import APPS, EXTENSIONS, SKILLS
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import Inbound, request_error
@@ -118,9 +118,9 @@ class ContentHandlers:
             found["completions"] = {}
         extensions: dict[str, Any] = {}
         if any(is_page(item.name) for item in contents.of("resources").values()):
-            extensions[APPS] = {}
+            extensions[APPS] = EXTENSIONS[APPS].settings
         if self._has_skills(contents):
-            extensions[SKILLS] = {"directoryRead": True}
+            extensions[SKILLS] = EXTENSIONS[SKILLS].settings
         return found | ({"extensions": extensions} if extensions else {})
 
     async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
