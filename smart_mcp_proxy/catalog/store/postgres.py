@@ -17,11 +17,11 @@ from smart_mcp_proxy.catalog.store.doorbell import Doorbell
 from smart_mcp_proxy.catalog.store.engines import postgres_engine
 from smart_mcp_proxy.catalog.store.postgres_edge import NOT_WHOLE_HINT, DatabaseAddress, hang_up, refuse_unusable
 from smart_mcp_proxy.catalog.store.postgres_tables import FILL_LOCK, LOCK, LONGEST_KEY_BYTES
-from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import StorageError, Topic
 from smart_mcp_proxy.catalog.store.thread import StoreThread
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.io.clocks import since_boot
+from smart_mcp_proxy.names import DATABASE_NAME
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["LOCK", "PostgresStore"]

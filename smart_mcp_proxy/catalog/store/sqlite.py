@@ -30,10 +30,8 @@ from smart_mcp_proxy.catalog.store.engines import sqlite_engine
 from smart_mcp_proxy.catalog.store.store import StorageError, Topic
 from smart_mcp_proxy.catalog.store.thread import StoreThread
 from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.names import DATABASE_NAME
 from smart_mcp_proxy.telemetry import get_logger
-
-DATABASE_NAME = "proxy.db"
-"""Source: docs/design/processes.md#the-catalog"""
 
 _ATTEMPTS = 10
 """SQLite answers "busy" without waiting in a few races (switch to WAL, recovery, last close): those are tried again."""

@@ -9,9 +9,10 @@ from typing import Final
 from sqlalchemy import Connection, Engine
 
 from smart_mcp_proxy.catalog.store.engines import postgres_engine, sqlite_engine
-from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME, SqliteStore
+from smart_mcp_proxy.catalog.store.sqlite import SqliteStore
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.errors import MissingExtraError
+from smart_mcp_proxy.names import DATABASE_NAME
 
 OpenStore = Callable[[str, Path], AbstractAsyncContextManager[Store]]
 """Opens the store at an address for a data directory; `connect` has to follow."""
