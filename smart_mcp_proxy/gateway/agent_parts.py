@@ -11,9 +11,8 @@ from smart_mcp_proxy.gateway.calls.content_checks import ContentChecks
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
-from smart_mcp_proxy.gateway.calls.request_states import RequestStates
+from smart_mcp_proxy.gateway.calls.request_states import RequestStates, StateKey
 from smart_mcp_proxy.gateway.calls.requests import ContentRequests
-from smart_mcp_proxy.gateway.calls.state_key import StateKey
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequests
 from smart_mcp_proxy.gateway.calls.tasks import TaskCalls, Tasks
 from smart_mcp_proxy.gateway.configuration import Configuration

@@ -17,7 +17,7 @@ from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns
 from smart_mcp_proxy.gateway.admin.sign_in_progress import sign_in_progress
 from smart_mcp_proxy.gateway.agent_parts import Requests, open_agent, open_requests
-from smart_mcp_proxy.gateway.calls.state_key import StateKey
+from smart_mcp_proxy.gateway.calls.request_states import StateKey
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available
 from smart_mcp_proxy.gateway.gateway import Gateway
