@@ -1,6 +1,7 @@
-"""Extensions of the protocol that the gateway knows, and what a client declares of them."""
+"""Extensions of the protocol that the gateway knows, and the places where each joins."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from smart_mcp_proxy.models import Era
@@ -24,8 +25,41 @@ Extensions = Mapping[str, Mapping[str, Any]]
 SHOWS_APPS: Final[Extensions] = {APPS: {"mimeTypes": ["text/html;profile=mcp-app"]}}
 """As a client declares it that shows interfaces."""
 
-_OF_CLIENTS: Final[Mapping[Era, tuple[str, ...]]] = {"handshake": (APPS,), "modern": (APPS, TASKS)}
-"""What a client declares for its calls; before 2026-07-28 there is no such extension for tasks."""
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """Places at which an extension joins the gateway.
+
+    Attributes:
+        eras: In which servers learn with each call what its client declares of it.
+        settings: Declared to clients where a server that they see has it; what that takes its handlers know.
+        methods: Own methods that agents ask, each with the params that it cannot do without.
+        result_type: Of tool results in its own way, with which its continuation goes on in the request path.
+    """
+
+    eras: tuple[Era, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    methods: Mapping[str, Mapping[str, type]] = field(default_factory=dict)
+    result_type: str = ""
+
+
+EXTENSIONS: Final[Mapping[str, Extension]] = {
+    APPS: Extension(eras=("handshake", "modern")),
+    SKILLS: Extension(
+        settings={"directoryRead": True},
+        methods={"skills/list": {}, "skills/get": {"uri": str}, "resources/directory/read": {"uri": str}},
+    ),
+    TASKS: Extension(
+        eras=("modern",),  # before 2026-07-28 there is no such extension
+        methods={
+            "tasks/get": {"taskId": str},
+            "tasks/update": {"taskId": str, "inputResponses": dict},
+            "tasks/cancel": {"taskId": str},
+        },
+        result_type="task",
+    ),
+}
+"""One row an extension. Handlers of methods: `gateway/sessions`; continuations: `gateway/calls/exchange.py`."""
 
 
 def read_client_extensions(capabilities: object, era: Era) -> Extensions | None:
@@ -38,7 +72,8 @@ def read_client_extensions(capabilities: object, era: Era) -> Extensions | None:
     declared = capabilities.get("extensions") if isinstance(capabilities, Mapping) else None
     if not isinstance(declared, Mapping):
         return None
-    found = {name: declared[name] for name in _OF_CLIENTS[era] if isinstance(declared.get(name), Mapping)}
+    names = [name for name, extension in EXTENSIONS.items() if era in extension.eras]
+    found = {name: declared[name] for name in names if isinstance(declared.get(name), Mapping)}
     return found or None
 
 

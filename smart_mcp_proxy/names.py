@@ -11,6 +11,8 @@ from collections.abc import Container
 
 from smart_mcp_proxy.models import ContentKind, ToolKey
 
+DATABASE_NAME = "proxy.db"
+"""Source: docs/design/processes.md#the-catalog"""
 GATEWAYS_CAPABILITY = "dev.smartmcpproxy/gateways"
 """Under which experimental capability a gateway tells another one who it is, and who is behind it."""
 RESERVED_NAMES = frozenset(

@@ -15,7 +15,17 @@ _BLOCK_BYTES: Final = 1 << 16
 """Looked through in one go: with all that is found out about it, it stays in the processor's cache."""
 _AHEAD_BYTES: Final = 8
 """Behind a block, so that an escape that begins in it is seen whole."""
-_BACKSLASH, _U, _ZERO, _FOUR, _EIGHT, _NINE, _B, _C, _D, _N, _R = b"\\u0489bcdnr"
+_BACKSLASH: Final = ord("\\")
+_U: Final = ord("u")
+_ZERO: Final = ord("0")
+_FOUR: Final = ord("4")
+_EIGHT: Final = ord("8")
+_NINE: Final = ord("9")
+_B: Final = ord("b")
+_C: Final = ord("c")
+_D: Final = ord("d")
+_N: Final = ord("n")
+_R: Final = ord("r")
 _SMALL: Final = 0x20
 """The bit that small letters have and capital ones have not; all digits have it."""
 _NOT_TWO: Final = 0xFD

@@ -24,6 +24,7 @@ MAX_FUNCTION_LINES = 60
 MAX_P90_FUNCTION_LINES = 30
 MAX_FOLDER_MODULES = 16
 MAX_FIRST_LINE_CHARS = 100
+MAX_NAMES_AT_ONCE = 4
 RIDDLES = ("What ", "Who ", "Whoever ", "Where ", "Which ", "How ", "One ", "Of ", "It ", "So ", "Those ", "Nobody ")
 VAGUE = ("is told", "are told", "another one", "other ones")
 MAX_PARTICIPLES = 0.02
@@ -174,6 +175,19 @@ def p90_function_lines(package: Path) -> int:
     """The length that nine of ten functions stay below."""
     lengths = sorted(length(function) for source in sources(package) for function in functions(source))
     return lengths[int(len(lengths) * 0.9)]
+
+
+def crowded_assignments(package: Path) -> list[str]:
+    """Assignments of more names than a reader pairs with their values, unless they take one value apart."""
+    one_value = ast.Call | ast.Await | ast.Subscript | ast.Name | ast.Attribute
+    return [
+        f"{source.path}:{node.lineno}"
+        for source in sources(package)
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.Assign) and not isinstance(node.value, one_value)
+        for target in node.targets
+        if isinstance(target, ast.Tuple | ast.List) and len(target.elts) > MAX_NAMES_AT_ONCE
+    ]
 
 
 def swallowed_errors(package: Path) -> list[str]:
@@ -384,6 +398,11 @@ def test_no_modules_import_each_other() -> None:
     assert import_cycles(PACKAGE) == []
 
 
+def test_names_are_assigned_a_few_at_a_time() -> None:
+    """Five values beside five names on one line save lines, not reading."""
+    assert crowded_assignments(PACKAGE) == []
+
+
 def test_no_two_files_of_tests_have_one_name() -> None:
     """They are imported by their names alone, whichever folder they are in."""
     names = Counter(file.name for file in (ROOT / "tests").rglob("*.py") if file.name != "conftest.py")
@@ -477,6 +496,7 @@ def bad_house(tmp_path: Path) -> Path:
             + '"""\ndef b():\n    """Tell that it is another one."""\n'
             'def c():\n    """Plain words."""\ndef d():\n    pass\ndef e():\n    """It is there."""\n'
         ),
+        "crowd.py": "a, b, c, d, e = 1, 2, 3, 4, 5\na, b, c, d, e = b'abcde'\na, b, c, d, e = f()\na, b = 1, 2\n",
         "names.py": (
             "class Place:\n    def shown_name(self): pass\n    def show_name(self): pass\n    def embed(self): pass\n"
             "def listing_of(): pass\ndef _kept(): pass\ndef name_for(): pass\nclass _Private: pass\n"
@@ -506,6 +526,7 @@ def test_the_rules_find_what_they_forbid(bad_house: Path) -> None:
     assert p90_function_lines(bad_house) > MAX_P90_FUNCTION_LINES
     assert wide_folders(bad_house) == ["wide"]
     assert set(import_cycles(bad_house)) == {"bad_house.low", "bad_house.high"}
+    assert crowded_assignments(bad_house) == ["crowd.py:1", "crowd.py:2"]
     assert unclear_docstrings(bad_house) == ["words.py:1", "words.py:2", "words.py:4", "words.py:10"]
     assert participle_names(bad_house) == ["names.py:5 listing_of", "names.py:6 _kept", "names.py:2 shown_name"]
     assert suffixed_names(bad_house) == ["names.py:5 listing_of", "names.py:7 name_for"]

@@ -50,10 +50,10 @@ REFUSALS = {
     "gateway/calls/client_sessions.py:_build_question_error": "caller",
     "gateway/calls/admission.py:_full": "caller",
     "gateway/calls/admission.py:_build_hold_error": "caller",
-    "gateway/calls/limit_refusals.py:build_breaker_error": "caller",
-    "gateway/calls/limit_refusals.py:too_fast_a_caller": "operator",
-    "gateway/calls/limit_refusals.py:too_fast_for_server": "user",
-    "gateway/calls/admission.py:_wait": "caller",
+    "gateway/calls/admission.py:build_breaker_error": "caller",
+    "gateway/calls/admission.py:too_fast_a_caller": "operator",
+    "gateway/calls/admission.py:too_fast_for_server": "user",
+    "gateway/calls/admission.py:turn": "caller",
     "gateway/calls/inputs.py:_not_allowed": "user",
     "gateway/calls/inputs.py:_build_input_error": "nobody",
     "gateway/admin/management.py:_require_operable": "caller",
@@ -244,5 +244,5 @@ def test_what_is_refused_for_a_while_says_for_how_long() -> None:
     """All that are about too much at once carry `retry_after_s`."""
     found = refusals()
     for place in REFUSALS:
-        if place.startswith(("gateway/calls/admission.py", "gateway/calls/limit_refusals.py")):
+        if place.startswith("gateway/calls/admission.py"):
             assert all("retry_after_s" in refusal.keywords for refusal in found[place]), place

@@ -5,7 +5,6 @@ from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, cha
 from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.repository import CALL_WAIT_S, STORE_AGAIN_S
-from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.stores import reach_store
 from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.activity_stats import GROUPINGS, ActivityFigures, FiguresQuery, Grouping
@@ -37,7 +36,13 @@ from smart_mcp_proxy.catalog.tables.sealed import (
     store_sealed,
     take_lease,
 )
-from smart_mcp_proxy.catalog.tables.toolsets import Toolset, filter_stored_toolsets, find_toolset, store_toolset
+from smart_mcp_proxy.catalog.tables.toolsets import (
+    Toolset,
+    filter_stored_toolsets,
+    find_toolset,
+    store_toolset,
+)
+from smart_mcp_proxy.names import DATABASE_NAME
 
 __all__ = [
     "CALL_WAIT_S",

@@ -14,10 +14,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from smart_mcp_proxy.catalog.copying import Copied, StoreLocation, Told, copy_catalog
 from smart_mcp_proxy.catalog.recovery.damage import find_damage
 from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.stores import create_store_engine
 from smart_mcp_proxy.catalog.tables.schema import meta
 from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.names import DATABASE_NAME
 
 _MAGIC: Final = b"SQLite format 3\0"
 

@@ -21,7 +21,7 @@ from mcp_types.jsonrpc import HEADER_MISMATCH
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from smart_mcp_proxy.extensions import Extensions, read_client_extensions
+from smart_mcp_proxy.extensions import EXTENSIONS, Extensions, read_client_extensions
 from smart_mcp_proxy.fastmcp_compat import list_changed
 from smart_mcp_proxy.fastmcp_compat.asking import (
     CHANNEL_STATE,
@@ -56,12 +56,7 @@ _SESSION_STATE = "smart_mcp_proxy"
 
 
 _EXTENSION_PARAMS: Final[Mapping[str, Mapping[str, type]]] = {
-    "skills/list": {},
-    "skills/get": {"uri": str},
-    "resources/directory/read": {"uri": str},
-    "tasks/get": {"taskId": str},
-    "tasks/update": {"taskId": str, "inputResponses": dict},
-    "tasks/cancel": {"taskId": str},
+    method: params for extension in EXTENSIONS.values() for method, params in extension.methods.items()
 }
 """Methods of extensions, which the SDK does not know, and the params that each cannot do without."""
 

@@ -11,11 +11,10 @@ from smart_mcp_proxy.gateway.calls.content_checks import ContentChecks
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
-from smart_mcp_proxy.gateway.calls.request_states import RequestStates
+from smart_mcp_proxy.gateway.calls.request_states import RequestStates, StateKey
 from smart_mcp_proxy.gateway.calls.requests import ContentRequests
-from smart_mcp_proxy.gateway.calls.state_key import StateKey
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequests
-from smart_mcp_proxy.gateway.calls.tasks import Tasks
+from smart_mcp_proxy.gateway.calls.tasks import TaskCalls, Tasks
 from smart_mcp_proxy.gateway.engines import lexical_engine
 from smart_mcp_proxy.gateway.parts import Base, Lists, Upstreams
 from smart_mcp_proxy.gateway.results.outputs import Outputs
@@ -101,7 +100,7 @@ async def open_requests(base: Base, fleet: Fleet, lists: Lists, stack: AsyncExit
         admission=lists.admission,
         inputs=inputs,
         clients=clients,
-        tasks=tasks,
+        continuation=TaskCalls(tasks, fleet, lists.admission, inputs, base.clock),
         tracing=base.tracing,
     )
     calls = Calls(path, views.whole, outputs, learning=lists.learning, lists=lists.tool_lists, links=links)

@@ -200,7 +200,7 @@ class SlotPool:
 
     def enter(self, server: str, principal: str) -> Slot:
         """A place that is held, waited for, or not to be had; the first two have to be left."""
-        lane = self._lane(server)
+        lane = self._lanes.get(server) or self._lane(server)
         if lane.in_flight < lane.most and self.in_flight < self._room:
             # Nobody is overtaken: whoever waits in this lane would have been given this place before.
             lane.in_flight += 1

@@ -5,7 +5,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -114,9 +114,14 @@ class Upstream:
         self._retry_now = asyncio.Event()
         self._session: UpstreamSession | None = None
         self._task: asyncio.Task[None] | None = None
-        self._connections, self.run, self._failures, self._pause_s, self._told = 0, "", 0, _HEALTHY_S, ""
-        self._written, self._last_try = ServerLog(), clock()
+        self.run = ""
+        self._connections = 0
+        self._failures = 0
         self._renewals = 0
+        self._pause_s = _HEALTHY_S
+        self._told = ""
+        self._written = ServerLog()
+        self._last_try = clock()
         self._reasons = Reasons(self.name, self._written)
         self._ending: Ending | None = None
         self.may_return = False
@@ -219,7 +224,7 @@ class Upstream:
                     await self._settled.wait()
         return self._session is not None
 
-    def request(
+    async def request(
         self,
         method: str,
         params: Mapping[str, Any],
@@ -227,8 +232,11 @@ class Upstream:
         timeout_s: float | None = None,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
-    ) -> Coroutine[Any, Any, RawResult]:
-        """The `result` of one request.
+        session: UpstreamSession | None = None,
+    ) -> RawResult:
+        """The `result` of one request; a refusal with 401 puts the whole session in doubt.
+
+        A request that is refused because the server has forgotten the session is sent again on the next one, once.
 
         Args:
             method: A method of the protocol.
@@ -236,38 +244,17 @@ class Upstream:
             timeout_s: Total, waiting for the connection included; None for the server's own limit.
             on_progress: Where progress goes.
             on_message: Where notifications go that come on the request's own exchange; see `UpstreamSession.request`.
+            session: What it is to be sent on; None for the present one, which is waited for.
 
         Raises:
             UpstreamError: Not ready, failed, or answered with an error; `delivery` says which.
             UpstreamTimeoutError: No answer in time.
         """
-        limit_s = self.config.limits.call_s if timeout_s is None else timeout_s
-        if self._session is None:
-            return self._request_later(method, params, limit_s, on_progress, on_message)
-        return self._send_request(self._session, method, params, limit_s, on_progress, on_message)
-
-    async def _request_later(self, method: str, params: Mapping[str, Any], limit_s: float, *heard: Any) -> RawResult:
-        """The same as `_send_request`, once there is a session."""
-        began = self._clock()
-        if not await self.ready(min(limit_s, self.config.limits.patience_s)) or self._session is None:
-            raise self.not_ready()
-        left_s = max(0.0, limit_s - (self._clock() - began))
-        return await self._send_request(self._session, method, params, left_s, *heard)
-
-    async def _send_request(
-        self,
-        session: UpstreamSession,
-        method: str,
-        params: Mapping[str, Any],
-        timeout_s: float,
-        on_progress: OnProgress | None = None,
-        on_message: OnMessage | None = None,
-    ) -> RawResult:
-        """The `result` of one request over `session`; a refusal with 401 puts the whole session in doubt.
-
-        A request that is refused because the server has forgotten the session is sent again on the next one, once.
-        """
-        ends_s, reasons, mark = self._clock() + timeout_s, self._reasons, self._written.mark
+        timeout_s = self.config.limits.call_s if timeout_s is None else timeout_s
+        ends_s = self._clock() + timeout_s
+        if (session := session or self._session) is None:
+            session, timeout_s = await self._wait_session(ends_s)
+        reasons, mark = self._reasons, self._written.mark
         reasons.under_way += 1
         try:
             result = await session.request(
@@ -292,6 +279,13 @@ class Upstream:
             reasons.under_way -= 1
         return await self._resend_request(method, params, ends_s, on_progress=on_progress, on_message=on_message)
 
+    async def _wait_session(self, ends_s: float) -> tuple[UpstreamSession, float]:
+        """The session of a server that becomes ready in time, and the seconds that are left then."""
+        left_s = max(0.0, ends_s - self._clock())
+        if not await self.ready(min(left_s, self.config.limits.patience_s)) or self._session is None:
+            raise self.not_ready()
+        return self._session, max(0.0, ends_s - self._clock())
+
     def _begin_anew(self, session: UpstreamSession) -> None:
         """Ends a session in favour of one in another era; what comes meanwhile waits for that."""
         if self._session is session and self._ending is not None:
@@ -300,10 +294,7 @@ class Upstream:
 
     async def _resend_request(self, method: str, params: Mapping[str, Any], ends_s: float, **heard: Any) -> RawResult:
         """The `result` of a request that was refused for its session, on the next one; not sent a third time."""
-        left_s = max(0.0, ends_s - self._clock())
-        if not await self.ready(min(left_s, self.config.limits.patience_s)) or (session := self._session) is None:
-            raise self.not_ready()
-        timeout_s = max(0.0, ends_s - self._clock())
+        session, timeout_s = await self._wait_session(ends_s)
         try:
             result = await session.request(method, params, timeout_s=timeout_s, **heard)
         except LostSessionError:
@@ -332,7 +323,7 @@ class Upstream:
             raise self.not_ready()
         if not is_listed(kind, session.capabilities):
             return ToolListing()
-        ask = partial(self._send_request, session, timeout_s=limit_s)
+        ask = partial(self.request, session=session, timeout_s=limit_s)
         return await fetch_contents(self.name, kind, ask, timeout_s=limit_s, era=session.era)
 
     async def list_tools(self) -> ToolListing:
@@ -348,7 +339,7 @@ class Upstream:
             raise self.not_ready()
         if session.capabilities.get("tools") is None:
             return ToolListing()
-        ask = partial(self._send_request, session, timeout_s=limit_s)
+        ask = partial(self.request, session=session, timeout_s=limit_s)
         return await fetch_tools(self.name, ask, timeout_s=limit_s, era=session.era, folders=session.folders)
 
     def not_ready(self, *, may_retry: bool = True) -> UpstreamError:
@@ -428,7 +419,7 @@ class Upstream:
             restarts=self._connections - 1,
         )
         self._session, self._told, self._reasons.may_lose_state = session, "", False
-        self.watch.attach(session, partial(self._send_request, session))
+        self.watch.attach(session, partial(self.request, session=session))
         ending = self._ending = Ending(self.name, session)
         self._move(ServerState.READY)
         self._tell(self._on_tools_changed, self.name)

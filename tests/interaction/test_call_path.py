@@ -27,11 +27,11 @@ pytestmark = pytest.mark.anyio
 
 PACKAGE = str(Path(smart_mcp_proxy.__file__).parent)
 OBSERVABILITY = str(Path(PACKAGE) / "gateway" / "observability")
-MOST_FILES, MOST_CALLS = 32, 180
+MOST_FILES, MOST_CALLS = 32, 160
 """Of a call on stdio to a server on stdio; a step of a coroutine counts as a call."""
 WAITS = frozenset({BusyPoll._turn.__code__, Side.was_soon.__code__})
 """How often it is looked whether an answer has come depends on the machine, not on the way of a call."""
-MORE_FILES, MORE_CALLS = 0, 9
+MORE_FILES, MORE_CALLS = 0, 6
 """A progress token may add so many: it is one more member to read, and a listener that is told of nothing."""
 MORE_FILES_ON_HTTP, MORE_CALLS_ON_HTTP = 2, 13
 """There it may also need a stream. Beside other processes the same call passes up to three more or fewer."""

@@ -22,10 +22,10 @@ from smart_mcp_proxy.catalog.store.postgres_edge import (
     postgres_engine,
     refuse_unusable,
 )
-from smart_mcp_proxy.catalog.store.sqlite import DATABASE_NAME
 from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.io.clocks import since_boot
+from smart_mcp_proxy.names import DATABASE_NAME
 from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["LOCK", "PostgresStore"]

@@ -33,10 +33,8 @@ from smart_mcp_proxy.catalog.recovery.wal_files import (
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.names import DATABASE_NAME
 from smart_mcp_proxy.telemetry import get_logger
-
-DATABASE_NAME = "proxy.db"
-"""Source: docs/design/processes.md#the-catalog"""
 
 _BUSY_TIMEOUT_S = 5.0
 """How long one statement waits for another process's transaction; the longest of ours takes under a second."""

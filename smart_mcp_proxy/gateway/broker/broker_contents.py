@@ -8,6 +8,7 @@ import msgspec
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.sessions.content_handlers import LISTS
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Target
@@ -15,11 +16,6 @@ from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, Reach
 
-_LISTS: Final[Mapping[str, tuple[ContentKind, str]]] = {
-    "prompts/list": ("prompts", "prompts"),
-    "resources/list": ("resources", "resources"),
-    "resources/templates/list": ("templates", "resourceTemplates"),
-}
 _COMPLETING: Final = '{"ref": {"type": "ref/prompt", "name": "..."}, "argument": {"name": "...", "value": ""}}.'
 _PINGS: Final = frozenset({"ping", "server/discover"})
 """What asks a server whether it is there, in the words of either era; the answer is that of a ping."""
@@ -68,8 +64,8 @@ class BrokerContents:
             return b"{}"
         await self._lists.wait_listed(server)
         contents = self._contents(server, visible, reach)
-        if method in _LISTS:
-            return _page(contents, *_LISTS[method], params.get("cursor"))
+        if method in LISTS:
+            return _page(contents, *LISTS[method], params.get("cursor"))
         if method == "resources/read":
             target, arguments = await self._asks.find(contents, _text(params, "uri"), caller.principal), _NOTHING
         else:

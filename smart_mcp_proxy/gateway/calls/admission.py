@@ -1,6 +1,7 @@
 """Admission control before every send: rates, slots with a queue, breakers."""
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,16 +10,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from smart_mcp_proxy.errors import RateLimitedError, UpstreamError
-from smart_mcp_proxy.gateway.calls.limit_refusals import (
-    FULL_RETRY_S,
-    SERVER_LIMITS,
-    build_breaker_error,
-    share_note,
-    too_fast_a_caller,
-    too_fast_for_server,
-)
 from smart_mcp_proxy.models import ServerState, ServerStatus
-from smart_mcp_proxy.policy.breaker import Breakers, classify_end
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.policy.breaker import Breaker, Breakers, Epochs, classify_end
 from smart_mcp_proxy.policy.limits import (
     PlaceState,
     Slot,
@@ -33,6 +27,9 @@ from smart_mcp_proxy.settings import Settings
 
 CALLERS_REMEMBERED: Final = 4_096
 """Buckets of callers; beyond it those that are full again are dropped, which nobody notices."""
+FULL_RETRY_S: Final = 1.0
+"""What a caller is told to wait where nobody can know how long the calls under way take."""
+SERVER_LIMITS: Final = "The user can raise 'in_flight' and 'queue' under 'limits' in the server's entry."
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +147,6 @@ class AdmissionControl:
             self._gate(name).limit(shares[name], gateways, now_s)
         self.wake(self.places.configure(shares, share_of_count(self._in_flight, self.gateways)))
 
-    def request_admission(self, server: str, item: str, principal: str) -> "CallAdmission":
-        """A context in which a request may be sent once it has waited for its turn; see `CallAdmission`.
-
-        Args:
-            server: Configured name.
-            item: The tool that is called; of other requests the method.
-            principal: Who asks.
-
-        Raises:
-            RateLimitedError: On entering: too many calls, at once or in too short a time.
-            UpstreamError: On entering: such calls are held back, code `breaker_open`.
-        """
-        return CallAdmission(self, self._gate(server), item, principal)
-
     def connection_changed(self, status: ServerStatus) -> None:
         """Close the breakers of a server that was connected anew, however its last connection ended."""
         if status.state is ServerState.READY and (gate := self._gates.get(status.name)) is not None:
@@ -185,17 +168,13 @@ class AdmissionControl:
             hint=f"One call is let through in {wait_s:.0f} s to see." if wait_s else "The next call is let through.",
         )
 
-    def caller_wait_s(self, principal: str, now_s: float) -> float:
-        """Seconds until this caller may make another call, 0 if it may now."""
-        rate = self._caller_share
-        if not rate.calls_per_s:
-            return 0.0
-        bucket = self._callers.get(principal)
+    def _caller_wait_s(self, principal: str, now_s: float) -> float:
+        """Seconds until this caller, whose rate is limited, may make another call, 0 if it may now."""
+        rate, bucket = self._caller_share, self._callers.get(principal)
         if bucket is None:
             if len(self._callers) >= CALLERS_REMEMBERED:
                 self._callers = {name: one for name, one in self._callers.items() if not one.is_full(now_s)}
-            bucket = TokenBucket(rate.calls_per_s, rate.burst or None)
-            self._callers[principal] = bucket
+            bucket = self._callers[principal] = TokenBucket(rate.calls_per_s, rate.burst or None)
         return bucket.wait_s(now_s)
 
     def take(self, gate: _ServerGate, principal: str, now_s: float) -> None:
@@ -204,7 +183,7 @@ class AdmissionControl:
         Raises:
             RateLimitedError: One of them is used up; nothing is counted then.
         """
-        if wait_s := self.caller_wait_s(principal, now_s):
+        if self._caller_share.calls_per_s and (wait_s := self._caller_wait_s(principal, now_s)):
             raise too_fast_a_caller(self._callers[principal], self.gateways, wait_s)
         if gate.bucket is not None:
             if wait_s := gate.bucket.wait_s(now_s):
@@ -260,27 +239,37 @@ class CallAdmission:
 
     The call may be sent within the context; where it `is_waiting`, only after its `turn`.
 
+    Args:
+        admission: Lets it through.
+        server: Configured name.
+        item: The tool that is called; of other requests the method.
+        principal: Who asks.
+
     Attributes:
         is_waiting: Whether it has to wait for its turn.
+
+    Raises:
+        RateLimitedError: On entering: too many calls, at once or in too short a time.
+        UpstreamError: On entering: such calls are held back, code `breaker_open`.
     """
 
     __slots__ = ("_entered_s", "_epochs", "_gate", "_gates", "_item", "_place", "_principal", "is_waiting")
 
-    def __init__(self, admission: AdmissionControl, gate: _ServerGate, item: str, principal: str) -> None:
+    def __init__(self, admission: AdmissionControl, server: str, item: str, principal: str) -> None:
         self.is_waiting = False
         self._gates = admission
-        self._gate = gate
+        self._gate = admission._gates.get(server) or admission._gate(server)
         self._item = item
         self._principal = principal
         self._place: Slot | None = None
         self._entered_s = 0.0
-        self._epochs: tuple[int, int] | None = None
+        self._epochs: Epochs | None = None
         """Of the server's breaker and the item's, as the call was let through; None before."""
 
     def __enter__(self) -> Self:
-        admission, gate = self._gates, self._gate
+        admission, gate, breakers = self._gates, self._gate, self._gate.breakers
         self._entered_s = now_s = admission.clock()
-        if gate.breakers.has_failed:
+        if breakers.has_failed:
             self._require_let_through(now_s)
         place = admission.places.enter(gate.server, self._principal)
         self.is_waiting = place.state is PlaceState.WAITING
@@ -289,7 +278,7 @@ class CallAdmission:
         try:
             admission.take(gate, self._principal, now_s)
             if not self.is_waiting:
-                self._pass(now_s)
+                self._epochs = self._ask_breakers(now_s) if breakers.has_failed else (breakers.server.epoch, 0)
         except BaseException:
             admission.wake(admission.places.leave(place))
             raise
@@ -304,18 +293,27 @@ class CallAdmission:
             UpstreamError: Such calls are held back by now.
         """
         assert self._place is not None
-        left_s = await self._wait(self._place, self._entered_s)
-        self._pass(self._gates.clock())
-        return left_s
+        call_s = self._gate.limits.call_s
+        try:
+            await self._gates.turn(self._place, call_s)
+        except TimeoutError:
+            waited = f"The call waited {call_s:g} s for its turn at server '{self._gate.server}' and was not sent"
+            if self._gates.places.is_held:
+                raise self._build_hold_error(waited) from None
+            lifted = f"{SERVER_LIMITS}{share_note(self._gate.gateways)}"
+            raise RateLimitedError(
+                f"{waited}.",
+                hint=f"Try again later, or make fewer calls at a time. {lifted}",
+                retry_after_s=FULL_RETRY_S,
+            ) from None
+        now_s = self._gates.clock()
+        self._epochs = self._ask_breakers(now_s)
+        return max(0.0, call_s - (now_s - self._entered_s))
 
-    def _pass(self, now_s: float) -> None:
+    def _ask_breakers(self, now_s: float) -> Epochs:
         """The breakers' last word before the call is sent."""
-        breakers = self._gate.breakers
-        if not breakers.has_failed:  # as nearly always
-            self._epochs = (breakers.server.epoch, 0)
-            return
         self._require_let_through(now_s)
-        self._epochs = breakers.ask(self._item, now_s, self._gate.limits.call_s)
+        return self._gate.breakers.ask(self._item, now_s, self._gate.limits.call_s)
 
     def _require_let_through(self, now_s: float) -> None:
         server, breakers = self._gate.server, self._gate.breakers
@@ -337,23 +335,6 @@ class CallAdmission:
                 breakers.server.record_success(self._epochs[0], now_s)
             else:
                 breakers.record_end(self._item, self._epochs, classify_end(error), now_s)
-
-    async def _wait(self, place: Slot, since_s: float) -> float:
-        """Waits for the call's turn; returns the seconds that its server's limit leaves it then."""
-        call_s = self._gate.limits.call_s
-        try:
-            await self._gates.turn(place, call_s)
-        except TimeoutError:
-            waited = f"The call waited {call_s:g} s for its turn at server '{self._gate.server}' and was not sent"
-            if self._gates.places.is_held:
-                raise self._build_hold_error(waited) from None
-            lifted = f"{SERVER_LIMITS}{share_note(self._gate.gateways)}"
-            raise RateLimitedError(
-                f"{waited}.",
-                hint=f"Try again later, or make fewer calls at a time. {lifted}",
-                retry_after_s=FULL_RETRY_S,
-            ) from None
-        return max(0.0, call_s - (self._gates.clock() - since_s))
 
     def _full(self, place: Slot) -> RateLimitedError:
         most, queue = self._gates.places.get_server_limits(self._gate.server)
@@ -387,3 +368,46 @@ def open_admission(
 ) -> AdmissionControl:
     """Admission control as the settings ask for it."""
     return AdmissionControl(settings.in_flight, CallerRate(settings.calls_per_s, settings.calls_burst), servers, clock)
+
+
+def round_up_s(wait_s: float) -> float:
+    """Rounded up to milliseconds: whoever waits that long has waited long enough."""
+    return math.ceil(wait_s * 1000) / 1000
+
+
+def share_note(gateways: int) -> str:
+    """A further sentence where this gateway lets only its share through."""
+    return f" {gateways} gateways share the limit; this is the share of one." if gateways > 1 else ""
+
+
+def too_fast_a_caller(bucket: TokenBucket, gateways: int, wait_s: float) -> RateLimitedError:
+    """The refusal of a call that its caller's rate does not cover."""
+    return RateLimitedError(
+        f"A caller may make {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this one is too many.",
+        hint=f"Try again in {round_up_s(wait_s):g} s. "
+        f"The operator can raise MCPPROXY_CALLS_PER_S and MCPPROXY_CALLS_BURST.{share_note(gateways)}",
+        retry_after_s=round_up_s(wait_s),
+    )
+
+
+def too_fast_for_server(server: str, bucket: TokenBucket, gateways: int, wait_s: float) -> RateLimitedError:
+    """The refusal of a call that its server's rate does not cover."""
+    return RateLimitedError(
+        f"Server '{server}' takes {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this is too many.",
+        hint=f"Try again in {round_up_s(wait_s):g} s. The user can raise 'calls_per_s' and 'burst' under 'limits' in "
+        f"the server's entry.{share_note(gateways)}",
+        retry_after_s=round_up_s(wait_s),
+    )
+
+
+def build_breaker_error(server: str, item: str, breaker: Breaker, wait_s: float) -> UpstreamError:
+    """The refusal of a call while its server keeps failing, or the item of it that is named."""
+    calls = f"Calls of {item!r} at server '{server}'" if item else f"Calls to server '{server}'"
+    return UpstreamError(
+        f"{calls} are held back, because it {breaker.reason}.",
+        hint=f"Try again in {round_up_s(wait_s):g} s: one call is let through then to see. "
+        f"Its user can look at: mcpproxy server logs {shell_word(server)}",
+        code="breaker_open",
+        data={"breaker": breaker.state.value},
+        retry_after_s=round_up_s(wait_s),
+    )

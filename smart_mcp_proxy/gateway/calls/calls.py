@@ -20,7 +20,7 @@ from smart_mcp_proxy.gateway.results.results import ResultFacts, may_link, may_n
 from smart_mcp_proxy.gateway.shared.readiness import ListReadiness
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
-from smart_mcp_proxy.models import CallRequest
+from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 
 REASON_LIMIT_CHARS = 1_000
@@ -56,7 +56,9 @@ class Calls:
         self._lists = lists
         self._links = links
 
-    def call(self, request: CallRequest, within: CatalogView | None = None) -> Coroutine[Any, Any, RawResult]:
+    def call(
+        self, request: CallRequest, within: CatalogView | None = None, record: ToolRecord | None = None
+    ) -> Coroutine[Any, Any, RawResult]:
         """The tool's result as the upstream sent it, cut where the settings ask for it.
 
         A tool's own failure (`isError`) is a result, and so is a server's question to a modern client.
@@ -64,6 +66,7 @@ class Calls:
         Args:
             request: What is called.
             within: The tools that this caller may see; None for all.
+            record: The tool, where the caller has just looked it up there.
 
         Raises:
             ToolNotFoundError: No visible tool has that name.
@@ -71,7 +74,8 @@ class Calls:
             RequestError: The arguments do not fit.
             UpstreamError: The server failed, or asks what it may not; `delivery` says whether the call may have run.
         """
-        return self._path.run(_ToolCall(self, request, within or self._visible, self._lists))
+        visible = within or self._visible
+        return self._path.run(_ToolCall(self, request, visible, self._lists, record or visible.find(request.name)))
 
     async def clean_for_caller(self, error: ProxyError) -> ProxyError:
         """An error as its caller gets it: what a server says in it is treated like a result."""
@@ -102,12 +106,19 @@ class _ToolCall(RequestExchange):
     method = "tools/call"
     call: CallRequest
 
-    def __init__(self, calls: Calls, request: CallRequest, visible: CatalogView, lists: ListReadiness | None) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        request: CallRequest,
+        visible: CatalogView,
+        lists: ListReadiness | None,
+        record: ToolRecord | None,
+    ) -> None:
         self.call = self.caller = request
         self.arguments = request.arguments
         self.lists = lists
         self.is_part = request.parent is not None
-        self.record = record = visible.find(request.name)
+        self.record = record
         self.server, self.name = ("", "") if record is None else record.key
         self._calls = calls
         self._visible = visible
@@ -176,4 +187,4 @@ class _ToolCall(RequestExchange):
         """The same call, with the client to be asked what the server asked; the tool is looked up anew."""
         assert self.call.input is not None
         request = structs.replace(self.call, input=replace(self.call.input, pending=asked))
-        return type(self)(self._calls, request, self._visible, self.lists)
+        return type(self)(self._calls, request, self._visible, self.lists, self._visible.find(request.name))

@@ -1,11 +1,14 @@
-"""Base class of the requests on their way to a server."""
+"""Base classes of requests on their way to a server, and of what goes on with their answers."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self
 
+from mcp_types import CLIENT_CAPABILITIES_META_KEY
+
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.extensions import Extensions
+from smart_mcp_proxy.gateway.calls.inputs import Round
 from smart_mcp_proxy.gateway.observability.tracing import ClientSpan
 from smart_mcp_proxy.gateway.results.results import ResultFacts
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
@@ -97,3 +100,39 @@ class RequestExchange(ABC):
     @abstractmethod
     def again(self, asked: bytes) -> Self:
         """The same request, with the client to be asked what the server asked."""
+
+
+class Continuation(ABC):
+    """Hook of an extension in whose own way servers may answer tool calls.
+
+    Attributes:
+        result_type: Of the results that it goes on with.
+    """
+
+    result_type: str
+
+    @abstractmethod
+    def declare(self, error: ProxyError, exchange: RequestExchange) -> Extensions | None:
+        """Extensions with which a refused call is made once more; None where that would not help."""
+
+    @abstractmethod
+    async def go_on(
+        self, raw: RawResult, exchange: RequestExchange, input_round: Round | None
+    ) -> tuple[RawResult, str]:
+        """The result as its caller gets it, and the outcome for the activity log.
+
+        Args:
+            raw: The server's answer.
+            exchange: The call.
+            input_round: What was sent; None where the caller cannot be asked.
+
+        Raises:
+            ProxyError: The server may not answer so, or nothing came of it.
+        """
+
+
+def declare_extensions(params: Mapping[str, Any], extensions: Extensions) -> Mapping[str, Any]:
+    """A modern request's params that declare extensions beside what they declare already."""
+    meta: Mapping[str, Any] = params.get("_meta") or {}
+    declared = meta.get(CLIENT_CAPABILITIES_META_KEY) or {}
+    return {**params, "_meta": {**meta, CLIENT_CAPABILITIES_META_KEY: {**declared, "extensions": dict(extensions)}}}

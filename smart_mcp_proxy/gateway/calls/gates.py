@@ -77,7 +77,14 @@ class ArgumentSchemas:
         Raises:
             RequestError: They do not; `data` holds the path of the first problem and the whole input schema.
         """
-        validator = self._get_validator(record)
+        known = self._validators
+        if (key := record.change_hash) in known:
+            known.move_to_end(key)
+        else:
+            known[key] = _compile(_read_input_schema(record))
+            if len(known) > KEPT_VALIDATORS:
+                known.popitem(last=False)
+        validator = known[key]
         if validator is None or validator.is_valid(arguments):
             return
         problem = next(iter(validator.iter_errors(arguments)))
@@ -91,15 +98,6 @@ class ArgumentSchemas:
             code="invalid_arguments",
             data={"path": path, "input_schema": _read_input_schema(record)},
         )
-
-    def _get_validator(self, record: ToolRecord) -> jsonschema_rs.Validator | None:
-        if record.change_hash in self._validators:
-            self._validators.move_to_end(record.change_hash)
-            return self._validators[record.change_hash]
-        compiled = self._validators[record.change_hash] = _compile(_read_input_schema(record))
-        if len(self._validators) > KEPT_VALIDATORS:
-            self._validators.popitem(last=False)
-        return compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ Gate = Callable[[RequestExchange, GateRules], None]
 """Raises `ProxyError` where the request must not go on."""
 
 
-def check_approval(exchange: RequestExchange, rules: GateRules) -> None:
+def check_approval(exchange: RequestExchange, rules: GateRules | None = None) -> None:
     """Pass if the server lists the item as it was approved, as far as it has listed anything."""
     if exchange.lists is not None and exchange.record is not None:
         exchange.lists.require_approved(exchange.record)
@@ -169,6 +167,12 @@ def arguments_fit(exchange: RequestExchange, rules: GateRules) -> None:
 
 
 GATES: Final[tuple[Gate, ...]] = (check_approval, definition_seen, intent_stated, variant_permitted, arguments_fit)
+
+
+async def confirm(exchange: RequestExchange) -> None:
+    """Pass if the request may still be sent as it was when it came in."""
+    check_approval(exchange)
+    await exchange.confirm()
 
 
 def definition_changed(record: ToolRecord) -> RefusedError:

@@ -92,7 +92,7 @@ class InputRounds:
         self._asking = frozenset(name for name, config in servers.items() if config.input_requests)
         self.is_on = bool(self._asking)
 
-    async def begin(self, subject: Subject, input: ClientInput) -> Round:
+    async def begin(self, subject: Subject, client: ClientInput) -> Round:
         """The round that is to be sent next. A client of the handshake era is asked here what is pending.
 
         Raises:
@@ -100,22 +100,22 @@ class InputRounds:
                 may not ask.
         """
         if subject.server not in self._asking:
-            if input.responses is not None or input.state is not None or input.pending is not None:
+            if client.responses is not None or client.state is not None or client.pending is not None:
                 raise _not_allowed(subject.server)
-            return Round(subject, input, {}, None)
-        if input.pending is not None:
-            input = await _ask_client(input, input.pending)
-        kept = await self._states.open(subject, input.state) if input.state is not None else None
-        return Round(subject, input, _adapt_capabilities(input.capabilities), kept)
+            return Round(subject, client, {}, None)
+        if client.pending is not None:
+            client = await _ask_client(client, client.pending)
+        kept = await self._states.open(subject, client.state) if client.state is not None else None
+        return Round(subject, client, _adapt_capabilities(client.capabilities), kept)
 
-    async def seal_questions(self, raw: RawResult, server: str, method: str, round: Round | None) -> RawResult:
+    async def seal_questions(self, raw: RawResult, server: str, method: str, sent: Round | None) -> RawResult:
         """The server's questions as the client gets them: judged, with the server's name, its state sealed.
 
         Args:
             raw: What the server answered, not a complete result.
             server: Configured name.
             method: What was asked of it.
-            round: What was sent; None where the caller cannot be asked.
+            sent: What was sent; None where the caller cannot be asked.
 
         Raises:
             UpstreamError: It is no question, or one that this client cannot be asked.
@@ -123,17 +123,17 @@ class InputRounds:
         """
         facts = read_facts(raw)
         if facts is None or facts.resultType != INPUT_REQUIRED:
-            raise incomplete(server, method)
-        if round is None or server not in self._asking:
+            raise build_incomplete_error(server, method)
+        if sent is None or server not in self._asking:
             raise self._build_undeclared_error(server)
-        if round.number > MAX_ROUNDS:
-            raise _fault(server, f"asks for input for the {round.number}th time in one call")
+        if sent.number > MAX_ROUNDS:
+            raise _fault(server, f"asks for input for the {sent.number}th time in one call")
         if raw.size_bytes > QUESTIONS_BYTES:
             raise _fault(
                 server, f"asks for input with {raw.size_bytes:,} bytes, of which {QUESTIONS_BYTES:,} are passed on"
             )
-        members, state = await asyncio.to_thread(self._validate_questions, raw.text, server, round.declared)
-        sealed = await self._states.seal(round.subject, state, round.number)
+        members, state = await asyncio.to_thread(self._validate_questions, raw.text, server, sent.declared)
+        sealed = await self._states.seal(sent.subject, state, sent.number)
         return RawResult(msgspec.json.encode(members | {"requestState": sealed}))
 
     async def prepare_task_questions(self, asked: bytes, server: str, declared: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -156,11 +156,11 @@ class InputRounds:
         requests: Mapping[str, Any] = members["inputRequests"]
         return requests
 
-    async def answers(self, asked: bytes, server: str, round: Round) -> Mapping[str, Any]:
+    async def answers(self, asked: bytes, server: str, sent: Round) -> Mapping[str, Any]:
         """A handshake-era client's answers to a task's questions; see `prepare_task_questions`."""
-        shown = await self.prepare_task_questions(asked, server, round.declared)
+        shown = await self.prepare_task_questions(asked, server, sent.declared)
         pending = msgspec.json.encode({"inputRequests": shown, "requestState": None})
-        return (await _ask_client(round.input, pending)).responses or {}
+        return (await _ask_client(sent.input, pending)).responses or {}
 
     def _validate_questions(
         self, raw: bytes, server: str, declared: Mapping[str, Any]
@@ -199,16 +199,16 @@ class InputRounds:
         )
 
 
-async def _ask_client(input: ClientInput, pending: bytes) -> ClientInput:
+async def _ask_client(client: ClientInput, pending: bytes) -> ClientInput:
     """Ask a client of the handshake era, one question after the other, and return its answers."""
     questions = msgspec.json.decode(pending)
-    assert input.ask is not None
+    assert client.ask is not None
     deadline_s = asyncio.get_running_loop().time() + ANSWER_S
     responses: dict[str, Any] = {}
     for key, question in questions.get("inputRequests", {}).items():
         left_s = max(0.0, deadline_s - asyncio.get_running_loop().time())
-        responses[key] = await input.ask(question["method"], _adapt_question_params(question), left_s)
-    return replace(input, responses=responses, state=questions["requestState"], pending=None)
+        responses[key] = await client.ask(question["method"], _adapt_question_params(question), left_s)
+    return replace(client, responses=responses, state=questions["requestState"], pending=None)
 
 
 def _adapt_question_params(question: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -224,7 +224,7 @@ def _adapt_capabilities(capabilities: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: {} if name == "roots" else value for name, value in capabilities.items()}
 
 
-def incomplete(server: str, method: str) -> UpstreamError:
+def build_incomplete_error(server: str, method: str) -> UpstreamError:
     """The error for an answer that is neither a complete result nor a question."""
     return UpstreamError(
         f"Server '{server}' answered '{method}' with something that is not a complete result.",

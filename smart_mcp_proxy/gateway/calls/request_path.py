@@ -13,16 +13,13 @@ from typing import Any
 
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.extensions import TASKS
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
-from smart_mcp_proxy.gateway.calls.admission import AdmissionControl
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallAdmission
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
-from smart_mcp_proxy.gateway.calls.declaring import declare_extensions
-from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
-from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, check_approval
-from smart_mcp_proxy.gateway.calls.inputs import InputRounds, Round, incomplete
+from smart_mcp_proxy.gateway.calls.exchange import Continuation, RequestExchange, declare_extensions
+from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, confirm
+from smart_mcp_proxy.gateway.calls.inputs import InputRounds, Round, build_incomplete_error
 from smart_mcp_proxy.gateway.calls.request_states import Subject
-from smart_mcp_proxy.gateway.calls.tasks import TASK_DECLARED, TASK_RESULT, Tasks, TaskWait, demands_task
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.results.cleaning import clean_error_async, show_progress
 from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, ResultFacts, read_facts
@@ -44,7 +41,7 @@ class RequestPath:
         admission: Limits and breakers; None where there are none.
         inputs: What servers ask of clients; None where none may ask.
         clients: The clients that some servers know each of; None where none does.
-        tasks: Tasks that servers make of calls; None where none may.
+        continuation: Goes on with what servers make of calls besides answering them; None where they may not.
         tracing: Makes spans of the requests; None where nothing is traced.
     """
 
@@ -58,7 +55,7 @@ class RequestPath:
         admission: AdmissionControl | None = None,
         inputs: InputRounds | None = None,
         clients: Clients | None = None,
-        tasks: Tasks | None = None,
+        continuation: Continuation | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.limits = limits
@@ -69,7 +66,7 @@ class RequestPath:
         self._admission = admission or AdmissionControl(clock=clock)
         self._inputs = inputs
         self._clients = clients
-        self._tasks = tasks
+        self._continuation = continuation
         self._tracing = tracing
 
     def run(self, exchange: RequestExchange) -> Coroutine[Any, Any, RawResult]:
@@ -97,18 +94,19 @@ class RequestPath:
                     await exchange.resolve()
                 for gate in GATES:
                     gate(exchange, self._rules)
-                round = await self._round(exchange) if exchange.caller.input is not None else None
-                raw = await self._send(exchange, round)
+                input_round = await self._begin_round(exchange) if exchange.caller.input is not None else None
+                raw = await self._send(exchange, input_round)
                 facts = read_facts(raw)
                 if facts is not None and facts.resultType == "complete":
                     outcome = exchange.note_completion(facts)
                     return await exchange.shape_result(raw)
-                answer, outcome = await self._incomplete(raw, facts, exchange, round)
+                answer, outcome = await self._convert(raw, facts, exchange, input_round)
             except ProxyError as error:
                 outcome, delivery = error.error_code, error.delivery
-                if self._must_await(error, exchange):
+                hook = self._continuation
+                if hook is not None and (extensions := hook.declare(error, exchange)) is not None:
                     exchange = copy(exchange)
-                    exchange.extensions = {**(exchange.caller.extensions or {}), **TASK_DECLARED}
+                    exchange.extensions = extensions
                     continue
                 raise await self.clean_for_caller(exchange.translate_error(error), is_part=exchange.is_part) from error
             except asyncio.CancelledError:
@@ -128,55 +126,21 @@ class RequestPath:
         if exchange.span is not None:
             exchange.span.end(outcome)
 
-    async def _incomplete(
-        self, raw: RawResult, facts: ResultFacts | None, exchange: RequestExchange, round: Round | None
+    async def _convert(
+        self, raw: RawResult, facts: ResultFacts | None, exchange: RequestExchange, input_round: Round | None
     ) -> tuple[RawResult, str]:
-        """A task or a question as its caller gets it, and the outcome for the activity log.
+        """A question or an extension's answer as its caller gets it, and the outcome for the log.
 
         Raises:
             ProxyError: It is neither, or the server may not answer so.
         """
-        if facts is not None and facts.resultType == TASK_RESULT and exchange.call is not None:
-            return await self._of_task(raw, exchange, round)
-        return await self._convert_question(raw, exchange, round), INPUT_REQUIRED
-
-    def _must_await(self, error: ProxyError, exchange: RequestExchange) -> bool:
-        """Whether a server makes nothing but a task of a call, and its caller knows none."""
-        if self._tasks is None or exchange.call is None or exchange.extensions is not None or not demands_task(error):
-            return False
-        return TASKS not in (exchange.caller.extensions or {})
-
-    async def _of_task(self, raw: RawResult, exchange: RequestExchange, round: Round | None) -> tuple[RawResult, str]:
-        """A task that a server made of a call, as its caller gets it, and the outcome for the activity log.
-
-        Raises:
-            UpstreamError: It may not make one, or the task came to nothing.
-        """
-        caller, server, tasks = exchange.caller, exchange.server, self._tasks
-        if tasks is not None and exchange.extensions is None and TASKS in (caller.extensions or {}):
-            return await tasks.seal_task(raw, server, exchange.name, caller.principal), TASK_RESULT
-        if tasks is None or exchange.extensions is None:
-            raise incomplete(server, exchange.method)
-
-        run = tasks.identify_run(server)
-
-        async def ask(method: str, params: Mapping[str, Any]) -> RawResult:
-            upstream, _ = await wait_connected(self._fleet, server, None, self._clock, exchange.lists)
-            if method != "tasks/cancel":
-                await self._confirm(exchange)
-            require_connected(upstream)
-            tasks.require_run(server, run)  # from here on nothing waits until it is sent
-            return await upstream.request(method, declare_extensions(params, TASK_DECLARED))
-
-        inputs, answer, on_progress = self._inputs, None, caller.on_progress
-        if inputs is not None and round is not None and round.input.ask is not None:
-            answer = partial(inputs.answers, server=server, round=round)
-        if on_progress is not None:
-            on_progress = partial(show_progress, on_progress, self.limits.is_cleaned, self.limits.is_fenced)
-        place = self._admission.request_admission(server, exchange.name, caller.principal)
-        result = await tasks.await_result(raw, TaskWait(server, ask, place, on_progress, answer))
-        outcome = exchange.note_completion(read_facts(result) or ResultFacts())
-        return await exchange.shape_result(result), outcome
+        hook, kind = self._continuation, "" if facts is None else facts.resultType
+        if hook is not None and kind == hook.result_type and exchange.call is not None:
+            return await hook.go_on(raw, exchange, input_round)
+        if self._inputs is None:
+            raise build_incomplete_error(exchange.server, exchange.method)
+        question = await self._inputs.seal_questions(raw, exchange.server, exchange.method, input_round)
+        return question, INPUT_REQUIRED
 
     async def clean_for_caller(self, error: ProxyError, *, is_part: bool = False) -> ProxyError:
         """An error as its caller gets it: what a server says in it is treated like a result.
@@ -210,7 +174,7 @@ class RequestPath:
             )
         )
 
-    async def _round(self, exchange: RequestExchange) -> Round | None:
+    async def _begin_round(self, exchange: RequestExchange) -> Round | None:
         """Build the input round of a request whose client can be asked."""
         if self._inputs is None or exchange.caller.input is None:
             return None
@@ -219,21 +183,15 @@ class RequestPath:
         subject = Subject(principal, server, exchange.method, exchange.name, exchange.arguments, definition)
         return await self._inputs.begin(subject, exchange.caller.input)
 
-    async def _convert_question(self, raw: RawResult, exchange: RequestExchange, round: Round | None) -> RawResult:
-        """Convert a server's question into the form that its client is asked in."""
-        if self._inputs is None:
-            raise incomplete(exchange.server, exchange.method)
-        return await self._inputs.seal_questions(raw, exchange.server, exchange.method, round)
-
-    async def _send(self, exchange: RequestExchange, round: Round | None) -> RawResult:
+    async def _send(self, exchange: RequestExchange, input_round: Round | None) -> RawResult:
         caller, limits, server = exchange.caller, self.limits, exchange.server
         on_progress = caller.on_progress
         if on_progress is not None:
             on_progress = partial(show_progress, on_progress, limits.is_cleaned, limits.is_fenced)
         item = exchange.method if exchange.call is None else exchange.name
-        with self._admission.request_admission(server, item, caller.principal) as admission:
+        with CallAdmission(self._admission, server, item, caller.principal) as admission:
             left_s: float | None = None
-            has_waited = round is not None
+            has_waited = input_round is not None
             upstream = self._fleet.upstreams.get(server)
             is_listed = exchange.lists is None or not exchange.lists.is_awaited(server)
             if upstream is None or not upstream.is_ready or not is_listed or admission.is_waiting:
@@ -248,12 +206,14 @@ class RequestPath:
                     return answer
             if has_waited:  # from here on nothing waits until it is sent
                 require_connected(upstream)
-                await self._confirm(exchange)
+                await confirm(exchange)
             if exchange.send is not None:
                 return await exchange.send(upstream, left_s)
-            params = self._build_traced_params(exchange, upstream)
-            if round is not None:
-                params = round.params(params, upstream.status.era or "handshake")
+            params = (
+                exchange.params() if self._tracing is None else self._trace_params(self._tracing, exchange, upstream)
+            )
+            if input_round is not None:
+                params = input_round.params(params, upstream.status.era or "handshake")
             extensions = exchange.extensions or caller.extensions
             if extensions is not None and upstream.status.era == "modern":
                 params = declare_extensions(params, extensions)
@@ -283,23 +243,22 @@ class RequestPath:
                         return None
                     if exchange.record is not None:
                         await sender.confirm(exchange.record)
-                    await self._confirm(exchange)
-                    params = self._build_traced_params(exchange, upstream)
+                    await confirm(exchange)
+                    params = (
+                        exchange.params()
+                        if self._tracing is None
+                        else self._trace_params(self._tracing, exchange, upstream)
+                    )
                     return await sender.request(exchange.method, params, on_progress=on_progress)
             except LostSessionError as error:
                 if is_again or error.delivery != "not_sent":
                     raise
                 is_again, left_s = True, max(0.0, limit_s - (self._clock() - began_s))
 
-    def _build_traced_params(self, exchange: RequestExchange, upstream: Upstream) -> Mapping[str, Any]:
-        """The parameters that are sent, with the trace context where requests are traced."""
+    def _trace_params(self, tracing: Tracing, exchange: RequestExchange, upstream: Upstream) -> Mapping[str, Any]:
+        """The parameters that are sent, with the trace context where this request is traced."""
         params = exchange.params()
-        if self._tracing is None or not self._tracing.is_recorded():
+        if not tracing.is_recorded():
             return params  # the client's context, where it sent one, is passed on as it is
-        exchange.span = self._tracing.begin_client_span(exchange.method, exchange.trace_name, upstream.config)
+        exchange.span = tracing.begin_client_span(exchange.method, exchange.trace_name, upstream.config)
         return exchange.span.add_trace_context(params)
-
-    async def _confirm(self, exchange: RequestExchange) -> None:
-        """Pass if the request may still be sent as it was when it came in."""
-        check_approval(exchange, self._rules)
-        await exchange.confirm()

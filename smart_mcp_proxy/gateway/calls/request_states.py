@@ -15,14 +15,15 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
 
-from smart_mcp_proxy.catalog.hashing import canonical_json
-from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.catalog import Catalog, canonical_json, gateway_key
+from smart_mcp_proxy.errors import CatalogError, RequestError
 from smart_mcp_proxy.secrets.auth_key import (
     KEY_BYTES,
     UnusableFileError,
@@ -41,6 +42,7 @@ Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/
 TTL_S: Final = 600.0
 """How long a client may take to answer: the default of the SDK's own `RequestStateSecurity`."""
 _KEY_FILE: Final = "request-state.key"
+_STORED_NAME: Final = "request state"
 _LABEL: Final = b"smart-mcp-proxy/request-state/1"
 """Part of what is hashed: no other text of ours can be taken for a binding."""
 
@@ -121,9 +123,9 @@ class RequestStates:
         """
         await asyncio.to_thread(self._share, key)
 
-    async def seal(self, subject: Subject, state: str | None, round: int) -> str:
-        """Seal a server's state for the client."""
-        return await asyncio.to_thread(self._seal, subject, state, round)
+    async def seal(self, subject: Subject, state: str | None, number: int) -> str:
+        """Seal a server's state for the client, in the round of this number."""
+        return await asyncio.to_thread(self._seal, subject, state, number)
 
     async def open(self, subject: Subject, sealed: str) -> StatePayload:
         """Open a state that a client returned.
@@ -146,8 +148,8 @@ class RequestStates:
             log.info("an id was refused: %s", exc)
             return None
 
-    def _seal(self, subject: Subject, state: str | None, round: int) -> str:
-        kept = StatePayload(subject.compute_binding(), self._wall() + TTL_S, round, state)
+    def _seal(self, subject: Subject, state: str | None, number: int) -> str:
+        kept = StatePayload(subject.compute_binding(), self._wall() + TTL_S, number, state)
         return self._ready().seal(msgspec.json.encode(kept))
 
     def _open(self, subject: Subject, sealed: str) -> StatePayload:
@@ -179,7 +181,7 @@ class RequestStates:
     def _key(self) -> bytes:
         """The gateways' key, else the data directory's, made the first time."""
         if self._secret is not None:
-            return self._secret.key("request state")
+            return self._secret.key(_STORED_NAME)
         file = self._data_dir / _KEY_FILE
         try:
             with lock_file(file.with_suffix(".lock")):
@@ -196,6 +198,51 @@ class RequestStates:
     def _read_stored_key(self) -> bytes:
         text = read_private(self._data_dir / _KEY_FILE)
         return decode_key(text, f"{_KEY_FILE} is damaged: remove it, and a new one is made")
+
+
+class StateKey:
+    """Brings the key of all gateways on a store to this one's states.
+
+    It is asked for at the start and with heartbeats, never by a call: none waits for the database. Processes on one
+    data directory need none of it, their key is a file there that outlives the catalog beside it.
+
+    Args:
+        catalog: Its store keeps the key.
+        states: Get it.
+        is_given: Whether the gateways were given a secret key, from which theirs comes.
+    """
+
+    def __init__(self, catalog: Catalog, states: RequestStates, *, is_given: bool) -> None:
+        self._catalog = catalog
+        self._states = states
+        self._is_due = catalog.is_shared and not is_given
+        self._has_failed = False
+
+    def __repr__(self) -> str:
+        return f"<StateKey {'not had yet' if self._is_due else 'settled'}>"
+
+    async def bring(self) -> None:
+        """Take the key from the store, or make it there if this is the first gateway.
+
+        If the store fails, the next call of this method tries again.
+
+        Until then states are sealed with a key of this gateway's own, and go on to be opened with it: a start or a
+        call that failed over this would cost more than a question that has to be answered at the same gateway.
+        """
+        if not self._is_due:
+            return
+        take = partial(gateway_key, name=_STORED_NAME, made=secrets.token_bytes(KEY_BYTES))
+        try:
+            key = await self._catalog.write(take, is_ordered=False)
+        except CatalogError as exc:
+            if not self._has_failed:
+                log.warning(
+                    "until the database can be used, what servers ask is answered at this gateway alone: %s", exc
+                )
+            self._has_failed = True
+            return
+        await self._states.share(key)
+        self._is_due = False
 
 
 def _invalid(subject: Subject, reason: str) -> RequestError:

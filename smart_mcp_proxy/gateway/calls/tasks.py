@@ -10,27 +10,29 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.extensions import TASKS, Extensions
-from smart_mcp_proxy.gateway.calls.admission import CallAdmission
-from smart_mcp_proxy.gateway.calls.gates import CallLimits
-from smart_mcp_proxy.gateway.calls.inputs import MAX_ROUNDS
+from smart_mcp_proxy.extensions import EXTENSIONS, TASKS, Extensions
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallAdmission
+from smart_mcp_proxy.gateway.calls.exchange import Continuation, RequestExchange, declare_extensions
+from smart_mcp_proxy.gateway.calls.gates import CallLimits, confirm
+from smart_mcp_proxy.gateway.calls.inputs import MAX_ROUNDS, InputRounds, Round, build_incomplete_error
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
-from smart_mcp_proxy.gateway.results.cleaning import clean_message, fence_text
-from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, decode_members, read_facts
+from smart_mcp_proxy.gateway.results.cleaning import clean_message, fence_text, show_progress
+from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, ResultFacts, decode_members, read_facts
+from smart_mcp_proxy.gateway.shared.readiness import require_connected, wait_connected
 from smart_mcp_proxy.models import OnProgress, ProgressReport
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.upstream import Fleet
 from smart_mcp_proxy.upstream.protocol.session import rpc_error
 
-TASK_RESULT: Final = "task"
-TASK_DECLARED: Final[Extensions] = {TASKS: {}}
+TASK_RESULT: Final = EXTENSIONS[TASKS].result_type
+TASK_DECLARED: Final[Extensions] = {TASKS: EXTENSIONS[TASKS].settings}
 ENDS_KEY: Final = "dev.smartmcpproxy/taskEndsWith"
 """In a task's `_meta`: what it ends with at the latest."""
 SEAL_S: Final = 30 * 86_400.0
@@ -48,11 +50,6 @@ MISSING_CAPABILITY: Final = -32021
 _UNDER_WAY: Final = ("working", "input_required")
 _NOT_SAID: Final = ("taskId", "resultType", "result", "error", "inputRequests")
 """Members of a task that are treated each in their own way."""
-
-Ask = Callable[[str, Mapping[str, Any]], Awaitable[RawResult]]
-"""Sends the server a request about the task."""
-
-log = get_logger("tasks")
 
 
 class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,37 +72,17 @@ class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     until_s: float
 
 
-@dataclass(frozen=True)
-class TaskWait:
-    """Ways to wait for a task.
-
-    Attributes:
-        server: Configured name.
-        ask: Asks it, as long as it is the process that made the task and its tool may be called.
-        place: Held meanwhile: the task counts as a call under way.
-        on_progress: Where progress goes; None if nobody asked for it.
-        answer: Has the client answer what the task asks; None where it cannot be asked.
-    """
-
-    server: str
-    ask: Ask
-    place: CallAdmission
-    on_progress: OnProgress | None
-    answer: Callable[[bytes], Awaitable[Mapping[str, Any]]] | None
-
-
 _ref = msgspec.json.Decoder(TaskRef, strict=True)
 
 
 class Tasks:
-    """Seals, opens and waits for tasks.
+    """Seals and opens tasks.
 
     Args:
         states: Has the key of all gateways.
         run_of: The present process of a server on stdio; empty for others, None where that is not known yet.
         limits: Say whether what servers say is cleaned and fenced.
         wall: Seconds since the epoch; another gateway may have sealed what is opened here.
-        pause: Waits.
     """
 
     def __init__(
@@ -115,13 +92,11 @@ class Tasks:
         limits: CallLimits,
         *,
         wall: Callable[[], float] = time.time,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._states = states
         self._run_of = run_of
         self._limits = limits
         self._wall = wall
-        self._pause = pause
 
     async def seal_task(self, raw: RawResult, server: str, tool: str, principal: str) -> RawResult:
         """A task as its client gets it.
@@ -157,6 +132,12 @@ class Tasks:
         show = partial(_clean_members, members, self._limits)
         return await asyncio.to_thread(show) if size_bytes > OFF_LOOP_BYTES else show()
 
+    def clean_progress(self, on_progress: OnProgress | None) -> OnProgress | None:
+        """A listener that passes on what servers say of progress, cleaned for the caller."""
+        if on_progress is None:
+            return None
+        return partial(show_progress, on_progress, self._limits.is_cleaned, self._limits.is_fenced)
+
     def identify_run(self, server: str) -> str:
         """The process that a task begins in which a server has just answered with."""
         return self._run_of(server) or ""
@@ -187,21 +168,99 @@ class Tasks:
             raise unknown_task(ref.server)
         return ref
 
-    async def await_result(self, raw: RawResult, waiting: TaskWait) -> RawResult:
-        """The result that a task comes to, as if there were none.
+
+class TaskCalls(Continuation):
+    """Tool calls that servers make tasks of: handed on to clients that know tasks, else waited for.
+
+    Args:
+        tasks: Seal and clean them.
+        fleet: The servers.
+        admission: A task that is waited for counts as a call under way.
+        inputs: Have a client answer what a task asks.
+        clock: Monotonic seconds.
+        pause: Waits so many seconds.
+    """
+
+    result_type = TASK_RESULT
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        fleet: Fleet,
+        admission: AdmissionControl,
+        inputs: InputRounds,
+        clock: Callable[[], float],
+        *,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.tasks = tasks
+        self.fleet = fleet
+        self.admission = admission
+        self.inputs = inputs
+        self.clock = clock
+        self.pause = pause
+
+    def declare(self, error: ProxyError, exchange: RequestExchange) -> Extensions | None:
+        """Tasks, where a server makes nothing but a task of a call whose caller knows none."""
+        declared = exchange.caller.extensions or {}
+        if exchange.call is None or exchange.extensions is not None or TASKS in declared or not demands_task(error):
+            return None
+        return {**declared, **TASK_DECLARED}
+
+    async def go_on(
+        self, raw: RawResult, exchange: RequestExchange, input_round: Round | None
+    ) -> tuple[RawResult, str]:
+        """The task as its caller gets it, or what came of it.
+
+        Raises:
+            UpstreamError: The server may not make one, or it came to nothing.
+        """
+        caller, server = exchange.caller, exchange.server
+        if exchange.extensions is not None:
+            result = await _AwaitedTask(self, raw, exchange, input_round).await_result()
+            outcome = exchange.note_completion(read_facts(result) or ResultFacts())
+            return await exchange.shape_result(result), outcome
+        if TASKS not in (caller.extensions or {}):
+            raise build_incomplete_error(server, exchange.method)
+        return await self.tasks.seal_task(raw, server, exchange.name, caller.principal), TASK_RESULT
+
+
+class _AwaitedTask:
+    """A task that a server made of the call of a client that knows none.
+
+    Args:
+        calls: Have the parts that it takes.
+        raw: The task, as the server answered the call with it.
+        exchange: The call.
+        input_round: What was sent; None where the caller cannot be asked.
+    """
+
+    def __init__(self, calls: TaskCalls, raw: RawResult, exchange: RequestExchange, input_round: Round | None) -> None:
+        self._calls = calls
+        self._raw = raw
+        self._exchange = exchange
+        self._server = exchange.server
+        self._run = calls.tasks.identify_run(self._server)
+        self._id = _read_task_id(_members(raw, self._server), self._server)
+        self._input_round = input_round
+
+    async def await_result(self) -> RawResult:
+        """The result that the task comes to, as if there were none.
 
         Raises:
             UpstreamError: It failed, was cancelled, or asks what its client cannot be asked, or too often.
             UpstreamTimeoutError: It takes longer than `WAIT_S`.
             ProxyError: Its tool may no longer be called, or its process has ended.
         """
-        own, is_over = _read_task_id(_members(raw, waiting.server), waiting.server), False
+        exchange, is_over = self._exchange, False
         try:
-            with waiting.place as place:
-                if place.is_waiting:
-                    await place.turn()
+            with CallAdmission(
+                self._calls.admission, self._server, exchange.name, exchange.caller.principal
+            ) as admission:
+                if admission.is_waiting:
+                    await admission.turn()
                 async with asyncio.timeout(WAIT_S):
-                    members = await self._poll_until_over(own, raw, waiting)
+                    members = await self._poll_until_over()
             is_over = True
         except ProxyError as error:
             if error.delivery == "not_sent":  # what was refused came after the call
@@ -209,47 +268,67 @@ class Tasks:
             raise
         except TimeoutError:
             raise UpstreamTimeoutError(
-                f"A task of server '{waiting.server}' took longer than {WAIT_S:.0f} s.",
+                f"A task of server '{self._server}' took longer than {WAIT_S:.0f} s.",
                 hint="It is cancelled. A client that declares tasks can look at it for as long as it takes.",
                 delivery="unknown",
             ) from None
         finally:
             if not is_over:
-                spawn(_cancel(waiting, own), f"cancel a task of {waiting.server}")
-        return _outcome(members, waiting.server)
+                spawn(self._cancel(), f"cancel a task of {self._server}")
+        return _outcome(members, self._server)
 
-    async def _poll_until_over(self, own: str, raw: RawResult, waiting: TaskWait) -> Mapping[str, msgspec.Raw]:
-        """The last state of a task."""
-        looks, rounds, asked = 0, 0, set[str]()
+    async def _poll_until_over(self) -> Mapping[str, msgspec.Raw]:
+        """The last state of the task."""
+        on_progress = self._calls.tasks.clean_progress(self._exchange.caller.on_progress)
+        raw, looks, rounds, asked = self._raw, 0, 0, set[str]()
         while True:
-            members = _members(raw, waiting.server)
+            members = _members(raw, self._server)
             if _text(members.get("status")) not in _UNDER_WAY:
                 return members
-            if (open_ := _questions(members, asked)) and waiting.answer is not None:
+            if open_ := _questions(members, asked):
                 asked |= open_.keys()
                 rounds += 1
-                if rounds > MAX_ROUNDS:
-                    raise _fault(waiting.server, f"asks for input for the {rounds}th time in one task")
-                answers = await waiting.answer(msgspec.json.encode(open_))
-                await waiting.ask("tasks/update", {"taskId": own, "inputResponses": answers})
-            elif open_:
-                raise _cannot_be_asked(waiting.server)
+                await self._answer(open_, rounds)
             looks += 1
-            if waiting.on_progress is not None:
-                await waiting.on_progress(ProgressReport(looks, None, _text(members.get("statusMessage"))))
-            await self._pause(pause_s(members))
-            raw = await self._poll_task(own, waiting)
+            if on_progress is not None:
+                await on_progress(ProgressReport(looks, None, _text(members.get("statusMessage"))))
+            await self._calls.pause(pause_s(members))
+            raw = await self._poll()
 
-    async def _poll_task(self, own: str, waiting: TaskWait) -> RawResult:
+    async def _answer(self, questions: Mapping[str, Any], rounds: int) -> None:
+        """Have the client answer what the task asks."""
+        asking = self._input_round
+        if asking is None or asking.input.ask is None:
+            raise _cannot_be_asked(self._server)
+        if rounds > MAX_ROUNDS:
+            raise _fault(self._server, f"asks for input for the {rounds}th time in one task")
+        answers = await self._calls.inputs.answers(msgspec.json.encode(questions), self._server, asking)
+        await self._ask("tasks/update", inputResponses=answers)
+
+    async def _poll(self) -> RawResult:
         """The task's present state; a connection that is lost meanwhile is waited for."""
         for failures in range(_FAILURES):
             try:
-                return await waiting.ask("tasks/get", {"taskId": own})
+                return await self._ask("tasks/get")
             except UpstreamError as error:
                 if error.was_answered or failures == _FAILURES - 1:
                     raise
-                await self._pause(_PAUSE_S[1])
+                await self._calls.pause(_PAUSE_S[1])
         raise AssertionError("the last failure is raised")
+
+    async def _cancel(self) -> None:
+        with suppress(ProxyError):
+            await self._ask("tasks/cancel")
+
+    async def _ask(self, method: str, **more: Any) -> RawResult:
+        """Ask the process that made the task, as long as its tool may be called."""
+        calls, server, exchange = self._calls, self._server, self._exchange
+        upstream, _ = await wait_connected(calls.fleet, server, None, calls.clock, exchange.lists)
+        if method != "tasks/cancel":
+            await confirm(exchange)
+        require_connected(upstream)
+        calls.tasks.require_run(server, self._run)  # from here on nothing waits until it is sent
+        return await upstream.request(method, declare_extensions({"taskId": self._id, **more}, TASK_DECLARED))
 
 
 def pause_s(members: Mapping[str, msgspec.Raw]) -> float:
@@ -360,11 +439,6 @@ def _object(raw: msgspec.Raw | None) -> dict[str, Any]:
         return {} if raw is None else msgspec.json.decode(raw, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
         return {}
-
-
-async def _cancel(waiting: TaskWait, own: str) -> None:
-    with suppress(ProxyError):
-        await waiting.ask("tasks/cancel", {"taskId": own})
 
 
 def _cannot_be_asked(server: str) -> UpstreamError:

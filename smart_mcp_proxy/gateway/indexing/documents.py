@@ -44,10 +44,13 @@ class _RecordDocument(Document):
 
 
 # Setters of the slots of a class whose objects are frozen: by name it takes twice as long, and a start makes all.
-_set_id, _set_server, _set_name, _set_listed_name, _set_examples, _set_destructive, _set_kind = (
-    vars(Document)[name].__set__
-    for name in ("id", "server", "name", "listed_name", "examples", "is_destructive", "kind")
-)
+_set_id = vars(Document)["id"].__set__
+_set_server = vars(Document)["server"].__set__
+_set_name = vars(Document)["name"].__set__
+_set_listed_name = vars(Document)["listed_name"].__set__
+_set_examples = vars(Document)["examples"].__set__
+_set_destructive = vars(Document)["is_destructive"].__set__
+_set_kind = vars(Document)["kind"].__set__
 _set_record = vars(_RecordDocument)["_record"].__set__
 
 

@@ -58,7 +58,7 @@ class AppTool:
             line=caller.line,
             extensions=caller.extensions,
         )
-        return self.calls.call(request, within=self.view)
+        return self.calls.call(request, within=self.view, record=self.record)
 
 
 class AppCalls:

@@ -1,4 +1,4 @@
-"""Prompts, resources and completions as agents meet them over MCP, both eras."""
+"""Prompts, resources, skills and completions as agents meet them over MCP, both eras."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
-from smart_mcp_proxy.extensions import APPS, SKILLS
+from smart_mcp_proxy.extensions import APPS, EXTENSIONS, SKILLS, read_extension_settings
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.methods import request_error
@@ -19,7 +19,6 @@ from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentReques
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.results import fit_to_era, is_input_required, may_link, rewrite_result
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup, build_caller
-from smart_mcp_proxy.gateway.sessions.skill_handlers import SkillHandlers
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.app_pages import is_page
@@ -27,17 +26,20 @@ from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.links import Links, relink_prompt
-from smart_mcp_proxy.models import ContentKind, Era, Principal
+from smart_mcp_proxy.gateway.visibility.skill_lookup import list_skill_children, read_skill_manifest
+from smart_mcp_proxy.models import ContentKind, Era, Principal, ToolRecord
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.skills import find_skill_root, is_inside
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream import Fleet, is_listed
 
 METHOD_NOT_FOUND = -32601
+NAME_CHARS = 200
 RESOURCE_NOT_FOUND = -32002
 """Up to 2025-11-25; from 2026-07-28 on a URI that leads nowhere is a parameter that is not valid."""
 NO_COMPLETIONS: Mapping[str, Any] = {"completion": {"values": [], "total": 0, "hasMore": False}}
-_LISTS: Mapping[str, tuple[ContentKind, str]] = {
+LISTS: Mapping[str, tuple[ContentKind, str]] = {
     "prompts/list": ("prompts", "prompts"),
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
@@ -88,9 +90,9 @@ class ContentHandlers:
         self._passed = lookup.passed
         self._subscriptions = subscriptions
         self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
-        skills = SkillHandlers(fleet, asks, build_caller)
+        skills = SkillHandlers(fleet, asks)
         self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[RawResult]]] = {
-            **dict.fromkeys(_LISTS, self._list),
+            **dict.fromkeys(LISTS, self._list),
             "prompts/get": self._get,
             "resources/read": self._read,
             "completion/complete": self._complete,
@@ -119,9 +121,9 @@ class ContentHandlers:
             found["completions"] = {}
         extensions: dict[str, Any] = {}
         if any(is_page(item.name) for item in contents.of("resources").values()):
-            extensions[APPS] = {}
+            extensions[APPS] = EXTENSIONS[APPS].settings
         if self._has_skills(contents):
-            extensions[SKILLS] = {"directoryRead": True}
+            extensions[SKILLS] = EXTENSIONS[SKILLS].settings
         return found | ({"extensions": extensions} if extensions else {})
 
     async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
@@ -199,14 +201,14 @@ class ContentHandlers:
         return not upstream.is_ready or upstream.capabilities.get("completions") is not None
 
     async def _list(self, contents: Contents, inbound: Inbound) -> RawResult:
-        kind, member = _LISTS[inbound.method]
+        kind, member = LISTS[inbound.method]
         if not contents.of(kind):  # some clients ask once, right after their greeting, and heed no change
             await self._lists.wait_known(contents.servers, kind)
         page, cursor = contents.page(kind, inbound.params.get("cursor"))
         listing: dict[str, Any] = {member: page}
         if cursor is not None:
             listing["nextCursor"] = cursor
-        return RawResult(msgspec.json.encode(listing | (_READ_CACHE if inbound.era == "modern" else {})))
+        return _encode_answer(listing, inbound)
 
     async def _get(self, contents: Contents, inbound: Inbound) -> RawResult:
         target = contents.prompt(inbound.params["name"])
@@ -290,6 +292,89 @@ class ContentHandlers:
         argument = inbound.params["argument"]
         arguments = {argument["name"]: argument["value"]}
         return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, build_caller(inbound)))
+
+
+class SkillHandlers:
+    """Answers `skills/get` and `resources/directory/read`.
+
+    Args:
+        fleet: The servers.
+        asks: The one path to a server.
+    """
+
+    def __init__(self, fleet: Fleet, asks: ContentRequests) -> None:
+        self._fleet = fleet
+        self._asks = asks
+
+    async def get(self, contents: Contents, inbound: Inbound) -> RawResult:
+        """The entry of one skill, which its server still gives as it was approved."""
+        uri = inbound.params["uri"]
+        target = contents.skill(uri)
+        shown = contents.of("skills")[contents.skill_uri(target.server, target.name)].definition
+        ask = ContentRequest("skills/get", target, {"uri": target.name}, {}, build_caller(inbound), uri=uri)
+        await self._asks.ask(ask)
+        return _encode_answer({"skill": shown}, inbound)
+
+    async def read_directory(self, contents: Contents, inbound: Inbound) -> RawResult:
+        """Children of a directory: of what was approved, or as the server says where a skill is generated.
+
+        Raises:
+            RequestError: It is no directory of a skill.
+        """
+        uri = inbound.params["uri"]
+        server, own = contents.own_uri(uri)
+        records = contents.list_server_skills(server) if server is not None else []
+        if server is not None and (children := list_skill_children(own, records)) is not None:
+            shown = [{**child, "uri": contents.skill_uri(server, child["uri"])} for child in children]
+            return _encode_answer({"resources": shown}, inbound)
+        generated = next((each for each in records if _may_hold(each, own)), None)
+        if server is None or generated is None or not self._reads_directories(server):
+            raise RequestError(
+                f"{uri[:NAME_CHARS]!r} is not a directory of a skill.",
+                hint="A skill's directory is its uri without /SKILL.md; files are read with resources/read.",
+                code="not_found",
+            )
+        return await self._read_generated_directory(contents, inbound, Target(server, own, generated))
+
+    async def _read_generated_directory(self, contents: Contents, inbound: Inbound, target: Target) -> RawResult:
+        params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"uri": target.name}
+        caller = build_caller(inbound)
+        ask = ContentRequest(inbound.method, target, params, {}, caller, uri=inbound.params["uri"])
+        raw = await self._asks.ask(ask)
+        try:
+            result: dict[str, Any] = msgspec.json.decode(raw.text)
+            listed = [each for each in result["resources"] if _is_child(target.name, each["uri"])]
+        except (msgspec.MsgspecError, KeyError, TypeError, AttributeError, RecursionError) as exc:
+            raise RequestError(
+                f"What server '{target.server}' answered cannot be passed on.", hint="The server is at fault."
+            ) from exc
+        shown = [{**each, "uri": contents.skill_uri(target.server, each["uri"])} for each in listed]
+        return _encode_answer({**result, "resources": shown}, inbound)
+
+    def _reads_directories(self, server: str) -> bool:
+        upstream = self._fleet.upstreams.get(server)
+        settings = read_extension_settings(upstream.capabilities, SKILLS) if upstream is not None else None
+        return settings is not None and settings.get("directoryRead") is True
+
+
+def _may_hold(record: ToolRecord, uri: str) -> bool:
+    """Whether a generated skill may have a directory of this URI."""
+    root = find_skill_root(record.key.tool)
+    return read_skill_manifest(record.raw) is None and (uri == root or is_inside(root, uri))
+
+
+def _is_child(uri: str, child: str) -> bool:
+    """Whether a URI lies directly in a directory; a server that names others would lead in circles."""
+    return (
+        is_inside(uri, child)
+        and "/" not in child.removeprefix(f"{uri}/")
+        and child.rpartition("/")[2] not in (".", "..")
+    )
+
+
+def _encode_answer(members: Mapping[str, Any], inbound: Inbound) -> RawResult:
+    is_kept = inbound.era == "modern" and inbound.method != "resources/directory/read"
+    return RawResult(msgspec.json.encode({**members, **(_READ_CACHE if is_kept else {})}))
 
 
 def _parse_reference(params: Mapping[str, Any]) -> tuple[str, tuple[ContentKind, ...]]:

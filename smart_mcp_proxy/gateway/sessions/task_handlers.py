@@ -11,7 +11,7 @@ import msgspec
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
-from smart_mcp_proxy.extensions import TASKS, Extensions, read_extension_settings
+from smart_mcp_proxy.extensions import EXTENSIONS, TASKS, Extensions, read_extension_settings
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.methods import request_error
@@ -37,7 +37,7 @@ TOLD_S: Final = 0.1
 """Between two states at least: each that a server tells by itself is on record, too."""
 FOLLOW_FAILED_S: Final = 60.0
 """Between two looks that fail, at most."""
-_MORE: Final[Mapping[str, tuple[str, ...]]] = {"tasks/get": (), "tasks/update": ("inputResponses",), "tasks/cancel": ()}
+_METHODS: Final = EXTENSIONS[TASKS].methods
 _TOOLSET: Final = "t/"
 _CONNECTION_PREFIX: Final = "io.modelcontextprotocol/"
 _OVER: Final = frozenset({"completed", "failed", "cancelled"})
@@ -64,7 +64,7 @@ class TaskHandlers:
     @property
     def methods(self) -> frozenset[str]:
         """Methods handled here."""
-        return frozenset(_MORE)
+        return frozenset(_METHODS)
 
     def capabilities(self, era: Era) -> dict[str, Any]:
         """The extension, where a server that is seen at the path of the present request makes tasks."""
@@ -73,7 +73,7 @@ class TaskHandlers:
         view = self._view(get_request_path(), principal())
         seen = () if view is None else (self._fleet.upstreams.get(name) for name in view.servers)
         makes = any(each is not None and read_extension_settings(each.capabilities, TASKS) is not None for each in seen)
-        return {"extensions": {TASKS: {}}} if makes else {}
+        return {"extensions": {**TASK_DECLARED}} if makes else {}
 
     async def answer(self, method: str, inbound: Inbound) -> dict[str, Any]:
         """The result of one request.
@@ -86,7 +86,7 @@ class TaskHandlers:
         require_declared(inbound.extensions)
         sender = (inbound.principal.id, inbound.meta, None, None)
         caller = Caller(*sender, input=inbound.input, extensions=inbound.extensions, is_root=True)
-        more = {name: inbound.params[name] for name in _MORE[method]}
+        more = {name: inbound.params[name] for name in _METHODS[method] if name != "taskId"}
         try:
             ask = await self._resolve_task(
                 inbound.path, inbound.principal, inbound.params["taskId"], caller, method, more

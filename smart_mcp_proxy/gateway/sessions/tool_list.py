@@ -181,7 +181,7 @@ class ToolList(ABC):
             line=caller.line,
             extensions=caller.extensions,
         )
-        return self._calls.call(request, within=self._visible)
+        return self._calls.call(request, within=self._visible, record=record)
 
     def _is_quarantined(self, name: str) -> bool:
         """Whether an unlisted name waits for the user: clients may call what they were shown before."""

@@ -143,20 +143,18 @@ class AgentTool(ABC, Generic[ArgumentsT]):
         Raises:
             RequestError: The arguments do not fit this tool.
         """
-        return self.run(self.parse(arguments), caller)
+        try:
+            parsed = self.arguments.model_validate(dict(arguments))
+        except ValidationError:
+            parsed = self._parse_spellings(arguments)
+        return self.run(parsed, caller)
 
     def may_need_line(self, arguments: Mapping[str, Any]) -> bool:
         """Whether the call may lead to a server that knows each client; a look-up."""
         return False
 
-    def parse(self, arguments: Mapping[str, Any]) -> ArgumentsT:
-        """Parse the arguments; on failure once more by the spellings that agents use."""
-        try:
-            return self.arguments.model_validate(dict(arguments))
-        except ValidationError:
-            return self._read(arguments)
-
-    def _read(self, arguments: Mapping[str, Any]) -> ArgumentsT:
+    def _parse_spellings(self, arguments: Mapping[str, Any]) -> ArgumentsT:
+        """Parse arguments once more, by the spellings that agents use."""
         try:
             return self.arguments.model_validate(_spellings(self.arguments).read(arguments))
         except ValidationError as exc:

@@ -56,12 +56,13 @@ class _CallTool(AgentTool[CallArguments]):
 
     def run(self, arguments: CallArguments, caller: Caller) -> Coroutine[Any, Any, RawResult]:
         """Calls the upstream tool."""
-        if caller.registry is not None and (record := self._visible.find(arguments.name)) is not None:
+        record = self._visible.find(arguments.name)
+        if caller.registry is not None and record is not None:
             caller.registry.note_called(record)
         return self._calls.call(
             CallRequest(
                 name=arguments.name,
-                arguments=_arguments(arguments),
+                arguments=_parse_arguments(arguments) if arguments.args_json else arguments.args,
                 variant=self.variant,
                 intent=_intent(arguments),
                 principal=caller.principal,
@@ -74,6 +75,7 @@ class _CallTool(AgentTool[CallArguments]):
                 extensions=caller.extensions,
             ),
             within=self._visible,
+            record=record,
         )
 
 
@@ -91,10 +93,8 @@ def _intent(arguments: CallArguments) -> Intent:
     )
 
 
-def _arguments(parsed: CallArguments) -> dict[str, Any]:
-    """Arguments to pass on, from the one of the two parameters that has content."""
-    if not parsed.args_json:
-        return parsed.args
+def _parse_arguments(parsed: CallArguments) -> dict[str, Any]:
+    """Parse arguments that came as text; the other parameter may have the content all the same."""
     try:
         arguments = msgspec.json.decode(parsed.args_json)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:

@@ -17,7 +17,11 @@ LOOKALIKES = str.maketrans(
 )
 """Cyrillic, Greek and phonetic letters to the Latin ones. Source: https://www.unicode.org/reports/tr39/"""
 
-LEAK_WEIGHT, SECRET_LEAK_WEIGHT, MISMATCH_WEIGHT, ASKED_WEIGHT, PRIVATE_WEIGHT = 1.0, 1.0, 0.6, 0.6, 0.4
+LEAK_WEIGHT = 1.0
+SECRET_LEAK_WEIGHT = 1.0
+MISMATCH_WEIGHT = 0.6
+ASKED_WEIGHT = 0.6
+PRIVATE_WEIGHT = 0.4
 TALKED_ABOUT = 0.4
 """Of its weight a phrase keeps that is quoted or given as an example."""
 AGENT_DATA_WEIGHT, FITTING_WEIGHT, HANDED_WEIGHT = 0.6, 0.5, 0.4

@@ -64,8 +64,14 @@ class Envelope(msgspec.Struct):
         return not self.method and (len(bytes(self.result)) > 0 or len(bytes(self.error)) > 0)
 
     def read_result(self) -> RawResult | None:
-        """The result in one line; None where there is none."""
-        text = _in_one_line(self.result)
+        """The result in one line; None where there is none.
+
+        Line ends can only stand between its tokens. Where messages are lines, what stands behind one would be a message
+        of its own, from the gateway.
+        """
+        text = bytes(self.result)
+        if _has_line_ends(text):
+            text = text.translate(_BLANK_ENDS)
         return RawResult(text) if text else None
 
 
@@ -205,15 +211,6 @@ async def read_messages(*pieces: bytes) -> list[Envelope] | BrokenMessage | None
 def is_blank(line: bytes) -> bool:
     """Whether there is nothing in a line."""
     return not line.removeprefix(_BOM).strip()
-
-
-def _in_one_line(text: msgspec.Raw) -> bytes:
-    """A valid JSON text without line ends, which can only stand between its tokens.
-
-    Where messages are lines, what stands behind a line end would be a message of its own, from the gateway.
-    """
-    line = bytes(text)
-    return line.translate(_BLANK_ENDS) if _has_line_ends(line) else line
 
 
 def _has_line_ends(text: bytes) -> bool:

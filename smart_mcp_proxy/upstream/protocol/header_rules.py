@@ -16,9 +16,10 @@ from mcp.shared.inbound import (
     x_mcp_header_map,
 )
 
+from smart_mcp_proxy.extensions import EXTENSIONS, TASKS
 from smart_mcp_proxy.telemetry import fields, get_logger
 
-_NAMING = {**NAME_BEARING_METHODS, **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")}
+_NAMING = {**NAME_BEARING_METHODS, **dict.fromkeys(EXTENSIONS[TASKS].methods, "taskId")}
 """The param that a header repeats, by method.
 
 Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http;

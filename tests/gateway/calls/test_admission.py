@@ -10,7 +10,7 @@ import pytest
 from gateway_fakes import HandClock, config, definition, record_of
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError, UpstreamTimeoutError
-from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallerRate, open_admission
+from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallAdmission, CallerRate, open_admission
 from smart_mcp_proxy.models import CallRequest, ServerState, ServerStatus
 from smart_mcp_proxy.servers import ServerConfig, ServerLimits
 from smart_mcp_proxy.settings import Settings
@@ -40,7 +40,7 @@ class AdmissionSetup:
         return {"alpha": config("alpha", limits=made(**limits)), "beta": config("beta")}
 
     async def call(self, principal: str = "local", ends_with: ProxyError | None = None) -> float | None:
-        with self.admission.request_admission(TOOL.key.server, "save", principal) as admission:
+        with CallAdmission(self.admission, TOOL.key.server, "save", principal) as admission:
             left_s = await admission.turn() if admission.is_waiting else None
             if ends_with is not None:
                 raise ends_with
@@ -66,7 +66,7 @@ class AdmissionSetup:
         goes, lands = asyncio.Event(), asyncio.Event()
 
         async def fly() -> None:
-            with self.admission.request_admission(TOOL.key.server, "save", principal):
+            with CallAdmission(self.admission, TOOL.key.server, "save", principal):
                 goes.set()
                 await lands.wait()
 
@@ -154,7 +154,7 @@ async def test_a_full_queue_refuses_and_names_both_numbers() -> None:
             error = await setup.refused()
             assert error.message == "Server 'alpha' has 1 calls in flight and 1 waiting, its limit."
             assert "'in_flight' and 'queue' under 'limits'" in error.hint
-            with setup.admission.request_admission(OTHER.key.server, "save", "local"):
+            with CallAdmission(setup.admission, OTHER.key.server, "save", "local"):
                 pass
         assert await waiting is not None
 
@@ -166,12 +166,12 @@ async def test_the_gateways_own_cap_names_its_setting() -> None:
         async with setup.flying():
             waiting = [asyncio.ensure_future(setup.call()) for _ in range(4)]
             await settled()
-            with setup.admission.request_admission(OTHER.key.server, "save", "local"):
+            with CallAdmission(setup.admission, OTHER.key.server, "save", "local"):
                 assert "Server 'alpha' has 1 calls in flight and 4 waiting" in (await setup.refused()).message
         await asyncio.gather(*waiting)
     setup = AdmissionSetup(in_flight=1)
     setup.admission.configure(AdmissionSetup.servers(in_flight=5, queue=0))
-    with setup.admission.request_admission(OTHER.key.server, "save", "local"):
+    with CallAdmission(setup.admission, OTHER.key.server, "save", "local"):
         assert "MCPPROXY_IN_FLIGHT" in (await setup.refused()).hint
 
 
@@ -183,8 +183,8 @@ async def test_a_thousand_clients_with_a_call_each_are_all_served_by_default(is_
 
     async def call(number: int) -> None:
         nonlocal served, most
-        with admission.request_admission(
-            TOOL.key.server, "save", "local" if is_one_caller else f"client-{number}"
+        with CallAdmission(
+            admission, TOOL.key.server, "save", "local" if is_one_caller else f"client-{number}"
         ) as admitted:
             if admitted.is_waiting:
                 await admitted.turn()
@@ -277,9 +277,9 @@ async def test_a_tool_that_gives_no_answer_is_left_alone_for_a_while() -> None:
     assert (error.error_code, error.data) == ("breaker_open", {"breaker": "open"})
     assert isinstance(error, UpstreamError)
     assert error.message == "Calls of 'save' at server 'alpha' are held back, because it failed 5 calls in a row."
-    with setup.admission.request_admission(TOOL.key.server, "load", "local"):
+    with CallAdmission(setup.admission, TOOL.key.server, "load", "local"):
         pass
-    with setup.admission.request_admission(OTHER.key.server, "save", "local"):
+    with CallAdmission(setup.admission, OTHER.key.server, "save", "local"):
         pass
     assert error.retry_after_s is not None
     setup.clock.now_s += error.retry_after_s
@@ -308,7 +308,7 @@ async def test_a_server_that_cannot_be_reached_is_left_alone_whatever_is_called(
     unreachable.is_lost = True
     await setup.fails(5, unreachable)
     assert (await setup.refused()).message.startswith("Calls to server 'alpha' are held back")
-    with pytest.raises(UpstreamError), setup.admission.request_admission(TOOL.key.server, "load", "local"):
+    with pytest.raises(UpstreamError), CallAdmission(setup.admission, TOOL.key.server, "load", "local"):
         pass
     assert setup.admission.add_breaker_status(READY).error == "Calls are held back, because it failed 5 calls in a row."
 
@@ -322,7 +322,7 @@ async def test_a_try_that_is_cancelled_is_followed_by_another() -> None:
         begun = asyncio.Event()
 
         async def probe() -> None:
-            with setup.admission.request_admission(TOOL.key.server, "save", "local"):
+            with CallAdmission(setup.admission, TOOL.key.server, "save", "local"):
                 begun.set()
                 await asyncio.Event().wait()
 

@@ -8,8 +8,7 @@ from postgres_server import PostgresServer
 
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.gateway.calls.request_states import RequestStates, Subject
-from smart_mcp_proxy.gateway.calls.state_key import StateKey
+from smart_mcp_proxy.gateway.calls.request_states import RequestStates, StateKey, Subject
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from cyclopts import App
 
 from smart_mcp_proxy.errors import ProxyError
-from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.names import DATABASE_NAME, shell_word
 from smart_mcp_proxy.servers import load_configured_servers
 from smart_mcp_proxy.settings import Settings, environment, load_settings
 
@@ -32,7 +32,6 @@ _NAMES: Mapping[tuple[str, ...], tuple[str, ...]] = {
 }
 """Names that a command takes as its first words, by the command."""
 _OPTION_NAMES = {"--server": _SERVERS, "--passthrough": _SERVERS, "--tool": _TOOLS, "--why-not": _TOOLS}
-_DATABASE = "proxy.db"
 _MOST = 2_000
 """Beyond so many names a shell only asks whether to show them all."""
 
@@ -92,7 +91,7 @@ def _load_names(kind: str) -> list[str]:
 
 def _tools(settings: Settings, servers: Sequence[str]) -> list[str]:
     """Stored tools of the configured servers, read without opening the catalog: a shell does not wait."""
-    file = settings.data_dir / _DATABASE
+    file = settings.data_dir / DATABASE_NAME
     if settings.database_url is not None or not file.is_file():
         return []
     try:

@@ -12,7 +12,11 @@ from typing import Any, NamedTuple
 
 from smart_mcp_proxy.policy.scanner.rules.prefilter import Way, ways
 
-CERTAIN, STRONG, MIDDLE, CONDITION, WEAK = 1.75, 1.0, 0.6, 0.4, 0.35
+CERTAIN = 1.75
+STRONG = 1.0
+MIDDLE = 0.6
+CONDITION = 0.4
+WEAK = 0.35
 """Enough in any text; enough in a text that is otherwise as likely honest as not; enough with another; enough with
 what is enough with anything else; enough with two others. Set by hand, see tests/policy/scanner_set."""
 _WEIGHTS = {"certain": CERTAIN, "strong": STRONG, "middle": MIDDLE, "condition": CONDITION, "weak": WEAK}
