@@ -218,7 +218,7 @@ def open_agent(
         on_session=base.session_opened,
         watching=requests.contents.watch_resources,
         questions=requests.inputs,
-        may_need_line=lambda: bool(lists.views.whole.per_client),
+        may_need_line=lists.views.whole.knows_clients,
         apps=requests.apps,
         following=requests.tasks.follow_tasks,
         tracing=base.tracing,

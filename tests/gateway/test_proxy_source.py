@@ -15,7 +15,6 @@ from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.tools.proxy import ProxyTool
-from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.raw_result import RawResult
 
 pytestmark = pytest.mark.anyio
@@ -86,8 +85,7 @@ def made(parts: Parts, upstream: FakeUpstream | None = None, asks: FakeAsks | No
     calls = Calls(RequestPath(fleet, recorder, CallLimits(), parts.clock), parts.visible, parts.outputs)
     contents: Any = FakeContents()
     asked: Any = asks or FakeAsks({"contents": []})
-    reader = ContentReader(contents, asked, **options)
-    return ProxyTool("everything", parts.visible, calls, reader, recorder, parts.clock)
+    return ProxyTool("everything", parts.visible, calls, contents, asked, recorder, parts.clock, **options)
 
 
 async def ask(proxy: ProxyTool, registry: FakeRegistry | None = None, **arguments: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
 from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.gateway.activity.write_ahead_log import Journal
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
 BATCH_S = 0.25
@@ -21,29 +22,6 @@ log = get_logger("recorder")
 
 RecordT = TypeVar("RecordT")
 RecordT_contra = TypeVar("RecordT_contra", contravariant=True)
-
-
-class WrittenAhead(Protocol[RecordT_contra]):
-    """Keeps records that the store does not have yet over the death of this process."""
-
-    @property
-    def has_missed(self) -> bool:
-        """Whether there were records that it could not take."""
-
-    def write(self, record: RecordT_contra, /) -> bool:
-        """Keep a record, never waiting, never failing; return whether it takes more before some are stored."""
-
-    def turn(self) -> None:
-        """All records so far are about to be stored."""
-
-    def discard_stored(self) -> None:
-        """All records from before the last turn are stored."""
-
-    def leave(self) -> bool:
-        """Leaves all that was kept for whoever looks after what others left; False where that has to wait."""
-
-    def close(self, *, is_stored: bool) -> None:
-        """Ends it; unless all records are stored they stay for the next process."""
 
 
 class Listener(Protocol[RecordT_contra]):
@@ -74,7 +52,7 @@ class Recorder(Generic[RecordT]):
     noun: str = "activity records"
     batch_s: float = BATCH_S
     retry_s: float = RETRY_S
-    journal: WrittenAhead[RecordT] | None = None
+    journal: Journal | None = None
     listener: Listener[RecordT] | None = None
 
     def __post_init__(self) -> None:
@@ -185,7 +163,7 @@ class Recorder(Generic[RecordT]):
             self._dropped += dropped
 
 
-def _fate(journal: WrittenAhead[RecordT] | None) -> str:
+def _fate(journal: Journal | None) -> str:
     """Describe for the log what becomes of records that were not stored."""
     if journal is None:
         return "are lost"

@@ -13,7 +13,7 @@ import json
 import mmap
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -62,8 +62,8 @@ class Journal:
         """Whether there were records that it could not take."""
         return bool(self._problem)
 
-    def write(self, record: Activity) -> bool:
-        """Append a record to the file; a failure is logged once and does not stop the record.
+    def write(self, record: Any) -> bool:
+        """Append a record to the file, never waiting; a failure is logged once and does not stop the record.
 
         Returns:
             Whether it takes more before some are stored.
@@ -231,7 +231,7 @@ def _full() -> OSError:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _line(record: Activity) -> bytes:
+def _line(record: Any) -> bytes:
     try:
         return msgspec.json.encode(record) + b"\n"
     except (UnicodeEncodeError, OverflowError):  # half a character, or an integer too long for it

@@ -221,20 +221,15 @@ class Approvals:
         approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done))
         if moved and not approved:
             blocked = [not lifts and self._is_blocked(key) for key in keys]
+            command = f"mcpproxy approve {shell_word(moved[0])}"
+            hint = f"Look again: {command} --diff"
+            reason = "the definition is no longer the one that was looked at"
             if all(blocked):
-                raise ConflictError(
-                    f"{', '.join(moved[:3])}: somebody has blocked this meanwhile.",
-                    hint=f"Look again. To use it all the same: mcpproxy approve {shell_word(moved[0])}",
-                    data={"moved": list(moved)},
-                )
-            reason = "changed or blocked meanwhile"
-            if not any(blocked):
-                reason = "the definition is no longer the one that was looked at"
-            raise ConflictError(
-                f"{', '.join(moved[:3])}: {reason}.",
-                hint=f"Look again: mcpproxy approve {shell_word(moved[0])} --diff",
-                data={"moved": list(moved)},
-            )
+                reason = "somebody has blocked this meanwhile"
+                hint = f"Look again. To use it all the same: {command}"
+            elif any(blocked):
+                reason = "changed or blocked meanwhile"
+            raise ConflictError(f"{', '.join(moved[:3])}: {reason}.", hint=hint, data={"moved": list(moved)})
         return Decided(approved, moved)
 
     def _is_blocked(self, key: ToolKey) -> bool:

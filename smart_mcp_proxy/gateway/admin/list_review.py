@@ -12,7 +12,6 @@ from smart_mcp_proxy.models import Review, ToolKey, Trust
 from smart_mcp_proxy.names import extract_server_name, shelf
 from smart_mcp_proxy.policy import scanner
 from smart_mcp_proxy.policy.approval import choose_review
-from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.servers import ServerConfig
 
 
@@ -48,13 +47,13 @@ def _clean(server: str, definitions: Sequence[Mapping[str, Any]], snapshot: Snap
     known = {record.change_hash for record in snapshot.by_server.get(server, ())}
     peers = collect_peers(snapshot.by_id.values())
     hashes = ((change_hash(server, each), each) for each in definitions if _is_plain(each))
-    return frozenset(
-        hash_
-        for hash_, each in hashes
-        if hash_ not in known
-        and not _is_changed_content(server, each, snapshot)
-        and not _doubts(scanner.scan(extract_server_name(server), without_digests(each), peers))
+    unknown = ((hash_, each) for hash_, each in hashes if hash_ not in known)
+    scanned = (
+        (hash_, scanner.scan(extract_server_name(server), without_digests(each), peers))
+        for hash_, each in unknown
+        if not _is_changed_content(server, each, snapshot)
     )
+    return frozenset(hash_ for hash_, found in scanned if all(finding.severity != "review" for finding in found))
 
 
 def _is_plain(definition: Mapping[str, Any]) -> bool:
@@ -73,7 +72,3 @@ def _is_changed_content(server: str, definition: Mapping[str, Any], snapshot: Sn
         return False
     key = ToolKey(server, uri)
     return key in snapshot.by_key or key in snapshot.withheld
-
-
-def _doubts(findings: Sequence[Finding]) -> bool:
-    return any(finding.severity == "review" for finding in findings)

@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import AskPolicy, Kind
@@ -35,63 +36,55 @@ _NAMED: Final = b"resourceUri"
 log = get_logger("lists")
 
 
-class PageListing:
-    """Lists a server's resources, its interfaces' pages pinned.
-
-    Servers may leave pages out of their list: those that their tools name are listed, too.
+def with_pages(kinds: Sequence[Kind], tools: ListState, catalog: Catalog) -> tuple[Kind, ...]:
+    """The kinds, resources with the pages of interfaces among them, those too that only tools name.
 
     Args:
-        fetch: Lists the resources as they are.
+        kinds: All that are listed.
         tools: What servers have listed of tools.
         catalog: Holds the tools.
     """
-
-    def __init__(self, fetch: Callable[[Upstream], Awaitable[ToolListing]], tools: ListState, catalog: Catalog) -> None:
-        self._fetch = fetch
-        self._tools = tools
-        self._catalog = catalog
-
-    async def __call__(self, upstream: Upstream) -> ToolListing:
-        """The server's resources.
-
-        Raises:
-            UpstreamError: They cannot be listed.
-        """
-        listing = await self._fetch(upstream)
-        if upstream.capabilities.get("resources") is None:
-            return listing
-        if upstream.capabilities.get("tools") is not None:
-            await self._tools.wait_listed(upstream.name)
-        # In a thread: each definition is read anew.
-        listed = await asyncio.to_thread(_select_pages, listing)
-        unlisted = [uri for uri in self._find_named_pages(upstream.name) if uri not in listed]
-        pages = [
-            *listed.values(),
-            *({"uri": uri, "name": uri, "mimeType": PAGE_TYPE, "_meta": {UNLISTED_KEY: True}} for uri in unlisted),
-        ]
-        if not pages:
-            return listing
-        with_digests = await _pin_pages(upstream, pages[:PAGES])
-        problems = list(listing.problems)
-        if len(pages) > PAGES:
-            problems.append(f"Server '{upstream.name}' has {len(pages)} interfaces; {PAGES} of them can be shown.")
-        return ToolListing(await asyncio.to_thread(_merge_pages, listing, with_digests), tuple(problems))
-
-    def _find_named_pages(self, server: str) -> list[str]:
-        """Pages that the server's tools name, those that wait for the user included."""
-        snapshot = self._catalog.snapshot
-        waiting = (each.record for key, each in snapshot.withheld.items() if key.server == server)
-        records = (*snapshot.by_server.get(server, ()), *waiting)
-        found = (find_page_uri(msgspec.json.decode(record.raw)) for record in records if _NAMED in record.raw)
-        return [uri for uri in dict.fromkeys(found) if uri is not None]
-
-
-def with_pages(kinds: Sequence[Kind], tools: ListState, catalog: Catalog) -> tuple[Kind, ...]:
-    """The kinds, resources with the pages of interfaces among them; arguments as of `PageListing`."""
     return tuple(
-        replace(kind, fetch=PageListing(kind.fetch, tools, catalog)) if kind.name == "resources" else kind
+        replace(kind, fetch=partial(_list_resources, kind.fetch, tools, catalog)) if kind.name == "resources" else kind
         for kind in kinds
     )
+
+
+async def _list_resources(
+    fetch: Callable[[Upstream], Awaitable[ToolListing]], tools: ListState, catalog: Catalog, upstream: Upstream
+) -> ToolListing:
+    """A server's resources, its interfaces' pages pinned; pages that only its tools name are listed, too.
+
+    Raises:
+        UpstreamError: They cannot be listed.
+    """
+    listing = await fetch(upstream)
+    if upstream.capabilities.get("resources") is None:
+        return listing
+    if upstream.capabilities.get("tools") is not None:
+        await tools.wait_listed(upstream.name)
+    # In a thread: each definition is read anew.
+    listed = await asyncio.to_thread(_select_pages, listing)
+    unlisted = [uri for uri in _find_named_pages(catalog.snapshot, upstream.name) if uri not in listed]
+    pages = [
+        *listed.values(),
+        *({"uri": uri, "name": uri, "mimeType": PAGE_TYPE, "_meta": {UNLISTED_KEY: True}} for uri in unlisted),
+    ]
+    if not pages:
+        return listing
+    with_digests = await _pin_pages(upstream, pages[:PAGES])
+    problems = list(listing.problems)
+    if len(pages) > PAGES:
+        problems.append(f"Server '{upstream.name}' has {len(pages)} interfaces; {PAGES} of them can be shown.")
+    return ToolListing(await asyncio.to_thread(_merge_pages, listing, with_digests), tuple(problems))
+
+
+def _find_named_pages(snapshot: Snapshot, server: str) -> list[str]:
+    """Pages that the server's tools name, those that wait for the user included."""
+    waiting = (each.record for key, each in snapshot.withheld.items() if key.server == server)
+    records = (*snapshot.by_server.get(server, ()), *waiting)
+    found = (find_page_uri(msgspec.json.decode(record.raw)) for record in records if _NAMED in record.raw)
+    return [uri for uri in dict.fromkeys(found) if uri is not None]
 
 
 def _select_pages(listing: ToolListing) -> dict[str, Mapping[str, Any]]:

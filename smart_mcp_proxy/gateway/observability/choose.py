@@ -89,7 +89,8 @@ async def open_tracing(environ: Mapping[str, str], *, is_strict: bool = False) -
         log.warning("no traces are recorded: %s", _no_tracing(environ))
         yield None
         return
-    with secrets_hidden([value for name in _HEADERS for value in _values(environ.get(name, ""))]):
+    headers = [pair for name in _HEADERS for pair in environ.get(name, "").split(",")]  # name=value,name=value
+    with secrets_hidden([pair.partition("=")[2].strip() for pair in headers]):
         spans = OtelSpans(exporter)
         try:
             yield Tracing(spans, decide)
@@ -106,11 +107,6 @@ def _look_at_protocol(environ: Mapping[str, str]) -> None:
     for name in _PROTOCOLS:
         if (protocol := environ.get(name)) and protocol != _SPOKEN:
             log.warning("%s is %.40r; traces are sent as %s", name, protocol, _SPOKEN)
-
-
-def _values(headers: str) -> list[str]:
-    """The values of headers as the variable has them: `name=value,name=value`."""
-    return [pair.partition("=")[2].strip() for pair in headers.split(",")]
 
 
 def list_missing_packages(settings: Settings, environ: Mapping[str, str]) -> list[MissingExtraError]:

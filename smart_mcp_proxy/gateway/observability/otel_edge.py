@@ -42,8 +42,8 @@ class _Ids(RandomIdGenerator):
         return self.trace_id or super().generate_trace_id()
 
 
-class _OtelSpan:
-    """A span of the SDK."""
+class OtelSpan:
+    """A span that is recorded."""
 
     __slots__ = ("_span", "span_id", "trace_id")
 
@@ -53,7 +53,12 @@ class _OtelSpan:
         self.trace_id, self.span_id = context.trace_id, context.span_id
 
     def end(self, error: str, facts: tracing.Attributes) -> None:
-        """End it."""
+        """End it.
+
+        Args:
+            error: Type of the error; empty where there was none.
+            facts: More attributes.
+        """
         if facts:
             self._span.set_attributes(facts)
         if error:
@@ -93,12 +98,12 @@ class OtelSpans:
         trace_id: int,
         parent: TraceParent | None,
         attributes: tracing.Attributes,
-    ) -> _OtelSpan:
-        """Begin a span; see `tracing.SpanMaker`."""
+    ) -> OtelSpan:
+        """Begin a span of a trace; without a parent it is the trace's root."""
         self._ids.trace_id = trace_id
         span = self._tracer.start_span(name, _build_parent_context(parent), kind=_KINDS[kind], attributes=attributes)
         assert isinstance(span, SdkSpan)
-        return _OtelSpan(span)
+        return OtelSpan(span)
 
     def close(self) -> None:
         """Export what is left; waits for the exporter."""

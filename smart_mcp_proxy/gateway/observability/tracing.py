@@ -9,7 +9,7 @@ import os
 import random
 from collections.abc import Coroutine, Mapping
 from contextvars import ContextVar
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from mcp.shared.exceptions import MCPError
@@ -20,6 +20,9 @@ from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import traced_in
 from smart_mcp_proxy.trace_context import TRACE_PARENT, TraceParent, read_trace_parent, traceparent
+
+if TYPE_CHECKING:
+    from smart_mcp_proxy.gateway.observability.otel_edge import OtelSpan, OtelSpans
 
 Attributes = Mapping[str, str | int]
 SpanKind = Literal["server", "client"]
@@ -55,30 +58,6 @@ class Sampler(NamedTuple):
         return trace_id % ID_RANGE < self.bound
 
 
-class Span(Protocol):
-    """A span that is recorded."""
-
-    trace_id: int
-    span_id: int
-
-    def end(self, error: str, facts: Attributes) -> None:
-        """End it.
-
-        Args:
-            error: Type of the error; empty where there was none.
-            facts: More attributes.
-        """
-
-
-class SpanMaker(Protocol):
-    """Makes spans and hands those that have ended to an exporter."""
-
-    def begin(
-        self, kind: SpanKind, name: str, trace_id: int, parent: TraceParent | None, attributes: Attributes
-    ) -> Span:
-        """Begin a span of a trace; without a parent it is the trace's root."""
-
-
 class _Serving:
     """A client's request that is being served.
 
@@ -91,7 +70,7 @@ class _Serving:
 
     __slots__ = ("is_over", "outcome", "span", "state")
 
-    def __init__(self, span: Span, state: str) -> None:
+    def __init__(self, span: "OtelSpan", state: str) -> None:
         self.span = span
         self.state = state
         self.outcome = ""
@@ -111,7 +90,7 @@ class ClientSpan:
 
     __slots__ = ("_span",)
 
-    def __init__(self, span: Span) -> None:
+    def __init__(self, span: "OtelSpan") -> None:
         self._span = span
 
     def add_trace_context(self, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -132,7 +111,7 @@ class Tracing:
         sampler: Decides before a span is made.
     """
 
-    def __init__(self, spans: SpanMaker, sampler: Sampler) -> None:
+    def __init__(self, spans: "OtelSpans", sampler: Sampler) -> None:
         self._spans = spans
         self._sampler = sampler
         self._bound = sampler.bound
@@ -186,7 +165,7 @@ class Tracing:
             serving.outcome = outcome
 
 
-async def _record_request(span: Span, serving: _Serving, work: Coroutine[Any, Any, RawResult]) -> RawResult:
+async def _record_request(span: "OtelSpan", serving: _Serving, work: Coroutine[Any, Any, RawResult]) -> RawResult:
     token, trace = _serving.set(serving), traced_in.set(f"{span.trace_id:032x}")
     error, facts = "internal", dict[str, str | int]()
     try:

@@ -36,15 +36,13 @@ _SHORT = {"string": "str", "integer": "int", "number": "float", "boolean": "bool
 def build_full_entry(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
     """Build the entry of a tool in a full answer: how to call it, description and schemas."""
     definition = msgspec.json.decode(record.raw)
-    described = {
-        **build_tool_heading(record),
+    words = {
         "title": definition.get("title"),
         "description": definition.get("description") or "",
         "input_schema": definition.get("inputSchema"),
         "output_schema": definition.get("outputSchema"),
-        **ways_to_call(record, is_stale=is_stale),
     }
-    return {key: value for key, value in described.items() if value is not None}
+    return _build_entry(record, {key: value for key, value in words.items() if value is not None}, is_stale=is_stale)
 
 
 def build_description(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
@@ -70,11 +68,20 @@ def _clean_mapping(said: Mapping[str, Any]) -> Any:
 def build_compact_entry(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
     """Build the entry of a tool in a compact answer: how to call it, first sentence, signature."""
     description, signature = _short_form(record.raw)
+    return _build_entry(record, {"description": description, "signature": signature}, is_stale=is_stale)
+
+
+def _build_entry(record: ToolRecord, words: Mapping[str, Any], *, is_stale: bool) -> dict[str, Any]:
+    """Names and server of a tool, words on it, and how to call it: whether it is of the last session."""
     return {
-        **build_tool_heading(record),
-        "description": description,
-        "signature": signature,
-        **ways_to_call(record, is_stale=is_stale),
+        "name": str(record.key),
+        "listed_name": record.listed_name,
+        "server": record.key.server,
+        **words,
+        "annotations": dict(record.annotations),
+        "call_with": f"call_tool_{policy.call_with(record.annotations)}",
+        "digest": record.digest,
+        "stale": is_stale,
     }
 
 
@@ -84,21 +91,6 @@ def _short_form(raw: bytes) -> tuple[str, str]:
     definition: Mapping[str, Any] = msgspec.json.decode(raw)
     text = str(definition.get("description") or definition.get("title") or "")
     return first_sentence(text), format_signature(definition.get("inputSchema"))
-
-
-def build_tool_heading(record: ToolRecord) -> dict[str, Any]:
-    """A tool's names and its server."""
-    return {"name": str(record.key), "listed_name": record.listed_name, "server": record.key.server}
-
-
-def ways_to_call(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
-    """Hints and call tool of a tool, its digest, and whether it is of the last session."""
-    return {
-        "annotations": dict(record.annotations),
-        "call_with": f"call_tool_{policy.call_with(record.annotations)}",
-        "digest": record.digest,
-        "stale": is_stale,
-    }
 
 
 def first_sentence(text: str) -> str:

@@ -1,4 +1,4 @@
-// The process of one JavaScript script, run by deno without any permission; see messages.py for what goes over its pipes.
+// The process of one JavaScript script, run by deno without any permission; see run.py for what goes over its pipes.
 // The script shares this process and could speak for it: whatever is said here, it may say. The gateway trusts no word.
 
 const { stdin, stdout, exit, inspect } = Deno;

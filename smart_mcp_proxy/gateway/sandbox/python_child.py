@@ -1,6 +1,6 @@
 """The process of one Python script: `python -I python_child.py`.
 
-messages.py defines what goes over its pipes.
+run.py defines what goes over its pipes.
 
 The script itself runs in Monty, an interpreter without files, network or environment, in a worker of its own: what is
 here is out of its reach.

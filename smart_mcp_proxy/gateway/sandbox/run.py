@@ -1,24 +1,19 @@
-"""The run of one script: its calls made, its limits held, its outcome one of a few kinds."""
+"""The run of one script: its calls made, its limits held, its outcome one of a few kinds.
+
+Gateway and process exchange JSON objects, one a line, bounded. The gateway sends one `ScriptStart`, then a `Reply` to
+each `Called`. The process says `Printed` and `Called`, and at its end `Returned` or `Failed`. A script may take over
+its process, so nothing it says is believed beyond what a script may say.
+"""
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from smart_mcp_proxy.errors import Delivery, ProxyError, RefusedError, RequestError
-from smart_mcp_proxy.gateway.sandbox.messages import (
-    Called,
-    Failed,
-    Printed,
-    Reply,
-    ReplyError,
-    Returned,
-    ScriptStart,
-    decode,
-)
 from smart_mcp_proxy.gateway.sandbox.process import LINE_BYTES, ScriptProcess
 from smart_mcp_proxy.gateway.sandbox.runtimes import Language
 
@@ -38,6 +33,84 @@ _LISTED_GROUPS = 50
 """Calls are listed by tool and outcome; a script that calls more tools than this hears how many are left out."""
 _TOLD_CHARS: Final = 2_000
 """Of what a tool says of its failure."""
+
+
+class ScriptStart(msgspec.Struct, frozen=True):
+    """The script and its limits."""
+
+    code: str
+    input: dict[str, Any]
+    timeout_s: float
+    memory_bytes: int
+    output_chars: int
+
+
+class ReplyError(msgspec.Struct, frozen=True):
+    """Why a call has no result."""
+
+    code: str
+    message: str
+    hint: str = ""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Outcome of a call: a value, a text that may be JSON, or an error."""
+
+    id: int
+    value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    text: str | msgspec.UnsetType = msgspec.UNSET
+    error: ReplyError | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Said(msgspec.Struct, frozen=True, tag_field="say"):
+    """Something that the process says."""
+
+
+class Printed(_Said, frozen=True, tag="print"):
+    """The script printed something."""
+
+    text: str
+
+
+class Called(_Said, frozen=True, tag="call"):
+    """The script calls a tool."""
+
+    id: int
+    name: str
+    args: dict[str, Any]
+
+
+class Returned(_Said, frozen=True, tag="return"):
+    """The script has ended."""
+
+    result: msgspec.Raw
+
+
+class Failed(_Said, frozen=True, tag="fail"):
+    """The script has failed."""
+
+    kind: Literal["error", "memory", "time", "crash"]
+    message: str
+    line: int | None = None
+
+
+Message = Printed | Called | Returned | Failed
+_decoder = msgspec.json.Decoder(Message)
+
+
+def _decode_message(line: bytes) -> Message:
+    """Decode a line that the process wrote.
+
+    Raises:
+        ValueError: It says nothing that a script may say.
+    """
+    try:
+        message: Message = _decoder.decode(line)
+        if isinstance(message, Returned):
+            msgspec.json.decode(message.result)  # what is passed on unread must be readable
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as exc:
+        raise ValueError(str(exc)) from exc
+    return message
 
 
 class _Block(msgspec.Struct):
@@ -190,7 +263,7 @@ class ScriptRun:
 
     async def _listen(self, group: asyncio.TaskGroup) -> Finished | ProxyError:
         async for line in self._process.lines():
-            match decode(line):
+            match _decode_message(line):
                 case Printed(text):
                     self.output = _cut(self.output + text)
                 case Called() as called:

@@ -20,7 +20,6 @@ from smart_mcp_proxy.gateway.tools.code_execution import CodeExecution
 from smart_mcp_proxy.gateway.tools.describe_tool import DescribeTool
 from smart_mcp_proxy.gateway.tools.proxy import ProxyTool
 from smart_mcp_proxy.gateway.tools.read_output import ReadOutput
-from smart_mcp_proxy.gateway.tools.reader import ContentReader
 from smart_mcp_proxy.gateway.tools.retrieve_tools import RetrieveTools
 from smart_mcp_proxy.gateway.tools.upstream_servers import UpstreamServers
 from smart_mcp_proxy.gateway.visibility.contents import Contents
@@ -88,8 +87,15 @@ def _proxy(parts: ToolParts) -> ProxyTool | None:
     if settings.proxy_tool is None:
         return None
     contents = Contents(parts.catalog, parts.view, settings.tool_name_limit, passed=None)
-    reader = ContentReader(contents, parts.asks, is_fenced=settings.fence_results)
-    return ProxyTool(settings.proxy_tool, parts.view, parts.calls, reader, parts.recorder)
+    return ProxyTool(
+        settings.proxy_tool,
+        parts.view,
+        parts.calls,
+        contents,
+        parts.asks,
+        parts.recorder,
+        is_fenced=settings.fence_results,
+    )
 
 
 AGENT_TOOLS: Final[tuple[Callable[[ToolParts], AgentTool[Any] | None], ...]] = (

@@ -14,23 +14,28 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
+from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
+from smart_mcp_proxy.gateway.results.cleaning import fence
+from smart_mcp_proxy.gateway.results.results import decode_members, may_link, rewrite_result
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
-from smart_mcp_proxy.gateway.tools.reader import ContentReader
-from smart_mcp_proxy.gateway.visibility.links import relink_tool
+from smart_mcp_proxy.gateway.visibility.contents import Contents
+from smart_mcp_proxy.gateway.visibility.links import relink_prompt, relink_tool
 from smart_mcp_proxy.gateway.visibility.uri_templates import gateway_uri
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.models import CallRequest, ContentKind, ToolRecord
 from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.proxying.metadata import ProxyType
 from smart_mcp_proxy.proxying.operation import DESCRIPTION, PARAMETERS, Batch, Operation, parse_operation
 from smart_mcp_proxy.proxying.perform import perform
-from smart_mcp_proxy.proxying.query import Listed, find_listed
+from smart_mcp_proxy.proxying.query import Listed, PythonType, find_listed
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity
 
 SUBJECT_CHARS = 200
 """Of a path, no more is written down."""
+
+_parts = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
 class ProxyArguments(Arguments):
@@ -44,31 +49,24 @@ class CallerSource:
     """The tools and contents that one caller may see and use.
 
     Attributes:
-        visible: The tools that it may see.
-        calls: The one call path.
-        reader: The resources and prompts that it may see.
+        tool: Whose paths it goes.
         caller: On whose behalf.
-        own_names: Tools of the gateway itself: they are listed, and called directly.
     """
 
-    visible: CatalogView
-    calls: Calls
-    reader: ContentReader
+    tool: "ProxyTool"
     caller: Caller
-    own_names: frozenset[str]
-
-    def __post_init__(self) -> None:
-        self._own_names = self.own_names | RESERVED_NAMES
 
     async def list_definitions(self, type: ProxyType) -> Sequence[Listed]:
         """Every definition of a type; resource templates are among the resources."""
         if type == "tool":
             return [
-                _build_listed_tool(record) for record in self.visible.records() if not is_for_apps_alone(record.raw)
+                _build_listed_tool(record)
+                for record in self.tool.visible.records()
+                if not is_for_apps_alone(record.raw)
             ]
         if type == "prompt":
-            return self.reader.prompts()
-        return self.reader.resources()
+            return self._list_contents("prompts", "Prompt")
+        return [*self._list_contents("resources", "Resource"), *self._list_contents("templates", "ResourceTemplate")]
 
     async def find(self, type: ProxyType, path: str) -> Listed:
         """The definition with this name or URI.
@@ -80,7 +78,7 @@ class CallerSource:
         if type != "tool":
             return find_listed(type, path, await self.list_definitions(type))
         self._refuse_own(path)
-        return _build_listed_tool(await self._match_tool_name(path) or await self.visible.require(path))
+        return _build_listed_tool(await self._match_tool_name(path) or await self.tool.visible.require(path))
 
     async def call_tool(self, path: str, args: Mapping[str, Any]) -> bytes:
         """The tool's result.
@@ -102,25 +100,41 @@ class CallerSource:
             on_progress=caller.on_progress,
             line=caller.line,
         )
-        return (await self.calls.call(request, within=self.visible)).text
+        return (await self.tool.calls.call(request, within=self.tool.visible)).text
 
     async def read_resource(self, path: str) -> bytes:
-        """The resource's contents."""
-        return await self.reader.read_resource(path, self.caller)
+        """The result of `resources/read` as JSON text, under URIs that lead here."""
+        contents, asks = self.tool.contents, self.tool.asks
+        target = await asks.find(contents, path, self.caller.principal)
+        request = ContentRequest("resources/read", target, {"uri": target.name}, {}, self.caller, uri=path)
+        uri_of = partial(contents.select_uri_builder(target), target.server)
+        show = partial(_present_resource, uri_of=uri_of, is_fenced=self.tool.is_fenced)
+        return (await rewrite_result(await asks.ask(request), show)).text
 
     async def get_prompt(self, path: str, args: Mapping[str, str]) -> bytes:
-        """The prompt's messages."""
-        return await self.reader.get_prompt(path, args, self.caller)
+        """The result of `prompts/get` as JSON text."""
+        contents = self.tool.contents
+        target = contents.prompt(path)
+        params = {"name": target.name, "arguments": args} if args else {"name": target.name}
+        raw = await self.tool.asks.ask(ContentRequest("prompts/get", target, params, args, self.caller))
+        if may_link(raw):
+            uri_of = partial(contents.build_resource_uri, target.server)
+            raw = await rewrite_result(raw, partial(relink_prompt, uri_of=uri_of))
+        return (await rewrite_result(raw, partial(_present_prompt, is_fenced=self.tool.is_fenced))).text
+
+    def _list_contents(self, kind: ContentKind, python_type: PythonType) -> list[Listed]:
+        items = self.tool.contents.of(kind).items()
+        return [Listed(path, item.record.raw, python_type, item.server, item.name) for path, item in items]
 
     async def _match_tool_name(self, path: str) -> ToolRecord | None:
         """The visible tool of that name, or the only one that its server calls so."""
-        if (record := self.visible.find(path)) is not None:
+        if (record := self.tool.visible.find(path)) is not None:
             return record
-        named = await self.visible.find_by_own_name(path)
+        named = await self.tool.visible.find_by_own_name(path)
         return named[0] if len(named) == 1 else None
 
     def _refuse_own(self, path: str) -> None:
-        if path in self._own_names:
+        if path == self.tool.name or path in RESERVED_NAMES:
             raise RequestError(
                 f"Tool {path!r} is the gateway's own, and proxy reaches only tools of servers.",
                 hint="Call it directly, or list the others with action 'list' and type 'tool'.",
@@ -136,9 +150,11 @@ class ProxyTool(AgentTool[ProxyArguments]):
         name: Under which it is listed.
         visible: The tools that its caller may see.
         calls: The one call path.
-        reader: The resources and prompts that it may see.
+        contents: The resources and prompts that it may see.
+        asks: The one path to them.
         recorder: Gets a record of each look at what there is; a call is written down where it is made.
         clock: Monotonic seconds.
+        is_fenced: Whether text is marked as untrusted.
     """
 
     description = DESCRIPTION
@@ -148,9 +164,11 @@ class ProxyTool(AgentTool[ProxyArguments]):
     name: str  # type: ignore[misc]  # the one tool whose name the operator chooses
     visible: CatalogView
     calls: Calls
-    reader: ContentReader
+    contents: Contents
+    asks: ContentRequests
     recorder: Recorder[Activity]
     clock: Callable[[], float] = time.monotonic
+    is_fenced: bool = False
 
     def definition(self) -> dict[str, Any]:
         """The tool as listed."""
@@ -173,7 +191,7 @@ class ProxyTool(AgentTool[ProxyArguments]):
         request = parse_operation(arguments.model_extra or {})
         # What comes back is rewritten, and may be one of many: there is no place in it for a server's question.
         caller = structs.replace(caller, input=None)
-        source = CallerSource(self.visible, self.calls, self.reader, caller, frozenset({self.name}))
+        source = CallerSource(self, caller)
         started, outcome = self.clock(), "internal"
         try:
             answer = await perform(request, source, caller.era)
@@ -213,3 +231,48 @@ def _build_listed_tool(record: ToolRecord) -> Listed:
     if b"resourceUri" in raw:
         raw = msgspec.json.encode(relink_tool(msgspec.json.decode(raw), partial(gateway_uri, server)))
     return Listed(record.listed_name, raw, "Tool", *record.key)
+
+
+def _present_resource(raw: bytes, uri_of: Callable[[str], str], *, is_fenced: bool) -> bytes:
+    """The result of `resources/read` with URIs that lead to the gateway, fenced as tools' output is.
+
+    Args:
+        raw: JSON text, cleaned already where the settings ask for it.
+        uri_of: The gateway's URI for one of the server's.
+        is_fenced: Whether text stands between two lines that mark it as untrusted.
+
+    Raises:
+        msgspec.MsgspecError: It is no such result.
+    """
+    members = decode_members(raw)
+    parts: list[dict[str, Any]] = list(_parts.decode(members.get("contents", b"[]")))
+    for part in parts:
+        if isinstance(uri := msgspec.json.decode(part.get("uri", b"null")), str):
+            part["uri"] = uri_of(uri)
+    contents = (
+        [_fence_content_block({"type": "resource", "resource": part})["resource"] for part in parts]
+        if is_fenced
+        else parts
+    )
+    return msgspec.json.encode({**members, "contents": contents})
+
+
+def _present_prompt(raw: bytes, *, is_fenced: bool) -> bytes:
+    """The result of `prompts/get`, fenced as tools' output is.
+
+    Raises:
+        msgspec.MsgspecError: It is no such result.
+    """
+    if not is_fenced:
+        return raw
+    members = decode_members(raw)
+    messages: list[dict[str, Any]] = list(_parts.decode(members.get("messages", b"[]")))
+    for message in messages:
+        message["content"] = _fence_content_block(message.get("content", {}))
+    return msgspec.json.encode({**members, "messages": messages})
+
+
+def _fence_content_block(block: Any) -> dict[str, msgspec.Raw]:
+    """A content block with its text fenced."""
+    [found] = _parts.decode(decode_members(fence(msgspec.json.encode({"content": [block]})))["content"])
+    return found

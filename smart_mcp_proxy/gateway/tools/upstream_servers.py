@@ -30,8 +30,7 @@ Operation = Literal[
     "tail_log",
     "import",
 ]
-_JSON_FIELDS = {"args_json": "args", "env_json": "env", "headers_json": "headers", "oauth_json": "oauth"}
-_JSON_FIELDS |= {"isolation_json": "isolation"}
+_JSON_FIELDS = {f"{key}_json": key for key in ("args", "env", "headers", "oauth", "isolation")}
 _KINDS = {"args": list, "env": dict, "headers": dict}
 
 

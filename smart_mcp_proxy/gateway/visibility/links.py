@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
@@ -147,9 +148,10 @@ class Links:
             UnverifiedError: Whether a result linked to it cannot be looked up.
         """
         server, own = contents.own_uri(uri)
-        target = _resolve_listed(contents, uri)
-        if target is not None and target.name == own and (server is not None or _is_listed_itself(target)):
-            return target
+        with suppress(ProxyError):
+            target = contents.resource(uri)
+            if target.name == own and (server is not None or _is_listed_itself(target)):
+                return target
         refusal: ProxyError | None = None
         unknown: UnverifiedError | None = None
         linked: Sequence[str] = ()
@@ -228,14 +230,6 @@ class Links:
 def _opener(principal: str, session: str | None) -> str:
     """Owner of what a caller has opened, apart from the links of its results; no principal has a line end."""
     return f"{principal}\n{session or ''}"
-
-
-def _resolve_listed(contents: Contents, uri: str) -> Target | None:
-    """Resolve a URI without links; None where nothing readable is there."""
-    try:
-        return contents.resource(uri)
-    except ProxyError:
-        return None
 
 
 def _is_listed_itself(target: Target) -> bool:

@@ -42,13 +42,6 @@ class Listings(Protocol):
         ...
 
 
-class Absence(Protocol):
-    """Tells why a server's present tools are not known."""
-
-    async def __call__(self, server: str) -> UpstreamError | None:
-        """The reason, after a short wait for a server that is connecting; None if its present tools are known."""
-
-
 @dataclass(eq=False, repr=False)
 class Presence:
     """Waits for servers that are connecting, and says of those that list nothing why.

@@ -1,7 +1,7 @@
 """The view of tools: which may be seen and called, and under which names."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping, Set
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Set
 from copy import copy
 from difflib import get_close_matches
 from functools import partial
@@ -15,7 +15,6 @@ from smart_mcp_proxy.errors import QuarantinedError, RefusedError, ServerNotFoun
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.shared.refusals import server_off, tool_withheld
 from smart_mcp_proxy.gateway.visibility.analysis import with_analysis
-from smart_mcp_proxy.gateway.visibility.presence import Absence
 from smart_mcp_proxy.gateway.visibility.visibility_rules import Rules
 from smart_mcp_proxy.models import Reach, ServerState, ToolRecord, Withheld, WithheldState
 from smart_mcp_proxy.names import build_listed_prefix, parse_canonical, visible_name
@@ -79,7 +78,7 @@ class CatalogView:
         servers: Mapping[str, ServerConfig],
         nearest: Nearest,
         profile: Profile | None = None,
-        absence: Absence | None = None,
+        absence: Callable[[str], Awaitable[UpstreamError | None]] | None = None,
         why_left_out: Callable[[str, str], UpstreamError | None] = lambda server, tool: None,
         *,
         is_hinting: bool = False,
@@ -123,6 +122,10 @@ class CatalogView:
             names = frozenset(name for name, each in rules.servers.items() if each.connection == "per_client")
             self._per_client = (rules, names)
         return self._per_client[1]
+
+    def knows_clients(self) -> bool:
+        """Whether any server seen here knows each client."""
+        return bool(self.per_client)
 
     def sees_content(self, server: str, name: str) -> bool:
         """Return whether a server's prompt, resource or template may be seen and used here."""
