@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 from msgspec import structs
@@ -49,28 +49,22 @@ class ContentRequest:
     uri: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class ContentRequests:
     """Sends requests for prompts, resources and completions.
 
-    Args:
+    Attributes:
         path: Carries them to their servers.
         lists: Say whether what a server lists is still what was approved.
         links: What results have linked to; None where that leads nowhere.
         checks: Compare what servers give with what was approved; None where nothing is compared.
     """
 
-    def __init__(
-        self,
-        path: RequestPath,
-        lists: ListState,
-        *,
-        links: Links | None = None,
-        checks: ContentChecks | None = None,
-    ) -> None:
-        self._checks = checks
-        self._path = path
-        self._lists = lists
-        self._links = links
+    path: RequestPath
+    lists: ListState
+    _: KW_ONLY
+    links: Links | None = None
+    checks: ContentChecks | None = None
 
     async def find(self, contents: Contents, uri: str, principal: str) -> Target:
         """Resolve the URI of a resource for a principal, links of its results included.
@@ -81,7 +75,7 @@ class ContentRequests:
             RequestError: It leads nowhere.
             QuarantinedError: It waits for the user.
         """
-        return contents.resource(uri) if self._links is None else await self._links.find(contents, uri, principal)
+        return contents.resource(uri) if self.links is None else await self.links.find(contents, uri, principal)
 
     async def ask(self, ask: ContentRequest) -> RawResult:
         """The server's result as it sent it, cleaned where the settings ask for it.
@@ -93,12 +87,12 @@ class ContentRequests:
             RequestError: The client did not answer, or hands back what does not belong to this request.
             UpstreamError: The server failed, answered with an error, or asks what it may not.
         """
-        exchange = _ContentExchange(ask, self._lists, self._checks, is_cleaned=self._path.limits.is_cleaned)
-        return await self._path.run(exchange)
+        exchange = _ContentExchange(ask, self.lists, self.checks, is_cleaned=self.path.limits.is_cleaned)
+        return await self.path.run(exchange)
 
     def note(self, ask: ContentRequest, outcome: str) -> None:
         """Write down a request that needed no server."""
-        self._path.note(_ContentExchange(ask, self._lists, None, is_cleaned=False), outcome, "", 0.0)
+        self.path.note(_ContentExchange(ask, self.lists, None, is_cleaned=False), outcome, "", 0.0)
 
 
 class _ContentExchange(RequestExchange):

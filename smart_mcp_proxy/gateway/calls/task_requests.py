@@ -49,10 +49,11 @@ class TaskRequest:
     told: RawResult | None = None
 
 
+@dataclass(eq=False, repr=False)
 class TaskRequests:
     """Sends requests about tasks.
 
-    Args:
+    Attributes:
         path: Carries them to their servers.
         calls: Shapes the results of tools.
         tasks: Show what servers say of tasks.
@@ -60,18 +61,15 @@ class TaskRequests:
         lists: Say whether a tool is still what was approved.
     """
 
-    def __init__(
-        self, path: RequestPath, calls: Calls, tasks: Tasks, inputs: InputRounds, lists: ListReadiness
-    ) -> None:
-        self.calls = calls
-        self.tasks = tasks
-        self.inputs = inputs
-        self.lists = lists
-        self._path = path
+    path: RequestPath
+    calls: Calls
+    tasks: Tasks
+    inputs: InputRounds
+    lists: ListReadiness
 
     async def failure(self, members: Mapping[str, msgspec.Raw], server: str) -> dict[str, Any]:
         """The JSON-RPC error that a task came to, treated like that of any call."""
-        shown = await self._path.clean_for_caller(build_task_failure(members, server))
+        shown = await self.path.clean_for_caller(build_task_failure(members, server))
         answer = shown.answer if isinstance(shown, UpstreamError) else None
         assert answer is not None  # it was made of one
         more = {} if answer.data is None else {"data": answer.data}
@@ -84,7 +82,7 @@ class TaskRequests:
             RequestError: The server does not know the task, or no longer.
             ProxyError: Otherwise as for any request.
         """
-        return await self._path.run(_TaskExchange(ask, self))
+        return await self.path.run(_TaskExchange(ask, self))
 
 
 class _TaskExchange(RequestExchange):

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -76,28 +77,22 @@ class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _ref = msgspec.json.Decoder(TaskRef, strict=True)
 
 
+@dataclass(eq=False, repr=False)
 class Tasks:
     """Seals and opens tasks.
 
-    Args:
+    Attributes:
         states: Has the key of all gateways.
         run_of: The present process of a server on stdio; empty for others, None where that is not known yet.
         limits: Say whether what servers say is cleaned and fenced.
         wall: Seconds since the epoch; another gateway may have sealed what is opened here.
     """
 
-    def __init__(
-        self,
-        states: RequestStates,
-        run_of: Callable[[str], str | None],
-        limits: CallLimits,
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._states = states
-        self._run_of = run_of
-        self._limits = limits
-        self._wall = wall
+    states: RequestStates
+    run_of: Callable[[str], str | None]
+    limits: CallLimits
+    _: KW_ONLY
+    wall: Callable[[], float] = time.time
 
     async def seal_task(self, raw: RawResult, server: str, tool: str, principal: str) -> RawResult:
         """A task as its client gets it.
@@ -107,8 +102,8 @@ class Tasks:
         """
         members = _members(raw, server)
         run = self.identify_run(server)
-        ref = TaskRef(_read_task_id(members, server), server, tool, principal, run, self._wall() + SEAL_S)
-        sealed = await self._states.seal_text(msgspec.json.encode(ref))
+        ref = TaskRef(_read_task_id(members, server), server, tool, principal, run, self.wall() + SEAL_S)
+        sealed = await self.states.seal_text(msgspec.json.encode(ref))
         if len(sealed) > SEALED_CHARS:
             raise _fault(server, "answered with a task whose id is too long")
         try:
@@ -130,18 +125,18 @@ class Tasks:
         Raises:
             msgspec.MsgspecError: They cannot be read.
         """
-        show = partial(_clean_members, members, self._limits)
+        show = partial(_clean_members, members, self.limits)
         return await asyncio.to_thread(show) if size_bytes > OFF_LOOP_BYTES else show()
 
     def clean_progress(self, on_progress: OnProgress | None) -> OnProgress | None:
         """A listener that passes on what servers say of progress, cleaned for the caller."""
         if on_progress is None:
             return None
-        return partial(show_progress, on_progress, self._limits.is_cleaned, self._limits.is_fenced)
+        return partial(show_progress, on_progress, self.limits.is_cleaned, self.limits.is_fenced)
 
     def identify_run(self, server: str) -> str:
         """The process that a task begins in which a server has just answered with."""
-        return self._run_of(server) or ""
+        return self.run_of(server) or ""
 
     def require_run(self, server: str, run: str) -> None:
         """Pass if a task's process is the one that a request is about to be sent to.
@@ -158,22 +153,23 @@ class Tasks:
         Raises:
             RequestError: It is none of this principal's, or too old, or its server's process has ended.
         """
-        text = None if len(sealed) > SEALED_CHARS else await self._states.open_text(sealed)
+        text = None if len(sealed) > SEALED_CHARS else await self.states.open_text(sealed)
         try:
             ref = None if text is None else _ref.decode(text)
         except (msgspec.MsgspecError, UnicodeError):
             ref = None
-        if ref is None or ref.principal != principal or not self._wall() < ref.until_s:
+        if ref is None or ref.principal != principal or not self.wall() < ref.until_s:
             raise unknown_task()
-        if self._run_of(ref.server) not in (ref.run, None):  # not connected yet: looked at again before it is sent
+        if self.run_of(ref.server) not in (ref.run, None):  # not connected yet: looked at again before it is sent
             raise unknown_task(ref.server)
         return ref
 
 
+@dataclass(eq=False, repr=False)
 class TaskCalls(Continuation):
     """Tool calls that servers make tasks of: handed on to clients that know tasks, else waited for.
 
-    Args:
+    Attributes:
         tasks: Seal and clean them.
         fleet: The servers.
         admission: A task that is waited for counts as a call under way.
@@ -184,22 +180,13 @@ class TaskCalls(Continuation):
 
     result_type = TASK_RESULT
 
-    def __init__(
-        self,
-        tasks: Tasks,
-        fleet: Fleet,
-        admission: AdmissionControl,
-        inputs: InputRounds,
-        clock: Callable[[], float],
-        *,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self.tasks = tasks
-        self.fleet = fleet
-        self.admission = admission
-        self.inputs = inputs
-        self.clock = clock
-        self.pause = pause
+    tasks: Tasks
+    fleet: Fleet
+    admission: AdmissionControl
+    inputs: InputRounds
+    clock: Callable[[], float]
+    _: KW_ONLY
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def declare(self, error: ProxyError, exchange: RequestExchange) -> Extensions | None:
         """Tasks, where a server makes nothing but a task of a call whose caller knows none."""

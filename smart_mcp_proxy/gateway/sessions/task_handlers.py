@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -45,21 +45,21 @@ _OVER: Final = frozenset({"completed", "failed", "cancelled"})
 log = get_logger("tasks")
 
 
+@dataclass(eq=False, repr=False)
 class TaskHandlers:
     """Answers what agents ask of tasks.
 
-    Args:
+    Attributes:
         views: What may be seen.
         fleet: The servers.
         requests: The one path to a server.
         passed: The one server that is passed through; None where there are many.
     """
 
-    def __init__(self, views: Views, fleet: Fleet, requests: TaskRequests, passed: str | None) -> None:
-        self._views = views
-        self._fleet = fleet
-        self._requests = requests
-        self._passed = passed
+    views: Views
+    fleet: Fleet
+    requests: TaskRequests
+    passed: str | None
 
     @property
     def methods(self) -> frozenset[str]:
@@ -71,7 +71,7 @@ class TaskHandlers:
         if era == "handshake":
             return {}
         view = self._view(get_request_path(), principal())
-        seen = () if view is None else (self._fleet.upstreams.get(name) for name in view.servers)
+        seen = () if view is None else (self.fleet.upstreams.get(name) for name in view.servers)
         makes = any(each is not None and read_extension_settings(each.capabilities, TASKS) is not None for each in seen)
         return {"extensions": {**TASK_DECLARED}} if makes else {}
 
@@ -91,7 +91,7 @@ class TaskHandlers:
             ask = await self._resolve_task(
                 inbound.path, inbound.principal, inbound.params["taskId"], caller, method, more
             )
-            raw = await self._requests.ask(ask)
+            raw = await self.requests.ask(ask)
         except ProxyError as error:
             if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
                 raise request_error(answer.code, answer.message, answer.data) from error
@@ -116,9 +116,9 @@ class TaskHandlers:
         Raises:
             RequestError: There is no such task of this principal.
         """
-        ref = await self._requests.tasks.open(sealed, who.id)
+        ref = await self.requests.tasks.open(sealed, who.id)
         record = self._tool(path, who, ref)
-        keeps_uris = self._passed is not None
+        keeps_uris = self.passed is not None
         return TaskRequest(method, sealed, ref, record, more or {}, caller, keeps_uris=keeps_uris)
 
     def _tool(self, path: str, who: Principal, ref: TaskRef) -> ToolRecord:
@@ -131,7 +131,7 @@ class TaskHandlers:
 
     def _view(self, path: str, who: Principal) -> CatalogView | None:
         """The view at a path; at the address of a toolset, which is no view, that at `/mcp`."""
-        return self._views.at("" if path.startswith(_TOOLSET) else path, who.reach)
+        return self.views.at("" if path.startswith(_TOOLSET) else path, who.reach)
 
     @asynccontextmanager
     async def follow_tasks(
@@ -170,7 +170,7 @@ class TaskHandlers:
         """Tell each state of a task until it is over, or may no longer be seen."""
         try:
             ref = (await find()).ref
-            if (upstream := self._fleet.upstreams.get(ref.server)) is not None:
+            if (upstream := self.fleet.upstreams.get(ref.server)) is not None:
                 with upstream.watch.tasks.watch_task(ref.task) as heard:
                     await self._follow_heard(heard, find, tell)
         except (ProxyError, msgspec.DecodeError, RecursionError) as error:
@@ -188,7 +188,7 @@ class TaskHandlers:
         while True:
             try:
                 # Found anew: what may be seen changes, and its process may end.
-                raw = await self._requests.ask(replace(await find(), told=news))
+                raw = await self.requests.ask(replace(await find(), told=news))
             except RequestError:
                 raise
             except ProxyError as error:
