@@ -122,11 +122,6 @@ class _ToolCall(RequestExchange):
             return policy.mask_text(self.call.name, NAME_LIMIT_CHARS)
         return f"{self.server}:{self.name}"
 
-    @property
-    def trace_name(self) -> str:
-        """The tool's own name, once it is found."""
-        return self.name
-
     async def resolve(self) -> None:
         """Find the tool, maybe once its server has listed it.
 
@@ -161,10 +156,6 @@ class _ToolCall(RequestExchange):
     async def shape_result(self, raw: RawResult) -> RawResult:
         """The result as the agent gets it."""
         return await self._calls.shape_tool_result(raw, self.server, self.call)
-
-    def translate_error(self, error: ProxyError) -> ProxyError:
-        """The error as it is."""
-        return error
 
     def detail(self) -> dict[str, Any]:
         """The call tool that was used, and what the agent said of its intent."""

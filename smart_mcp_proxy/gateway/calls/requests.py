@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import clean
-from smart_mcp_proxy.gateway.results.results import ResultFacts, may_need_cleaning, rewrite_result
+from smart_mcp_proxy.gateway.results.results import may_need_cleaning, rewrite_result
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents, require_unchanged
 from smart_mcp_proxy.gateway.visibility.items import Target
@@ -106,7 +106,6 @@ class _ContentExchange(RequestExchange):
         self.server, self.name, self.record = ask.target.server, ask.target.name, ask.target.record
         self.lists = lists
         self._ask = ask
-        self._catalog = lists.catalog
         self._state = lists
         self._is_cleaned = is_cleaned
         self._snapshot = lists.catalog.snapshot
@@ -138,12 +137,8 @@ class _ContentExchange(RequestExchange):
 
     async def confirm(self) -> None:
         """Pass if what is asked for is still what was found."""
-        if (now := self._catalog.snapshot) is not self._snapshot:
+        if (now := self._state.catalog.snapshot) is not self._snapshot:
             require_unchanged(now, self._ask.target)
-
-    def note_completion(self, facts: ResultFacts) -> str:
-        """Nothing is learned of it."""
-        return "ok"
 
     async def shape_result(self, raw: RawResult) -> RawResult:
         """The result, cleaned where the settings ask for it and its bytes are not what was approved.
@@ -163,7 +158,7 @@ class _ContentExchange(RequestExchange):
 
     def detail(self) -> dict[str, Any]:
         """The method, and whether a link led there."""
-        return {"method": self.method} | ({"via": "link"} if self._ask.target.is_linked else {})
+        return super().detail() | ({"via": "link"} if self._ask.target.is_linked else {})
 
     def again(self, asked: bytes) -> Self:
         """The same request, with the client to be asked what the server asked."""

@@ -12,7 +12,7 @@ from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.tasks import TaskRef, Tasks, build_task_failure, complete_result, unknown_task
-from smart_mcp_proxy.gateway.results.results import ResultFacts, decode_members, fit_to_era
+from smart_mcp_proxy.gateway.results.results import decode_members, fit_to_era
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.readiness import ListReadiness
 from smart_mcp_proxy.models import CallRequest, ToolRecord
@@ -106,11 +106,6 @@ class _TaskExchange(RequestExchange):
         """Server, method and tool; whoever reads an id in a log could not use it."""
         return f"{self.server}:{self.method}:{self.name}"
 
-    @property
-    def trace_name(self) -> str:
-        """The tool of the task."""
-        return self.name
-
     async def resolve(self) -> None:
         """The tool is known."""
 
@@ -126,10 +121,6 @@ class _TaskExchange(RequestExchange):
             RequestError: It is not.
         """
         self._requests.tasks.require_run(self.server, self._ask.ref.run)
-
-    def note_completion(self, facts: ResultFacts) -> str:
-        """Nothing is learned of it."""
-        return "ok"
 
     async def shape_result(self, raw: RawResult) -> RawResult:
         """The task under the client's id; what came of it like the result of a call."""
@@ -173,10 +164,6 @@ class _TaskExchange(RequestExchange):
         if self.method == "tasks/update" and self._ask.ref.task not in answer.message:
             return error  # it is about the answers, or says no more than we would
         return unknown_task(self.server if self._ask.ref.run else "")
-
-    def detail(self) -> dict[str, Any]:
-        """The method."""
-        return {"method": self.method}
 
     def again(self, asked: bytes) -> Self:
         """The same request; nobody is asked while it is made."""

@@ -213,24 +213,26 @@ class TaskCalls(Continuation):
         return await self.tasks.seal_task(raw, server, exchange.name, caller.principal), TASK_RESULT
 
 
+@dataclass(eq=False, repr=False)
 class _AwaitedTask:
     """A task that a server made of the call of a client that knows none.
 
-    Args:
+    Attributes:
         calls: Have the parts that it takes.
         raw: The task, as the server answered the call with it.
         exchange: The call.
         input_round: What was sent; None where the caller cannot be asked.
     """
 
-    def __init__(self, calls: TaskCalls, raw: RawResult, exchange: RequestExchange, input_round: Round | None) -> None:
-        self._calls = calls
-        self._raw = raw
-        self._exchange = exchange
-        self._server = exchange.server
-        self._run = calls.tasks.identify_run(self._server)
-        self._id = _read_task_id(_members(raw, self._server), self._server)
-        self._input_round = input_round
+    calls: TaskCalls
+    raw: RawResult
+    exchange: RequestExchange
+    input_round: Round | None
+
+    def __post_init__(self) -> None:
+        self._server = self.exchange.server
+        self._run = self.calls.tasks.identify_run(self._server)
+        self._id = _read_task_id(_members(self.raw, self._server), self._server)
 
     async def await_result(self) -> RawResult:
         """The result that the task comes to, as if there were none.
@@ -240,10 +242,10 @@ class _AwaitedTask:
             UpstreamTimeoutError: It takes longer than `WAIT_S`.
             ProxyError: Its tool may no longer be called, or its process has ended.
         """
-        exchange, is_over = self._exchange, False
+        exchange, is_over = self.exchange, False
         try:
             with CallAdmission(
-                self._calls.admission, self._server, exchange.name, exchange.caller.principal
+                self.calls.admission, self._server, exchange.name, exchange.caller.principal
             ) as admission:
                 if admission.is_waiting:
                     await admission.turn()
@@ -267,8 +269,8 @@ class _AwaitedTask:
 
     async def _poll_until_over(self) -> Mapping[str, msgspec.Raw]:
         """The last state of the task."""
-        on_progress = self._calls.tasks.clean_progress(self._exchange.caller.on_progress)
-        raw, looks, rounds, asked = self._raw, 0, 0, set[str]()
+        on_progress = self.calls.tasks.clean_progress(self.exchange.caller.on_progress)
+        raw, looks, rounds, asked = self.raw, 0, 0, set[str]()
         while True:
             members = _members(raw, self._server)
             if _text(members.get("status")) not in _UNDER_WAY:
@@ -280,17 +282,17 @@ class _AwaitedTask:
             looks += 1
             if on_progress is not None:
                 await on_progress(ProgressReport(looks, None, _text(members.get("statusMessage"))))
-            await self._calls.pause(pause_s(members))
+            await self.calls.pause(pause_s(members))
             raw = await self._poll()
 
     async def _answer(self, questions: Mapping[str, Any], rounds: int) -> None:
         """Have the client answer what the task asks."""
-        asking = self._input_round
+        asking = self.input_round
         if asking is None or asking.input.ask is None:
             raise _cannot_be_asked(self._server)
         if rounds > MAX_ROUNDS:
             raise _fault(self._server, f"asks for input for the {rounds}th time in one task")
-        answers = await self._calls.inputs.answers(msgspec.json.encode(questions), self._server, asking)
+        answers = await self.calls.inputs.answers(msgspec.json.encode(questions), self._server, asking)
         await self._ask("tasks/update", inputResponses=answers)
 
     async def _poll(self) -> RawResult:
@@ -301,7 +303,7 @@ class _AwaitedTask:
             except UpstreamError as error:
                 if error.was_answered or failures == _FAILURES - 1:
                     raise
-                await self._calls.pause(_PAUSE_S[1])
+                await self.calls.pause(_PAUSE_S[1])
         raise AssertionError("the last failure is raised")
 
     async def _cancel(self) -> None:
@@ -310,7 +312,7 @@ class _AwaitedTask:
 
     async def _ask(self, method: str, **more: Any) -> RawResult:
         """Ask the process that made the task, as long as its tool may be called."""
-        calls, server, exchange = self._calls, self._server, self._exchange
+        calls, server, exchange = self.calls, self._server, self.exchange
         upstream, _ = await wait_connected(calls.fleet, server, None, calls.clock, exchange.lists)
         if method != "tasks/cancel":
             await confirm(exchange)

@@ -32,7 +32,7 @@ from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.skills import find_skill_root, is_inside
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream import Fleet, is_listed
+from smart_mcp_proxy.upstream import Fleet, Upstream, is_listed
 
 METHOD_NOT_FOUND = -32601
 NAME_CHARS = 200
@@ -137,8 +137,8 @@ class ContentHandlers:
                 await self.lists.wait_listed(self._passed)
             raw = await self._answer_with_retry(contents, inbound)
         except ProxyError as error:
-            raise _rpc_error(method, error, inbound.era) from error
-        return _decode_answer(method, fit_to_era(raw, inbound.era).text)
+            raise build_rpc_error(method, error, inbound.era) from error
+        return decode_answer(method, fit_to_era(raw, inbound.era).text)
 
     async def _answer_with_retry(self, contents: Contents, inbound: Inbound) -> RawResult:
         """Answer a request; one for what is not there waits until its servers have listed, and tries again."""
@@ -161,22 +161,19 @@ class ContentHandlers:
         kinds = _KINDS[member]
         if any(contents.of(kind) for kind in kinds):
             return True
-        upstreams = [upstream for name in contents.servers if (upstream := self.fleet.upstreams.get(name)) is not None]
         return any(
             is_listed(kinds[0], upstream.capabilities)
             or (not upstream.is_ready and self.lists.is_expected(upstream.name, kinds[0]))
-            for upstream in upstreams
+            for upstream in self._list_upstreams(contents)
         )
 
     def _has_skills(self, contents: Contents) -> bool:
         """Whether a server has skills, or says that it has; few do, so none is promised before it says so."""
-        upstreams = (self.fleet.upstreams.get(name) for name in contents.servers)
-        said = any(each is not None and is_listed("skills", each.capabilities) for each in upstreams)
+        said = any(is_listed("skills", each.capabilities) for each in self._list_upstreams(contents))
         return said or bool(contents.of("skills"))
 
     def _may_subscribe(self, contents: Contents) -> bool:
         """Whether a server tells of single resources; or may, for it is not connected."""
-        upstreams = [upstream for name in contents.servers if (upstream := self.fleet.upstreams.get(name)) is not None]
         stored = self.lists.catalog.snapshot.by_server
         return any(
             upstream.watch.is_offered
@@ -185,8 +182,11 @@ class ContentHandlers:
                 stored.get(shelf(upstream.name, kind)) or self.lists.is_expected(upstream.name, kind)
                 for kind in RESOURCES
             )
-            for upstream in upstreams
+            for upstream in self._list_upstreams(contents)
         )
+
+    def _list_upstreams(self, contents: Contents) -> list[Upstream]:
+        return [found for name in contents.servers if (found := self.fleet.upstreams.get(name)) is not None]
 
     def _may_complete(self, server: str) -> bool:
         upstream = self.fleet.upstreams.get(server)
@@ -270,7 +270,7 @@ class ContentHandlers:
                 for uri in dict.fromkeys(uris):
                     await self.subscriptions.subscribe_in_time(subscriber, uri, contents.resource(uri), caller)
             except ProxyError as error:
-                raise _rpc_error("subscriptions/listen", error, "modern") from error
+                raise build_rpc_error("subscriptions/listen", error, "modern") from error
             yield tuple(subscriber.targets)
         finally:
             self.subscriptions.leave(subscriber)
@@ -404,7 +404,12 @@ def _unreadable(server: str, exc: Exception) -> ProxyError:
     return RequestError(f"What server '{server}' answered cannot be passed on: {exc}.", hint="The server is at fault.")
 
 
-def _decode_answer(method: str, raw: bytes) -> dict[str, Any]:
+def decode_answer(method: str, raw: bytes) -> dict[str, Any]:
+    """Decode a result for the SDK, which writes it anew.
+
+    Raises:
+        MCPError: It cannot be written.
+    """
     try:
         result: dict[str, Any] = read_writable(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
@@ -412,7 +417,7 @@ def _decode_answer(method: str, raw: bytes) -> dict[str, Any]:
     return result
 
 
-def _rpc_error(method: str, error: ProxyError, era: Era) -> MCPError:
+def build_rpc_error(method: str, error: ProxyError, era: Era) -> MCPError:
     """Build the agent's JSON-RPC error: the server's own, or the gateway's with details in `data`."""
     if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
         return request_error(answer.code, answer.message, answer.data)

@@ -15,9 +15,11 @@ from smart_mcp_proxy.models import Principal
 
 def build_caller(inbound: Inbound, *, is_root: bool = True) -> Caller:
     """The caller behind a request."""
-    sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
     return Caller(
-        *sender,
+        inbound.principal.id,
+        inbound.meta,
+        inbound.on_progress,
+        inbound.session_id,
         input=inbound.input,
         line=inbound.line,
         extensions=inbound.extensions,

@@ -10,25 +10,24 @@ from typing import Any, Final
 import msgspec
 from mcp.shared.exceptions import MCPError
 
-from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
+from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.extensions import EXTENSIONS, TASKS, Extensions, read_extension_settings
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import request_error
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequest, TaskRequests
-from smart_mcp_proxy.gateway.calls.tasks import MISSING_CAPABILITY, TASK_DECLARED, TaskRef, pause_s, unknown_task
+from smart_mcp_proxy.gateway.calls.tasks import MISSING_CAPABILITY, TASK_DECLARED, pause_s, unknown_task
 from smart_mcp_proxy.gateway.results.results import decode_members, fit_to_era
+from smart_mcp_proxy.gateway.sessions.content_handlers import METHOD_NOT_FOUND, build_rpc_error, decode_answer
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import Era, Principal, ToolRecord
+from smart_mcp_proxy.models import Era, Principal
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet
 
-METHOD_NOT_FOUND: Final = -32601
-INTERNAL_ERROR: Final = -32603
 FOLLOWED: Final = 64
 """Tasks of one stream; each is looked at as often as its server says."""
 FOLLOW_S: Final = 1.0
@@ -84,23 +83,14 @@ class TaskHandlers:
         if inbound.era != "modern":
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
         require_declared(inbound.extensions)
-        sender = (inbound.principal.id, inbound.meta, None, None)
-        caller = Caller(*sender, input=inbound.input, extensions=inbound.extensions, is_root=True)
+        who, sealed = inbound.principal, inbound.params["taskId"]
+        caller = Caller(who.id, inbound.meta, None, input=inbound.input, extensions=inbound.extensions, is_root=True)
         more = {name: inbound.params[name] for name in _METHODS[method] if name != "taskId"}
         try:
-            ask = await self._resolve_task(
-                inbound.path, inbound.principal, inbound.params["taskId"], caller, method, more
-            )
-            raw = await self.requests.ask(ask)
+            raw = await self.requests.ask(await self._resolve_task(inbound.path, who, sealed, caller, method, more))
         except ProxyError as error:
-            if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
-                raise request_error(answer.code, answer.message, answer.data) from error
-            raise request_error(error.jsonrpc_code, str(error), error.to_dict()) from error
-        try:
-            result: dict[str, Any] = read_writable(fit_to_era(raw, "modern").text)
-        except (msgspec.DecodeError, RecursionError) as exc:
-            raise request_error(INTERNAL_ERROR, f"The answer to {method} cannot be passed on: {exc}.") from exc
-        return result
+            raise build_rpc_error(method, error, "modern") from error
+        return decode_answer(method, fit_to_era(raw, "modern").text)
 
     async def _resolve_task(
         self,
@@ -117,17 +107,11 @@ class TaskHandlers:
             RequestError: There is no such task of this principal.
         """
         ref = await self.requests.tasks.open(sealed, who.id)
-        record = self._tool(path, who, ref)
-        keeps_uris = self.passed is not None
-        return TaskRequest(method, sealed, ref, record, more or {}, caller, keeps_uris=keeps_uris)
-
-    def _tool(self, path: str, who: Principal, ref: TaskRef) -> ToolRecord:
-        """The tool of a task, if it may still be seen."""
         view = self._view(path, who)
         record = None if view is None else view.find(f"{ref.server}:{ref.tool}")
-        if record is None or record.key != (ref.server, ref.tool):
+        if record is None or record.key != (ref.server, ref.tool):  # it may no longer be seen
             raise unknown_task()
-        return record
+        return TaskRequest(method, sealed, ref, record, more or {}, caller, keeps_uris=self.passed is not None)
 
     def _view(self, path: str, who: Principal) -> CatalogView | None:
         """The view at a path; at the address of a toolset, which is no view, that at `/mcp`."""
