@@ -1,7 +1,7 @@
 """Tool calls: what of the one request path is theirs alone."""
 
 from collections.abc import Coroutine, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -27,10 +27,11 @@ REASON_LIMIT_CHARS = 1_000
 """A longer reason is refused, and written down as far as this."""
 
 
+@dataclass(eq=False, repr=False)
 class Calls:
     """Performs tool calls.
 
-    Args:
+    Attributes:
         path: Carries them to their servers.
         visible: Resolves names.
         outputs: Keeps what is cut off.
@@ -39,22 +40,13 @@ class Calls:
         links: Makes the links in results lead here; None where they stay as they are.
     """
 
-    def __init__(
-        self,
-        path: RequestPath,
-        visible: CatalogView,
-        outputs: Outputs,
-        *,
-        learning: Learning | None = None,
-        lists: ListReadiness | None = None,
-        links: Links | None = None,
-    ) -> None:
-        self._path = path
-        self._visible = visible
-        self._outputs = outputs
-        self.learning = learning
-        self._lists = lists
-        self._links = links
+    path: RequestPath
+    visible: CatalogView
+    outputs: Outputs
+    _: KW_ONLY
+    learning: Learning | None = None
+    lists: ListReadiness | None = None
+    links: Links | None = None
 
     def call(
         self, request: CallRequest, within: CatalogView | None = None, record: ToolRecord | None = None
@@ -74,12 +66,12 @@ class Calls:
             RequestError: The arguments do not fit.
             UpstreamError: The server failed, or asks what it may not; `delivery` says whether the call may have run.
         """
-        visible = within or self._visible
-        return self._path.run(_ToolCall(self, request, visible, self._lists, record or visible.find(request.name)))
+        visible = within or self.visible
+        return self.path.run(_ToolCall(self, request, visible, self.lists, record or visible.find(request.name)))
 
     async def clean_for_caller(self, error: ProxyError) -> ProxyError:
         """An error as its caller gets it: what a server says in it is treated like a result."""
-        return await self._path.clean_for_caller(error)
+        return await self.path.clean_for_caller(error)
 
     async def shape_tool_result(self, raw: RawResult, server: str, request: CallRequest) -> RawResult:
         """The result as the agent gets it: repaired, then cleaned, cut and fenced as the settings ask.
@@ -87,15 +79,15 @@ class Calls:
         Raises:
             UpstreamError: It is one that the protocol forbids, and cannot be read.
         """
-        limits = self._path.limits
+        limits = self.path.limits
         if not raw.is_sound:
             raw = await rewrite_result(raw, partial(repair_result, server=server, tool=request.name))
-        if self._links is not None and may_link(raw):  # first: only the server's own URI leads to its resource
-            raw = await self._links.relink_and_remember(raw, server, request.principal, keeps_uris=request.keeps_uris)
+        if self.links is not None and may_link(raw):  # first: only the server's own URI leads to its resource
+            raw = await self.links.relink_and_remember(raw, server, request.principal, keeps_uris=request.keeps_uris)
         if limits.is_cleaned and may_need_cleaning(raw):
             raw = await rewrite_result(raw, clean)
         if limits.output_limit_chars and request.parent is None:  # what a script answers with is cut as a whole
-            raw = await self._outputs.cut(raw, limits.output_limit_chars, request.principal)
+            raw = await self.outputs.cut(raw, limits.output_limit_chars, request.principal)
         # A script reads values, not text; what it answers with is fenced as a whole.
         return await rewrite_result(raw, fence) if limits.is_fenced and request.parent is None else raw
 
@@ -129,11 +121,6 @@ class _ToolCall(RequestExchange):
         if self.record is None:
             return policy.mask_text(self.call.name, NAME_LIMIT_CHARS)
         return f"{self.server}:{self.name}"
-
-    @property
-    def trace_name(self) -> str:
-        """The tool's own name, once it is found."""
-        return self.name
 
     async def resolve(self) -> None:
         """Find the tool, maybe once its server has listed it.
@@ -169,10 +156,6 @@ class _ToolCall(RequestExchange):
     async def shape_result(self, raw: RawResult) -> RawResult:
         """The result as the agent gets it."""
         return await self._calls.shape_tool_result(raw, self.server, self.call)
-
-    def translate_error(self, error: ProxyError) -> ProxyError:
-        """The error as it is."""
-        return error
 
     def detail(self) -> dict[str, Any]:
         """The call tool that was used, and what the agent said of its intent."""

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 import msgspec
@@ -38,21 +39,23 @@ _LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 log = get_logger("clients")
 
 
+@dataclass(eq=False, repr=False)
 class Sender:
     """A session that belongs to one client, as the call path uses it.
 
-    Args:
+    Attributes:
         connection: The session.
         line: The way back to the client while the request is under way.
         left_s: Seconds that the request has left, what comes before it included.
     """
 
-    def __init__(self, connection: OwnConnection, line: ClientLine, left_s: float) -> None:
-        self._connection = connection
-        self._line = line
-        self._left_s = left_s
+    connection: OwnConnection
+    line: ClientLine
+    left_s: float
+
+    def __post_init__(self) -> None:
         self._clock = asyncio.get_running_loop().time
-        self._deadline_s = self._clock() + left_s
+        self._deadline_s = self._clock() + self.left_s
 
     async def confirm(self, record: ToolRecord) -> None:
         """Passes if the server lists the item on this session as it was approved.
@@ -66,7 +69,7 @@ class Sender:
                 await self._confirm(record)
         except TimeoutError:
             server, _, _ = record.key.server.partition(":")
-            raise _too_late(server, "say what it lists on this client's connection", self._left_s) from None
+            raise _too_late(server, "say what it lists on this client's connection", self.left_s) from None
 
     async def _confirm(self, record: ToolRecord) -> None:
         server, _, place = record.key.server.partition(":")
@@ -76,18 +79,18 @@ class Sender:
             return
         approved = hash_without_digest(record)
         for _ in range(LISTINGS):
-            listing = await self._connection.fetch_listing(kind or "tools")
+            listing = await self.connection.fetch_listing(kind or "tools")
             found = next((each for each in listing.definitions if each[identity] == wanted), None)
             if found is None or await asyncio.to_thread(_hash, record.key.server, found) != approved:
                 raise differs_here(record.key)
-            if self._connection.get_fresh_listing(kind or "tools") is listing:  # nothing was announced meanwhile
+            if self.connection.get_fresh_listing(kind or "tools") is listing:  # nothing was announced meanwhile
                 return
         raise restless_error(server, kind or "tools")
 
     async def request(self, method: str, params: Mapping[str, Any], **options: Any) -> RawResult:
         """The result of one request; options as of `OwnConnection.request`."""
         left_s = max(0.0, self._deadline_s - self._clock())
-        return await self._connection.request(method, params, self._line, timeout_s=left_s, **options)
+        return await self.connection.request(method, params, self.line, timeout_s=left_s, **options)
 
 
 class Clients:

@@ -3,6 +3,7 @@
 import asyncio
 from base64 import b64decode
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Any, Final
@@ -28,21 +29,20 @@ GET_SKILL: Final = "skills/get"
 NAME_CHARS: Final = 200
 
 
+@dataclass(eq=False, repr=False)
 class ContentChecks:
     """Holds back pages of interfaces and files of skills whose content is not the approved one.
 
-    Args:
+    Attributes:
         is_trusted: Whether a server's policy approves whatever it lists.
         list_again: Has a server listed again, soon: what it has now is to wait for its user by name.
         is_cleaned: Whether what hides from the eye is kept from agents.
     """
 
-    def __init__(
-        self, is_trusted: Callable[[str], bool], list_again: Callable[[str], None], *, is_cleaned: bool
-    ) -> None:
-        self._is_trusted = is_trusted
-        self._list_again = list_again
-        self._is_cleaned = is_cleaned
+    is_trusted: Callable[[str], bool]
+    list_again: Callable[[str], None]
+    _: KW_ONLY
+    is_cleaned: bool
 
     def is_exact(self, method: str, target: Target) -> bool:
         """Whether the content is approved byte for byte, so that nothing of it may be changed on its way."""
@@ -56,10 +56,10 @@ class ContentChecks:
         Raises:
             QuarantinedError: The server neither lists it nor names it in a tool.
         """
-        if method != READ or target.record is not None or self._is_trusted(target.server):
+        if method != READ or target.record is not None or self.is_trusted(target.server):
             return
         if is_page(target.name) or is_instruction(target.name):
-            self._list_again(target.server)
+            self.list_again(target.server)
             raise content_withheld(ToolKey(shelf(target.server, "resources"), target.name), WithheldState.PENDING)
 
     async def require_approved(self, method: str, target: Target, raw: RawResult) -> None:
@@ -77,7 +77,7 @@ class ContentChecks:
         check = partial(self._check, method, target, record, text)
         is_same = await asyncio.to_thread(check) if is_main or len(text) > OFF_LOOP_BYTES else check()
         if not is_same:
-            self._list_again(target.server)
+            self.list_again(target.server)
             refusal = content_withheld(record.key, WithheldState.CHANGED)
             refusal.delivery = "executed"
             raise refusal
@@ -89,7 +89,7 @@ class ContentChecks:
                 return change_hash(record.key.server, result["skill"]) == record.change_hash
             if (file := _find_skill_file(target)) is not None:
                 is_same = _is_file(result["contents"], file)
-                if is_same and self._is_cleaned and clean(text) is not text:
+                if is_same and self.is_cleaned and clean(text) is not text:
                     raise _build_hidden_error(record.key, target.name)
                 if is_same and _is_main_file(target):
                     _require_frontmatter(record, result["contents"])
@@ -99,7 +99,7 @@ class ContentChecks:
                     _require_frontmatter(record, result["contents"])
                 return True
             # Of a template nobody knows the pages beforehand.
-            is_open = self._is_trusted(target.server) or record.key.server == shelf(target.server, "templates")
+            is_open = self.is_trusted(target.server) or record.key.server == shelf(target.server, "templates")
             return is_open or page_digest(result["contents"]) == read_page_digest(record)
         except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
             return False

@@ -57,9 +57,9 @@ class RequestExchange(ABC):
         """Name of what is asked for in the activity log; free of secrets."""
 
     @property
-    @abstractmethod
     def trace_name(self) -> str:
         """Name of the tool or prompt in a trace; empty where it may hold anything."""
+        return self.name
 
     @abstractmethod
     async def resolve(self) -> None:
@@ -81,21 +81,21 @@ class RequestExchange(ABC):
             ProxyError: It changed meanwhile, or is gone.
         """
 
-    @abstractmethod
     def note_completion(self, facts: ResultFacts) -> str:
         """Take note of a complete result; returns its outcome."""
+        return "ok"
 
     @abstractmethod
     async def shape_result(self, raw: RawResult) -> RawResult:
         """The result as its caller gets it."""
 
-    @abstractmethod
     def translate_error(self, error: ProxyError) -> ProxyError:
         """The error in the caller's own terms."""
+        return error
 
-    @abstractmethod
     def detail(self) -> dict[str, Any]:
         """More facts for the activity log."""
+        return {"method": self.method}
 
     @abstractmethod
     def again(self, asked: bytes) -> Self:

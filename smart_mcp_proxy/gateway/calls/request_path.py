@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from copy import copy
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -30,10 +31,11 @@ from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import Fleet, LostSessionError, Upstream
 
 
+@dataclass(eq=False, repr=False)
 class RequestPath:
     """Carries requests to servers.
 
-    Args:
+    Attributes:
         fleet: The servers' sessions.
         recorder: Gets one activity record per request.
         limits: From the settings.
@@ -45,29 +47,20 @@ class RequestPath:
         tracing: Makes spans of the requests; None where nothing is traced.
     """
 
-    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
-        self,
-        fleet: Fleet,
-        recorder: Recorder[Activity],
-        limits: CallLimits,
-        clock: Callable[[], float] = time.monotonic,
-        *,
-        admission: AdmissionControl | None = None,
-        inputs: InputRounds | None = None,
-        clients: Clients | None = None,
-        continuation: Continuation | None = None,
-        tracing: Tracing | None = None,
-    ) -> None:
-        self.limits = limits
-        self._rules = GateRules(limits, ArgumentSchemas())
-        self._fleet = fleet
-        self._recorder = recorder
-        self._clock = clock
-        self._admission = admission or AdmissionControl(clock=clock)
-        self._inputs = inputs
-        self._clients = clients
-        self._continuation = continuation
-        self._tracing = tracing
+    fleet: Fleet
+    recorder: Recorder[Activity]
+    limits: CallLimits
+    clock: Callable[[], float] = time.monotonic
+    _: KW_ONLY
+    admission: AdmissionControl | None = None
+    inputs: InputRounds | None = None
+    clients: Clients | None = None
+    continuation: Continuation | None = None
+    tracing: Tracing | None = None
+
+    def __post_init__(self) -> None:
+        self._rules = GateRules(self.limits, ArgumentSchemas())
+        self._admission = self.admission or AdmissionControl(clock=self.clock)
 
     def run(self, exchange: RequestExchange) -> Coroutine[Any, Any, RawResult]:
         """The server's result, as the caller gets it.
@@ -81,13 +74,13 @@ class RequestPath:
             UpstreamError: The server failed, or asks what it may not; `delivery` says whether the request may have run.
         """
         work = self._run(exchange)
-        if self._tracing is None or not exchange.caller.is_root:
+        if self.tracing is None or not exchange.caller.is_root:
             return work
-        return self._tracing.serve(exchange.method, exchange.trace_name, exchange.caller.meta, work)
+        return self.tracing.serve(exchange.method, exchange.trace_name, exchange.caller.meta, work)
 
     async def _run(self, exchange: RequestExchange) -> RawResult:
         while True:
-            started = self._clock()
+            started = self.clock()
             outcome, delivery = "internal", ""
             try:
                 if exchange.record is None:
@@ -103,7 +96,7 @@ class RequestPath:
                 answer, outcome = await self._convert(raw, facts, exchange, input_round)
             except ProxyError as error:
                 outcome, delivery = error.error_code, error.delivery
-                hook = self._continuation
+                hook = self.continuation
                 if hook is not None and (extensions := hook.declare(error, exchange)) is not None:
                     exchange = copy(exchange)
                     exchange.extensions = extensions
@@ -113,16 +106,16 @@ class RequestPath:
                 outcome, delivery = "cancelled", "unknown"
                 raise
             finally:
-                if exchange.span is not None or (self._tracing is not None and outcome != "ok"):
+                if exchange.span is not None or (self.tracing is not None and outcome != "ok"):
                     self._end_span(exchange, outcome)
-                self.note(exchange, outcome, delivery, self._clock() - started)
+                self.note(exchange, outcome, delivery, self.clock() - started)
             if outcome != INPUT_REQUIRED or exchange.caller.input is None or exchange.caller.input.ask is None:
                 return answer
             exchange = exchange.again(answer.text)
 
     def _end_span(self, exchange: RequestExchange, outcome: str) -> None:
-        if self._tracing is not None:
-            self._tracing.note(outcome)
+        if self.tracing is not None:
+            self.tracing.note(outcome)
         if exchange.span is not None:
             exchange.span.end(outcome)
 
@@ -134,12 +127,12 @@ class RequestPath:
         Raises:
             ProxyError: It is neither, or the server may not answer so.
         """
-        hook, kind = self._continuation, "" if facts is None else facts.resultType
+        hook, kind = self.continuation, "" if facts is None else facts.resultType
         if hook is not None and kind == hook.result_type and exchange.call is not None:
             return await hook.go_on(raw, exchange, input_round)
-        if self._inputs is None:
+        if self.inputs is None:
             raise build_incomplete_error(exchange.server, exchange.method)
-        question = await self._inputs.seal_questions(raw, exchange.server, exchange.method, input_round)
+        question = await self.inputs.seal_questions(raw, exchange.server, exchange.method, input_round)
         return question, INPUT_REQUIRED
 
     async def clean_for_caller(self, error: ProxyError, *, is_part: bool = False) -> ProxyError:
@@ -155,7 +148,7 @@ class RequestPath:
     def note(self, exchange: RequestExchange, outcome: str, delivery: str, seconds: float) -> None:
         """Write the request down. It is on record before its answer leaves."""
         record, caller, call = exchange.record, exchange.caller, exchange.call
-        self._recorder.record(
+        self.recorder.record(
             Activity(
                 kind="call",
                 principal=caller.principal,
@@ -176,12 +169,12 @@ class RequestPath:
 
     async def _begin_round(self, exchange: RequestExchange) -> Round | None:
         """Build the input round of a request whose client can be asked."""
-        if self._inputs is None or exchange.caller.input is None:
+        if self.inputs is None or exchange.caller.input is None:
             return None
         definition = exchange.record.change_hash if exchange.record is not None else ""
         principal, server = exchange.caller.principal, exchange.server
         subject = Subject(principal, server, exchange.method, exchange.name, exchange.arguments, definition)
-        return await self._inputs.begin(subject, exchange.caller.input)
+        return await self.inputs.begin(subject, exchange.caller.input)
 
     async def _send(self, exchange: RequestExchange, input_round: Round | None) -> RawResult:
         caller, limits, server = exchange.caller, self.limits, exchange.server
@@ -192,16 +185,16 @@ class RequestPath:
         with CallAdmission(self._admission, server, item, caller.principal) as admission:
             left_s: float | None = None
             has_waited = input_round is not None
-            upstream = self._fleet.upstreams.get(server)
+            upstream = self.fleet.upstreams.get(server)
             is_listed = exchange.lists is None or not exchange.lists.is_awaited(server)
             if upstream is None or not upstream.is_ready or not is_listed or admission.is_waiting:
                 has_waited = True
                 left_s = await admission.turn() if admission.is_waiting else None
-                upstream, left_s = await wait_connected(self._fleet, server, left_s, self._clock, exchange.lists)
+                upstream, left_s = await wait_connected(self.fleet, server, left_s, self.clock, exchange.lists)
             line = caller.line if exchange.send is None else None
-            if line is not None and self._clients is not None and upstream.own is not None:
+            if line is not None and self.clients is not None and upstream.own is not None:
                 has_waited = True
-                answer = await self._send_as_client(self._clients, upstream, line, left_s, exchange, on_progress)
+                answer = await self._send_as_client(self.clients, upstream, line, left_s, exchange, on_progress)
                 if answer is not None:
                     return answer
             if has_waited:  # from here on nothing waits until it is sent
@@ -209,9 +202,7 @@ class RequestPath:
                 await confirm(exchange)
             if exchange.send is not None:
                 return await exchange.send(upstream, left_s)
-            params = (
-                exchange.params() if self._tracing is None else self._trace_params(self._tracing, exchange, upstream)
-            )
+            params = exchange.params() if self.tracing is None else self._trace_params(self.tracing, exchange, upstream)
             if input_round is not None:
                 params = input_round.params(params, upstream.status.era or "handshake")
             extensions = exchange.extensions or caller.extensions
@@ -234,7 +225,7 @@ class RequestPath:
 
         Where the server has forgotten that session, the request is sent again on a new one, once.
         """
-        is_again, began_s = False, self._clock()
+        is_again, began_s = False, self.clock()
         limit_s = upstream.config.limits.call_s if left_s is None else left_s
         while True:
             try:
@@ -246,14 +237,14 @@ class RequestPath:
                     await confirm(exchange)
                     params = (
                         exchange.params()
-                        if self._tracing is None
-                        else self._trace_params(self._tracing, exchange, upstream)
+                        if self.tracing is None
+                        else self._trace_params(self.tracing, exchange, upstream)
                     )
                     return await sender.request(exchange.method, params, on_progress=on_progress)
             except LostSessionError as error:
                 if is_again or error.delivery != "not_sent":
                     raise
-                is_again, left_s = True, max(0.0, limit_s - (self._clock() - began_s))
+                is_again, left_s = True, max(0.0, limit_s - (self.clock() - began_s))
 
     def _trace_params(self, tracing: Tracing, exchange: RequestExchange, upstream: Upstream) -> Mapping[str, Any]:
         """The parameters that are sent, with the trace context where this request is traced."""

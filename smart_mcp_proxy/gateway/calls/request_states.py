@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -94,24 +94,25 @@ class StatePayload(msgspec.Struct, frozen=True):
 _kept = msgspec.json.Decoder(StatePayload, strict=True)
 
 
+@dataclass(eq=False, repr=False)
 class RequestStates:
     """Seals and opens states, in threads.
 
     Arguments may be long, and the key is in a file.
 
-    Args:
+    Attributes:
         data_dir: Holds the key.
         wall: Seconds since the epoch; another process may have sealed what is opened here.
         secret: Has the key of gateways on many machines; None where the data directory's counts, until another one
             is shared.
     """
 
-    def __init__(
-        self, data_dir: Path, wall: Callable[[], float] = time.time, *, secret: SecretKey | None = None
-    ) -> None:
-        self._data_dir = data_dir
-        self._wall = wall
-        self._secret = secret
+    data_dir: Path
+    wall: Callable[[], float] = time.time
+    _: KW_ONLY
+    secret: SecretKey | None = None
+
+    def __post_init__(self) -> None:
         self._own: bytes | None = None
         self._codec: AESGCMRequestStateCodec | None = None
         self._lock = threading.Lock()
@@ -149,7 +150,7 @@ class RequestStates:
             return None
 
     def _seal(self, subject: Subject, state: str | None, number: int) -> str:
-        kept = StatePayload(subject.compute_binding(), self._wall() + TTL_S, number, state)
+        kept = StatePayload(subject.compute_binding(), self.wall() + TTL_S, number, state)
         return self._ready().seal(msgspec.json.encode(kept))
 
     def _open(self, subject: Subject, sealed: str) -> StatePayload:
@@ -159,7 +160,7 @@ class RequestStates:
             raise _invalid(subject, str(exc)) from exc
         if not secrets.compare_digest(kept.binding, subject.compute_binding()):
             raise _invalid(subject, "it was given for another request, or to another caller")
-        if not self._wall() < kept.until_s:
+        if not self.wall() < kept.until_s:
             raise _invalid(subject, "it is too old")
         return kept
 
@@ -180,9 +181,9 @@ class RequestStates:
 
     def _key(self) -> bytes:
         """The gateways' key, else the data directory's, made the first time."""
-        if self._secret is not None:
-            return self._secret.key(_STORED_NAME)
-        file = self._data_dir / _KEY_FILE
+        if self.secret is not None:
+            return self.secret.key(_STORED_NAME)
+        file = self.data_dir / _KEY_FILE
         try:
             with lock_file(file.with_suffix(".lock")):
                 try:
@@ -196,7 +197,7 @@ class RequestStates:
             return os.urandom(KEY_BYTES)
 
     def _read_stored_key(self) -> bytes:
-        text = read_private(self._data_dir / _KEY_FILE)
+        text = read_private(self.data_dir / _KEY_FILE)
         return decode_key(text, f"{_KEY_FILE} is damaged: remove it, and a new one is made")
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 from msgspec import structs
@@ -14,7 +14,7 @@ from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import clean
-from smart_mcp_proxy.gateway.results.results import ResultFacts, may_need_cleaning, rewrite_result
+from smart_mcp_proxy.gateway.results.results import may_need_cleaning, rewrite_result
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents, require_unchanged
 from smart_mcp_proxy.gateway.visibility.items import Target
@@ -49,28 +49,22 @@ class ContentRequest:
     uri: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class ContentRequests:
     """Sends requests for prompts, resources and completions.
 
-    Args:
+    Attributes:
         path: Carries them to their servers.
         lists: Say whether what a server lists is still what was approved.
         links: What results have linked to; None where that leads nowhere.
         checks: Compare what servers give with what was approved; None where nothing is compared.
     """
 
-    def __init__(
-        self,
-        path: RequestPath,
-        lists: ListState,
-        *,
-        links: Links | None = None,
-        checks: ContentChecks | None = None,
-    ) -> None:
-        self._checks = checks
-        self._path = path
-        self._lists = lists
-        self._links = links
+    path: RequestPath
+    lists: ListState
+    _: KW_ONLY
+    links: Links | None = None
+    checks: ContentChecks | None = None
 
     async def find(self, contents: Contents, uri: str, principal: str) -> Target:
         """Resolve the URI of a resource for a principal, links of its results included.
@@ -81,7 +75,7 @@ class ContentRequests:
             RequestError: It leads nowhere.
             QuarantinedError: It waits for the user.
         """
-        return contents.resource(uri) if self._links is None else await self._links.find(contents, uri, principal)
+        return contents.resource(uri) if self.links is None else await self.links.find(contents, uri, principal)
 
     async def ask(self, ask: ContentRequest) -> RawResult:
         """The server's result as it sent it, cleaned where the settings ask for it.
@@ -93,12 +87,12 @@ class ContentRequests:
             RequestError: The client did not answer, or hands back what does not belong to this request.
             UpstreamError: The server failed, answered with an error, or asks what it may not.
         """
-        exchange = _ContentExchange(ask, self._lists, self._checks, is_cleaned=self._path.limits.is_cleaned)
-        return await self._path.run(exchange)
+        exchange = _ContentExchange(ask, self.lists, self.checks, is_cleaned=self.path.limits.is_cleaned)
+        return await self.path.run(exchange)
 
     def note(self, ask: ContentRequest, outcome: str) -> None:
         """Write down a request that needed no server."""
-        self._path.note(_ContentExchange(ask, self._lists, None, is_cleaned=False), outcome, "", 0.0)
+        self.path.note(_ContentExchange(ask, self.lists, None, is_cleaned=False), outcome, "", 0.0)
 
 
 class _ContentExchange(RequestExchange):
@@ -112,7 +106,6 @@ class _ContentExchange(RequestExchange):
         self.server, self.name, self.record = ask.target.server, ask.target.name, ask.target.record
         self.lists = lists
         self._ask = ask
-        self._catalog = lists.catalog
         self._state = lists
         self._is_cleaned = is_cleaned
         self._snapshot = lists.catalog.snapshot
@@ -144,12 +137,8 @@ class _ContentExchange(RequestExchange):
 
     async def confirm(self) -> None:
         """Pass if what is asked for is still what was found."""
-        if (now := self._catalog.snapshot) is not self._snapshot:
+        if (now := self._state.catalog.snapshot) is not self._snapshot:
             require_unchanged(now, self._ask.target)
-
-    def note_completion(self, facts: ResultFacts) -> str:
-        """Nothing is learned of it."""
-        return "ok"
 
     async def shape_result(self, raw: RawResult) -> RawResult:
         """The result, cleaned where the settings ask for it and its bytes are not what was approved.
@@ -169,7 +158,7 @@ class _ContentExchange(RequestExchange):
 
     def detail(self) -> dict[str, Any]:
         """The method, and whether a link led there."""
-        return {"method": self.method} | ({"via": "link"} if self._ask.target.is_linked else {})
+        return super().detail() | ({"via": "link"} if self._ask.target.is_linked else {})
 
     def again(self, asked: bytes) -> Self:
         """The same request, with the client to be asked what the server asked."""

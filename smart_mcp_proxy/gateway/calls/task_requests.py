@@ -12,7 +12,7 @@ from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.tasks import TaskRef, Tasks, build_task_failure, complete_result, unknown_task
-from smart_mcp_proxy.gateway.results.results import ResultFacts, decode_members, fit_to_era
+from smart_mcp_proxy.gateway.results.results import decode_members, fit_to_era
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.readiness import ListReadiness
 from smart_mcp_proxy.models import CallRequest, ToolRecord
@@ -49,10 +49,11 @@ class TaskRequest:
     told: RawResult | None = None
 
 
+@dataclass(eq=False, repr=False)
 class TaskRequests:
     """Sends requests about tasks.
 
-    Args:
+    Attributes:
         path: Carries them to their servers.
         calls: Shapes the results of tools.
         tasks: Show what servers say of tasks.
@@ -60,18 +61,15 @@ class TaskRequests:
         lists: Say whether a tool is still what was approved.
     """
 
-    def __init__(
-        self, path: RequestPath, calls: Calls, tasks: Tasks, inputs: InputRounds, lists: ListReadiness
-    ) -> None:
-        self.calls = calls
-        self.tasks = tasks
-        self.inputs = inputs
-        self.lists = lists
-        self._path = path
+    path: RequestPath
+    calls: Calls
+    tasks: Tasks
+    inputs: InputRounds
+    lists: ListReadiness
 
     async def failure(self, members: Mapping[str, msgspec.Raw], server: str) -> dict[str, Any]:
         """The JSON-RPC error that a task came to, treated like that of any call."""
-        shown = await self._path.clean_for_caller(build_task_failure(members, server))
+        shown = await self.path.clean_for_caller(build_task_failure(members, server))
         answer = shown.answer if isinstance(shown, UpstreamError) else None
         assert answer is not None  # it was made of one
         more = {} if answer.data is None else {"data": answer.data}
@@ -84,7 +82,7 @@ class TaskRequests:
             RequestError: The server does not know the task, or no longer.
             ProxyError: Otherwise as for any request.
         """
-        return await self._path.run(_TaskExchange(ask, self))
+        return await self.path.run(_TaskExchange(ask, self))
 
 
 class _TaskExchange(RequestExchange):
@@ -108,11 +106,6 @@ class _TaskExchange(RequestExchange):
         """Server, method and tool; whoever reads an id in a log could not use it."""
         return f"{self.server}:{self.method}:{self.name}"
 
-    @property
-    def trace_name(self) -> str:
-        """The tool of the task."""
-        return self.name
-
     async def resolve(self) -> None:
         """The tool is known."""
 
@@ -128,10 +121,6 @@ class _TaskExchange(RequestExchange):
             RequestError: It is not.
         """
         self._requests.tasks.require_run(self.server, self._ask.ref.run)
-
-    def note_completion(self, facts: ResultFacts) -> str:
-        """Nothing is learned of it."""
-        return "ok"
 
     async def shape_result(self, raw: RawResult) -> RawResult:
         """The task under the client's id; what came of it like the result of a call."""
@@ -175,10 +164,6 @@ class _TaskExchange(RequestExchange):
         if self.method == "tasks/update" and self._ask.ref.task not in answer.message:
             return error  # it is about the answers, or says no more than we would
         return unknown_task(self.server if self._ask.ref.run else "")
-
-    def detail(self) -> dict[str, Any]:
-        """The method."""
-        return {"method": self.method}
 
     def again(self, asked: bytes) -> Self:
         """The same request; nobody is asked while it is made."""

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -75,28 +76,22 @@ class TaskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _ref = msgspec.json.Decoder(TaskRef, strict=True)
 
 
+@dataclass(eq=False, repr=False)
 class Tasks:
     """Seals and opens tasks.
 
-    Args:
+    Attributes:
         states: Has the key of all gateways.
         run_of: The present process of a server on stdio; empty for others, None where that is not known yet.
         limits: Say whether what servers say is cleaned and fenced.
         wall: Seconds since the epoch; another gateway may have sealed what is opened here.
     """
 
-    def __init__(
-        self,
-        states: RequestStates,
-        run_of: Callable[[str], str | None],
-        limits: CallLimits,
-        *,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._states = states
-        self._run_of = run_of
-        self._limits = limits
-        self._wall = wall
+    states: RequestStates
+    run_of: Callable[[str], str | None]
+    limits: CallLimits
+    _: KW_ONLY
+    wall: Callable[[], float] = time.time
 
     async def seal_task(self, raw: RawResult, server: str, tool: str, principal: str) -> RawResult:
         """A task as its client gets it.
@@ -106,8 +101,8 @@ class Tasks:
         """
         members = _members(raw, server)
         run = self.identify_run(server)
-        ref = TaskRef(_read_task_id(members, server), server, tool, principal, run, self._wall() + SEAL_S)
-        sealed = await self._states.seal_text(msgspec.json.encode(ref))
+        ref = TaskRef(_read_task_id(members, server), server, tool, principal, run, self.wall() + SEAL_S)
+        sealed = await self.states.seal_text(msgspec.json.encode(ref))
         if len(sealed) > SEALED_CHARS:
             raise _fault(server, "answered with a task whose id is too long")
         try:
@@ -129,18 +124,18 @@ class Tasks:
         Raises:
             msgspec.MsgspecError: They cannot be read.
         """
-        show = partial(_clean_members, members, self._limits)
+        show = partial(_clean_members, members, self.limits)
         return await asyncio.to_thread(show) if size_bytes > OFF_LOOP_BYTES else show()
 
     def clean_progress(self, on_progress: OnProgress | None) -> OnProgress | None:
         """A listener that passes on what servers say of progress, cleaned for the caller."""
         if on_progress is None:
             return None
-        return partial(show_progress, on_progress, self._limits.is_cleaned, self._limits.is_fenced)
+        return partial(show_progress, on_progress, self.limits.is_cleaned, self.limits.is_fenced)
 
     def identify_run(self, server: str) -> str:
         """The process that a task begins in which a server has just answered with."""
-        return self._run_of(server) or ""
+        return self.run_of(server) or ""
 
     def require_run(self, server: str, run: str) -> None:
         """Pass if a task's process is the one that a request is about to be sent to.
@@ -157,22 +152,23 @@ class Tasks:
         Raises:
             RequestError: It is none of this principal's, or too old, or its server's process has ended.
         """
-        text = None if len(sealed) > SEALED_CHARS else await self._states.open_text(sealed)
+        text = None if len(sealed) > SEALED_CHARS else await self.states.open_text(sealed)
         try:
             ref = None if text is None else _ref.decode(text)
         except (msgspec.MsgspecError, UnicodeError):
             ref = None
-        if ref is None or ref.principal != principal or not self._wall() < ref.until_s:
+        if ref is None or ref.principal != principal or not self.wall() < ref.until_s:
             raise unknown_task()
-        if self._run_of(ref.server) not in (ref.run, None):  # not connected yet: looked at again before it is sent
+        if self.run_of(ref.server) not in (ref.run, None):  # not connected yet: looked at again before it is sent
             raise unknown_task(ref.server)
         return ref
 
 
+@dataclass(eq=False, repr=False)
 class TaskCalls(Continuation):
     """Tool calls that servers make tasks of: handed on to clients that know tasks, else waited for.
 
-    Args:
+    Attributes:
         tasks: Seal and clean them.
         fleet: The servers.
         admission: A task that is waited for counts as a call under way.
@@ -183,22 +179,13 @@ class TaskCalls(Continuation):
 
     result_type = TASK_RESULT
 
-    def __init__(
-        self,
-        tasks: Tasks,
-        fleet: Fleet,
-        admission: AdmissionControl,
-        inputs: InputRounds,
-        clock: Callable[[], float],
-        *,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self.tasks = tasks
-        self.fleet = fleet
-        self.admission = admission
-        self.inputs = inputs
-        self.clock = clock
-        self.pause = pause
+    tasks: Tasks
+    fleet: Fleet
+    admission: AdmissionControl
+    inputs: InputRounds
+    clock: Callable[[], float]
+    _: KW_ONLY
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def declare(self, error: ProxyError, exchange: RequestExchange) -> Extensions | None:
         """Tasks, where a server makes nothing but a task of a call whose caller knows none."""
@@ -225,24 +212,26 @@ class TaskCalls(Continuation):
         return await self.tasks.seal_task(raw, server, exchange.name, caller.principal), TASK_RESULT
 
 
+@dataclass(eq=False, repr=False)
 class _AwaitedTask:
     """A task that a server made of the call of a client that knows none.
 
-    Args:
+    Attributes:
         calls: Have the parts that it takes.
         raw: The task, as the server answered the call with it.
         exchange: The call.
         input_round: What was sent; None where the caller cannot be asked.
     """
 
-    def __init__(self, calls: TaskCalls, raw: RawResult, exchange: RequestExchange, input_round: Round | None) -> None:
-        self._calls = calls
-        self._raw = raw
-        self._exchange = exchange
-        self._server = exchange.server
-        self._run = calls.tasks.identify_run(self._server)
-        self._id = _read_task_id(_members(raw, self._server), self._server)
-        self._input_round = input_round
+    calls: TaskCalls
+    raw: RawResult
+    exchange: RequestExchange
+    input_round: Round | None
+
+    def __post_init__(self) -> None:
+        self._server = self.exchange.server
+        self._run = self.calls.tasks.identify_run(self._server)
+        self._id = _read_task_id(_members(self.raw, self._server), self._server)
 
     async def await_result(self) -> RawResult:
         """The result that the task comes to, as if there were none.
@@ -252,10 +241,10 @@ class _AwaitedTask:
             UpstreamTimeoutError: It takes longer than `WAIT_S`.
             ProxyError: Its tool may no longer be called, or its process has ended.
         """
-        exchange, is_over = self._exchange, False
+        exchange, is_over = self.exchange, False
         try:
             with CallAdmission(
-                self._calls.admission, self._server, exchange.name, exchange.caller.principal
+                self.calls.admission, self._server, exchange.name, exchange.caller.principal
             ) as admission:
                 if admission.is_waiting:
                     await admission.turn()
@@ -279,8 +268,8 @@ class _AwaitedTask:
 
     async def _poll_until_over(self) -> Mapping[str, msgspec.Raw]:
         """The last state of the task."""
-        on_progress = self._calls.tasks.clean_progress(self._exchange.caller.on_progress)
-        raw, looks, rounds, asked = self._raw, 0, 0, set[str]()
+        on_progress = self.calls.tasks.clean_progress(self.exchange.caller.on_progress)
+        raw, looks, rounds, asked = self.raw, 0, 0, set[str]()
         while True:
             members = _members(raw, self._server)
             if _text(members.get("status")) not in _UNDER_WAY:
@@ -292,17 +281,17 @@ class _AwaitedTask:
             looks += 1
             if on_progress is not None:
                 await on_progress(ProgressReport(looks, None, _text(members.get("statusMessage"))))
-            await self._calls.pause(pause_s(members))
+            await self.calls.pause(pause_s(members))
             raw = await self._poll()
 
     async def _answer(self, questions: Mapping[str, Any], rounds: int) -> None:
         """Have the client answer what the task asks."""
-        asking = self._input_round
+        asking = self.input_round
         if asking is None or asking.input.ask is None:
             raise _cannot_be_asked(self._server)
         if rounds > MAX_ROUNDS:
             raise _fault(self._server, f"asks for input for the {rounds}th time in one task")
-        answers = await self._calls.inputs.answers(msgspec.json.encode(questions), self._server, asking)
+        answers = await self.calls.inputs.answers(msgspec.json.encode(questions), self._server, asking)
         await self._ask("tasks/update", inputResponses=answers)
 
     async def _poll(self) -> RawResult:
@@ -313,7 +302,7 @@ class _AwaitedTask:
             except UpstreamError as error:
                 if error.was_answered or failures == _FAILURES - 1:
                     raise
-                await self._calls.pause(_PAUSE_S[1])
+                await self.calls.pause(_PAUSE_S[1])
         raise AssertionError("the last failure is raised")
 
     async def _cancel(self) -> None:
@@ -322,7 +311,7 @@ class _AwaitedTask:
 
     async def _ask(self, method: str, **more: Any) -> RawResult:
         """Ask the process that made the task, as long as its tool may be called."""
-        calls, server, exchange = self._calls, self._server, self._exchange
+        calls, server, exchange = self.calls, self._server, self.exchange
         upstream, _ = await wait_connected(calls.fleet, server, None, calls.clock, exchange.lists)
         if method != "tasks/cancel":
             await confirm(exchange)

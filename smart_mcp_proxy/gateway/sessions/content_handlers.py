@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -32,7 +33,7 @@ from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.skills import find_skill_root, is_inside
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream import Fleet, is_listed
+from smart_mcp_proxy.upstream import Fleet, Upstream, is_listed
 
 METHOD_NOT_FOUND = -32601
 NAME_CHARS = 200
@@ -61,10 +62,11 @@ _READ_CACHE = {"ttlMs": 0, "cacheScope": "private"}
 log = get_logger("contents")
 
 
+@dataclass(eq=False, repr=False)
 class ContentHandlers:
     """Answers what agents ask of prompts and resources.
 
-    Args:
+    Attributes:
         lookup: What may be seen at a path on behalf of a principal.
         lists: What servers have listed.
         fleet: The servers.
@@ -73,24 +75,17 @@ class ContentHandlers:
         links: Told of interfaces' pages that are opened; None where nobody asks for them.
     """
 
-    def __init__(
-        self,
-        lookup: ContentLookup,
-        lists: ListState,
-        fleet: Fleet,
-        asks: ContentRequests,
-        subscriptions: Subscriptions,
-        links: Links | None = None,
-    ) -> None:
-        self._links = links
-        self._lookup = lookup
-        self._lists = lists
-        self._fleet = fleet
-        self._asks = asks
-        self._passed = lookup.passed
-        self._subscriptions = subscriptions
+    lookup: ContentLookup
+    lists: ListState
+    fleet: Fleet
+    asks: ContentRequests
+    subscriptions: Subscriptions
+    links: Links | None = None
+
+    def __post_init__(self) -> None:
+        self._passed = self.lookup.passed
         self._subscribers: WeakKeyDictionary[Session, Subscriber] = WeakKeyDictionary()
-        skills = SkillHandlers(fleet, asks)
+        skills = SkillHandlers(self.fleet, self.asks)
         self._answers: Mapping[str, Callable[[Contents, Inbound], Awaitable[RawResult]]] = {
             **dict.fromkeys(LISTS, self._list),
             "prompts/get": self._get,
@@ -109,7 +104,7 @@ class ContentHandlers:
 
     def capabilities(self, era: Era) -> dict[str, Any]:
         """Capabilities of a server besides tools, at the path of the present request."""
-        contents = self._lookup.at(get_request_path(), principal())
+        contents = self.lookup.at(get_request_path(), principal())
         if contents is None:
             return {}
         found: dict[str, Any] = {}
@@ -132,7 +127,7 @@ class ContentHandlers:
         Raises:
             MCPError: There is none: as the server said it, or as the gateway says it.
         """
-        contents = self._lookup.at(inbound.path, inbound.principal)
+        contents = self.lookup.at(inbound.path, inbound.principal)
         kinds = _MEMBERS_OF.get(method) or (method.partition("/")[0],)
         if contents is None or not any(self._has(contents, each) for each in kinds):
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
@@ -140,15 +135,15 @@ class ContentHandlers:
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
         try:
             if self._passed is not None:
-                await self._lists.wait_listed(self._passed)
+                await self.lists.wait_listed(self._passed)
             raw = await self._answer_with_retry(contents, inbound)
         except ProxyError as error:
-            raise _rpc_error(method, error, inbound.era) from error
-        return _decode_answer(method, fit_to_era(raw, inbound.era).text)
+            raise build_rpc_error(method, error, inbound.era) from error
+        return decode_answer(method, fit_to_era(raw, inbound.era).text)
 
     async def _answer_with_retry(self, contents: Contents, inbound: Inbound) -> RawResult:
         """Answer a request; one for what is not there waits until its servers have listed, and tries again."""
-        before = self._lists.catalog.snapshot
+        before = self.lists.catalog.snapshot
         try:
             return await self._answers[inbound.method](contents, inbound)
         except RequestError as error:
@@ -156,9 +151,9 @@ class ContentHandlers:
                 raise
             wanted, kinds = _parse_reference(inbound.params)
             owners = contents.possible_owners(wanted, is_prompt=kinds is PROMPTS)
-            has_waited = await self._lists.wait_known(owners, *kinds)
+            has_waited = await self.lists.wait_known(owners, *kinds)
             # A list is stored in another thread: it may have come between the look and the question whether one will.
-            if not has_waited and self._lists.catalog.snapshot is before:
+            if not has_waited and self.lists.catalog.snapshot is before:
                 raise
         return await self._answers[inbound.method](contents, inbound)
 
@@ -167,35 +162,35 @@ class ContentHandlers:
         kinds = _KINDS[member]
         if any(contents.of(kind) for kind in kinds):
             return True
-        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.upstreams.get(name)) is not None]
         return any(
             is_listed(kinds[0], upstream.capabilities)
-            or (not upstream.is_ready and self._lists.is_expected(upstream.name, kinds[0]))
-            for upstream in upstreams
+            or (not upstream.is_ready and self.lists.is_expected(upstream.name, kinds[0]))
+            for upstream in self._list_upstreams(contents)
         )
 
     def _has_skills(self, contents: Contents) -> bool:
         """Whether a server has skills, or says that it has; few do, so none is promised before it says so."""
-        upstreams = (self._fleet.upstreams.get(name) for name in contents.servers)
-        said = any(each is not None and is_listed("skills", each.capabilities) for each in upstreams)
+        said = any(is_listed("skills", each.capabilities) for each in self._list_upstreams(contents))
         return said or bool(contents.of("skills"))
 
     def _may_subscribe(self, contents: Contents) -> bool:
         """Whether a server tells of single resources; or may, for it is not connected."""
-        upstreams = [upstream for name in contents.servers if (upstream := self._fleet.upstreams.get(name)) is not None]
-        stored = self._lists.catalog.snapshot.by_server
+        stored = self.lists.catalog.snapshot.by_server
         return any(
             upstream.watch.is_offered
             if upstream.is_ready
             else any(
-                stored.get(shelf(upstream.name, kind)) or self._lists.is_expected(upstream.name, kind)
+                stored.get(shelf(upstream.name, kind)) or self.lists.is_expected(upstream.name, kind)
                 for kind in RESOURCES
             )
-            for upstream in upstreams
+            for upstream in self._list_upstreams(contents)
         )
 
+    def _list_upstreams(self, contents: Contents) -> list[Upstream]:
+        return [found for name in contents.servers if (found := self.fleet.upstreams.get(name)) is not None]
+
     def _may_complete(self, server: str) -> bool:
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         if upstream is None:
             return False
         return not upstream.is_ready or upstream.capabilities.get("completions") is not None
@@ -203,7 +198,7 @@ class ContentHandlers:
     async def _list(self, contents: Contents, inbound: Inbound) -> RawResult:
         kind, member = LISTS[inbound.method]
         if not contents.of(kind):  # some clients ask once, right after their greeting, and heed no change
-            await self._lists.wait_known(contents.servers, kind)
+            await self.lists.wait_known(contents.servers, kind)
         page, cursor = contents.page(kind, inbound.params.get("cursor"))
         listing: dict[str, Any] = {member: page}
         if cursor is not None:
@@ -214,7 +209,7 @@ class ContentHandlers:
         target = contents.prompt(inbound.params["name"])
         arguments = inbound.params.get("arguments") or {}
         params = {"name": target.name} | ({"arguments": arguments} if arguments else {})
-        raw = await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, build_caller(inbound)))
+        raw = await self.asks.ask(ContentRequest(inbound.method, target, params, arguments, build_caller(inbound)))
         if self._passed is not None or not may_link(raw):
             return raw
         return await rewrite_result(
@@ -223,26 +218,26 @@ class ContentHandlers:
 
     async def _read(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
-        target = await self._asks.find(contents, uri, inbound.principal.id)
-        raw = await self._asks.ask(
+        target = await self.asks.find(contents, uri, inbound.principal.id)
+        raw = await self.asks.ask(
             ContentRequest(inbound.method, target, {"uri": target.name}, {}, build_caller(inbound), uri=uri)
         )
         if is_input_required(raw):
             return raw
-        if is_page(target.name) and self._links is not None:
-            await self._links.note_opened(target.server, inbound.principal.id, inbound.session_id)
+        if is_page(target.name) and self.links is not None:
+            await self.links.note_opened(target.server, inbound.principal.id, inbound.session_id)
         uri_of = None if self._passed is not None else contents.select_uri_builder(target)
         return await rewrite_result(raw, partial(_readable, target=target, uri_of=uri_of, era=inbound.era))
 
     async def _subscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
         target = contents.resource(uri)
-        await self._subscriptions.subscribe(self._subscriber(inbound), uri, target, build_caller(inbound))
+        await self.subscriptions.subscribe(self._subscriber(inbound), uri, target, build_caller(inbound))
         return _DONE
 
     async def _unsubscribe(self, contents: Contents, inbound: Inbound) -> RawResult:
         uri = inbound.params["uri"]
-        if not self._subscriptions.unsubscribe(self._subscriber(inbound), uri, build_caller(inbound)):
+        if not self.subscriptions.unsubscribe(self._subscriber(inbound), uri, build_caller(inbound)):
             contents.resource(uri)  # or says why there is none
         return _DONE
 
@@ -252,7 +247,7 @@ class ContentHandlers:
         if (known := self._subscribers.get(session)) is None:
             known = Subscriber(session.client.path, session.client.principal, session.client.tell_resource_updated)
             self._subscribers[session] = known
-            session.on_close.append(lambda _: self._subscriptions.leave(known))
+            session.on_close.append(lambda _: self.subscriptions.leave(known))
         return known
 
     @asynccontextmanager
@@ -264,7 +259,7 @@ class ContentHandlers:
         Raises:
             MCPError: One of them cannot be subscribed to: as the server said it, or as the gateway says it.
         """
-        contents = self._lookup.at(path, who)
+        contents = self.lookup.at(path, who)
         if contents is None or not self._may_subscribe(contents):
             yield ()
             return
@@ -272,14 +267,14 @@ class ContentHandlers:
         try:
             try:
                 if self._passed is not None:
-                    await self._lists.wait_listed(self._passed)
+                    await self.lists.wait_listed(self._passed)
                 for uri in dict.fromkeys(uris):
-                    await self._subscriptions.subscribe_in_time(subscriber, uri, contents.resource(uri), caller)
+                    await self.subscriptions.subscribe_in_time(subscriber, uri, contents.resource(uri), caller)
             except ProxyError as error:
-                raise _rpc_error("subscriptions/listen", error, "modern") from error
+                raise build_rpc_error("subscriptions/listen", error, "modern") from error
             yield tuple(subscriber.targets)
         finally:
-            self._subscriptions.leave(subscriber)
+            self.subscriptions.leave(subscriber)
 
     async def _complete(self, contents: Contents, inbound: Inbound) -> RawResult:
         ref = inbound.params["ref"]
@@ -291,20 +286,20 @@ class ContentHandlers:
         params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"ref": theirs}
         argument = inbound.params["argument"]
         arguments = {argument["name"]: argument["value"]}
-        return await self._asks.ask(ContentRequest(inbound.method, target, params, arguments, build_caller(inbound)))
+        return await self.asks.ask(ContentRequest(inbound.method, target, params, arguments, build_caller(inbound)))
 
 
+@dataclass(eq=False, repr=False)
 class SkillHandlers:
     """Answers `skills/get` and `resources/directory/read`.
 
-    Args:
+    Attributes:
         fleet: The servers.
         asks: The one path to a server.
     """
 
-    def __init__(self, fleet: Fleet, asks: ContentRequests) -> None:
-        self._fleet = fleet
-        self._asks = asks
+    fleet: Fleet
+    asks: ContentRequests
 
     async def get(self, contents: Contents, inbound: Inbound) -> RawResult:
         """The entry of one skill, which its server still gives as it was approved."""
@@ -312,7 +307,7 @@ class SkillHandlers:
         target = contents.skill(uri)
         shown = contents.of("skills")[contents.skill_uri(target.server, target.name)].definition
         ask = ContentRequest("skills/get", target, {"uri": target.name}, {}, build_caller(inbound), uri=uri)
-        await self._asks.ask(ask)
+        await self.asks.ask(ask)
         return _encode_answer({"skill": shown}, inbound)
 
     async def read_directory(self, contents: Contents, inbound: Inbound) -> RawResult:
@@ -340,7 +335,7 @@ class SkillHandlers:
         params = {key: value for key, value in inbound.params.items() if key != "_meta"} | {"uri": target.name}
         caller = build_caller(inbound)
         ask = ContentRequest(inbound.method, target, params, {}, caller, uri=inbound.params["uri"])
-        raw = await self._asks.ask(ask)
+        raw = await self.asks.ask(ask)
         try:
             result: dict[str, Any] = msgspec.json.decode(raw.text)
             listed = [each for each in result["resources"] if _is_child(target.name, each["uri"])]
@@ -352,7 +347,7 @@ class SkillHandlers:
         return _encode_answer({**result, "resources": shown}, inbound)
 
     def _reads_directories(self, server: str) -> bool:
-        upstream = self._fleet.upstreams.get(server)
+        upstream = self.fleet.upstreams.get(server)
         settings = read_extension_settings(upstream.capabilities, SKILLS) if upstream is not None else None
         return settings is not None and settings.get("directoryRead") is True
 
@@ -410,7 +405,12 @@ def _unreadable(server: str, exc: Exception) -> ProxyError:
     return RequestError(f"What server '{server}' answered cannot be passed on: {exc}.", hint="The server is at fault.")
 
 
-def _decode_answer(method: str, raw: bytes) -> dict[str, Any]:
+def decode_answer(method: str, raw: bytes) -> dict[str, Any]:
+    """Decode a result for the SDK, which writes it anew.
+
+    Raises:
+        MCPError: It cannot be written.
+    """
     try:
         result: dict[str, Any] = read_writable(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
@@ -418,7 +418,7 @@ def _decode_answer(method: str, raw: bytes) -> dict[str, Any]:
     return result
 
 
-def _rpc_error(method: str, error: ProxyError, era: Era) -> MCPError:
+def build_rpc_error(method: str, error: ProxyError, era: Era) -> MCPError:
     """Build the agent's JSON-RPC error: the server's own, or the gateway's with details in `data`."""
     if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
         return request_error(answer.code, answer.message, answer.data)

@@ -1,5 +1,7 @@
 """Look-up of prompts and resources by the path and principal of a request."""
 
+from dataclasses import dataclass
+
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
@@ -13,9 +15,11 @@ from smart_mcp_proxy.models import Principal
 
 def build_caller(inbound: Inbound, *, is_root: bool = True) -> Caller:
     """The caller behind a request."""
-    sender = (inbound.principal.id, inbound.meta, inbound.on_progress, inbound.session_id)
     return Caller(
-        *sender,
+        inbound.principal.id,
+        inbound.meta,
+        inbound.on_progress,
+        inbound.session_id,
         input=inbound.input,
         line=inbound.line,
         extensions=inbound.extensions,
@@ -24,30 +28,30 @@ def build_caller(inbound: Inbound, *, is_root: bool = True) -> Caller:
     )
 
 
+@dataclass(eq=False, repr=False)
 class ContentLookup:
     """Finds the prompts and resources that a principal may see at a path.
 
-    Args:
+    Attributes:
         views: What may be seen; toolsets have tools alone.
         catalog: Holds prompts and resources.
         name_limit: Longest name of a prompt, in characters.
         passed: The one server that is shown as it is; None for all under the gateway's names.
     """
 
-    def __init__(self, views: Views, catalog: Catalog, name_limit: int, passed: str | None) -> None:
-        self.passed = passed
-        self._views = views
-        self._catalog = catalog
-        self._name_limit = name_limit
+    views: Views
+    catalog: Catalog
+    name_limit: int
+    passed: str | None
 
     def at(self, path: str, who: Principal) -> Contents | None:
         """Contents at a path on behalf of a principal; None where the place has tools alone; a look-up."""
-        view = self._views.at(path, who.reach)
+        view = self.views.at(path, who.reach)
         return None if view is None else self.on(view)
 
     def on(self, view: CatalogView) -> Contents:
         """Contents that a view shows; the same object as long as the view lives."""
-        return view.once((Contents, self.passed), lambda: Contents(self._catalog, view, self._name_limit, self.passed))
+        return view.once((Contents, self.passed), lambda: Contents(self.catalog, view, self.name_limit, self.passed))
 
     def find(self, path: str, who: Principal, uri: str) -> Target:
         """Resolve a URI at a path on behalf of a principal; a look-up.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -20,20 +21,22 @@ _GROUPS: Mapping[ContentGroup, tuple[ContentKind, ...]] = {
 _States = dict[ContentGroup, Hashable]
 
 
+@dataclass(eq=False, repr=False)
 class ContentsChanges:
     """Knows what each client was shown.
 
-    Args:
+    Attributes:
         contents_at: What is seen at a path on behalf of a principal; None where the place has tools alone.
         hub: The clients of the modern era that listen.
     """
 
-    def __init__(self, contents_at: Callable[[str, Principal], Contents | None], hub: ListChangedHub) -> None:
-        self._contents_at = contents_at
-        self._hub = hub
+    contents_at: Callable[[str, Principal], Contents | None]
+    hub: ListChangedHub
+
+    def __post_init__(self) -> None:
         self._sessions: WeakKeyDictionary[Session, _States] = WeakKeyDictionary()
         self._places: dict[tuple[str, Principal], _States] = {}
-        hub.listened.subscribe(self._listens)
+        self.hub.listened.subscribe(self._listens)
 
     def begin(self, session: Session) -> None:
         """Start notifying this client of the handshake era."""
@@ -55,7 +58,7 @@ class ContentsChanges:
 
     async def refresh(self) -> None:
         """Tells whoever sees something else now."""
-        for place in self._places.keys() - set(self._hub.places):
+        for place in self._places.keys() - set(self.hub.places):
             del self._places[place]
         async with anyio.create_task_group() as group:
             for session, told in list(self._sessions.items()):
@@ -63,7 +66,7 @@ class ContentsChanges:
                     group.start_soon(session.client.tell_contents_changed, changed)
             for place, told in list(self._places.items()):
                 for changed in self._take_changed_groups(told, *place):
-                    group.start_soon(self._hub.announce, *place, changed)
+                    group.start_soon(self.hub.announce, *place, changed)
 
     def _take_changed_groups(self, told: _States, path: str, who: Principal) -> list[ContentGroup]:
         states = self._states(path, who)
@@ -72,5 +75,5 @@ class ContentsChanges:
         return changed
 
     def _states(self, path: str, who: Principal) -> _States:
-        contents = self._contents_at(path, who)
+        contents = self.contents_at(path, who)
         return {group: contents.state(*kinds) if contents is not None else () for group, kinds in _GROUPS.items()}

@@ -6,6 +6,7 @@ Of a page or a skill's file, which is approved with its content, they hear once 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -38,22 +39,24 @@ Find = Callable[[str, Principal, str], Target]
 log = get_logger("subscriptions")
 
 
+@dataclass(eq=False, repr=False)
 class Subscriber:
     """A subscribing client: a session of the handshake era, or a stream of the modern era.
 
-    Args:
+    Attributes:
         path: Where it came in.
         principal: On whose behalf.
         tell: Tells it that the resource of this URI, as it knows it, is another one.
     """
 
-    def __init__(self, path: str, principal: Principal, tell: Callable[[str], Awaitable[None]]) -> None:
-        self.path = path
-        self.principal = principal
+    path: str
+    principal: Principal
+    tell: Callable[[str], Awaitable[None]]
+
+    def __post_init__(self) -> None:
         self.is_gone = False
         self.targets: dict[str, Target] = {}
         """What it has subscribed to, by the URI that it knows."""
-        self._tell = tell
         self._due: dict[str, None] = {}
         self._teller: asyncio.Task[None] | None = None
 
@@ -78,7 +81,7 @@ class Subscriber:
             due, self._due = self._due, {}
             for uri in due:
                 if await may_hear(self, uri):
-                    await self._tell(uri)
+                    await self.tell(uri)
 
 
 class _Wish(NamedTuple):
@@ -87,10 +90,11 @@ class _Wish(NamedTuple):
     """As the subscriber knows it."""
 
 
+@dataclass(eq=False, repr=False)
 class Subscriptions:
     """Subscribers of resources.
 
-    Args:
+    Attributes:
         lists: Say whether what a server lists is what was approved.
         fleet: The servers.
         asks: The one path to a server.
@@ -98,20 +102,14 @@ class Subscriptions:
         list_again: Has a server listed again, soon.
     """
 
-    def __init__(
-        self,
-        lists: ListState,
-        fleet: Fleet,
-        asks: ContentRequests,
-        find: Find,
-        list_again: Callable[[str], None] = lambda server: None,
-    ) -> None:
-        self._list_again = list_again
-        self._compared = lists.catalog.snapshot
-        self._lists = lists
-        self._fleet = fleet
-        self._asks = asks
-        self._find = find
+    lists: ListState
+    fleet: Fleet
+    asks: ContentRequests
+    find: Find
+    list_again: Callable[[str], None] = lambda server: None
+
+    def __post_init__(self) -> None:
+        self._compared = self.lists.catalog.snapshot
         self._wishes: dict[str, dict[str, set[_Wish]]] = {}
         """By server and by the URI that the server knows."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -138,7 +136,7 @@ class Subscriptions:
                 if _digest(wish.subscriber.targets.get(wish.uri)) is None:
                     wish.subscriber.note(wish.uri, self._may_hear)
                 else:
-                    self._list_again(server)
+                    self.list_again(server)
 
     async def announce(self, changes: Callable[[], asyncio.Event]) -> None:
         """Tells subscribers of what has been approved with another content; never returns.
@@ -148,7 +146,7 @@ class Subscriptions:
         """
         while True:
             next_change = changes()
-            if (snapshot := self._lists.catalog.snapshot) is not self._compared:
+            if (snapshot := self.lists.catalog.snapshot) is not self._compared:
                 self._compared = snapshot
                 self._tell_approved()
             await wait_change_settled(next_change)
@@ -160,7 +158,7 @@ class Subscriptions:
             if before is None or (digest := _digest(before)) is None:
                 continue
             try:
-                found = self._find(client.path, client.principal, uri)
+                found = self.find(client.path, client.principal, uri)
             except ProxyError:
                 continue  # it waits for the user
             if _is_same(found, before) and _digest(found) not in (digest, None):
@@ -185,7 +183,7 @@ class Subscriptions:
         is_new = uri not in wish_of.targets
         send = partial(self._watch, wish, target)
         try:
-            await self._asks.ask(
+            await self.asks.ask(
                 ContentRequest("resources/subscribe", target, {"uri": target.name}, {}, caller, send, uri)
             )
         except BaseException:
@@ -198,7 +196,7 @@ class Subscriptions:
         try:
             await self.subscribe(wish_of, uri, target, caller)
         except UpstreamError:
-            upstream = self._fleet.upstreams.get(target.server)
+            upstream = self.fleet.upstreams.get(target.server)
             if upstream is None or upstream.is_ready:
                 raise
             self._enter(_Wish(wish_of, uri), target)
@@ -209,7 +207,7 @@ class Subscriptions:
         if target is None:
             return False
         self._drop(_Wish(wish_of, uri))
-        self._asks.note(ContentRequest("resources/unsubscribe", target, {}, {}, caller), "ok")
+        self.asks.note(ContentRequest("resources/unsubscribe", target, {}, {}, caller), "ok")
         return True
 
     def leave(self, subscriber: Subscriber) -> None:
@@ -264,10 +262,10 @@ class Subscriptions:
         if target is None:
             return False
         try:
-            await self._lists.wait_listed(target.server)  # what is withheld is known only then
-            found = self._find(subscriber.path, subscriber.principal, uri)
+            await self.lists.wait_listed(target.server)  # what is withheld is known only then
+            found = self.find(subscriber.path, subscriber.principal, uri)
             if found.record is not None:
-                self._lists.require_approved(found.record)
+                self.lists.require_approved(found.record)
         except ProxyError as exc:
             log.debug("a subscriber does not hear that %s of '%s' was updated: %s", target.name, target.server, exc)
             return False
@@ -282,7 +280,7 @@ class Subscriptions:
         """
         wanted, pause_s = tuple(self._wishes.get(server, ())), RENEW_PAUSE_S
         while wanted:
-            upstream = self._fleet.upstreams.get(server)
+            upstream = self.fleet.upstreams.get(server)
             if upstream is None or upstream.status.restarts != connection or not upstream.watch.is_offered:
                 return
             failures = await upstream.watch.add(wanted, upstream.config.limits.call_s)
@@ -304,7 +302,7 @@ class Subscriptions:
 
     async def _end_unwanted(self, server: str) -> None:
         await asyncio.sleep(MERGE_S)  # of a client that leaves, all subscriptions end together
-        if (upstream := self._fleet.upstreams.get(server)) is not None:
+        if (upstream := self.fleet.upstreams.get(server)) is not None:
             await upstream.watch.keep(lambda: self._wishes.get(server, {}).keys(), upstream.config.limits.call_s)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -3,32 +3,31 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 from mcp.shared.exceptions import MCPError
 
-from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError
+from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.extensions import EXTENSIONS, TASKS, Extensions, read_extension_settings
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.methods import request_error
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequest, TaskRequests
-from smart_mcp_proxy.gateway.calls.tasks import MISSING_CAPABILITY, TASK_DECLARED, TaskRef, pause_s, unknown_task
+from smart_mcp_proxy.gateway.calls.tasks import MISSING_CAPABILITY, TASK_DECLARED, pause_s, unknown_task
 from smart_mcp_proxy.gateway.results.results import decode_members, fit_to_era
+from smart_mcp_proxy.gateway.sessions.content_handlers import METHOD_NOT_FOUND, build_rpc_error, decode_answer
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import Era, Principal, ToolRecord
+from smart_mcp_proxy.models import Era, Principal
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream import Fleet
 
-METHOD_NOT_FOUND: Final = -32601
-INTERNAL_ERROR: Final = -32603
 FOLLOWED: Final = 64
 """Tasks of one stream; each is looked at as often as its server says."""
 FOLLOW_S: Final = 1.0
@@ -45,21 +44,21 @@ _OVER: Final = frozenset({"completed", "failed", "cancelled"})
 log = get_logger("tasks")
 
 
+@dataclass(eq=False, repr=False)
 class TaskHandlers:
     """Answers what agents ask of tasks.
 
-    Args:
+    Attributes:
         views: What may be seen.
         fleet: The servers.
         requests: The one path to a server.
         passed: The one server that is passed through; None where there are many.
     """
 
-    def __init__(self, views: Views, fleet: Fleet, requests: TaskRequests, passed: str | None) -> None:
-        self._views = views
-        self._fleet = fleet
-        self._requests = requests
-        self._passed = passed
+    views: Views
+    fleet: Fleet
+    requests: TaskRequests
+    passed: str | None
 
     @property
     def methods(self) -> frozenset[str]:
@@ -71,7 +70,7 @@ class TaskHandlers:
         if era == "handshake":
             return {}
         view = self._view(get_request_path(), principal())
-        seen = () if view is None else (self._fleet.upstreams.get(name) for name in view.servers)
+        seen = () if view is None else (self.fleet.upstreams.get(name) for name in view.servers)
         makes = any(each is not None and read_extension_settings(each.capabilities, TASKS) is not None for each in seen)
         return {"extensions": {**TASK_DECLARED}} if makes else {}
 
@@ -84,23 +83,14 @@ class TaskHandlers:
         if inbound.era != "modern":
             raise MCPError(code=METHOD_NOT_FOUND, message="Method not found", data=method)
         require_declared(inbound.extensions)
-        sender = (inbound.principal.id, inbound.meta, None, None)
-        caller = Caller(*sender, input=inbound.input, extensions=inbound.extensions, is_root=True)
+        who, sealed = inbound.principal, inbound.params["taskId"]
+        caller = Caller(who.id, inbound.meta, None, input=inbound.input, extensions=inbound.extensions, is_root=True)
         more = {name: inbound.params[name] for name in _METHODS[method] if name != "taskId"}
         try:
-            ask = await self._resolve_task(
-                inbound.path, inbound.principal, inbound.params["taskId"], caller, method, more
-            )
-            raw = await self._requests.ask(ask)
+            raw = await self.requests.ask(await self._resolve_task(inbound.path, who, sealed, caller, method, more))
         except ProxyError as error:
-            if isinstance(error, UpstreamError) and (answer := error.answer) is not None:
-                raise request_error(answer.code, answer.message, answer.data) from error
-            raise request_error(error.jsonrpc_code, str(error), error.to_dict()) from error
-        try:
-            result: dict[str, Any] = read_writable(fit_to_era(raw, "modern").text)
-        except (msgspec.DecodeError, RecursionError) as exc:
-            raise request_error(INTERNAL_ERROR, f"The answer to {method} cannot be passed on: {exc}.") from exc
-        return result
+            raise build_rpc_error(method, error, "modern") from error
+        return decode_answer(method, fit_to_era(raw, "modern").text)
 
     async def _resolve_task(
         self,
@@ -116,22 +106,16 @@ class TaskHandlers:
         Raises:
             RequestError: There is no such task of this principal.
         """
-        ref = await self._requests.tasks.open(sealed, who.id)
-        record = self._tool(path, who, ref)
-        keeps_uris = self._passed is not None
-        return TaskRequest(method, sealed, ref, record, more or {}, caller, keeps_uris=keeps_uris)
-
-    def _tool(self, path: str, who: Principal, ref: TaskRef) -> ToolRecord:
-        """The tool of a task, if it may still be seen."""
+        ref = await self.requests.tasks.open(sealed, who.id)
         view = self._view(path, who)
         record = None if view is None else view.find(f"{ref.server}:{ref.tool}")
-        if record is None or record.key != (ref.server, ref.tool):
+        if record is None or record.key != (ref.server, ref.tool):  # it may no longer be seen
             raise unknown_task()
-        return record
+        return TaskRequest(method, sealed, ref, record, more or {}, caller, keeps_uris=self.passed is not None)
 
     def _view(self, path: str, who: Principal) -> CatalogView | None:
         """The view at a path; at the address of a toolset, which is no view, that at `/mcp`."""
-        return self._views.at("" if path.startswith(_TOOLSET) else path, who.reach)
+        return self.views.at("" if path.startswith(_TOOLSET) else path, who.reach)
 
     @asynccontextmanager
     async def follow_tasks(
@@ -170,7 +154,7 @@ class TaskHandlers:
         """Tell each state of a task until it is over, or may no longer be seen."""
         try:
             ref = (await find()).ref
-            if (upstream := self._fleet.upstreams.get(ref.server)) is not None:
+            if (upstream := self.fleet.upstreams.get(ref.server)) is not None:
                 with upstream.watch.tasks.watch_task(ref.task) as heard:
                     await self._follow_heard(heard, find, tell)
         except (ProxyError, msgspec.DecodeError, RecursionError) as error:
@@ -188,7 +172,7 @@ class TaskHandlers:
         while True:
             try:
                 # Found anew: what may be seen changes, and its process may end.
-                raw = await self._requests.ask(replace(await find(), told=news))
+                raw = await self.requests.ask(replace(await find(), told=news))
             except RequestError:
                 raise
             except ProxyError as error:
