@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
@@ -31,11 +31,12 @@ from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
 from smart_mcp_proxy.gateway.sessions.routing import Routing
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.task_handlers import TaskHandlers
+from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurfaces
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
-from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, ToolProviders, build_session_activity
-from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
+from smart_mcp_proxy.gateway.shared.sessions import build_session_activity
 from smart_mcp_proxy.gateway.visibility.links import Links
+from smart_mcp_proxy.gateway.visibility.views import NARROWED
 from smart_mcp_proxy.models import Reach
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.secrets.sealing import SecretKey
@@ -147,7 +148,14 @@ def open_agent(
     hook = _hook(base, upstreams, stack)
     base.session_opened.subscribe(lambda session: base.recorder.record(build_session_activity(session)))
     return Agent(
-        _offers(base, lists, requests, surfaces, toolsets, conduct),
+        Routing(
+            base.settings,
+            surfaces,
+            toolsets,
+            conduct,
+            base.clock,
+            passthrough=_choose_passthrough(base, lists, requests),
+        ),
         on_first_answer,
         conduct,
         on_list_changed=None if hook is None else hook.fire,
@@ -161,31 +169,18 @@ def open_agent(
     )
 
 
-def _offers(
-    base: Base,
-    lists: ListParts,
-    requests: Requests,
-    surfaces: ToolSurfaces,
-    toolsets: Toolsets,
-    conduct: ClientBehavior,
-) -> ToolProviders:
-    settings, views = base.settings, lists.views
-    if (server := base.config.passthrough) is not None:
-        return OneProvider(partial(_build_passthrough, server, base, lists, requests), is_changing=True)
-    return Routing(
-        settings.routing_type,
-        surfaces.at,
-        toolsets.at,
-        conduct,
-        limit=settings.tools_limit,
-        clock=base.clock,
-        is_listing_more=lambda: settings.list_all_below_tokens > 0 or views.is_pinning,
-    )
+def _choose_passthrough(base: Base, lists: ListParts, requests: Requests) -> Callable[[Reach], Passthrough] | None:
+    """The tools of the server that is passed through, by reach; None where all servers are served."""
+    server = base.config.passthrough
+    if server is None:
+        return None
 
+    @lru_cache(NARROWED)
+    def open_passthrough(reach: Reach) -> Passthrough:
+        view = lists.views.narrow_view(lists.views.whole, reach)
+        return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
 
-def _build_passthrough(server: str, base: Base, lists: ListParts, requests: Requests, reach: Reach) -> Passthrough:
-    view = lists.views.narrow_view(lists.views.whole, reach)
-    return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
+    return open_passthrough
 
 
 def _hook(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListChangedHook | None:

@@ -36,10 +36,10 @@ from smart_mcp_proxy.gateway.parts import (
 from smart_mcp_proxy.gateway.retrieval.kinds import KindSearch
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
+from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurfaces
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import require_secret_key
 from smart_mcp_proxy.gateway.storage import open_gateway_catalog
-from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView

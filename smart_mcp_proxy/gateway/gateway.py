@@ -39,9 +39,9 @@ from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.sessions.method_handlers import MethodHandlers
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.task_handlers import TaskHandlers
+from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurfaces
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.changes import Changes
-from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
 from smart_mcp_proxy.gateway.upstream_start import UpstreamStart
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views

@@ -26,8 +26,8 @@ from smart_mcp_proxy.fastmcp_compat.http import session_room
 from smart_mcp_proxy.fastmcp_compat.http.event_stream import EventStream
 from smart_mcp_proxy.fastmcp_compat.http.http import HttpSession
 from smart_mcp_proxy.fastmcp_compat.server import CheckedClient, HandshakeClient
-from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
-from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools
+from smart_mcp_proxy.gateway.shared.sessions import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("sessions-freed")]
 
