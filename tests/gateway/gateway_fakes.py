@@ -19,6 +19,7 @@ from smart_mcp_proxy.gateway.indexing.index_sync import FOLLOW_S, IndexSync, Sig
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import TOOLS, AskPolicy, ListSync, Pace
 from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.routing import Routing
 from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, OwnTools, ToolList
@@ -214,10 +215,12 @@ def surface_of(parts: Parts, *tools: AgentTool[Any]) -> ToolSurface:
     return ToolSurface(parts.visible, retrieval, none, OwnTools(tools), none, "", 0)
 
 
-def routing_to(tools: ToolList) -> Routing:
+def agent_with(tools: ToolList, on_first_answer: Callable[[], None] = lambda: None) -> Agent:
     """The same tools for everybody."""
     none: Any = None
-    return Routing(Settings(), none, none, ClientBehavior(), passthrough=lambda reach: tools)
+    conduct = ClientBehavior()
+    routing = Routing(Settings(), none, none, conduct, passthrough=lambda reach: tools)
+    return Agent(routing, on_first_answer, conduct, none)
 
 
 @asynccontextmanager

@@ -8,12 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_fakes import Parts, config, definition, opened_parts, routing_to, surface_of
+from gateway_fakes import Parts, agent_with, config, definition, opened_parts, surface_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
-from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.sessions import Route, Session
@@ -163,7 +162,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> No
     async with opened_parts(tmp_path, {"alpha": config("alpha")}) as parts:
         await parts.sync("alpha", [definition(name) for name in NAMES])
         slow, quick = Slow(parts), Viewer(parts)
-        agent = Agent(routing_to(quick.tools), lambda: None)
+        agent = agent_with(quick.tools)
         agent._sessions |= {slow.session, quick.session}
         for number, told in ((0, 1), (1, 2), (2, 3)):
             for client in (slow, quick):

@@ -4,20 +4,21 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 from anyio import move_on_after
 from mcp.shared.exceptions import MCPError
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
-from smart_mcp_proxy.errors import Delivery, ProxyError, RequestError, RpcAnswer, ShuttingDownError, UpstreamError
+from smart_mcp_proxy.errors import Delivery, ProxyError, RpcAnswer, ShuttingDownError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.failures import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, Watching, watch_nothing
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import ClientSession, HandshakeClient, Inbound, request_error
 from smart_mcp_proxy.fastmcp_compat.task_notices import Following
+from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.observability.tracing import TOOL_CALL, Tracing
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
@@ -38,6 +39,8 @@ UNKNOWN_TOOL = -32602
 """An unknown tool is a protocol error. Source: https://modelcontextprotocol.io/specification/2026-07-28/server/tools"""
 NOT_FOUND = -32602
 """A path that holds no list is a parameter that is not valid."""
+PATH_CHARS = 100
+"""Of a path that holds no list."""
 NAME_CHARS = 200
 """Of a name that is not listed, no more is shown or compared."""
 
@@ -50,22 +53,6 @@ LAST_ANSWERS_S = 1.0
 log = get_logger("agent")
 
 
-class Questions(Protocol):
-    """The servers' questions to clients, as far as it matters which way a call takes."""
-
-    @property
-    def is_on(self) -> bool:
-        """Whether any server may ask a client something while it is called."""
-        ...
-
-
-class _NoQuestions(NamedTuple):
-    is_on: bool = False
-
-
-_NO_QUESTIONS = _NoQuestions()
-
-
 class Agent:
     """Answers `tools/list` and `tools/call`, and tells clients when their list changes.
 
@@ -73,10 +60,10 @@ class Agent:
         routing: Which client sees which tools.
         on_first_answer: Called once, when a client has been answered for the first time.
         conduct: Learns how clients take announcements.
+        questions: Says whether any server may ask a client something while it is called.
         on_list_changed: Called whenever clients are told that a list has changed.
         on_session: Called with every client of the handshake era that connects.
         watching: Subscribes to the resources that a client of the modern era names.
-        questions: Says whether any server may ask a client something while it is called.
         may_need_line: Whether any server knows each client of the handshake era; a look-up.
         apps: Finds the tools that interfaces call; None where none does.
         following: Looks at the tasks that a client of the modern era names.
@@ -87,11 +74,11 @@ class Agent:
         self,
         routing: Routing,
         on_first_answer: Callable[[], None],
-        conduct: ClientBehavior | None = None,
+        conduct: ClientBehavior,
+        questions: InputRounds,
         on_list_changed: Callable[[], None] | None = None,
         on_session: Callable[[Session], None] = lambda session: None,
         watching: Watching = watch_nothing,
-        questions: Questions = _NO_QUESTIONS,
         may_need_line: Callable[[], bool] = lambda: False,
         *,
         apps: AppCalls | None = None,
@@ -105,7 +92,7 @@ class Agent:
         self._tracing = tracing
         self._on_list_changed = on_list_changed
         self._on_session = on_session
-        self.conduct = conduct or ClientBehavior()
+        self.conduct = conduct
         self.list_changes = ListChangedHub(
             is_announcing=lambda: routing.is_changing,
             on_listen=self._listen_at,
@@ -137,7 +124,7 @@ class Agent:
         session = Session(
             client,
             route,
-            lambda changed: _require(lambda: self.routing.to(client, route, changed)),
+            lambda changed: _require(self.routing.open_tools(client, route, changed), client.path),
             self.conduct.watch(client.name),
             on_told=self._report_list_change,
             on_close=self._sessions.discard,
@@ -154,18 +141,11 @@ class Agent:
         Raises:
             MCPError: Nothing is at this path, or not for this principal.
         """
-        return _require(lambda: self.routing.at(path, principal))
-
-    def find_tools(self, path: str, principal: Principal) -> ToolList | None:
-        """Return the tools of a modern client; None where nothing is at this path for this principal."""
-        try:
-            return self.routing.at(path, principal)
-        except RequestError:
-            return None
+        return _require(self.routing.find_tools(path, principal), path)
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a tool that is listed where the present request came in; a look-up."""
-        tools = self.find_tools(get_request_path(), principal())
+        tools = self.routing.find_tools(get_request_path(), principal())
         return tools.input_schema(name) if tools is not None else None  # whoever answers the request says so
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
@@ -345,11 +325,10 @@ class Agent:
             report()
 
 
-def _require(look: Callable[[], ToolList]) -> ToolList:
-    try:
-        return look()
-    except RequestError as error:
-        raise request_error(NOT_FOUND, f"{error.message} {error.hint}".strip()) from error
+def _require(tools: ToolList | None, path: str) -> ToolList:
+    if tools is None:
+        raise request_error(NOT_FOUND, f"Nothing is served at /mcp/{path[:PATH_CHARS]}. Use /mcp.")
+    return tools
 
 
 def _find_undeclared(error: ProxyError, caller: Caller) -> RpcAnswer | None:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.server import HandshakeClient
 from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools, ToolSurface, ToolSurfaces
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
@@ -16,8 +15,6 @@ from smart_mcp_proxy.models import Principal, Reach
 from smart_mcp_proxy.pool import Pool
 from smart_mcp_proxy.settings import Settings
 
-PATH_CHARS: Final = 100
-"""Of a path that holds nothing."""
 _UNHEEDED: Final = 2
 """After so many unheeded announcements its next session gets CALL_TOOL, whatever the table says."""
 
@@ -77,15 +74,15 @@ class Routing:
         """Whether any list can change: a server's own, by searches, or with what is always listed."""
         return self._passthrough is not None or self._type != "CALL_TOOL" or self._surfaces.is_listing_more
 
-    def at(self, path: str, principal: Principal) -> ToolList:
-        """The list of a modern client at a path; its searches make toolsets where other lists grow.
+    def find_tools(self, path: str, principal: Principal) -> ToolList | None:
+        """Find the list of a modern client at a path; its searches make toolsets where other lists grow.
 
-        Raises:
-            RequestError: Nothing is there, or not for this principal.
+        None where nothing is at this path for this principal.
         """
         if (shared := self._find_shared_list(path, principal)) is not None:
             return shared
-        surface = self._find_surface(path, principal.reach)
+        if (surface := self._find_surface(path, principal.reach)) is None:
+            return None
         return surface.fixed if self._type == "CALL_TOOL" else surface.fixed_with_toolsets
 
     def route(self, client: HandshakeClient) -> Route:
@@ -98,20 +95,21 @@ class Routing:
             return decide(client.name, self._conduct.of(client.name))
         return Route(self._type, "MCPPROXY_ROUTING_TYPE says so")
 
-    def to(self, client: HandshakeClient, route: Route, on_change: Callable[[], None]) -> ToolList:
-        """The list of a client of the handshake era: one of its own where it is routed dynamically.
+    def open_tools(self, client: HandshakeClient, route: Route, on_change: Callable[[], None]) -> ToolList | None:
+        """Open the list of a client of the handshake era: one of its own where it is routed dynamically.
 
         Args:
             client: Who it is.
             route: What was decided for it.
             on_change: Called when something the client did has changed its list.
 
-        Raises:
-            RequestError: Nothing is at its path.
+        Returns:
+            The list; None where nothing is at its path.
         """
         if (shared := self._find_shared_list(client.path, client.principal)) is not None:
             return shared
-        surface = self._find_surface(client.path, client.principal.reach)
+        if (surface := self._find_surface(client.path, client.principal.reach)) is None:
+            return None
         if route.kind != "DYNAMIC":
             return surface.fixed
         return PooledTools(surface, Pool(self._limit), self._clock, on_change)
@@ -119,18 +117,9 @@ class Routing:
     def _find_shared_list(self, path: str, principal: Principal) -> ToolList | None:
         """The list that clients of both eras get: of the server that is passed through, or of a toolset."""
         if self._passthrough is not None:
-            if path:
-                raise _build_path_error(path)
-            return self._passthrough(principal.reach)
+            return None if path else self._passthrough(principal.reach)
         kind, _, handle = path.partition("/")
         return self._toolsets.at(handle, principal) if kind == "t" else None
 
-    def _find_surface(self, path: str, reach: Reach) -> ToolSurface:
-        if (surface := self._surfaces.at(path, reach)) is None:
-            raise _build_path_error(path)
-        return surface
-
-
-def _build_path_error(path: str) -> RequestError:
-    """The error for a path that holds no list of tools."""
-    return RequestError(f"Nothing is served at /mcp/{path[:PATH_CHARS]}.", hint="Use /mcp.", code="not_found")
+    def _find_surface(self, path: str, reach: Reach) -> ToolSurface | None:
+        return None if self._passthrough is not None else self._surfaces.at(path, reach)

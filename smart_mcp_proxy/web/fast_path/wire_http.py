@@ -213,7 +213,7 @@ class WireHttp:
         if not headers.is_json or (call.token is not None and not headers.takes_stream):
             return None
         if headers.version == LATEST_MODERN_VERSION:
-            tools = self._agent.find_tools(path, who)
+            tools = self._agent.routing.find_tools(path, who)
             if tools is None:
                 return None
             # Without a session nobody cancels by id, and equal ids of different clients must not meet.
@@ -231,8 +231,8 @@ class WireHttp:
         session = self._session(headers, who, path)
         if session is None or session.client is None or session.is_serving(call.id):
             return None
-        if path and self._agent.find_tools(path, who) is None:  # the place is gone, which the session has not noticed
-            return None
+        if path and self._agent.routing.find_tools(path, who) is None:
+            return None  # the place is gone, which the session has not noticed
         calls = self._session_calls.get(session)
         if calls is None:
             tools = self._agent.choose_tools(session.client.session, session.path, who)
@@ -252,7 +252,7 @@ class WireHttp:
         return calls is not None and calls.cancel(cancel.params.requestId)
 
     def _mark_initialized(self, headers: Headers, who: Principal, path: str) -> bool:
-        is_right = headers.is_json and _is_handshake(headers) and self._agent.find_tools(path, who) is not None
+        is_right = headers.is_json and _is_handshake(headers) and self._agent.routing.find_tools(path, who) is not None
         return is_right and self._tell_initialized(headers.session_id, who, path)
 
     async def _hand_on(

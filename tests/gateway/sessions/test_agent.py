@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
-from gateway_fakes import Parts, routing_to, surface_of
+from gateway_fakes import Parts, agent_with, surface_of
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import RequestError
@@ -68,7 +68,7 @@ def echo() -> Echo:
 
 @pytest.fixture
 def agent(echo: Echo, parts: Parts) -> Agent:
-    return Agent(routing_to(surface_of(parts, echo).fixed), lambda: None)
+    return agent_with(surface_of(parts, echo).fixed)
 
 
 async def test_the_list_in_both_eras(agent: Agent) -> None:
@@ -168,7 +168,7 @@ def test_the_first_answer_is_reported_once() -> None:
     """However many clients come."""
     reports: list[str] = []
     nothing: Any = None
-    agent = Agent(routing_to(nothing), lambda: reports.append("answered"))
+    agent = agent_with(nothing, lambda: reports.append("answered"))
     assert reports == []
     agent.first_answered()
     agent.first_answered()
