@@ -144,7 +144,6 @@ def open_agent(
         on_first_answer: Called once, when a client has been answered for the first time.
         stack: Closes what is opened here.
     """
-    conduct = ClientBehavior(base.clock)
     hook = _hook(base, upstreams, stack)
     base.session_opened.subscribe(lambda session: base.recorder.record(build_session_activity(session)))
     return Agent(
@@ -152,12 +151,11 @@ def open_agent(
             base.settings,
             surfaces,
             toolsets,
-            conduct,
+            ClientBehavior(base.clock),
             base.clock,
             passthrough=_choose_passthrough(base, lists, requests),
         ),
         on_first_answer,
-        conduct,
         requests.inputs,
         on_list_changed=None if hook is None else hook.fire,
         on_session=base.session_opened,

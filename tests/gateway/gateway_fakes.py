@@ -218,9 +218,8 @@ def surface_of(parts: Parts, *tools: AgentTool[Any]) -> ToolSurface:
 def agent_with(tools: ToolList, on_first_answer: Callable[[], None] = lambda: None) -> Agent:
     """The same tools for everybody."""
     none: Any = None
-    conduct = ClientBehavior()
-    routing = Routing(Settings(), none, none, conduct, passthrough=lambda reach: tools)
-    return Agent(routing, on_first_answer, conduct, none)
+    routing = Routing(Settings(), none, none, ClientBehavior(), time.monotonic, passthrough=lambda reach: tools)
+    return Agent(routing, on_first_answer, none)
 
 
 @asynccontextmanager

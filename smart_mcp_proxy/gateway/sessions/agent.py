@@ -27,7 +27,6 @@ from smart_mcp_proxy.gateway.sessions.content_lookup import build_caller
 from smart_mcp_proxy.gateway.sessions.routing import Routing
 from smart_mcp_proxy.gateway.shared.agent_tools import CallTool, ToolList
 from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
-from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.sessions import Audience, Session
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.visibility.cursors import unknown_cursor
@@ -59,7 +58,6 @@ class Agent:
     Args:
         routing: Which client sees which tools.
         on_first_answer: Called once, when a client has been answered for the first time.
-        conduct: Learns how clients take announcements.
         questions: Says whether any server may ask a client something while it is called.
         on_list_changed: Called whenever clients are told that a list has changed.
         on_session: Called with every client of the handshake era that connects.
@@ -74,7 +72,6 @@ class Agent:
         self,
         routing: Routing,
         on_first_answer: Callable[[], None],
-        conduct: ClientBehavior,
         questions: InputRounds,
         on_list_changed: Callable[[], None] | None = None,
         on_session: Callable[[Session], None] = lambda session: None,
@@ -92,7 +89,6 @@ class Agent:
         self._tracing = tracing
         self._on_list_changed = on_list_changed
         self._on_session = on_session
-        self.conduct = conduct
         self.list_changes = ListChangedHub(
             is_announcing=lambda: routing.is_changing,
             on_listen=self._listen_at,
@@ -125,7 +121,7 @@ class Agent:
             client,
             route,
             lambda changed: _require(self.routing.open_tools(client, route, changed), client.path),
-            self.conduct.watch(client.name),
+            self.routing.conduct.watch(client.name),
             on_told=self._report_list_change,
             on_close=self._sessions.discard,
         )

@@ -10,12 +10,17 @@ import msgspec
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.fastmcp_compat.server import request_error
 from smart_mcp_proxy.gateway.calls.calls import Calls
-from smart_mcp_proxy.gateway.sessions.tool_list import CatalogToolList, Definition, build_definition
+from smart_mcp_proxy.gateway.sessions.tool_list import (
+    CatalogToolList,
+    Definition,
+    build_definition,
+    build_request,
+)
 from smart_mcp_proxy.gateway.shared.agent_tools import OwnTools
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 
 FIRST_LIST_S = 10.0
@@ -83,20 +88,8 @@ class Passthrough(CatalogToolList):
         Raises:
             MCPError: The server answered with a JSON-RPC error; this is the same one.
         """
-        request = CallRequest(
-            name=f"{self._server}:{name}",
-            arguments=arguments,
-            variant=None,
-            is_checked=False,
-            keeps_uris=True,
-            principal=caller.principal,
-            session=caller.session,
-            meta=caller.meta,
-            on_progress=caller.on_progress,
-            input=caller.input,
-            line=caller.line,
-            extensions=caller.extensions,
-        )
+        request = build_request(f"{self._server}:{name}", arguments, caller)
+        request = msgspec.structs.replace(request, is_checked=False, keeps_uris=True, session=caller.session)
         try:
             return await self._calls.call(request, within=self._visible)
         except UpstreamError as error:

@@ -1,6 +1,5 @@
 """Routes of clients to tools: call tools, a list of their own, a toolset, or one server."""
 
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -58,14 +57,14 @@ class Routing:
         surfaces: ToolSurfaces,
         toolsets: Toolsets,
         conduct: ClientBehavior,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float],
         passthrough: Callable[[Reach], ToolList] | None = None,
     ) -> None:
         self._type = settings.routing_type
         self._limit = settings.tools_limit
         self._surfaces = surfaces
         self._toolsets = toolsets
-        self._conduct = conduct
+        self.conduct = conduct
         self._clock = clock
         self._passthrough = passthrough
 
@@ -92,7 +91,7 @@ class Routing:
         if self._find_shared_list(client.path, client.principal) is not None:
             return Route("TOOLSET", "it came in at a toolset's address")
         if self._type == "AUTO":
-            return decide(client.name, self._conduct.of(client.name))
+            return decide(client.name, self.conduct.of(client.name))
         return Route(self._type, "MCPPROXY_ROUTING_TYPE says so")
 
     def open_tools(self, client: HandshakeClient, route: Route, on_change: Callable[[], None]) -> ToolList | None:

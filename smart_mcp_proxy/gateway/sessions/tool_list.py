@@ -60,6 +60,21 @@ def _mark_always_load(definition: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**definition, "_meta": {**ALWAYS_LOAD, **meta}} if isinstance(meta, dict) else definition
 
 
+def build_request(name: str, arguments: Mapping[str, Any], caller: Caller) -> CallRequest:
+    """The request for a call of a listed tool."""
+    return CallRequest(
+        name=name,
+        arguments=arguments,
+        variant=None,  # the client sees the tool's own annotations and asks its user by them
+        principal=caller.principal,
+        meta=caller.meta,
+        on_progress=caller.on_progress,
+        input=caller.input,
+        line=caller.line,
+        extensions=caller.extensions,
+    )
+
+
 class CatalogToolList(ToolList):
     """Some of the gateway's own tools, and behind them some of the servers'.
 
@@ -164,17 +179,7 @@ class CatalogToolList(ToolList):
         if record is None and not self._is_quarantined(name):
             # It left the list after the client's transport had looked.
             raise ToolNotFoundError(f"The tool '{name}' is no longer in your list.", hint=self.hint(name))
-        request = CallRequest(
-            name=name if record is None else str(record.key),
-            arguments=arguments,
-            variant=None,  # the client sees the tool's own annotations and asks its user by them
-            principal=caller.principal,
-            meta=caller.meta,
-            on_progress=caller.on_progress,
-            input=caller.input,
-            line=caller.line,
-            extensions=caller.extensions,
-        )
+        request = build_request(name if record is None else str(record.key), arguments, caller)
         return self._calls.call(request, within=self._visible)
 
     def _is_quarantined(self, name: str) -> bool:

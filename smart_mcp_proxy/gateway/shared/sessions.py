@@ -120,7 +120,7 @@ class Session(Audience):
 
     def close(self) -> None:
         """The client is gone."""
-        self._watch.end_watch()
+        self._watch.give_up()
         for told in self.on_close:
             told(self)
 

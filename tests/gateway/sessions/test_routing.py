@@ -67,7 +67,7 @@ def test_a_session_that_ends_without_a_list_after_a_while_did_not_heed() -> None
         watch = conduct.watch("a")
         watch.note_announcement()
         clock.now_s += after_s
-        watch.end_watch()
+        watch.give_up()
     assert (conduct.of("a"), conduct.of("b")) == ((0, 1), (0, 0))
 
 
