@@ -9,19 +9,22 @@ from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UnverifiedError
 from smart_mcp_proxy.extensions import APP_META, APPS
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.server import request_error
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
+from smart_mcp_proxy.gateway.sessions.tool_list import build_request
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller, CallTool
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps, is_page
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.uri_templates import split_gateway_uri
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Fleet
 
@@ -167,18 +170,9 @@ class AppCalls:
     def _call(
         self, view: CatalogView, record: ToolRecord, name: str, arguments: Mapping[str, Any], caller: Caller
     ) -> Coroutine[Any, Any, RawResult]:
-        request = CallRequest(
-            name=str(record.key),
-            arguments=arguments,
-            variant=None,  # as for a tool in the client's own list
-            principal=caller.principal,
-            session=caller.session,
-            meta={key: value for key, value in caller.meta.items() if key != APP_META},
-            on_progress=caller.on_progress,
-            input=caller.input,
-            line=caller.line,
-            extensions=caller.extensions,
-        )
+        request = build_request(str(record.key), arguments, caller)
+        meta = {key: value for key, value in caller.meta.items() if key != APP_META}
+        request = msgspec.structs.replace(request, session=caller.session, meta=meta)
         return self._calls.call(request, within=view)
 
 
