@@ -1,8 +1,9 @@
 """Parts of a gateway that agents meet: the paths of requests, and what answers over MCP."""
 
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 
 from smart_mcp_proxy.gateway.admin_parts import Admin
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -30,12 +31,13 @@ from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
 from smart_mcp_proxy.gateway.sessions.routing import Routing
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.task_handlers import TaskHandlers
+from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurfaces
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
-from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, ToolProviders, build_session_activity
-from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
+from smart_mcp_proxy.gateway.shared.sessions import build_session_activity
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.visibility.links import Links
+from smart_mcp_proxy.gateway.visibility.views import NARROWED
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import Reach
 from smart_mcp_proxy.search import SearchIndex
@@ -207,17 +209,22 @@ def open_agent(
     stack: AsyncExitStack,
 ) -> Agent:
     """Make what answers agents over MCP."""
-    conduct = ClientBehavior(base.clock)
     hook = _open_hook(base, upstreams, stack)
     base.session_opened.subscribe(lambda session: base.recorder.record(build_session_activity(session)))
     return Agent(
-        _choose_providers(base, lists, requests, surfaces, conduct),
+        Routing(
+            base.settings,
+            surfaces,
+            requests.toolsets,
+            ClientBehavior(base.clock),
+            base.clock,
+            passthrough=_choose_passthrough(base, lists, requests),
+        ),
         upstreams.start.soon,
-        conduct,
+        requests.inputs,
         on_list_changed=None if hook is None else hook.fire,
         on_session=base.session_opened,
         watching=requests.contents.watch_resources,
-        questions=requests.inputs,
         may_need_line=lists.views.whole.knows_clients,
         apps=requests.apps,
         following=requests.tasks.follow_tasks,
@@ -225,26 +232,18 @@ def open_agent(
     )
 
 
-def _choose_providers(
-    base: Base, lists: Lists, requests: Requests, surfaces: ToolSurfaces, conduct: ClientBehavior
-) -> ToolProviders:
-    settings, views = base.settings, lists.views
-    if (server := base.config.passthrough) is not None:
-        return OneProvider(partial(_build_passthrough, server, base, lists, requests), is_changing=True)
-    return Routing(
-        settings.routing_type,
-        surfaces.at,
-        requests.toolsets.at,
-        conduct,
-        limit=settings.tools_limit,
-        clock=base.clock,
-        is_listing_more=lambda: settings.list_all_below_tokens > 0 or views.is_pinning,
-    )
+def _choose_passthrough(base: Base, lists: Lists, requests: Requests) -> Callable[[Reach], Passthrough] | None:
+    """The tools of the server that is passed through, by reach; None where all servers are served."""
+    server = base.config.passthrough
+    if server is None:
+        return None
 
+    @lru_cache(NARROWED)
+    def open_passthrough(reach: Reach) -> Passthrough:
+        view = lists.views.narrow_view(lists.views.whole, reach)
+        return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
 
-def _build_passthrough(server: str, base: Base, lists: Lists, requests: Requests, reach: Reach) -> Passthrough:
-    view = lists.views.narrow_view(lists.views.whole, reach)
-    return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
+    return open_passthrough
 
 
 def _open_hook(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListChangedHook | None:

@@ -18,7 +18,7 @@ from smart_mcp_proxy.gateway.results.results import SERVER_NAME
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.sessions.method_handlers import MethodHandlers
-from smart_mcp_proxy.gateway.surfaces import ToolSurfaces
+from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurfaces
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.greeting.eras import StdioEras, stdio_eras
 from smart_mcp_proxy.servers import Profile, ServerConfig

@@ -22,8 +22,8 @@ from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.sandbox import Sandbox
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.shared.changes import Changes
+from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import sign_in_store
-from smart_mcp_proxy.gateway.shared.tool_offer import Session
 from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView

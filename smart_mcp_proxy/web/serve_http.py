@@ -200,7 +200,7 @@ def build_app(
 
 def _refuse_place(gateway: Gateway) -> Response | None:
     """The answer to a request for a place that is another principal's: the same as if it did not exist."""
-    return None if gateway.agent.find_offer(get_request_path(), principal()) else not_found(get_request_path())
+    return None if gateway.agent.routing.find_tools(get_request_path(), principal()) else not_found(get_request_path())
 
 
 def _metadata(settings: Settings) -> tuple[str | None, list[Route]]:

@@ -193,7 +193,7 @@ class Rig:
         while len(taken) < count or (busy is not None and not busy.done()):
             began = time.perf_counter()
             raw = await self.gateway.agent.answer(
-                self.gateway.agent.offer_at("", LOCAL), "call_tool_write", arguments, caller, self._era
+                self.gateway.agent.require_tools("", LOCAL).call, "call_tool_write", arguments, caller, self._era
             )
             taken.append(time.perf_counter() - began)
             assert b"recorded good" in raw.text, raw.text[:500]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -18,12 +19,18 @@ from smart_mcp_proxy.gateway.indexing.index_sync import FOLLOW_S, IndexSync, Sig
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import TOOLS, AskPolicy, ListSync, Pace
 from smart_mcp_proxy.gateway.results.outputs import Outputs
+from smart_mcp_proxy.gateway.sessions.agent import Agent
+from smart_mcp_proxy.gateway.sessions.routing import Routing
+from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
+from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, OwnTools, ToolList
 from smart_mcp_proxy.gateway.shared.changes import Changes
+from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, OnMessage, OnProgress, ServerState, ServerStatus, ToolKey, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity
 from smart_mcp_proxy.upstream import ToolListing
 
@@ -199,6 +206,20 @@ class Parts:
         diff = await self.catalog.sync(server, list(definitions))
         seen = [record for record in (*diff.added, *diff.changed) if self.visible.sees(record)]
         self.index.update(map(build_tool_document, seen), diff.removed)
+
+
+def surface_of(parts: Parts, *tools: AgentTool[Any]) -> ToolSurface:
+    """The whole catalog with some tools of the gateway's own, without calls, searches that answer, and toolsets."""
+    none: Any = None
+    retrieval: Any = SimpleNamespace(catalog_tokens=lambda: 0)
+    return ToolSurface(parts.visible, retrieval, none, OwnTools(tools), none, "", 0)
+
+
+def agent_with(tools: ToolList, on_first_answer: Callable[[], None] = lambda: None) -> Agent:
+    """The same tools for everybody."""
+    none: Any = None
+    routing = Routing(Settings(), none, none, ClientBehavior(), time.monotonic, passthrough=lambda reach: tools)
+    return Agent(routing, on_first_answer, none)
 
 
 @asynccontextmanager

@@ -30,9 +30,9 @@ async def lists_of(tmp_path: Path, **settings: Any) -> list[dict[str, Any]]:
     async with open_gateway(asked, {}, environ={}, profiles=profiles) as gateway:
         for path in ("", "p/work"):
             session = gateway.agent.open_session(HandshakeClient("some-client", "1", path, LOCAL, _tell))
-            for offer in (gateway.agent.offer_at(path, LOCAL), session.offer):
+            for tools in (gateway.agent.require_tools(path, LOCAL), session.tool_list):
                 for era in ERAS:
-                    found += map(dict, offer.definitions(era))
+                    found += map(dict, tools.definitions(era))
             session.close()
     return found
 

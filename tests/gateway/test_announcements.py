@@ -8,23 +8,20 @@ from typing import Any
 
 import anyio
 import pytest
-from gateway_fakes import Parts, config, definition, opened_parts
+from gateway_fakes import Parts, agent_with, config, definition, opened_parts, surface_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
-from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
-from smart_mcp_proxy.gateway.shared.agent_tools import OwnTools
+from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
-from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider, Routed, Session
+from smart_mcp_proxy.gateway.shared.sessions import Route, Session
 from smart_mcp_proxy.models import LOCAL, Hit
 from smart_mcp_proxy.pool import Pool
 from smart_mcp_proxy.servers import Profile
 
 NAMES = [f"tool_{number}" for number in range(6)]
 LIMIT = 3
-NO_CALLS: Any = None
 DAY_S = 86_400.0
 
 Step = Callable[["Viewer"], Awaitable[None]]
@@ -43,8 +40,8 @@ class Viewer:
         client = HandshakeClient("c", "1", "", LOCAL, self._hear)
         self.session = Session(
             client,
-            Routed("DYNAMIC", ""),
-            self._offer,
+            Route("DYNAMIC", ""),
+            self._open_list,
             ClientBehavior(parts.clock).watch("c"),
             on_told=int,
             on_close=print,
@@ -54,17 +51,8 @@ class Viewer:
     async def _hear(self) -> None:
         self.told += 1
 
-    def _offer(self, on_change: Callable[[], None]) -> PooledTools:
-        self.tools = PooledTools(
-            OwnTools(()),
-            self.parts.visible,
-            NO_CALLS,
-            lambda: (),
-            NO_CALLS,
-            pool=Pool(LIMIT),
-            clock=self.parts.clock,
-            on_change=lambda: None,
-        )
+    def _open_list(self, on_change: Callable[[], None]) -> PooledTools:
+        self.tools = PooledTools(surface_of(self.parts), Pool(LIMIT), self.parts.clock, lambda: None)
         return self.tools
 
     def seen(self) -> list[Any]:
@@ -174,7 +162,7 @@ async def test_a_client_that_does_not_read_holds_up_nobody(tmp_path: Path) -> No
     async with opened_parts(tmp_path, {"alpha": config("alpha")}) as parts:
         await parts.sync("alpha", [definition(name) for name in NAMES])
         slow, quick = Slow(parts), Viewer(parts)
-        agent = Agent(OneProvider(lambda reach: quick.tools, is_changing=True), lambda: None)
+        agent = agent_with(quick.tools)
         agent._sessions |= {slow.session, quick.session}
         for number, told in ((0, 1), (1, 2), (2, 3)):
             for client in (slow, quick):

@@ -58,7 +58,7 @@ class FakeAsks:
         return RawResult(self.answer)
 
 
-class FakeRegistry:
+class FakeToolList:
     """Remembers which tools were called."""
 
     def __init__(self) -> None:
@@ -88,20 +88,20 @@ def made(parts: Parts, upstream: FakeUpstream | None = None, asks: FakeAsks | No
     return ProxyTool("everything", parts.visible, calls, contents, asked, recorder, parts.clock, **options)
 
 
-async def ask(proxy: ProxyTool, registry: FakeRegistry | None = None, **arguments: Any) -> dict[str, Any]:
-    found: Any = registry
+async def ask(proxy: ProxyTool, tools: FakeToolList | None = None, **arguments: Any) -> dict[str, Any]:
+    found: Any = tools
     result: dict[str, Any] = json.loads((await proxy.call(arguments, Caller("ann", {}, None, "s1", found))).text)
     return result
 
 
 async def test_each_tool_is_called_as_it_asks_to_be(parts: Parts) -> None:
     """The tool itself is marked destructive, so no client lets it pass unseen; policy still sees what each tool is."""
-    upstream, registry = FakeUpstream(), FakeRegistry()
+    upstream, tools = FakeUpstream(), FakeToolList()
     proxy = made(parts, upstream)
     for name in ("alpha:look", "alpha__erase"):
-        await ask(proxy, registry, action="call", type="tool", path=name, args={"a": 1})
+        await ask(proxy, tools, action="call", type="tool", path=name, args={"a": 1})
     assert [params["name"] for _, params in upstream.sent] == ["look", "erase"]
-    assert registry.called == ["alpha:look", "alpha:erase"]
+    assert tools.called == ["alpha:look", "alpha:erase"]
     lines = [(line.kind, line.subject, line.principal, line.detail["variant"]) for line in parts.notebook.lines]
     assert lines == [("call", "alpha:look", "ann", "read"), ("call", "alpha:erase", "ann", "destructive")]
 

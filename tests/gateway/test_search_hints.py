@@ -24,7 +24,7 @@ async def listed(data_dir: Path, **settings: Any) -> list[Mapping[str, Any]]:
     async with open_gateway(asked, servers, environ={}) as gateway:
         gateway.start_upstreams()
         assert await gateway.wait_settled(30)
-        return list(gateway.agent.offer_at("", LOCAL).definitions("modern"))
+        return list(gateway.agent.require_tools("", LOCAL).definitions("modern"))
 
 
 async def test_servers_tools_carry_hints_where_they_are_asked_for(tmp_path: Path) -> None:

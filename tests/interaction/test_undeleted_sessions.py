@@ -25,8 +25,8 @@ from transports import ENVIRON, odd_server, over_http, served, settled
 from smart_mcp_proxy.fastmcp_compat.http import session_room
 from smart_mcp_proxy.fastmcp_compat.http.sessions import EventStream, HttpSession
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, HandshakeClient
-from smart_mcp_proxy.gateway.sessions.tool_list import PooledTools
-from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools
+from smart_mcp_proxy.gateway.shared.sessions import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("sessions-freed")]
 

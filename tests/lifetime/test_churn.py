@@ -88,7 +88,7 @@ class Load:
             began = time.monotonic()
             request = {"name": f"{server}:echo", "args": {"text": nonce}}
             raw = await self._gateway.agent.answer(
-                self._gateway.agent.offer_at("", LOCAL), "call_tool_write", request, CALLER, "handshake"
+                self._gateway.agent.require_tools("", LOCAL).call, "call_tool_write", request, CALLER, "handshake"
             )
             result = msgspec.json.decode(raw.text)
             if result.get("isError"):

@@ -1,6 +1,7 @@
 """The calls of one client that the fast path answers."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
@@ -30,7 +31,8 @@ class Agent:
 def taken(agent: Agent) -> TakenCall:
     call = parse_wire(b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"paint"}}')
     assert isinstance(call, WireCall)
-    return TakenCall(call, LOCAL, CallsInFlight(cast(Any, agent), cast(Any, None)), None, "handshake")
+    calls = CallsInFlight(cast(Any, agent), cast(Any, SimpleNamespace(call=None)))
+    return TakenCall(call, LOCAL, calls, None, "handshake")
 
 
 async def test_a_call_that_is_cancelled_is_answered_by_that() -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from smart_mcp_proxy.catalog import Instance
 from smart_mcp_proxy.gateway.activity.visitors import Visitor
-from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.models import ServerStatus
 
 

@@ -20,7 +20,7 @@ from smart_mcp_proxy.gateway.calls.inputs import ANSWER_S
 from smart_mcp_proxy.gateway.results.cleaning import clean, clean_message, fence_notification
 from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, hash_without_digest
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
-from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ClientLine, Principal, ToolRecord
 from smart_mcp_proxy.names import IDENTITIES, identity_on

@@ -26,7 +26,7 @@ from smart_mcp_proxy.gateway.retrieval.hints import (
 from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, build_found_hint, describe_hit, others_than_tools
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
 from smart_mcp_proxy.gateway.retrieval.summaries import build_compact_entry, build_description, build_full_entry
-from smart_mcp_proxy.gateway.shared.agent_tools import Registered, ToolRegistrar
+from smart_mcp_proxy.gateway.shared.agent_tools import Registration, ToolList
 from smart_mcp_proxy.gateway.shared.refusals import approve_command
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
 from smart_mcp_proxy.models import Hit, ServerState, ServerStatus, ToolRecord
@@ -72,7 +72,7 @@ class Question(msgspec.Struct, frozen=True):
         principal: On whose behalf.
         session: The caller's session, where it has one.
         explain: Whether each tool says why it was found.
-        registry: Where the tools found are registered; None where none are.
+        tool_list: Where the tools found are registered; None where none are.
         toolset: A toolset to extend.
         types: Kinds to find; others than tools come with all asked kinds in a ranking of their own.
         is_agents: Whether an agent asks, not a person.
@@ -87,7 +87,7 @@ class Question(msgspec.Struct, frozen=True):
     principal: str = "local"
     session: str | None = None
     explain: bool = False
-    registry: ToolRegistrar | None = None
+    tool_list: ToolList | None = None
     toolset: str | None = None
     types: tuple[str, ...] = ()
     is_agents: bool = True
@@ -186,9 +186,9 @@ class Retrieval:
         shown = [(hit, record) for hit in found.hits if (record := self.visible.by_id(hit.id)) is not None]
         tools, was_capped = self._fit_under_cap(question, shown)
         sent = shown[: len(tools)]  # what the answer has no room for is registered nowhere either
-        registered = Registered()
-        if question.registry is not None:
-            registered = await question.registry.register(sent, question.toolset, question.principal)
+        registered = Registration()
+        if question.tool_list is not None:
+            registered = await question.tool_list.register(sent, question.toolset, question.principal)
         answer = self._answer(question, found, tools, registered, not_covered, others, was_capped=was_capped)
         self._learn(question, sent)
         self.recorder.record(
@@ -327,7 +327,7 @@ class Retrieval:
         question: Question,
         found: SearchResult,
         tools: list[dict[str, Any]],
-        registered: Registered,
+        registered: Registration,
         not_covered: list[dict[str, str]],
         others: Found | None,
         *,
@@ -419,7 +419,7 @@ def _drop_explanations(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, A
     return [{key: part for key, part in entry.items() if key != "why"} for entry in entries]
 
 
-def _changes(registered: Registered) -> dict[str, Any]:
+def _changes(registered: Registration) -> dict[str, Any]:
     """Changes to the caller's list that the activity log keeps of a search."""
     changes = {"registered": list(registered.newly_registered), "evicted": list(registered.evicted)}
     return {key: names for key, names in changes.items() if names}

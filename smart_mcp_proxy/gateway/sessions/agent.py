@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 from anyio import move_on_after
 from mcp.shared.exceptions import MCPError
 from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
-from smart_mcp_proxy.errors import Delivery, ProxyError, RequestError, RpcAnswer, ShuttingDownError, UpstreamError
+from smart_mcp_proxy.errors import Delivery, ProxyError, RpcAnswer, ShuttingDownError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, Watching, watch_nothing
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
@@ -19,14 +19,16 @@ from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient, request_erro
 from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.task_notices import Following
+from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.observability.tracing import TOOL_CALL, Tracing
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
-from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls, AppTool
+from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls
 from smart_mcp_proxy.gateway.sessions.content_lookup import build_caller
+from smart_mcp_proxy.gateway.sessions.routing import Routing
+from smart_mcp_proxy.gateway.shared.agent_tools import CallTool, ToolList
 from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
-from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
-from smart_mcp_proxy.gateway.shared.tool_offer import Audience, Session, ToolProvider, ToolProviders
+from smart_mcp_proxy.gateway.shared.sessions import Audience, Session
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.gateway.visibility.items import unknown_cursor
 from smart_mcp_proxy.models import Era, Principal
@@ -37,6 +39,8 @@ UNKNOWN_TOOL = -32602
 """An unknown tool is a protocol error. Source: https://modelcontextprotocol.io/specification/2026-07-28/server/tools"""
 NOT_FOUND = -32602
 """A path that holds no list is a parameter that is not valid."""
+PATH_CHARS = 100
+"""Of a path that holds no list."""
 NAME_CHARS = 200
 """Of a name that is not listed, no more is shown or compared."""
 
@@ -49,33 +53,16 @@ LAST_ANSWERS_S = 1.0
 log = get_logger("agent")
 
 
-class Questions(Protocol):
-    """The servers' questions to clients, as far as it matters which way a call takes."""
-
-    @property
-    def is_on(self) -> bool:
-        """Whether any server may ask a client something while it is called."""
-        ...
-
-
-class _NoQuestions(NamedTuple):
-    is_on: bool = False
-
-
-_NO_QUESTIONS = _NoQuestions()
-
-
 class Agent:
     """Answers `tools/list` and `tools/call`, and tells clients when their list changes.
 
     Args:
-        offers: Which client is offered what.
+        routing: Which client sees which tools.
         on_first_answer: Called once, when a client has been answered for the first time.
-        conduct: Learns how clients take announcements.
+        questions: Says whether any server may ask a client something while it is called.
         on_list_changed: Called whenever clients are told that a list has changed.
         on_session: Called with every client of the handshake era that connects.
         watching: Subscribes to the resources that a client of the modern era names.
-        questions: Says whether any server may ask a client something while it is called.
         may_need_line: Whether any server knows each client of the handshake era; a look-up.
         apps: Finds the tools that interfaces call; None where none does.
         following: Looks at the tasks that a client of the modern era names.
@@ -84,29 +71,27 @@ class Agent:
 
     def __init__(  # noqa: PLR0913  (each is another part of the gateway)
         self,
-        offers: ToolProviders,
+        routing: Routing,
         on_first_answer: Callable[[], None],
-        conduct: ClientBehavior | None = None,
+        questions: InputRounds,
         on_list_changed: Callable[[], None] | None = None,
         on_session: Callable[[Session], None] = lambda session: None,
         watching: Watching = watch_nothing,
-        questions: Questions = _NO_QUESTIONS,
         may_need_line: Callable[[], bool] = lambda: False,
         *,
         apps: AppCalls | None = None,
         following: Following | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        self.offers = offers
+        self.routing = routing
         self._apps = apps
         self.questions = questions
         self.may_need_line = may_need_line
         self._tracing = tracing
         self._on_list_changed = on_list_changed
         self._on_session = on_session
-        self.conduct = conduct or ClientBehavior()
         self.list_changes = ListChangedHub(
-            is_announcing=lambda: offers.is_changing,
+            is_announcing=lambda: routing.is_changing,
             on_listen=self._listen_at,
             on_leave=self._leave,
             watching=watching,
@@ -128,46 +113,37 @@ class Agent:
 
     def instructions(self) -> str:
         """Instructions for a model, for the path of the present request."""
-        return self.offer_at(get_request_path(), principal()).instructions
+        return self.require_tools(get_request_path(), principal()).instructions
 
     def open_session(self, client: HandshakeClient) -> Session:
         """Open the session of a client of the handshake era."""
-        routed = self.offers.route(client)
+        route = self.routing.route(client)
         session = Session(
             client,
-            routed,
-            lambda changed: _require_offer(lambda: self.offers.to(client, routed, changed)),
-            self.conduct.watch(client.name),
+            route,
+            lambda changed: _require(self.routing.open_tools(client, route, changed), client.path),
+            self.routing.conduct.watch(client.name),
             on_told=self._report_list_change,
             on_close=self._sessions.discard,
         )
-        if (
-            session.offer.state() is not None
-        ):  # a list that is known already may change before the client has asked for it
-            session.note_shown()
+        if session.tool_list.state() is not None:
+            session.note_shown()  # a list that is known already may change before the client has asked for it
         self._sessions.add(session)
         self._on_session(session)
         return session
 
-    def offer_at(self, path: str, principal: Principal) -> ToolProvider:
-        """Return the offer for a modern client at a path.
+    def require_tools(self, path: str, principal: Principal) -> ToolList:
+        """Return the tools of a modern client at a path.
 
         Raises:
             MCPError: Nothing is at this path, or not for this principal.
         """
-        return _require_offer(lambda: self.offers.at(path, principal))
-
-    def find_offer(self, path: str, principal: Principal) -> ToolProvider | None:
-        """Return the offer for a modern client; None without one at this path for this principal."""
-        try:
-            return self.offers.at(path, principal)
-        except RequestError:
-            return None
+        return _require(self.routing.find_tools(path, principal), path)
 
     def input_schema(self, name: str) -> Mapping[str, Any] | None:
         """The input schema of a tool that is listed where the present request came in; a look-up."""
-        offer = self.find_offer(get_request_path(), principal())
-        return offer.input_schema(name) if offer is not None else None  # whoever answers the request says so
+        tools = self.routing.find_tools(get_request_path(), principal())
+        return tools.input_schema(name) if tools is not None else None  # whoever answers the request says so
 
     async def list_tools(self, inbound: Inbound) -> dict[str, Any]:
         """List the tools on one page; the modern era also gets lifetime and scope of the list.
@@ -178,15 +154,15 @@ class Agent:
         if inbound.params.get("cursor"):
             error = unknown_cursor()
             raise request_error(error.jsonrpc_code, str(error), error.to_dict())
-        offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
-        await offer.wait_listed()
-        tools = offer.definitions(inbound.era)
-        listing = {"tools": tools} if self._apps is None else self._apps.build_listing(tools, inbound)
+        tools = self.choose_tools(inbound.session, inbound.path, inbound.principal)
+        await tools.wait_listed()
+        shown = tools.definitions(inbound.era)
+        listing = {"tools": shown} if self._apps is None else self._apps.build_listing(shown, inbound)
         if isinstance(inbound.session, Session):
             inbound.session.note_listed()
         if inbound.era == "handshake":
             return listing
-        listing |= {"ttlMs": offer.list_ttl_ms, "cacheScope": "private"}
+        listing |= {"ttlMs": tools.list_ttl_ms, "cacheScope": "private"}
         whole = fit_to_era(RawResult(msgspec.json.encode(listing)), inbound.era)
         return dict(msgspec.json.decode(whole.text))
 
@@ -197,13 +173,13 @@ class Agent:
             MCPError: The tool is not one that is listed, or its server answered with a JSON-RPC error.
         """
         name = inbound.params["name"]
-        offer = self.offer_to(inbound.session, inbound.path, inbound.principal)
-        await offer.wait_listed()
-        found = None if self._apps is None else await self._apps.way(inbound, is_listed=offer.has(name))
-        if found is None and not offer.has(name):
-            raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {offer.hint(name[:NAME_CHARS])}")
+        tools = self.choose_tools(inbound.session, inbound.path, inbound.principal)
+        await tools.wait_listed()
+        call = None if self._apps is None else await self._apps.way(inbound, is_listed=tools.has(name))
+        if call is None and not tools.has(name):
+            raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {tools.hint(name[:NAME_CHARS])}")
         caller = build_caller(inbound, is_root=False)
-        raw = await self.answer(found or offer, name, inbound.params.get("arguments") or {}, caller, inbound.era)
+        raw = await self.answer(call or tools.call, name, inbound.params.get("arguments") or {}, caller, inbound.era)
         return _read(name, raw.text, inbound.era)
 
     async def announce_changes(self, changes: Callable[[], asyncio.Event]) -> None:
@@ -214,7 +190,7 @@ class Agent:
         """
         was_changing = False
         while True:
-            next_change, is_changing = changes(), self.offers.is_changing
+            next_change, is_changing = changes(), self.routing.is_changing
             if is_changing or was_changing:  # else everybody's list is the fixed one
                 self.refresh()
             was_changing = is_changing
@@ -230,17 +206,17 @@ class Agent:
         if self._on_list_changed is not None:
             self._on_list_changed()
 
-    def offer_to(self, session: ClientSession | None, path: str, principal: Principal) -> ToolProvider:
-        """Return the offer for a client's session, or for its path.
+    def choose_tools(self, session: ClientSession | None, path: str, principal: Principal) -> ToolList:
+        """Return the tools of a client's session, else those at its path.
 
         Raises:
             MCPError: Nothing is at this path, or not for this principal.
         """
-        return session.offer if isinstance(session, Session) else self.offer_at(path, principal)
+        return session.tool_list if isinstance(session, Session) else self.require_tools(path, principal)
 
     def _listen_at(self, path: str, principal: Principal) -> None:
         audience = Audience(
-            self.offer_at(path, principal),
+            self.require_tools(path, principal),
             partial(self.list_changes.announce, path, principal),
             on_told=self._report_list_change,
         )
@@ -251,21 +227,21 @@ class Agent:
         del self._listeners[path, principal]
 
     def answer(
-        self, offer: "ToolProvider | AppTool", name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+        self, call: CallTool, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> Coroutine[Any, Any, RawResult]:
         """The result of a listed tool as one era knows it; a failure is a result with `isError`.
 
         Raises:
-            MCPError: The offer passes JSON-RPC errors on, and the server answered with one; the request does not
+            MCPError: The tool list passes JSON-RPC errors on, and the server answered with one; the request does not
                 declare a capability that the server needs; or it brings a requestState that is not its own.
         """
-        work = self._answer(offer, name, arguments, caller, era)
+        work = self._answer(call, name, arguments, caller, era)
         if self._tracing is None:
             return work
         return self._tracing.serve(TOOL_CALL, name, caller.meta, work)
 
     async def _answer(
-        self, offer: "ToolProvider | AppTool", name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
+        self, call: CallTool, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> RawResult:
         task = asyncio.current_task()
         assert task is not None
@@ -274,7 +250,7 @@ class Agent:
         try:
             if self._is_draining:
                 raise _build_shutdown_error("not_sent")
-            return fit_to_era(await offer.call(name, arguments, caller), era)
+            return fit_to_era(await call(name, arguments, caller), era)
         except MCPError:
             raise
         except asyncio.CancelledError:
@@ -346,11 +322,10 @@ class Agent:
             report()
 
 
-def _require_offer(look: Callable[[], ToolProvider]) -> ToolProvider:
-    try:
-        return look()
-    except RequestError as error:
-        raise request_error(NOT_FOUND, f"{error.message} {error.hint}".strip()) from error
+def _require(tools: ToolList | None, path: str) -> ToolList:
+    if tools is None:
+        raise request_error(NOT_FOUND, f"Nothing is served at /mcp/{path[:PATH_CHARS]}. Use /mcp.")
+    return tools
 
 
 def _find_undeclared(error: ProxyError, caller: Caller) -> RpcAnswer | None:

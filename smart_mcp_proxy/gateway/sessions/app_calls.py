@@ -6,8 +6,10 @@ the request's `_meta.ui.resourceUri`: then that server alone is asked, whatever 
 """
 
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UnverifiedError
 from smart_mcp_proxy.extensions import APP_META, APPS
@@ -15,50 +17,20 @@ from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.fastmcp_compat.methods import request_error
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
-from smart_mcp_proxy.gateway.shared.agent_tools import Caller
+from smart_mcp_proxy.gateway.sessions.tool_list import build_request
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller, CallTool
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps, is_page
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.uri_templates import split_gateway_uri
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import CallRequest, ToolRecord
+from smart_mcp_proxy.models import ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Fleet
 
 UNTOLD_KEY: Final = "dev.smartmcpproxy/appsNotDeclaredTo"
 """In the `_meta` of a list of tools: servers that are not told that its client shows interfaces."""
 NAME_CHARS: Final = 200
-
-
-@dataclass(frozen=True)
-class AppTool:
-    """The tool that an interface means, and the way to call it.
-
-    Attributes:
-        record: The tool.
-        view: Where it is seen.
-        calls: The one call path.
-    """
-
-    record: ToolRecord
-    view: CatalogView
-    calls: Calls
-
-    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
-        """The tool's result."""
-        request = CallRequest(
-            name=str(self.record.key),
-            arguments=arguments,
-            variant=None,  # as for a tool in the client's own list
-            principal=caller.principal,
-            session=caller.session,
-            meta={key: value for key, value in caller.meta.items() if key != APP_META},
-            on_progress=caller.on_progress,
-            input=caller.input,
-            line=caller.line,
-            extensions=caller.extensions,
-        )
-        return self.calls.call(request, within=self.view, record=self.record)
 
 
 class AppCalls:
@@ -120,8 +92,10 @@ class AppCalls:
             return None
         return self._views.at("" if inbound.path.startswith("t/") else inbound.path, inbound.principal.reach)
 
-    async def way(self, inbound: Inbound, *, is_listed: bool) -> AppTool | None:
-        """The tool that a page means; None for a call that no page makes, as far as anybody says.
+    async def way(self, inbound: Inbound, *, is_listed: bool) -> CallTool | None:
+        """The call of the tool that a page means; None for a call that no page makes.
+
+        A host need not say that one does: then its name decides.
 
         Args:
             inbound: The call.
@@ -137,8 +111,8 @@ class AppCalls:
         except ProxyError as error:
             raise request_error(error.jsonrpc_code, str(error), error.to_dict()) from error
 
-    async def find(self, inbound: Inbound) -> AppTool | None:
-        """The tool that a page means; None where it can mean none.
+    async def find(self, inbound: Inbound) -> CallTool | None:
+        """The call of the tool that a page means; None where it can mean none.
 
         Raises:
             RequestError: Two servers whose pages were opened have such a tool.
@@ -169,7 +143,7 @@ class AppCalls:
         await self._links.note_opened(record.key.server, inbound.principal.id, inbound.session_id)
         return self._permit_app_tool(view, record)
 
-    def _of_page(self, view: CatalogView, page: str, name: str) -> AppTool:
+    def _of_page(self, view: CatalogView, page: str, name: str) -> CallTool:
         server, _ = split_gateway_uri(page) or ("", "")
         record = _own(view, server, name)
         if record is None:
@@ -184,14 +158,22 @@ class AppCalls:
             record = listed
         return self._permit_app_tool(view, record)
 
-    def _permit_app_tool(self, view: CatalogView, record: ToolRecord) -> AppTool:
+    def _permit_app_tool(self, view: CatalogView, record: ToolRecord) -> CallTool:
         if not is_for_apps(record.raw):
             raise RefusedError(
                 f"'{record.key}' is for models, not for an interface.",
                 hint="Nothing lifts this: the server says so in the tool's _meta.ui.visibility.",
                 code="model_only",
             )
-        return AppTool(record, view, self._calls)
+        return partial(self._call, view, record)
+
+    def _call(
+        self, view: CatalogView, record: ToolRecord, name: str, arguments: Mapping[str, Any], caller: Caller
+    ) -> Coroutine[Any, Any, RawResult]:
+        request = build_request(str(record.key), arguments, caller)
+        meta = {key: value for key, value in caller.meta.items() if key != APP_META}
+        request = msgspec.structs.replace(request, session=caller.session, meta=meta)
+        return self._calls.call(request, within=view, record=record)
 
 
 def _for_models(definition: Mapping[str, Any]) -> Mapping[str, Any]:

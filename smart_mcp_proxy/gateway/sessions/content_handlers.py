@@ -23,7 +23,7 @@ from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup, build
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriber, Subscriptions
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.shared.app_pages import is_page
-from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.gateway.visibility.items import Target
 from smart_mcp_proxy.gateway.visibility.links import Links, relink_prompt

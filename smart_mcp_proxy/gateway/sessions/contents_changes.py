@@ -9,7 +9,7 @@ import anyio
 
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
 from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
-from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.gateway.visibility.contents import Contents
 from smart_mcp_proxy.models import ContentKind, Principal
 

@@ -1,21 +1,24 @@
-"""Tool exposure per client: by call tools, or in the client's own list."""
+"""Routes of clients to tools: call tools, a list of their own, a toolset, or one server."""
 
-import time
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final
 
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
-from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
+from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools, ToolSurface, ToolSurfaces
+from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
+from smart_mcp_proxy.gateway.shared.agent_tools import ToolList
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
-from smart_mcp_proxy.gateway.shared.tool_offer import Routed, ToolProvider, build_path_error
+from smart_mcp_proxy.gateway.shared.sessions import Route
 from smart_mcp_proxy.greeting.seen_clients import find_client
 from smart_mcp_proxy.models import Principal, Reach
+from smart_mcp_proxy.pool import Pool
+from smart_mcp_proxy.settings import Settings
 
 _UNHEEDED: Final = 2
 """After so many unheeded announcements its next session gets CALL_TOOL, whatever the table says."""
 
 
-def decide(name: str, conduct: tuple[int, int]) -> Routed:
+def decide(name: str, conduct: tuple[int, int]) -> Route:
     """Decide what AUTO gives a client of this name, and why.
 
     Args:
@@ -24,93 +27,98 @@ def decide(name: str, conduct: tuple[int, int]) -> Routed:
     """
     heeded, unheeded = conduct
     if heeded:
-        return Routed("DYNAMIC", f"it asked for its list again after {heeded} of {heeded + unheeded} announcements")
+        return Route("DYNAMIC", f"it asked for its list again after {heeded} of {heeded + unheeded} announcements")
     if unheeded >= _UNHEEDED:
-        return Routed("CALL_TOOL", f"it did not ask for its list again after {unheeded} announcements")
+        return Route("CALL_TOOL", f"it did not ask for its list again after {unheeded} announcements")
     seen = find_client(name)
     if seen is None:
-        return Routed("CALL_TOOL", "it is not known to ask for its list again when the list changes")
+        return Route("CALL_TOOL", "it is not known to ask for its list again when the list changes")
     if seen.heeds_changes:
-        return Routed("DYNAMIC", f"it is known to ask for its list again when the list changes ({seen.version})")
-    return Routed("CALL_TOOL", f"it is known not to ask for its list again in a session ({seen.version})")
+        return Route("DYNAMIC", f"it is known to ask for its list again when the list changes ({seen.version})")
+    return Route("CALL_TOOL", f"it is known not to ask for its list again in a session ({seen.version})")
 
 
 class Routing:
-    """Offers every client its list: by its path, its era and what it is known for.
+    """Gives every client its list of tools: by its path, its era and what it is known for.
 
     Args:
-        setting: What the settings ask for.
-        surface_at: The surface at the path of the whole catalog or a profile, as far as a reach goes; a look-up.
-        toolsets: A principal's toolsets, by handle and principal; a look-up.
+        settings: What clients get, and the most tools in one session's pool.
+        surfaces: The tools at the paths of the whole catalog and of profiles.
+        toolsets: Those of a principal, by handle.
         conduct: How clients took announcements.
-        limit: Most tools in one session's pool.
         clock: Monotonic seconds.
-        is_listing_more: Whether the configuration lists servers' tools for everybody; a look-up.
+        passthrough: The tools of the one server that is passed through, as far as a reach goes; a look-up. None where
+            all servers are served.
     """
 
     def __init__(
         self,
-        setting: Literal["CALL_TOOL", "DYNAMIC", "AUTO"],
-        surface_at: Callable[[str, Reach], ToolSurface | None],
-        toolsets: Callable[[str, Principal], ToolProvider | None],
+        settings: Settings,
+        surfaces: ToolSurfaces,
+        toolsets: Toolsets,
         conduct: ClientBehavior,
-        *,
-        limit: int,
-        clock: Callable[[], float] = time.monotonic,
-        is_listing_more: Callable[[], bool],
+        clock: Callable[[], float],
+        passthrough: Callable[[Reach], ToolList] | None = None,
     ) -> None:
-        self._found_at = surface_at
-        self._is_listing_more = is_listing_more
-        self._conduct = conduct
-        self._setting = setting
+        self._type = settings.routing_type
+        self._limit = settings.tools_limit
+        self._surfaces = surfaces
         self._toolsets = toolsets
-        self._limit = limit
+        self.conduct = conduct
         self._clock = clock
+        self._passthrough = passthrough
 
     @property
     def is_changing(self) -> bool:
-        """Whether any list can change: by searches, or with the servers' tools that are always listed."""
-        return self._setting != "CALL_TOOL" or self._is_listing_more()
+        """Whether any list can change: a server's own, by searches, or with what is always listed."""
+        return self._passthrough is not None or self._type != "CALL_TOOL" or self._surfaces.is_listing_more
 
-    def at(self, path: str, principal: Principal) -> ToolProvider:
-        """The fixed list of a path; where lists of other clients grow, its searches make toolsets.
+    def find_tools(self, path: str, principal: Principal) -> ToolList | None:
+        """Find the list of a modern client at a path; its searches make toolsets where other lists grow.
 
-        Raises:
-            RequestError: Nothing is there, or not for this principal.
+        None where nothing is at this path for this principal.
         """
-        if (chosen := self._toolset_at(path, principal)) is not None:
-            return chosen
-        surface = self._surface_at(path, principal.reach)
-        return surface.fixed if self._setting == "CALL_TOOL" else surface.fixed_with_toolsets
+        if (shared := self._find_shared_list(path, principal)) is not None:
+            return shared
+        if (surface := self._find_surface(path, principal.reach)) is None:
+            return None
+        return surface.fixed if self._type == "CALL_TOOL" else surface.fixed_with_toolsets
 
-    def route(self, client: HandshakeClient) -> Routed:
+    def route(self, client: HandshakeClient) -> Route:
         """Decide how this client is served at its path, and why."""
-        if self._toolset_at(client.path, client.principal) is not None:
-            return Routed("TOOLSET", "it came in at a toolset's address")
-        if self._setting == "AUTO":
-            return decide(client.name, self._conduct.of(client.name))
-        return Routed(self._setting, "MCPPROXY_ROUTING_TYPE says so")
+        if self._passthrough is not None:
+            return Route("PASSTHROUGH", "one server is passed through as it is")
+        if self._find_shared_list(client.path, client.principal) is not None:
+            return Route("TOOLSET", "it came in at a toolset's address")
+        if self._type == "AUTO":
+            return decide(client.name, self.conduct.of(client.name))
+        return Route(self._type, "MCPPROXY_ROUTING_TYPE says so")
 
-    def to(self, client: HandshakeClient, routed: Routed, on_change: Callable[[], None]) -> ToolProvider:
-        """The list of one client of the handshake era: one of its own where it is routed dynamically.
+    def open_tools(self, client: HandshakeClient, route: Route, on_change: Callable[[], None]) -> ToolList | None:
+        """Open the list of a client of the handshake era: one of its own where it is routed dynamically.
 
-        Raises:
-            RequestError: Nothing is at its path.
+        Args:
+            client: Who it is.
+            route: What was decided for it.
+            on_change: Called when something the client did has changed its list.
+
+        Returns:
+            The list; None where nothing is at its path.
         """
-        if (toolset := self._toolset_at(client.path, client.principal)) is not None:
-            return toolset
-        surface = self._surface_at(client.path, client.principal.reach)
-        return (
-            surface.build_pooled_tools(self._limit, self._clock, on_change)
-            if routed.route == "DYNAMIC"
-            else surface.fixed
-        )
+        if (shared := self._find_shared_list(client.path, client.principal)) is not None:
+            return shared
+        if (surface := self._find_surface(client.path, client.principal.reach)) is None:
+            return None
+        if route.kind != "DYNAMIC":
+            return surface.fixed
+        return PooledTools(surface, Pool(self._limit), self._clock, on_change)
 
-    def _toolset_at(self, path: str, principal: Principal) -> ToolProvider | None:
+    def _find_shared_list(self, path: str, principal: Principal) -> ToolList | None:
+        """The list that clients of both eras get: of the server that is passed through, or of a toolset."""
+        if self._passthrough is not None:
+            return None if path else self._passthrough(principal.reach)
         kind, _, handle = path.partition("/")
-        return self._toolsets(handle, principal) if kind == "t" else None
+        return self._toolsets.at(handle, principal) if kind == "t" else None
 
-    def _surface_at(self, path: str, reach: Reach) -> ToolSurface:
-        if (surface := self._found_at(path, reach)) is None:
-            raise build_path_error(path)
-        return surface
+    def _find_surface(self, path: str, reach: Reach) -> ToolSurface | None:
+        return None if self._passthrough is not None else self._surfaces.at(path, reach)

@@ -1,15 +1,29 @@
 """Tools of the whole catalog or of a profile, as their clients search, list and call them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
-from smart_mcp_proxy.gateway.sessions.tool_list import MakeToolset, PinnedTools, PooledTools
-from smart_mcp_proxy.gateway.shared.agent_tools import OwnTools
-from smart_mcp_proxy.gateway.shared.tool_offer import ToolProvider
+from smart_mcp_proxy.gateway.sessions.tool_list import LIST_TTL_MS, CatalogToolList
+from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
+from smart_mcp_proxy.gateway.shared.agent_tools import Caller, OwnTools, Registration, ToolList
+from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts, own_tools
+from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import ToolRecord
+from smart_mcp_proxy.models import Hit, Reach, ToolRecord
 from smart_mcp_proxy.pool import Pool
+from smart_mcp_proxy.raw_result import RawResult
+
+_CHANGING_TTL_MS = 10_000
+"""For a modern client that does not listen for changes, of a list that can change."""
+_FIXED = "Your own list of tools stays as it is: revision 2026-07-28 forbids that a search changes it."
+_FIXED_WITH_TOOLSET = f"{_FIXED} The toolset lists these tools at its url."
+_FIXED_ON_STDIO = f"{_FIXED} Under MCPPROXY_STDIO_ERA=handshake searches add to it."
+_LISTED_ALREADY = "Your own list of tools holds them already, as far as its limit goes."
+"""Reasons why a search registers nothing."""
 
 
 class ToolSurface:
@@ -20,7 +34,8 @@ class ToolSurface:
         retrieval: Searches them.
         calls: The one call path.
         own: The gateway's own tools, working on this part.
-        make_toolset: Makes toolsets of what searches find in this part.
+        toolsets: Make toolsets of what searches find in this part.
+        profile: Name of the profile that it is; empty for the whole catalog.
         list_all_below_tokens: A part whose definitions cost less is listed whole; 0 for never.
     """
 
@@ -30,47 +45,27 @@ class ToolSurface:
         retrieval: Retrieval,
         calls: Calls,
         own: OwnTools,
-        make_toolset: MakeToolset,
+        toolsets: Toolsets,
+        profile: str,
         list_all_below_tokens: int,
     ) -> None:
         self.visible = visible
         self.retrieval = retrieval
-        self._calls = calls
-        self._own = own
-        self._make_toolset = make_toolset
+        self.calls = calls
+        self.own = own
+        self.toolsets = toolsets
+        self.profile = profile
         self._list_all_below_tokens = list_all_below_tokens
         self._pinned: tuple[ToolRecord, ...] = ()
         self._pinned_of: object = None
-        self.fixed: ToolProvider = PinnedTools(
-            own, visible, calls, self.select_pinned, make_toolset, is_listing_more=self.is_listing_more
-        )
+        self.fixed: ToolList = PinnedTools(self)
         """The same for every client: the gateway's own tools, and what is pinned."""
-        self.fixed_with_toolsets: ToolProvider = PinnedTools(
-            own,
-            visible,
-            calls,
-            self.select_pinned,
-            make_toolset,
-            is_offering_toolsets=True,
-            is_listing_more=self.is_listing_more,
-        )
+        self.fixed_with_toolsets: ToolList = PinnedTools(self, is_offering_toolsets=True)
         """The same list; each search also makes a toolset."""
 
-    def build_pooled_tools(self, limit: int, clock: Callable[[], float], on_change: Callable[[], None]) -> PooledTools:
-        """A list that its client's searches fill, with a pool of its own."""
-        return PooledTools(
-            self._own,
-            self.visible,
-            self._calls,
-            self.select_pinned,
-            self._make_toolset,
-            pool=Pool(limit),
-            clock=clock,
-            on_change=on_change,
-        )
-
+    @property
     def is_listing_more(self) -> bool:
-        """Whether the configuration lists servers' tools here, be there any yet or not; a look-up."""
+        """Whether the configuration lists servers' tools here, be there any yet or not."""
         return self._list_all_below_tokens > 0 or self.visible.is_pinning
 
     def select_pinned(self) -> tuple[ToolRecord, ...]:
@@ -82,3 +77,142 @@ class ToolSurface:
             self._pinned = tuple(sorted(chosen, key=lambda record: record.listed_name))
             self._pinned_of = state
         return self._pinned
+
+
+class PinnedTools(CatalogToolList):
+    """The gateway's own tools and those that the configuration lists for everybody.
+
+    Args:
+        surface: The part of the catalog that they work on.
+        is_offering_toolsets: Whether every search makes a toolset; else only a search that extends one.
+    """
+
+    def __init__(self, surface: ToolSurface, *, is_offering_toolsets: bool = False) -> None:
+        super().__init__(surface.own, surface.visible, surface.calls)
+        self._surface = surface
+        self._is_offering_toolsets = is_offering_toolsets
+
+    @property
+    def list_ttl_ms(self) -> int:
+        """Long only if the list stays as it is."""
+        return _CHANGING_TTL_MS if self._surface.is_listing_more else LIST_TTL_MS
+
+    def select_records(self) -> tuple[ToolRecord, ...]:
+        """Pinned tools."""
+        return self._surface.select_pinned()
+
+    async def register(
+        self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str
+    ) -> Registration:
+        """Leaves the list as it is; the tools that a search found make a toolset where one is wanted."""
+        if toolset is None and not self._is_offering_toolsets:
+            return Registration()
+        made = await self._surface.toolsets.make(
+            [record for _, record in found], principal=principal, profile=self._surface.profile, extends=toolset
+        )
+        return Registration(toolset=made, reason=self._reason(made) if found else "")
+
+    def _reason(self, made: Mapping[str, Any] | None) -> str:
+        """Why the tools that a search found are not in the list, where lists of other clients grow."""
+        if not self._is_offering_toolsets:
+            return ""
+        if made is not None:
+            return _FIXED_WITH_TOOLSET
+        return _FIXED if get_endpoint_url() else _FIXED_ON_STDIO
+
+
+class PooledTools(PinnedTools):
+    """The list of one session: pinned tools, and those that its searches found and its pool keeps.
+
+    Args:
+        surface: The part of the catalog that they work on.
+        pool: Of this session.
+        clock: Monotonic seconds.
+        on_change: Called when a search has changed the list.
+    """
+
+    def __init__(
+        self, surface: ToolSurface, pool: Pool, clock: Callable[[], float], on_change: Callable[[], None]
+    ) -> None:
+        super().__init__(surface)
+        self.pool = pool
+        self._clock = clock
+        self._on_change = on_change
+
+    def select_records(self) -> tuple[ToolRecord, ...]:
+        """Pinned tools, then pooled ones in the order in which they were found; what may not be seen has left."""
+        pinned = self._surface.select_pinned()
+        found = {id_: self._visible.by_id(id_) for id_ in self.pool.ids}
+        if gone := [id_ for id_, record in found.items() if record is None]:
+            self.pool.drop(gone)
+        if not pinned:
+            return tuple(record for record in found.values() if record is not None)
+        taken = {record.id for record in pinned}
+        return (*pinned, *(record for record in found.values() if record is not None and record.id not in taken))
+
+    def select_loaded_ids(self) -> Collection[int]:
+        """Ids of the tools that searches found."""
+        return self.pool.ids
+
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
+        """The result of a listed tool; what is called stays in the pool for longer."""
+        if (record := self.records().get(name)) is not None:
+            self.note_called(record)
+        return super().call(name, arguments, caller)
+
+    async def register(
+        self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str
+    ) -> Registration:
+        """Takes the tools that a search found into the pool."""
+        registration = await super().register(found, toolset, principal)
+        pinned = {record.id for record in self._surface.select_pinned()}
+        names = {record.id: record.listed_name for record in self.select_records()}
+        change = self.pool.admit([hit for hit, _ in found if hit.id not in pinned], self._clock())
+        names |= {record.id: record.listed_name for _, record in found}
+        if change:
+            self._on_change()
+        return replace(
+            registration,
+            reason="" if change.added or not found else _LISTED_ALREADY,
+            newly_registered=tuple(names[id_] for id_ in change.added),
+            evicted=tuple(names[id_] for id_ in change.evicted),
+            pool={"size": len(self.pool), "limit": self.pool.limit},
+        )
+
+    def note_called(self, record: ToolRecord) -> None:
+        """Keeps a tool fresh that is called, by whatever way."""
+        self.pool.touch(record.id, self._clock())
+
+
+class ToolSurfaces:
+    """Keeps one tool surface per view, as long as the view lives.
+
+    Args:
+        views: The whole catalog's view, the profiles', and parts of them.
+        toolsets: Makes toolsets of what searches find.
+        parts_of: Gives the parts that the tools of a view are made of.
+    """
+
+    def __init__(self, views: Views, toolsets: Toolsets, parts_of: Callable[[CatalogView], ToolParts]) -> None:
+        self._views = views
+        self._toolsets = toolsets
+        self._parts_of = parts_of
+        self.whole = self._of(views.whole, "")
+
+    @property
+    def is_listing_more(self) -> bool:
+        """Whether the configuration lists servers' tools for everybody, anywhere."""
+        return self.whole.is_listing_more or self._views.is_pinning
+
+    def at(self, path: str, reach: Reach) -> ToolSurface | None:
+        """Return the surface at the path of the whole catalog or a profile, as far as a reach goes; a look-up."""
+        view = self._views.at(path, reach)
+        return None if view is None else self._of(view, path.removeprefix("p/"))
+
+    def _of(self, view: CatalogView, profile: str) -> ToolSurface:
+        return view.once(ToolSurface, lambda: self._open(view, profile))
+
+    def _open(self, view: CatalogView, profile: str) -> ToolSurface:
+        parts = self._parts_of(view)
+        limit_tokens = parts.settings.list_all_below_tokens
+        return ToolSurface(view, parts.retrieval, parts.calls, own_tools(parts), self._toolsets, profile, limit_tokens)

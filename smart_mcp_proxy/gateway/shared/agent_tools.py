@@ -1,11 +1,11 @@
-"""The gateway's own tools: their definitions for the list, their checked arguments, their answers."""
+"""Lists of tools as clients see them, and the gateway's own tools that stand in them."""
 
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Final, Generic, Protocol, TypeGuard, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Final, Generic, TypeGuard, TypeVar, get_args, get_origin
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -21,9 +21,6 @@ ALWAYS_LOAD: Final[Mapping[str, Any]] = {"anthropic/alwaysLoad": True}
 """Has Claude Code show a tool from the first turn on; it keeps all others behind a search of its own.
 Source: docs/design/protocol-surface.md#the-fixed-list"""
 
-LIST_TTL_MS = 300_000
-"""How long a client may keep the list; it is fixed while the gateway runs."""
-
 
 class Arguments(BaseModel):
     """Arguments of a tool: exact types, no unknown names."""
@@ -35,7 +32,7 @@ ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
 
 
 @dataclass(frozen=True, slots=True)
-class Registered:
+class Registration:
     """Changes that a search made in its caller's list of tools.
 
     Attributes:
@@ -53,27 +50,6 @@ class Registered:
     reason: str = ""
 
 
-class ToolRegistrar(Protocol):
-    """Registers found tools for a caller."""
-
-    async def register(
-        self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str
-    ) -> Registered:
-        """Registers the tools of one search, best first.
-
-        Args:
-            found: Hits with their tools.
-            toolset: Handle of a toolset to extend.
-            principal: On whose behalf.
-
-        Raises:
-            RequestError: There is no such toolset.
-        """
-
-    def note_called(self, record: ToolRecord) -> None:
-        """A tool is called, by whatever way."""
-
-
 class Caller(msgspec.Struct, frozen=True):
     """The caller of a tool.
 
@@ -82,7 +58,7 @@ class Caller(msgspec.Struct, frozen=True):
         meta: The request's `_meta` without connection keys.
         on_progress: Where progress goes; None if nobody asked for it.
         session: Its session; None on a pipe, which has one client, and where each request stands alone.
-        registry: Where tools that it finds are registered; None where none are.
+        tool_list: Its list of tools, where tools that it finds are registered; None where none are.
         on_message: Where the notifications go that come on the request's own exchange; see `CallRequest`.
         input: How it can be asked for more; None where it cannot be.
         line: The way back to it, for what servers ask and tell it meanwhile; None where there is none.
@@ -95,13 +71,92 @@ class Caller(msgspec.Struct, frozen=True):
     meta: Mapping[str, Any]
     on_progress: OnProgress | None
     session: str | None = None
-    registry: ToolRegistrar | None = None
+    tool_list: "ToolList | None" = None
     on_message: OnMessage | None = None
     input: ClientInput | None = None
     line: ClientLine | None = None
     extensions: Extensions | None = None
     is_root: bool = False
     era: Era = "modern"
+
+
+CallTool = Callable[[str, Mapping[str, Any], Caller], Coroutine[Any, Any, RawResult]]
+"""Calls a tool: its name, its arguments, and on whose behalf."""
+
+
+class ToolList(ABC):
+    """Tools that one client sees, and the way to call them.
+
+    Whatever does not wait is a look-up: nothing is sent or read for it.
+    """
+
+    @property
+    @abstractmethod
+    def instructions(self) -> str:
+        """Instructions for a model at connection."""
+
+    @property
+    def list_ttl_ms(self) -> int:
+        """Time for which a client may keep the list, in milliseconds."""
+        return 0
+
+    async def wait_listed(self) -> None:
+        """Return when there is a list to show, if only an empty one.
+
+        By default at once: what is missing still will be announced when it comes.
+        """
+        return
+
+    @abstractmethod
+    def definitions(self, era: Era) -> Sequence[Mapping[str, Any]]:
+        """The tools as one era's `tools/list` shows them."""
+
+    @abstractmethod
+    def input_schema(self, name: str) -> Mapping[str, Any] | None:
+        """The input schema of a listed tool."""
+
+    @abstractmethod
+    def has(self, name: str) -> bool:
+        """Whether a call of this name is taken, if only to be refused with the reason."""
+
+    @abstractmethod
+    def demands_headers(self, name: str) -> bool:
+        """Whether a listed tool wants some arguments in HTTP headers too; the SDK has the rules."""
+
+    @abstractmethod
+    def may_need_line(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Whether a call of a listed tool may lead to a server that knows each client."""
+
+    @abstractmethod
+    def state(self) -> Hashable:
+        """Equal as long as the list is the same one; None while there is none to show."""
+
+    @abstractmethod
+    def hint(self, name: str) -> str:
+        """Hint for a name that is not listed."""
+
+    @abstractmethod
+    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
+        """The result of a listed tool."""
+
+    async def register(
+        self, found: Sequence[tuple[Hit, ToolRecord]], toolset: str | None, principal: str
+    ) -> Registration:
+        """Register the tools of one search for this client; by default none.
+
+        Args:
+            found: Hits with their tools, best first.
+            toolset: Handle of a toolset to extend.
+            principal: On whose behalf.
+
+        Raises:
+            RequestError: There is no such toolset.
+        """
+        return Registration()
+
+    def note_called(self, record: ToolRecord) -> None:
+        """Note that this client calls a tool, in whatever way; by default nothing is kept by use."""
+        return
 
 
 class AgentTool(ABC, Generic[ArgumentsT]):
@@ -175,69 +230,34 @@ _PLACE_CHARS = 100
 
 
 class OwnTools:
-    """The gateway's own tools.
+    """The gateway's own tools, the same for everybody.
 
     Args:
         tools: In the order in which they are listed.
         is_always_loaded: Whether clients that defer tools are asked to show these from the start.
-        instructions: What a model is told at connection; a look-up.
-    """
+        instructions: Instructions for a model at connection, as of now; a look-up.
 
-    list_ttl_ms = LIST_TTL_MS
+    Attributes:
+        by_name: The tools.
+        definitions: As `tools/list` shows them, in either era.
+        schemas: Their input schemas, by name.
+    """
 
     def __init__(
         self,
-        tools: Sequence[AgentTool[Any]],
+        tools: Sequence[AgentTool[Any]] = (),
         *,
         is_always_loaded: bool = True,
         instructions: Callable[[], str] = lambda: "",
     ) -> None:
         self.is_always_loaded = is_always_loaded
-        self._instructions = instructions
-        self._tools = {tool.name: tool for tool in tools}
+        self.instructions = instructions
+        self.by_name = {tool.name: tool for tool in tools}
         more = {"_meta": dict(ALWAYS_LOAD)} if is_always_loaded else {}
-        self._definitions = [tool.definition() | more for tool in tools]
-        self._schemas = {definition["name"]: definition["inputSchema"] for definition in self._definitions}
-
-    @property
-    def instructions(self) -> str:
-        """Instructions for a model at connection, as of now."""
-        return self._instructions()
-
-    async def wait_listed(self) -> None:
-        """Returns at once: the list is known from the start."""
-
-    def definitions(self, era: Era) -> Sequence[Mapping[str, Any]]:
-        """The fixed list, byte for byte the same for everyone of an era."""
-        return self._definitions
-
-    def input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """The input schema of a listed tool."""
-        return self._schemas.get(name)
-
-    def has(self, name: str) -> bool:
-        """Whether a tool of this name is listed."""
-        return name in self._tools
-
-    def demands_headers(self, name: str) -> bool:
-        """No argument of these tools must travel as a header."""
-        return False
-
-    def may_need_line(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Whether the call may lead to a server that knows each client."""
-        return self._tools[name].may_need_line(arguments)
-
-    def state(self) -> Hashable:
-        """Always the same."""
-        return None
-
-    def hint(self, name: str) -> str:
-        """The way to the tools that are not listed."""
-        return f"Listed: {', '.join(self._tools)}. Others are found with retrieve_tools."
-
-    def call(self, name: str, arguments: Mapping[str, Any], caller: Caller) -> Coroutine[Any, Any, RawResult]:
-        """The tool's result."""
-        return self._tools[name].call(arguments, caller)
+        self.definitions = [tool.definition() | more for tool in tools]
+        self.schemas: Mapping[str, Mapping[str, Any]] = {
+            definition["name"]: definition["inputSchema"] for definition in self.definitions
+        }
 
 
 def _describe_problem(problem: ErrorDetails) -> str:

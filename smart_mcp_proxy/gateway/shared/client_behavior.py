@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 _HEED_S: Final = 30.0
@@ -11,14 +10,6 @@ _KNOWN_CLIENTS: Final = 256
 """Names of clients whose conduct is remembered; they choose them freely."""
 _NAME_CHARS: Final = 100
 """Of what a client calls itself."""
-
-
-@dataclass(slots=True)
-class _Behavior:
-    """Reactions of clients of one name to notifications so far."""
-
-    heeded: int = 0
-    unheeded: int = 0
 
 
 class ClientBehavior:
@@ -30,12 +21,11 @@ class ClientBehavior:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._by_name: dict[str, _Behavior] = {}
+        self._by_name: dict[str, tuple[int, int]] = {}
 
     def of(self, name: str) -> tuple[int, int]:
         """Announcements to clients of this name that were heeded, and that were not."""
-        conduct = self._by_name.get(name[:_NAME_CHARS], _Behavior())
-        return conduct.heeded, conduct.unheeded
+        return self._by_name.get(name[:_NAME_CHARS], (0, 0))
 
     def watch(self, name: str) -> "Watch":
         """Follows one session of a client."""
@@ -45,11 +35,8 @@ class ClientBehavior:
     def _note(self, name: str, *, is_heeded: bool) -> None:
         if name not in self._by_name and len(self._by_name) == _KNOWN_CLIENTS:
             self._by_name.pop(next(iter(self._by_name)))
-        conduct = self._by_name.setdefault(name, _Behavior())
-        if is_heeded:
-            conduct.heeded += 1
-        else:
-            conduct.unheeded += 1
+        heeded, unheeded = self.of(name)
+        self._by_name[name] = (heeded + 1, unheeded) if is_heeded else (heeded, unheeded + 1)
 
 
 class Watch:
@@ -67,22 +54,19 @@ class Watch:
 
     def note_announcement(self) -> None:
         """The client has been told of a change."""
-        self._give_up()
+        self.give_up()
         if self._told_s is None:
             self._told_s = self._clock()
 
     def note_list_request(self) -> None:
         """The client has asked for its list."""
-        self._give_up()
+        self.give_up()
         if self._told_s is not None:
             self._told_s = None
             self._note(True)
 
-    def end_watch(self) -> None:
-        """The session is over."""
-        self._give_up()
-
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
+        """Count an announcement that was not heeded in time; also called when the session is over."""
         if self._told_s is not None and self._clock() - self._told_s > _HEED_S:
             self._told_s = None
             self._note(False)

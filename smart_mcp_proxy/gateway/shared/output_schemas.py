@@ -63,6 +63,22 @@ def why_uncompilable(schema: object) -> str:
     return ""
 
 
+def fit_to_handshake(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Without an output schema that is no object or cannot be compiled.
+
+    Clients of that era refuse the whole list for it.
+
+    The 2026-07-28 revision allows any schema.
+
+    Source: https://modelcontextprotocol.io/specification/2025-11-25/server/tools
+    """
+    schema = definition.get("outputSchema")
+    is_object = isinstance(schema, dict) and schema.get("type") == "object"
+    if "outputSchema" not in definition or (is_object and not why_uncompilable(schema)):
+        return definition
+    return {key: value for key, value in definition.items() if key != "outputSchema"}
+
+
 def _schemas(schema: Any) -> Iterator[dict[str, Any]]:
     """The schema and all inside of it."""
     if schema is None or isinstance(schema, list):

@@ -57,8 +57,8 @@ class _CallTool(AgentTool[CallArguments]):
     def run(self, arguments: CallArguments, caller: Caller) -> Coroutine[Any, Any, RawResult]:
         """Calls the upstream tool."""
         record = self._visible.find(arguments.name)
-        if caller.registry is not None and record is not None:
-            caller.registry.note_called(record)
+        if caller.tool_list is not None and record is not None:
+            caller.tool_list.note_called(record)
         return self._calls.call(
             CallRequest(
                 name=arguments.name,

@@ -193,8 +193,8 @@ class CodeExecution(AgentTool[CodeArguments]):
                 hint=f"It was run with servers: {', '.join(arguments.servers)}. Run it again with that one among them.",
                 code="server_not_allowed",
             )
-        if record is not None and caller.registry is not None:
-            caller.registry.note_called(record)
+        if record is not None and caller.tool_list is not None:
+            caller.tool_list.note_called(record)
         return CallRequest(
             name=name if record is None else str(record.key),
             arguments=args,

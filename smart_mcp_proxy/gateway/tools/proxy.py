@@ -88,8 +88,8 @@ class CallerSource:
         """
         self._refuse_own(path)
         caller, record = self.caller, await self._match_tool_name(path)
-        if record is not None and caller.registry is not None:
-            caller.registry.note_called(record)
+        if record is not None and caller.tool_list is not None:
+            caller.tool_list.note_called(record)
         request = CallRequest(
             name=path if record is None else str(record.key),
             arguments=args,

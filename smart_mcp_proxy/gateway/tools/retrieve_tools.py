@@ -90,7 +90,7 @@ class RetrieveTools(AgentTool[RetrieveArguments]):
             more_queries=tuple(arguments.more_queries),
             principal=caller.principal,
             session=caller.session,
-            registry=caller.registry,
+            tool_list=caller.tool_list,
             toolset=arguments.toolset or None,
             types=tuple(arguments.types),
         )

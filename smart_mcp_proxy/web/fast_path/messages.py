@@ -23,7 +23,7 @@ from smart_mcp_proxy.fastmcp_compat.asking import read_input_capabilities
 from smart_mcp_proxy.fastmcp_compat.message_guard import MAX_DEPTH, count_members, has_odd_members
 from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.shared.tool_offer import ToolProvider
+from smart_mcp_proxy.gateway.shared.agent_tools import ToolList
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.models import Era, ProgressReport
 
@@ -271,7 +271,7 @@ class CallsInFlight:
 
     Args:
         agent: Answers.
-        offer: What the client is offered.
+        tool_list: The tools that the client sees.
         session: The client's session, where it has one.
         is_askable: Whether the session's client declared that it can be asked for something.
         extensions: What it declared of extensions; None where nothing.
@@ -280,13 +280,13 @@ class CallsInFlight:
     def __init__(
         self,
         agent: Agent,
-        offer: ToolProvider,
+        tool_list: ToolList,
         session: str | None = None,
         *,
         is_askable: bool = False,
         extensions: Extensions | None = None,
     ) -> None:
-        self.offer = offer
+        self.tool_list = tool_list
         self._extensions = extensions
         self._is_askable = is_askable
         self._agent = agent
@@ -297,9 +297,9 @@ class CallsInFlight:
         """Whether this call is answered here: a listed tool, an id that is not in use, nobody to be asked."""
         if self._agent.questions.is_on and (self._is_askable or call.meta.is_askable):
             return False
-        if call.key in self._tasks or not self.offer.has(call.name):
+        if call.key in self._tasks or not self.tool_list.has(call.name):
             return False
-        return not (self._agent.may_need_line() and self.offer.may_need_line(call.name, call.arguments))
+        return not (self._agent.may_need_line() and self.tool_list.may_need_line(call.name, call.arguments))
 
     def add(self, call: WireCall, task: "asyncio.Task[None]") -> None:
         """Lets the client cancel a call that `task` is going to answer, before it has begun."""
@@ -324,7 +324,7 @@ class CallsInFlight:
             on_progress = None if call.token is None or tell is None else partial(_report, tell, call.token)
             declared = call.meta.extensions or self._extensions
             caller = Caller(principal, call.meta.rest, on_progress, self._session, extensions=declared, era=era)
-            raw = await self._agent.answer(self.offer, call.name, call.arguments, caller, era)
+            raw = await self._agent.answer(self.tool_list.call, call.name, call.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.
             if call.key in self._tasks:

@@ -222,16 +222,16 @@ class WireHttp:
         if not headers.is_json or (call.token is not None and not headers.takes_stream):
             return None
         if headers.version == LATEST_MODERN_VERSION:
-            offer = self._agent.find_offer(path, who)
-            if offer is None:
+            tools = self._agent.routing.find_tools(path, who)
+            if tools is None:
                 return None
             # Without a session nobody cancels by id, and equal ids of different clients must not meet.
-            modern = CallsInFlight(self._agent, offer)
+            modern = CallsInFlight(self._agent, tools)
             is_right = (
                 call.meta.is_modern
                 and headers.method == b"tools/call"
                 and headers.name == call.name.encode()
-                and not modern.offer.demands_headers(call.name)
+                and not modern.tool_list.demands_headers(call.name)
                 and headers.takes_stream
             )
             return (modern, None, "modern") if is_right and modern.takes(call) else None
@@ -240,14 +240,14 @@ class WireHttp:
         session = self._session(headers, who, path)
         if session is None or session.client is None or session.is_serving(call.id):
             return None
-        if path and self._agent.find_offer(path, who) is None:  # the place is gone, which the session has not noticed
-            return None
+        if path and self._agent.routing.find_tools(path, who) is None:
+            return None  # the place is gone, which the session has not noticed
         calls = self._session_calls.get(session)
         if calls is None:
-            offer = self._agent.offer_to(session.client.session, session.path, who)
+            tools = self._agent.choose_tools(session.client.session, session.path, who)
             is_askable, extensions = session.client.is_askable, session.client.extensions
             calls = CallsInFlight(
-                self._agent, offer, session.mcp_session_id, is_askable=is_askable, extensions=extensions
+                self._agent, tools, session.mcp_session_id, is_askable=is_askable, extensions=extensions
             )
             self._session_calls[session] = calls
         return (calls, session, "handshake") if calls.takes(call) else None
@@ -261,7 +261,7 @@ class WireHttp:
         return calls is not None and calls.cancel(cancel.params.requestId)
 
     def _mark_initialized(self, headers: Headers, who: Principal, path: str) -> bool:
-        is_right = headers.is_json and _is_handshake(headers) and self._agent.find_offer(path, who) is not None
+        is_right = headers.is_json and _is_handshake(headers) and self._agent.routing.find_tools(path, who) is not None
         return is_right and self._tell_initialized(headers.session_id, who, path)
 
     async def _hand_on(

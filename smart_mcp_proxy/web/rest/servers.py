@@ -11,7 +11,7 @@ from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.activity.visitors import Visitor
 from smart_mcp_proxy.gateway.admin.management import ServerChange, ServerImported, ServerPage, ServersView
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIn
-from smart_mcp_proxy.gateway.shared.tool_offer import Session
+from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.greeting.eras import EVERY_ERA, StdioEras
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import SERVER_NAME
@@ -176,8 +176,8 @@ def _session(session: Session, eras: StdioEras) -> dict[str, Any]:
         "client": client.name,
         "version": client.version,
         "principal": client.principal.id,
-        "route": session.routed.route,
-        "reason": session.routed.reason,
+        "route": session.route.kind,
+        "reason": session.route.reason,
         "protocol_version": client.protocol_version,
         "transport": client.transport,
         "era_reason": offered.reason(client.name),

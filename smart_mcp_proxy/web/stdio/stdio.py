@@ -311,10 +311,10 @@ class _Client:
         if not (call.meta.is_modern if is_modern else call.meta.version is None):
             return None
         if self._calls is None:
-            offer = self._agent.offer_to(client.session, get_request_path(), LOCAL)
+            tools = self._agent.choose_tools(client.session, get_request_path(), LOCAL)
             is_askable = client.is_askable and not is_modern  # a modern one says it anew with each call
             extensions = client.extensions
-            self._calls = CallsInFlight(self._agent, offer, is_askable=is_askable, extensions=extensions)
+            self._calls = CallsInFlight(self._agent, tools, is_askable=is_askable, extensions=extensions)
         return (self._calls, "modern" if is_modern else "handshake") if self._calls.takes(call) else None
 
     async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:

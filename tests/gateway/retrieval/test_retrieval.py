@@ -20,7 +20,7 @@ from smart_mcp_proxy.gateway.retrieval.retrieval import (
     Retrieval,
     estimate_tokens,
 )
-from smart_mcp_proxy.gateway.shared.agent_tools import Registered
+from smart_mcp_proxy.gateway.shared.agent_tools import Registration
 from smart_mcp_proxy.models import ServerState, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import ToolFilter
@@ -516,16 +516,16 @@ async def test_a_conversation_is_spared_the_catalog_once(setup: RetrievalSetup, 
     assert own is None
 
 
-class RecordingRegistry:
-    """A registry that keeps what it is given."""
+class RecordingList:
+    """A list of tools that keeps what it is given."""
 
     def __init__(self) -> None:
         self.given: list[str] = []
         self.new: tuple[str, ...] = ()
 
-    async def register(self, found: Any, toolset: str | None, principal: str) -> Registered:
+    async def register(self, found: Any, toolset: str | None, principal: str) -> Registration:
         self.given = [str(record.key) for _, record in found]
-        return Registered(newly_registered=self.new)
+        return Registration(newly_registered=self.new)
 
 
 @pytest.mark.parametrize(
@@ -540,9 +540,9 @@ async def test_tools_that_are_now_in_the_callers_list_are_named_in_the_hint(
     setup: RetrievalSetup, new: tuple[str, ...], words: str
 ) -> None:
     """An agent need not guess that they can be called like any other."""
-    recording = RecordingRegistry()
+    recording = RecordingList()
     recording.new = new
-    hint = (await setup.ask(registry=recording))["hint"]
+    hint = (await setup.ask(tool_list=recording))["hint"]
     assert words in hint and ("your own list" in hint) == bool(new)
 
     def note_called(self, record: ToolRecord) -> None:
@@ -553,8 +553,8 @@ async def test_what_the_answer_has_no_room_for_is_not_registered(parts: Parts) -
     """A toolset serves exactly the tools of its answer, and nothing enters a list that was not told of."""
     schema = {"type": "object", "properties": {f"part_{number}" * 20: {"type": "string"} for number in range(40)}}
     await parts.sync("alpha", [definition(f"paint_{number}", "Paint it.", inputSchema=schema) for number in range(9)])
-    setup, recording = RetrievalSetup(parts), RecordingRegistry()
-    answer = await setup.ask("paint", 9, detail="full", registry=recording)
+    setup, recording = RetrievalSetup(parts), RecordingList()
+    answer = await setup.ask("paint", 9, detail="full", tool_list=recording)
     assert 0 < len(answer["tools"]) < 9
     assert recording.given == names(answer)
 

@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 
 import anyio
 import pytest
+from gateway_fakes import Parts, agent_with, surface_of
 from mcp.shared.exceptions import MCPError
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
 from smart_mcp_proxy.gateway.results.results import build_structured_result
 from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.shared.agent_tools import LIST_TTL_MS, Arguments, OwnTools
-from smart_mcp_proxy.gateway.shared.tool_offer import OneProvider
+from smart_mcp_proxy.gateway.sessions.tool_list import LIST_TTL_MS
+from smart_mcp_proxy.gateway.shared.agent_tools import Arguments
 from smart_mcp_proxy.gateway.tools import AgentTool, Caller
 from smart_mcp_proxy.models import LOCAL, ClientInput, Era, Principal
 from smart_mcp_proxy.raw_result import RawResult
@@ -66,8 +67,8 @@ def echo() -> Echo:
 
 
 @pytest.fixture
-def agent(echo: Echo) -> Agent:
-    return Agent(OneProvider(lambda reach: OwnTools([echo]), is_changing=False), lambda: None)
+def agent(echo: Echo, parts: Parts) -> Agent:
+    return agent_with(surface_of(parts, echo).fixed)
 
 
 async def test_the_list_in_both_eras(agent: Agent) -> None:
@@ -107,7 +108,7 @@ async def test_a_call_knows_who_calls(agent: Agent, echo: Echo) -> None:
 @pytest.mark.parametrize("name", ["", "ehco", "x" * 10_000])
 async def test_an_unknown_tool_is_a_protocol_error_that_names_the_known_ones(agent: Agent, name: str) -> None:
     """And the way to all others; the name itself comes back shortened."""
-    assert not agent.offer_at("", LOCAL).has(name)
+    assert not agent.require_tools("", LOCAL).has(name)
     with pytest.raises(MCPError) as caught:
         await agent.call_tool(inbound(name=name, arguments={}))
     assert caught.value.error.code == -32602
@@ -163,10 +164,11 @@ async def test_a_failure_is_a_result(agent: Agent, arguments: Any, code: str, wo
         assert error["hint"] == "Parameters: text (required), times."
 
 
-def test_the_first_answer_is_reported_once(echo: Echo) -> None:
+def test_the_first_answer_is_reported_once() -> None:
     """However many clients come."""
     reports: list[str] = []
-    agent = Agent(OneProvider(lambda reach: OwnTools([echo]), is_changing=False), lambda: reports.append("answered"))
+    nothing: Any = None
+    agent = agent_with(nothing, lambda: reports.append("answered"))
     assert reports == []
     agent.first_answered()
     agent.first_answered()

@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
-from smart_mcp_proxy.gateway.shared.tool_offer import Audience
+from smart_mcp_proxy.gateway.shared.sessions import Audience
 from smart_mcp_proxy.gateway.tools import Caller
 from smart_mcp_proxy.servers import ToolFilter
 from smart_mcp_proxy.settings import Settings
@@ -56,7 +56,7 @@ class PassthroughSetup:
         notebook: Any = parts.notebook
         ticker: Any = self.ticker
         calls = Calls(RequestPath(fleet, notebook, CallLimits(), parts.clock), parts.visible, parts.outputs)
-        self.offer = Passthrough("alpha", parts.visible, calls, ticker, lambda: self.is_listed)
+        self.tools = Passthrough("alpha", parts.visible, calls, ticker, lambda: self.is_listed)
 
     async def change(self, *tools: dict[str, Any]) -> None:
         """The server's tools are these now, and the catalog says so."""
@@ -74,10 +74,10 @@ async def test_definitions_are_the_servers_own_objects(setup: PassthroughSetup) 
     whole = definition("a", odd=[1], _meta={"k": None}, outputSchema={"type": "object"})
     await setup.parts.sync("beta", [definition("foreign")])
     await setup.change(whole, definition("b"))
-    assert setup.offer.definitions("modern") == setup.offer.definitions("handshake") == [whole, definition("b")]
-    assert [setup.offer.has(name) for name in ("a", "b", "foreign", "alpha:a", "retrieve_tools")] == [1, 1, 0, 0, 0]
-    assert setup.offer.input_schema("a") == {"type": "object"}
-    assert setup.offer.input_schema("foreign") is None
+    assert setup.tools.definitions("modern") == setup.tools.definitions("handshake") == [whole, definition("b")]
+    assert [setup.tools.has(name) for name in ("a", "b", "foreign", "alpha:a", "retrieve_tools")] == [1, 1, 0, 0, 0]
+    assert setup.tools.input_schema("a") == {"type": "object"}
+    assert setup.tools.input_schema("foreign") is None
 
 
 @pytest.mark.parametrize("schema", [{"type": "array"}, {"anyOf": [{"type": "object"}]}, True, None, {}])
@@ -86,24 +86,24 @@ async def test_an_output_schema_that_is_no_object_stays_out_of_the_older_list(
 ) -> None:
     """Clients of that era refuse the whole list for it; the modern list keeps it."""
     await setup.change(definition("a", outputSchema=schema))
-    assert setup.offer.definitions("handshake") == [definition("a")]
-    assert setup.offer.definitions("modern") == [definition("a", outputSchema=schema)]
+    assert setup.tools.definitions("handshake") == [definition("a")]
+    assert setup.tools.definitions("modern") == [definition("a", outputSchema=schema)]
 
 
 async def test_the_configuration_still_says_what_is_shown(setup: PassthroughSetup) -> None:
     """A tool that it leaves out is neither listed nor known."""
     await setup.change(definition("a"), definition("b"))
-    assert setup.offer.has("b")
+    assert setup.tools.has("b")
     excluding = config("alpha", tools=ToolFilter(exclude=("b",)))
     setup.parts.visible.reconfigure({"alpha": excluding})
-    assert [tool["name"] for tool in setup.offer.definitions("modern")] == ["a"]
-    assert not setup.offer.has("b")
+    assert [tool["name"] for tool in setup.tools.definitions("modern")] == ["a"]
+    assert not setup.tools.has("b")
 
 
 async def test_arguments_go_to_the_server_as_they_are(setup: PassthroughSetup) -> None:
     """It judges them itself; the call is written down like any other."""
     await setup.change(definition("a", inputSchema=NEEDS_N))
-    assert (await setup.offer.call("a", {"n": "three"}, CALLER)).text == b'{"content":[]}'
+    assert (await setup.tools.call("a", {"n": "three"}, CALLER)).text == b'{"content":[]}'
     params = {"name": "a", "arguments": {"n": "three"}, "_meta": {"example.org/a": 1}}
     assert setup.alpha.sent == [("tools/call", params)]
     (line,) = setup.parts.notebook.lines
@@ -116,7 +116,7 @@ async def test_a_json_rpc_error_of_the_server_stays_one(setup: PassthroughSetup,
     await setup.change(definition("a"))
     setup.alpha.answer = rpc_error("alpha", "tools/call", -32021, "no", data)
     with pytest.raises(MCPError) as caught:
-        await setup.offer.call("a", {}, CALLER)
+        await setup.tools.call("a", {}, CALLER)
     assert (caught.value.error.code, caught.value.error.message, caught.value.error.data) == (-32021, "no", data)
 
 
@@ -125,32 +125,32 @@ async def test_a_server_that_cannot_be_reached_is_no_json_rpc_error(setup: Passt
     await setup.change(definition("a"))
     setup.alpha.answer = UpstreamError("Server 'alpha' is gone.", delivery="unknown")
     with pytest.raises(UpstreamError, match="gone"):
-        await setup.offer.call("a", {}, CALLER)
+        await setup.tools.call("a", {}, CALLER)
 
 
 async def test_tools_with_arguments_in_headers_are_known(setup: PassthroughSetup) -> None:
     """The fast path leaves their calls to the SDK."""
     await setup.change(definition("a", inputSchema=IN_HEADER), definition("b", inputSchema=NEEDS_N))
-    assert [setup.offer.demands_headers(name) for name in ("a", "b", "c")] == [True, False, False]
+    assert [setup.tools.demands_headers(name) for name in ("a", "b", "c")] == [True, False, False]
 
 
 async def test_a_first_list_is_waited_for(setup: PassthroughSetup) -> None:
     """Until the server was listed, or has failed; what is stored is shown without waiting."""
     setup.is_listed = False
     with anyio.fail_after(20):
-        waiting = asyncio.ensure_future(setup.offer.wait_listed())
+        waiting = asyncio.ensure_future(setup.tools.wait_listed())
         await setup.ticker.waiting.wait()
         assert not waiting.done()
         await setup.change(definition("a"))
         await waiting
-        await setup.offer.wait_listed()
+        await setup.tools.wait_listed()
 
 
 async def test_a_server_without_tools_is_not_waited_for(setup: PassthroughSetup) -> None:
     """An empty list is one too."""
     with anyio.fail_after(20):
-        await setup.offer.wait_listed()
-    assert setup.offer.definitions("modern") == []
+        await setup.tools.wait_listed()
+    assert setup.tools.definitions("modern") == []
 
 
 async def test_each_change_of_a_shown_list_is_told_once(setup: PassthroughSetup) -> None:
@@ -160,7 +160,7 @@ async def test_each_change_of_a_shown_list_is_told_once(setup: PassthroughSetup)
     async def tell() -> None:
         told.append("changed")
 
-    audience = Audience(setup.offer, tell, on_told=lambda: told.append("noted"))
+    audience = Audience(setup.tools, tell, on_told=lambda: told.append("noted"))
     await setup.change(definition("a"))
     await audience.refresh()
     assert told == []

@@ -36,9 +36,9 @@ def test_auto_goes_by_conduct_first_and_by_name_then(
     name: str, conduct: tuple[int, int], route: str, words: str
 ) -> None:
     """What was seen counts for more than what is said of a client; the reason says which it was."""
-    routed = decide(name, conduct)
-    assert routed.route == route
-    assert words in routed.reason
+    decided = decide(name, conduct)
+    assert decided.kind == route
+    assert words in decided.reason
 
 
 def test_an_announcement_is_heeded_by_a_list_within_half_a_minute() -> None:
@@ -67,7 +67,7 @@ def test_a_session_that_ends_without_a_list_after_a_while_did_not_heed() -> None
         watch = conduct.watch("a")
         watch.note_announcement()
         clock.now_s += after_s
-        watch.end_watch()
+        watch.give_up()
     assert (conduct.of("a"), conduct.of("b")) == ((0, 1), (0, 0))
 
 

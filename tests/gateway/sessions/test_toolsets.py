@@ -13,8 +13,7 @@ from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.tables.schema import toolsets as stored_toolsets
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
-from smart_mcp_proxy.gateway.sessions.tool_list import ChosenTools
-from smart_mcp_proxy.gateway.sessions.toolsets import TOOLS_LIMIT, Toolsets
+from smart_mcp_proxy.gateway.sessions.toolsets import TOOLS_LIMIT, Toolsets, ToolsetTools
 from smart_mcp_proxy.models import LOCAL, Principal, ToolRecord
 from smart_mcp_proxy.telemetry import spawn
 
@@ -166,7 +165,7 @@ async def test_a_toolset_is_its_principals_alone_for_an_hour(parts: Parts) -> No
     toolsets = opened(parts)
     handle = await made(toolsets, tools(parts, "one"))
     offer = toolsets.at(handle, LOCAL)
-    assert isinstance(offer, ChosenTools)
+    assert isinstance(offer, ToolsetTools)
     assert toolsets.at(handle, Principal("somebody")) is None
     with pytest.raises(RequestError, match="There is no toolset"):
         await toolsets.make(tools(parts, "two"), principal="somebody", profile="", extends=handle)

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from growth import calls_of
 
-from smart_mcp_proxy.gateway.shared.output_schemas import why_uncompilable
-from smart_mcp_proxy.gateway.shared.tool_offer import fit_to_handshake
+from smart_mcp_proxy.gateway.shared.output_schemas import fit_to_handshake, why_uncompilable
 
 IDS = {"$id": "https://e.example/a", "type": "object"}
 

@@ -36,8 +36,8 @@ async def told(tmp_path: Path, servers: Servers, path: str = "", reach: Reach = 
     async with open_gateway(settings, servers, environ={}, profiles=PROFILES, passthrough=passed) as gateway:
         who = Principal("ann", reach) if reach != WHOLE else LOCAL
         session = gateway.agent.open_session(HandshakeClient("some-client", "1", path, who, _tell))
-        standing = gateway.agent.offer_at(path, who).instructions
-        assert session.offer.instructions == standing
+        standing = gateway.agent.require_tools(path, who).instructions
+        assert session.tool_list.instructions == standing
         session.close()
         return standing
 
@@ -111,6 +111,6 @@ async def test_a_changed_server_file_changes_the_next_greeting(tmp_path: Path) -
     """Without a restart."""
     async with open_gateway(Settings(data_dir=tmp_path), {}, environ={}) as gateway:
         await gateway.apply({"docs": replace(config("docs"), disabled=True)})
-        before = gateway.agent.offer_at("", LOCAL).instructions
+        before = gateway.agent.require_tools("", LOCAL).instructions
         await gateway.apply({"docs": config("docs")})
-        assert (named(before), named(gateway.agent.offer_at("", LOCAL).instructions)) == ("", "\nServers: docs.")
+        assert (named(before), named(gateway.agent.require_tools("", LOCAL).instructions)) == ("", "\nServers: docs.")
