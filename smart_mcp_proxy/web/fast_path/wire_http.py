@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,7 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.http.http import parse_accept_header
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, parse_accept_header
 from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession, set_json_replies
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Era, Principal
@@ -152,28 +152,15 @@ class WireHttp:
 
     Args:
         app: Everything else: the MCP app, health.
-        find_session: A principal's open handshake-era session by id and path, if the SDK has let it call before.
+        mcp: Has the sessions of the handshake era.
         path: Where MCP is served.
         agent: Answers calls.
         keys: Says who callers are.
-        is_askable: Whether the client of a session, by id, declared that it can be asked for something.
-        tell_initialized: Tells a principal's session, by id and path, that its client is initialized; whether it could.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        find_session: Callable[[str, Principal, str], HttpSession | None],
-        path: str,
-        agent: Agent,
-        keys: Keys,
-        is_askable: Callable[[str], bool] = lambda session_id: False,
-        tell_initialized: Callable[[str, Principal, str], bool] = lambda session_id, who, path: False,
-    ) -> None:
+    def __init__(self, app: ASGIApp, mcp: HttpApp, path: str, agent: Agent, keys: Keys) -> None:
         self._app = app
-        self._is_askable = is_askable
-        self._tell_initialized = tell_initialized
-        self._find_session = find_session
+        self._mcp = mcp
         self._path = path
         self._agent = agent
         self._keys = keys
@@ -237,7 +224,7 @@ class WireHttp:
             return (modern, None, "modern") if is_right and modern.takes(call) else None
         if call.meta.version is not None or not _is_handshake(headers):
             return None
-        session = self._session(headers, who, path)
+        session = self._mcp.session(headers.session_id, who, path)
         if session is None or session.client is None or session.is_serving(call.id):
             return None
         if path and self._agent.find_offer(path, who) is None:  # the place is gone, which the session has not noticed
@@ -252,17 +239,14 @@ class WireHttp:
             self._session_calls[session] = calls
         return (calls, session, "handshake") if calls.takes(call) else None
 
-    def _session(self, headers: Headers, who: Principal, path: str) -> HttpSession | None:
-        return self._find_session(headers.session_id, who, path)
-
     def _cancel_call(self, headers: Headers, cancel: WireCancel, who: Principal, path: str) -> bool:
-        session = self._session(headers, who, path)
+        session = self._mcp.session(headers.session_id, who, path)
         calls = self._session_calls.get(session) if session is not None else None
         return calls is not None and calls.cancel(cancel.params.requestId)
 
     def _mark_initialized(self, headers: Headers, who: Principal, path: str) -> bool:
         is_right = headers.is_json and _is_handshake(headers) and self._agent.find_offer(path, who) is not None
-        return is_right and self._tell_initialized(headers.session_id, who, path)
+        return is_right and self._mcp.tell_initialized(headers.session_id, who, path)
 
     async def _hand_on(
         self,
@@ -302,7 +286,7 @@ class WireHttp:
         may_ask, may_need_line = self._agent.questions.is_on, self._agent.may_need_line()
         if headers is None or not (may_ask or may_need_line) or not any(name in body for name in _ASKING):
             return False
-        is_known = bool(headers.session_id) if may_need_line else self._is_askable(headers.session_id)
+        is_known = bool(headers.session_id) if may_need_line else self._mcp.is_askable(headers.session_id)
         return is_known and headers.takes_stream
 
 

@@ -9,7 +9,8 @@ import msgspec
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.routing import request_response
+from starlette.types import ASGIApp
 
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.gateway import Gateway
@@ -22,7 +23,7 @@ from smart_mcp_proxy.web.common.refusals import guard_app
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.metrics.exposition import encode_metrics
 from smart_mcp_proxy.web.metrics.gauges import gauges
-from smart_mcp_proxy.web.rest.route import Authorizer
+from smart_mcp_proxy.web.rest.route import Admit
 from smart_mcp_proxy.web.serve import serve_app
 
 METRICS_PATH: Final = "/metrics"
@@ -34,48 +35,43 @@ _LABEL: Final = "worker"
 _decoder = msgspec.json.Decoder(list[Family])
 
 
-def serve_metrics_beside(app: ASGIApp, gateway: Gateway, authorizer: Authorizer) -> ASGIApp:
+def serve_metrics_beside(app: ASGIApp, gateway: Gateway, admit: Admit) -> ASGIApp:
     """Serve the figures at their own path to the operator.
 
     Args:
         app: Everything else.
         gateway: Counts.
-        authorizer: Tells who sends a request.
+        admit: Tells who sends a request.
     """
     if not gateway.settings.metrics or gateway.metrics is None:
         return app
-    figures = guard_app(_Figures(Gathering(gateway), authorizer), gateway.settings)
+    figures = guard_app(_answer_figures(Gathering(gateway), admit), gateway.settings)
     return serve_beside(app, figures, lambda path: path.rstrip("/") == METRICS_PATH)
 
 
-class _Figures:
-    """Answers with the figures.
+def _answer_figures(gathering: "Gathering", admit: Admit | None = None) -> ASGIApp:
+    """Answer with the figures.
 
     Args:
         gathering: Collects them.
-        authorizer: Tells who sends a request; None lets in whoever can connect.
+        admit: Tells who sends a request; None lets in whoever can connect.
     """
 
-    def __init__(self, gathering: "Gathering", authorizer: Authorizer | None) -> None:
-        self._gathering = gathering
-        self._authorizer = authorizer
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await (await self._answer(Request(scope, receive)))(scope, receive, send)
-
-    async def _answer(self, request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         if request.url.path.rstrip("/") != METRICS_PATH:
             return Response(status_code=404)
         if request.method not in ("GET", "HEAD"):
             return Response(status_code=405, headers={"allow": "GET, HEAD"})
         try:
-            if self._authorizer is not None:
-                self._authorizer.admit(request, "operator")
+            if admit is not None:
+                admit(request, "operator")
         except ProxyError as error:
             return json_response({"error": error.to_dict()}, error)
-        families = await self._gathering.families()
+        families = await gathering.families()
         text, content_type = await to_thread.run_sync(encode_metrics, families, request.headers.get("accept", ""))
         return Response(text, headers={"content-type": content_type, "cache-control": "no-store"})
+
+    return request_response(answer)
 
 
 @asynccontextmanager
@@ -99,7 +95,7 @@ async def serve_metrics(gateway: Gateway) -> AsyncIterator[None]:
         log.warning("no metrics are served: %s", exc)
         yield
         return
-    figures: ASGIApp = _Figures(gathering, None)
+    figures = _answer_figures(gathering)
     if is_loopback(gateway.settings.host):  # from elsewhere it has whatever name the monitoring system knows
         figures = guard_app(figures, gateway.settings)
     async with serve_app(figures, listener):
