@@ -86,10 +86,10 @@ def record_store_failure() -> Iterator[None]:
         raise
 
 
-def _is_of_the_store(record: logging.LogRecord) -> bool:
-    """Whether a line is about the store: the catalog logs once that it is lost, not at every request."""
-    return record.exc_info is not None and isinstance(record.exc_info[1], CatalogError)
+def _is_of_another_kind(record: logging.LogRecord) -> bool:
+    """Whether a line is not about the store: the catalog logs once that it is lost, not at every request."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], CatalogError)
 
 
 for _module in (authorize, proxy):
-    logging.getLogger(_module.__name__).addFilter(lambda record: not _is_of_the_store(record))
+    logging.getLogger(_module.__name__).addFilter(_is_of_another_kind)

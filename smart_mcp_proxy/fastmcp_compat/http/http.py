@@ -191,7 +191,8 @@ class _Screened:
             await _build_refusal(404, "Session not found")(scope, receive, send)
             return
         has_lost_session = is_handshake and session_id is not None and session is None
-        if scope["method"] == "POST" and not _is_json(headers.get("content-type", "")):
+        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and content_type != "application/json":
             # The SDK's own answer to a body of another type is a bare 400.
             words = "Send the message with Content-Type: application/json."
             await _build_refusal(415, words)(scope, receive, send)
@@ -213,7 +214,8 @@ class _Screened:
         client = self._checked.get(headers.get("mcp-session-id"))
         if client is not None and client.session is not None:
             send = _notify_stream_open(client.session, send)
-        if isinstance(session, HttpSession) and _takes_stream(headers):
+        takes_stream = parse_accept_header(headers.get("accept", "").encode("latin-1"))[1]
+        if isinstance(session, HttpSession) and takes_stream:
             await session.listen(partial(self._app, drop_last_event_id(scope), receive, send))
         else:
             await self._app(scope, receive, send)  # it says what is wrong
@@ -288,15 +290,6 @@ def _notify_stream_open(session: ClientSession, send: Send) -> Send:
             session.listens()
 
     return send_and_notify
-
-
-def _takes_stream(headers: Headers) -> bool:
-    return parse_accept_header(headers.get("accept", "").encode("latin-1"))[1]
-
-
-def _is_json(content_type: str) -> bool:
-    """Whether a body of this type may be read; a page in a browser can send any other without being asked."""
-    return content_type.partition(";")[0].strip().lower() == "application/json"
 
 
 def _build_refusal(status: int, message: str) -> Response:

@@ -189,7 +189,9 @@ class WireHttp:
             return None
         match parse_wire(body):
             case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:
-                return TakenCall(_add_call_trace(call, headers) if headers.trace else call, who, *way)
+                if headers.trace:
+                    call = call._replace(meta=call.meta._replace(rest=with_context(call.meta.rest, headers.trace)))
+                return TakenCall(call, who, *way)
             case WireCancel() as cancel if self._cancel_call(headers, cancel, who, path):
                 return cancel
             case WireInitialized() as told if self._mark_initialized(headers, who, path):
@@ -333,17 +335,10 @@ def parse_wire_headers(fields: Fields) -> Headers | None:
         name=found.get(b"mcp-name", b""),
         is_json=takes_json and found.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json",
         takes_stream=takes_stream,
-        trace=_extract_trace(found) if b"traceparent" in found else _NO_TRACE,
+        trace={name: found[key].decode("latin-1") for name, key in _TRACE_FIELDS if key in found}
+        if b"traceparent" in found
+        else _NO_TRACE,
     )
-
-
-def _extract_trace(found: Mapping[bytes, bytes]) -> Mapping[str, str]:
-    return {name: found[key].decode("latin-1") for name, key in _TRACE_FIELDS if key in found}
-
-
-def _add_call_trace(call: WireCall, headers: Headers) -> WireCall:
-    """The call with the trace context of its request in `_meta`, where it has none there."""
-    return call._replace(meta=call.meta._replace(rest=with_context(call.meta.rest, headers.trace)))
 
 
 class FormAtFirstMessage:

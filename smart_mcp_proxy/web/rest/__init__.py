@@ -56,7 +56,7 @@ register_url_convertor("any_name", _NameConvertor())
 
 
 def admit_user(request: Request, need: Need) -> Author | None:
-    """Admit the user: on a socket that only the owner of the gateway can open, or from this process itself."""
+    """Admit the user: by a socket that only the gateway's owner can open, or in this process."""
     return "operator"
 
 
