@@ -1,4 +1,7 @@
-"""Carries out requests to a `proxy` tool: decides what to ask of whom, and shapes the answer."""
+"""Carries out requests to a `proxy` tool: decides what to ask of whom, and shapes the answer.
+
+Clients of the handshake era look for its metadata in annotations. Source: docs/design/proxy-extension.md#metadata
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

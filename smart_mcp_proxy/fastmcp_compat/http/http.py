@@ -1,4 +1,7 @@
-"""FastMCP's HTTP apps, with a reply form per request and a look at a session."""
+"""FastMCP's HTTP apps, with a reply form per request and a look at a session.
+
+Private names used: `ServerRunner._on_request`, `ServerRunner._on_notify`.
+"""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -24,14 +27,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import RateLimitedError
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
-from smart_mcp_proxy.fastmcp_compat.http.session_room import (
+from smart_mcp_proxy.fastmcp_compat.http.sessions import (
     MAX_SESSIONS,
+    HttpSession,
     SessionRoom,
     StreamRoom,
     allow_session_eviction,
+    drop_last_event_id,
     refuse_newcomer,
 )
-from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession, drop_last_event_id
 from smart_mcp_proxy.fastmcp_compat.message_guard import is_hello, read_request_id, refuse, refuse_used_id
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal

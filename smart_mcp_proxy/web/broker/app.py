@@ -1,4 +1,4 @@
-"""HTTP endpoints of the broker: authorisation, limits, and reading of requests."""
+"""HTTP endpoints of the broker: authorisation, limits, requests and answers."""
 
 import asyncio
 from collections import Counter

@@ -215,9 +215,9 @@ class PageRoute(NamedTuple):
     Attributes:
         method: GET for places, POST for actions.
         path: Below `/ui`.
-        handler: Answers; a `ProxyError` becomes a page that says it.
+        handler: Given the visit, and of an action the form; a `ProxyError` becomes a page that says it.
     """
 
     method: Literal["GET", "POST"]
     path: str
-    handler: Callable[[PageVisit], Awaitable[Response | ASGIApp]]
+    handler: Callable[..., Awaitable[Response | ASGIApp]]

@@ -27,8 +27,15 @@ from smart_mcp_proxy.web.rest import (
     tools,
 )
 from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer, operator_token
-from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
-from smart_mcp_proxy.web.rest.pages import DOCS_PATH, START_PATH, answer_start, docs_page, docs_response
+from smart_mcp_proxy.web.rest.openapi import (
+    DOCS_PATH,
+    OPENAPI_PATH,
+    START_PATH,
+    answer_start,
+    describe,
+    docs_page,
+    docs_response,
+)
 from smart_mcp_proxy.web.rest.route import PREFIX, Admit, Answer, Endpoint, Need
 
 __all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkAuthorizer", "build_rest_app", "operator_token"]

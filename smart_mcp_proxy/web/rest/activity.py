@@ -1,4 +1,4 @@
-"""REST: the activity log."""
+"""REST: the activity log, its figures, and its events as they come."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

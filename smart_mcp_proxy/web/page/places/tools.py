@@ -73,8 +73,7 @@ async def _one(
     )
 
 
-async def _call(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _call(visit: PageVisit, form: Form) -> Response:
     name = form.text("name")
     tool = await visit.ask("GET", f"tools/{part(name)}")
     fields: tuple[Field, ...] = build_form_fields(tool.get("input_schema"))
@@ -86,8 +85,7 @@ async def _call(visit: PageVisit) -> Response:
     return await _one(visit, name, form, result=result)
 
 
-async def _forget(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _forget(visit: PageVisit, form: Form) -> Response:
     query = {"tool": form.text("name") or None, "question": form.text("question") or None}
     if query["tool"] is None:
         raise RequestError("The form names no tool.", hint="Reload the page.")
