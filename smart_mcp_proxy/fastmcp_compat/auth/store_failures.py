@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.fastmcp_compat.paths import BoundVariables
 
 _noted: ContextVar[list[Exception] | None] = ContextVar("store_failures", default=None)
 """Failures of the present request: each runs in a context of its own."""
@@ -25,11 +26,8 @@ _noted: ContextVar[list[Exception] | None] = ContextVar("store_failures", defaul
 def collect_store_failures() -> Iterator[list[Exception]]:
     """Failures of a `NotedStore` while it is open, in this task, also those that are caught."""
     failures: list[Exception] = []
-    token = _noted.set(failures)
-    try:
+    with BoundVariables((_noted, failures)):
         yield failures
-    finally:
-        _noted.reset(token)
 
 
 def reraise_store_failures(

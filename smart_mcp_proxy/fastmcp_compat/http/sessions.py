@@ -9,7 +9,7 @@ import asyncio
 import contextvars
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
@@ -27,7 +27,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import RateLimitedError
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient
-from smart_mcp_proxy.fastmcp_compat.paths import bind_principal, bind_request_path, get_request_path, principal
+from smart_mcp_proxy.fastmcp_compat.paths import (
+    BoundVariables,
+    bind_principal,
+    bind_request_path,
+    get_request_path,
+    principal,
+)
 from smart_mcp_proxy.models import Principal
 
 _INITIALIZED = JSONRPCNotification(jsonrpc="2.0", method="notifications/initialized")
@@ -42,14 +48,9 @@ IDLE_S: Final = 60.0
 _is_opening: contextvars.ContextVar[bool] = contextvars.ContextVar("is_opening", default=False)
 
 
-@contextmanager
-def set_json_replies(choice: bool) -> Iterator[None]:
+def set_json_replies(choice: bool) -> AbstractContextManager[None]:
     """While open, answer handshake-era requests of this context with JSON, or with a stream."""
-    token = _replies_json.set(choice)
-    try:
-        yield
-    finally:
-        _replies_json.reset(token)
+    return BoundVariables((_replies_json, choice))
 
 
 class HttpSession(StreamableHTTPServerTransport):
@@ -205,14 +206,9 @@ def drop_last_event_id(scope: Scope) -> Scope:
     return {**scope, "headers": [each for each in scope["headers"] if each[0] != b"last-event-id"]}
 
 
-@contextmanager
-def allow_session_eviction() -> Iterator[None]:
+def allow_session_eviction() -> AbstractContextManager[None]:
     """While open, a request of this context may take an idle session's place."""
-    token = _is_opening.set(True)
-    try:
-        yield
-    finally:
-        _is_opening.reset(token)
+    return BoundVariables((_is_opening, True))
 
 
 class SessionRoom:
