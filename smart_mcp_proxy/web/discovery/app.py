@@ -1,4 +1,4 @@
-"""Server cards and the registry's API v0.1 over HTTP, behind the same checks and the same token as `/mcp`.
+"""Server cards and the registry's API v0.1 over HTTP, behind the checks and the token of `/mcp`.
 
 They name the gateway and its profiles; no tool, no server behind them. Two things differ from the extension on
 purpose: all of it stands behind the token of `/mcp`, and so it sends no `Access-Control-Allow-Origin: *`, which it may

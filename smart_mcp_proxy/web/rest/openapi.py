@@ -1,4 +1,4 @@
-"""The REST interface described: OpenAPI 3.1, made from the one table of routes, and pages for browsers.
+"""OpenAPI 3.1 of the REST interface, made from the one table of routes, and pages for browsers.
 
 The pages hold everything they need: no script, no style sheet and no font of another host, and nothing that the caller
 sent.

@@ -28,10 +28,9 @@ async def _show_server(visit: PageVisit) -> Response:
 
 async def _one(visit: PageVisit, name: str, *, entry: str | None = None, problem: ProxyError | None = None) -> Response:
     server = await visit.ask("GET", f"servers/{part(name)}", {"review": "true"})
-    try:
-        logs = (await visit.ask("GET", f"servers/{part(name)}/logs", {"lines": LOG_LINES}))["lines"]
-    except OperationError:  # in the file, and not in force
-        logs = []
+    # What is in the file and not in force has no logs.
+    found, _ = await visit.try_ask(f"servers/{part(name)}/logs", {"lines": LOG_LINES}, {"lines": []})
+    logs = found["lines"]
     tools = await visit.ask("GET", "listing", {"server": name, "limit": 1}) if logs or server["tools"] else None
     can_sign_in = server["transport"] != "stdio"
     sign_in = await visit.ask("GET", f"servers/{part(name)}/login") if can_sign_in else None

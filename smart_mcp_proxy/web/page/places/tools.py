@@ -18,17 +18,9 @@ STATES: Final = ("all", "visible", "withheld")
 
 async def _list(visit: PageVisit) -> Response:
     start = visit.number("offset")
-    wanted = {
-        name: visit.read_parameter(name).strip()
-        for name in ("server", "name", "state")
-        if visit.read_parameter(name).strip()
-    }
-    problem = None
-    found: dict[str, Any] = {"total": 0, "items": []}
-    try:
-        found = await visit.ask("GET", "listing", wanted | {"offset": start, "limit": SHOWN})
-    except OperationError as error:
-        problem = error
+    wanted = visit.read_parameters(("server", "name", "state"))
+    query = wanted | {"offset": start, "limit": SHOWN}
+    found, problem = await visit.try_ask("listing", query, {"total": 0, "items": []})
     return await visit.page(
         "tools.html",
         problem,
