@@ -40,7 +40,7 @@ REFUSALS = {
     "cli/commands/servers/connect.py:_connect_client": "caller",
     "cli/commands/servers/server_registry.py:_require_standing": "caller",
     "client_files/files.py:_build_conflict": "caller",
-    "fastmcp_compat/http/session_room.py:no_room": "caller",
+    "fastmcp_compat/http/sessions.py:no_room": "caller",
     "gateway/sessions/agent.py:_build_shutdown_error": "caller",
     "gateway/admin/agent_tokens.py:create": "caller",
     "gateway/admin/approvals.py:approve": "caller",
@@ -89,11 +89,11 @@ REFUSALS = {
     "web/common/messages.py:read_body": "caller",
     "web/common/messages.py:require_json": "caller",
     "web/common/refusals.py:build_refusal_error": "operator",
-    "web/page/app.py:_answer_request": "caller",
+    "web/page/app.py:answer_visit": "caller",
     "web/page/provider_sign_in.py:finish": "operator",
     "web/page/visit.py:form": "caller",
     "web/rest/authorization.py:admit": "operator",
-    "web/auth/sign_in_bounds.py:take": "caller",
+    "web/auth/sign_in_pages.py:take": "caller",
 }
 """Where each is made, and who can lift it."""
 

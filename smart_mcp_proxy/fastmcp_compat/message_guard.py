@@ -6,6 +6,7 @@ member twice, a depth that everybody can read, and a JSON-RPC 2.0 envelope.
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -187,15 +188,9 @@ def refuse_overlong(head: bytes, tail: bytes, size_bytes: int, limit_bytes: int)
     """
     # Only beside `jsonrpc` at either end an id is certain to be the message's own.
     match = _FIRST_ID.match(head) or _LAST_ID.search(tail)
-    request_id: int | str | None = msgspec.json.decode(match[1]) if match and _is_utf8(match[1]) else None
+    request_id: int | str | None = None
+    with suppress(UnicodeDecodeError, msgspec.DecodeError):
+        request_id = msgspec.json.decode(match[1]) if match else None
     return Refusal(
         mcp_types.INVALID_REQUEST, f"The message has {size_bytes} bytes; {limit_bytes} are allowed.", request_id
     )
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

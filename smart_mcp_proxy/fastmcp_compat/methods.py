@@ -176,7 +176,7 @@ def _inbound(ctx: ServerRequestContext[Any]) -> Inbound:
         session_id=ctx.session._connection.session_id,
         on_progress=_progress_to(ctx),
         path=get_request_path(),
-        session=_find_connection_session(ctx.session._connection),
+        session=ctx.session._connection.state.get(_SESSION_STATE),
         method=ctx.method,
         input=build_client_input(ctx),
         line=find_client_channel(ctx),
@@ -192,11 +192,6 @@ def _read_handshake_extensions(connection: Connection) -> Extensions | None:
     if connection.protocol_version in MODERN_PROTOCOL_VERSIONS or capabilities is None:
         return None
     return read_client_extensions(capabilities.model_dump(by_alias=True, mode="json", exclude_none=True), "handshake")
-
-
-def _find_connection_session(connection: Connection) -> ClientSession | None:
-    session: ClientSession | None = connection.state.get(_SESSION_STATE)
-    return session
 
 
 def _require_params(params: Mapping[str, Any], wanted: Mapping[str, type]) -> None:
@@ -302,7 +297,7 @@ class RawMethods:
             )
         if connection.session_id not in self.checked:
             declared = is_askable(connection), _read_handshake_extensions(connection)
-            known = CheckedClient(ctx.protocol_version, _find_connection_session(connection), *declared)
+            known = CheckedClient(ctx.protocol_version, connection.state.get(_SESSION_STATE), *declared)
             self.checked[connection.session_id] = known
             # Only a session can end before the server does: a pipe has one client, and modern HTTP keeps nothing.
             if connection.session_id is not None:

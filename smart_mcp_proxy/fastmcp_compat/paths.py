@@ -12,7 +12,7 @@ _principal: ContextVar[Principal] = ContextVar("principal", default=LOCAL)
 _endpoint: ContextVar[Callable[[], str]] = ContextVar("endpoint_url", default=str)
 
 
-class _Setting:
+class BoundVariables:
     """Sets context variables while open; a class, as every request passes through some."""
 
     __slots__ = ("_tokens", "_values")
@@ -49,7 +49,7 @@ def bind_request_path(path: str, endpoint: Callable[[], str] = str) -> AbstractC
         path: See `get_request_path`.
         endpoint: Returns the address; few requests ask for it.
     """
-    return _Setting((_path, path), (_endpoint, endpoint))
+    return BoundVariables((_path, path), (_endpoint, endpoint))
 
 
 def serve_at(path: str, endpoint: Callable[[], str]) -> None:
@@ -68,4 +68,4 @@ def principal() -> Principal:
 
 def bind_principal(who: Principal) -> AbstractContextManager[None]:
     """While open, requests of this context are made on behalf of `who`."""
-    return _Setting((_principal, who))
+    return BoundVariables((_principal, who))

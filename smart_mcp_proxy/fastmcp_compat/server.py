@@ -29,11 +29,6 @@ from smart_mcp_proxy.fastmcp_compat.methods import (
 )
 from smart_mcp_proxy.fastmcp_compat.middleware import Visit, hear_client, hide_failures, note_visit, tell_gateways
 
-_ENVELOPE_KEYS = (
-    mcp_types.PROTOCOL_VERSION_META_KEY,
-    mcp_types.CLIENT_INFO_META_KEY,
-    mcp_types.CLIENT_CAPABILITIES_META_KEY,
-)
 _UNSERVED = (
     "resources/list",
     "resources/templates/list",
@@ -147,9 +142,8 @@ def response_id(message: SessionMessage) -> int | str | None:
 
 def has_good_envelope(version: str, meta: Mapping[str, Any]) -> bool:
     """Whether the SDK finds nothing wrong with the members of a modern request's envelope."""
-    members = {key: meta[key] for key in _ENVELOPE_KEYS if key in meta}
     try:
-        wire_methods.validate_client_request("tools/call", version, {"name": "", "_meta": members})
+        wire_methods.validate_client_request("tools/call", version, {"name": "", "_meta": meta})
     except ValidationError:
         return False
     return True

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from smart_mcp_proxy import __version__
+from smart_mcp_proxy.greeting.answers import LONGEST_BYTES
 from smart_mcp_proxy.greeting.eras import StdioEras
 from smart_mcp_proxy.greeting.instructions import build_instructions
-from smart_mcp_proxy.greeting.plain import LONGEST_BYTES
 
 Known = Mapping[str, Mapping[str, str]]
 """Results as JSON, by method, and in each by version of the protocol."""

@@ -118,7 +118,7 @@ def validate_operation(action: str, type: str) -> None:
             raise _invalid(f"{name} is {abbreviate_value(value)}", f"Use one of: {', '.join(known)}.")
 
 
-def parse_operation(arguments: Mapping[str, Any], *, is_in_batch: bool = False) -> Operation | Batch:
+def parse_operation(arguments: Any, *, is_in_batch: bool = False) -> Operation | Batch:
     """The request that a `proxy` tool's arguments make, whichever way they are spelt; see `Spellings`.
 
     Args:
@@ -128,6 +128,9 @@ def parse_operation(arguments: Mapping[str, Any], *, is_in_batch: bool = False) 
     Raises:
         InvalidOperationError: Something is missing, unknown, of the wrong type, or does not go together.
     """
+    if not isinstance(arguments, Mapping):
+        hint = 'Send objects like {"action": "info", "type": "tool", "path": "..."}.'
+        raise _invalid(f"an operation is {abbreviate_value(arguments)}", hint)
     given = _SPELLINGS.read(arguments)
     _check_types(given)
     if "action" not in given:

@@ -1,4 +1,7 @@
-"""Carries out requests to a `proxy` tool: decides what to ask of whom, and shapes the answer."""
+"""Carries out requests to a `proxy` tool: decides what to ask of whom, and shapes the answer.
+
+Clients of the handshake era look for its metadata in annotations. Source: docs/design/proxy-extension.md#metadata
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -8,11 +11,9 @@ import msgspec
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, UpstreamError
 from smart_mcp_proxy.models import Era
-from smart_mcp_proxy.proxying.failures import InvalidOperationError
 from smart_mcp_proxy.proxying.metadata import FACTS, META_PREFIX, ProxyType, proxy_meta
 from smart_mcp_proxy.proxying.operation import Batch, Operation, parse_operation
 from smart_mcp_proxy.proxying.query import Listed, build_embedded_result, info_result, list_result, proxy_uri
-from smart_mcp_proxy.proxying.spellings import abbreviate_value
 
 OFF_LOOP_BYTES = 65_536
 """Reading and writing a longer text takes milliseconds; it is left to a thread."""
@@ -21,7 +22,6 @@ BATCH_BYTES = 4 << 20
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _blocks = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 _JSON = msgspec.Raw(b'"application/json"')
-_EMPTY = msgspec.Raw(b"{}")
 
 _QUALIFIED: Final = {"Resource | ResourceTemplate": "mcp.types.Resource | mcp.types.ResourceTemplate"}
 """The union as Python writes it, which Magg 1.2.1 compares with to the letter."""
@@ -115,7 +115,7 @@ async def _perform_batch(batch: Batch, source: Source, era: Era) -> bytes:
                     hint="Send it again in another batch.",
                     code="batch_full",
                 )
-            result = await perform(_parse_batch_entry(each), source, era)
+            result = await perform(parse_operation(each, is_in_batch=True), source, era)
         except ProxyError as error:
             result = _failure(error)
             failed += 1
@@ -123,16 +123,6 @@ async def _perform_batch(batch: Batch, source: Source, era: Era) -> bytes:
         size += len(result)
     meta = proxy_meta(proxyAction="batch", pythonType="CallToolResult", many=True)
     return build_embedded_result("proxy:batch", b"[" + b",".join(results) + b"]", meta, is_error=failed == len(results))
-
-
-def _parse_batch_entry(operation: Any) -> Operation | Batch:
-    if not isinstance(operation, Mapping):
-        raise InvalidOperationError(
-            f"proxy: an operation is {abbreviate_value(operation)}.",
-            hint='Send objects like {"action": "info", "type": "tool", "path": "..."}.',
-            code="invalid_arguments",
-        )
-    return parse_operation(operation, is_in_batch=True)
 
 
 def _failure(error: ProxyError) -> bytes:
@@ -144,14 +134,17 @@ def _failure(error: ProxyError) -> bytes:
 
 def tool_result(raw: bytes, operation: Operation) -> bytes:
     """A tool's result with our metadata on each content block; all else is as it came."""
-    members = _members.decode(raw)
+    ours = _call_meta(operation)
+    return _edit_blocks(raw, lambda block: {**block, "_meta": _merge_meta(block.get("_meta"), ours)})
+
+
+def _edit_blocks(raw: bytes, edit: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> bytes:
+    members: dict[str, Any] = dict(_members.decode(raw))
     try:
         blocks = _blocks.decode(members.get("content", b"[]"))
     except msgspec.ValidationError:  # not what the protocol calls content: nothing to write on
         return raw
-    for block in blocks:
-        block["_meta"] = _merge_meta(block.get("_meta", _EMPTY), _call_meta(operation))
-    members["content"] = _raw(blocks)
+    members["content"] = [edit(block) for block in blocks]
     return msgspec.json.encode(members)
 
 
@@ -169,7 +162,7 @@ def resource_result(raw: bytes, operation: Operation) -> bytes:
     for resource in contents:
         own_type = _objectify(resource)
         if own_type is not None:
-            resource["_meta"] = _merge_meta(resource.get("_meta", _EMPTY), proxy_meta(contentType=own_type))
+            resource["_meta"] = _merge_meta(resource.get("_meta"), proxy_meta(contentType=own_type))
         blocks.append({"type": "resource", "resource": resource, "_meta": _call_meta(operation)})
     return msgspec.json.encode({"content": blocks, "isError": False})
 
@@ -213,13 +206,9 @@ def _call_meta(operation: Operation) -> dict[str, Any]:
     return proxy_meta(proxyAction="call", proxyType=operation.type, proxyPath=operation.path)
 
 
-def _merge_meta(theirs: msgspec.Raw, ours: Mapping[str, Any]) -> msgspec.Raw:
+def _merge_meta(theirs: msgspec.Raw | None, ours: Mapping[str, Any]) -> msgspec.Raw:
     """Both; what a server says under our prefix is not taken for ours."""
-    try:
-        members = _members.decode(theirs)
-    except msgspec.ValidationError:  # some servers send null
-        members = {}
-    kept = {key: value for key, value in members.items() if not key.startswith(META_PREFIX)}
+    kept = {key: value for key, value in _object(theirs).items() if not key.startswith(META_PREFIX)}
     return _raw({**kept, **ours})
 
 
@@ -233,13 +222,7 @@ def annotate_result(raw: bytes) -> bytes:
     Args:
         raw: A tool's result as JSON text.
     """
-    members: dict[str, Any] = dict(_members.decode(raw))
-    try:
-        blocks = _blocks.decode(members.get("content", b"[]"))
-    except msgspec.ValidationError:  # not what the protocol calls content: nothing to write on
-        return raw
-    members["content"] = [annotate_block(block) for block in blocks]
-    return msgspec.json.encode(members)
+    return _edit_blocks(raw, annotate_block)
 
 
 def annotate_block(block: Mapping[str, Any]) -> Mapping[str, Any]:

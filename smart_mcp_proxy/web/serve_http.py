@@ -87,8 +87,8 @@ async def serve_http(
     _meet_others(gateway, token, authorizer)
     if gateway.catalog.is_shared:
         await mark_secret_key(gateway.catalog, SecretKey.of(gateway.settings))
-    rest = EndingStreams(guard_app(build_rest_app(gateway, authorizer), gateway.settings), stop.is_over)
-    whole = serve_metrics_beside(serve_beside(app, rest, _is_rest), gateway, authorizer)
+    rest = EndingStreams(guard_app(build_rest_app(gateway, authorizer.admit), gateway.settings), stop.is_over)
+    whole = serve_metrics_beside(serve_beside(app, rest, _is_rest), gateway, authorizer.admit)
     whole = serve_beside(whole, LatePage(gateway, stop.is_over, sign_in), _is_page)
     async with AsyncExitStack() as stack:
         if gateway.catalog.is_shared:
@@ -188,8 +188,7 @@ def build_app(
     )
     scopes = list(reversed(SCOPES)) if sign_in is None else sign_in.scopes
     behind = EndingStreams(Refusals(app, metadata_url, scopes), stop.is_over)
-    is_askable, tell_initialized = streamable.is_askable, streamable.tell_initialized
-    wire = WireHttp(behind, streamable.session, MCP_PATH, gateway.agent, keys, is_askable, tell_initialized)
+    wire = WireHttp(behind, streamable, MCP_PATH, gateway.agent, keys)
     places = ServedPaths(wire, MCP_PATH, gateway.serves_at, keys.check, resource_url(settings))
     outermost = serve_broker_beside(places, gateway, keys)
     outermost = serve_discovery_beside(outermost, gateway, keys, metadata_url, scopes)

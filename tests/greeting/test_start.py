@@ -43,7 +43,6 @@ OWN = [
     "smart_mcp_proxy.greeting.eras",
     "smart_mcp_proxy.greeting.greeter",
     "smart_mcp_proxy.greeting.instructions",
-    "smart_mcp_proxy.greeting.plain",
     "smart_mcp_proxy.greeting.record",
     "smart_mcp_proxy.greeting.seen_clients",
 ]

@@ -17,8 +17,8 @@ from agents import HANDSHAKE_VERSION
 from plain_http import plain_client
 from transports import opened_gateway, served
 
-from smart_mcp_proxy.fastmcp_compat.http import session_room
-from smart_mcp_proxy.fastmcp_compat.http.session_room import MAX_SESSIONS
+from smart_mcp_proxy.fastmcp_compat.http import sessions as http_sessions
+from smart_mcp_proxy.fastmcp_compat.http.sessions import MAX_SESSIONS
 from smart_mcp_proxy.web.server.protocol import HEAD_LIMIT_BYTES, REQUEST_S, BoundedProtocol
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("http-endpoint")]
@@ -190,7 +190,7 @@ async def test_thousands_of_sessions_that_nobody_uses_take_bounded_memory(
     base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B33: the first ones are gone, the last ones open."""
-    monkeypatch.setattr(session_room, "IDLE_S", 0.0)
+    monkeypatch.setattr(http_sessions, "IDLE_S", 0.0)
     async with plain_client() as client:
         sessions = []
         for number in range(4 * MAX_SESSIONS):

@@ -22,7 +22,7 @@ from mcp.server.runner import ServerRunner
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from transports import ENVIRON, odd_server, over_http, served, settled
 
-from smart_mcp_proxy.fastmcp_compat.http import session_room
+from smart_mcp_proxy.fastmcp_compat.http import sessions as http_sessions
 from smart_mcp_proxy.fastmcp_compat.http.sessions import EventStream, HttpSession
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, HandshakeClient
 from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools
@@ -101,7 +101,7 @@ async def test_an_ended_session_is_freed_without_a_collection(
     tmp_path: Path, routing: str, does_listen: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As many of its objects are alive as sessions are open, however many there were."""
-    monkeypatch.setattr(session_room, "IDLE_S", 0.0)
+    monkeypatch.setattr(http_sessions, "IDLE_S", 0.0)
     gc.collect()
     elsewhere = WeakSet(sessions())  # of gateways that other tests of this process keep open; some may end meanwhile
     async with (

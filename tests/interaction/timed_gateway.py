@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from smart_mcp_proxy.cli import main
-from smart_mcp_proxy.fastmcp_compat.http import session_room
+from smart_mcp_proxy.fastmcp_compat.http import sessions as http_sessions
 from smart_mcp_proxy.web.collector import THRESHOLDS
 
 longest = [{"times": 0, "cpu_ms": 0.0, "wall_ms": 0.0} for _ in range(3)]
@@ -35,7 +35,7 @@ def heard(phase: str, info: dict[str, Any]) -> None:
 if __name__ == "__main__":
     file, sys.argv[1:] = Path(sys.argv[1]), sys.argv[2:]
     gc.callbacks.append(heard)
-    session_room.IDLE_S = 0.0  # type: ignore[misc]  # 25,000 clients come within minutes
+    http_sessions.IDLE_S = 0.0  # type: ignore[misc]  # 25,000 clients come within minutes
     try:
         main()
     finally:

@@ -38,6 +38,7 @@ from smart_mcp_proxy.fastmcp_compat.auth.store_failures import (
     record_store_failure,
     reraise_store_failures,
 )
+from smart_mcp_proxy.fastmcp_compat.paths import BoundVariables
 from smart_mcp_proxy.telemetry import get_logger
 
 TIMED: Final = (*signing_keys.TIMED, renewals, cimd, jwt_issuer, proxy, consent, upstream, token_endpoint)
@@ -257,11 +258,8 @@ class SignInProxy(OIDCProxy):
         if mapping is None:  # FastMCP says so
             return await super().exchange_refresh_token(client, refresh_token, scopes)
         async with self._alone(mapping.upstream_token_id):
-            given_out = renewed.set(await self._find_concurrent_renewal(jti, mapping))
-            try:  # not a generator: `TokenError` passes through none
+            with BoundVariables((renewed, await self._find_concurrent_renewal(jti, mapping))):
                 tokens = await super().exchange_refresh_token(client, refresh_token, scopes)
-            finally:
-                renewed.reset(given_out)
         await self._require_not_given_back(mapping.upstream_token_id)
         await self._keep_used_client(client)
         return tokens

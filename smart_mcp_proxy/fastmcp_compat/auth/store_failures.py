@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from smart_mcp_proxy.errors import CatalogError
+from smart_mcp_proxy.fastmcp_compat.paths import BoundVariables
 
 _noted: ContextVar[list[Exception] | None] = ContextVar("store_failures", default=None)
 """Failures of the present request: each runs in a context of its own."""
@@ -25,11 +26,8 @@ _noted: ContextVar[list[Exception] | None] = ContextVar("store_failures", defaul
 def collect_store_failures() -> Iterator[list[Exception]]:
     """Failures of a `NotedStore` while it is open, in this task, also those that are caught."""
     failures: list[Exception] = []
-    token = _noted.set(failures)
-    try:
+    with BoundVariables((_noted, failures)):
         yield failures
-    finally:
-        _noted.reset(token)
 
 
 def reraise_store_failures(
@@ -86,10 +84,10 @@ def record_store_failure() -> Iterator[None]:
         raise
 
 
-def _is_of_the_store(record: logging.LogRecord) -> bool:
-    """Whether a line is about the store: the catalog logs once that it is lost, not at every request."""
-    return record.exc_info is not None and isinstance(record.exc_info[1], CatalogError)
+def _is_of_another_kind(record: logging.LogRecord) -> bool:
+    """Whether a line is not about the store: the catalog logs once that it is lost, not at every request."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], CatalogError)
 
 
 for _module in (authorize, proxy):
-    logging.getLogger(_module.__name__).addFilter(lambda record: not _is_of_the_store(record))
+    logging.getLogger(_module.__name__).addFilter(_is_of_another_kind)

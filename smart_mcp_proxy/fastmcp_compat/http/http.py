@@ -1,4 +1,7 @@
-"""FastMCP's HTTP apps, with a reply form per request and a look at a session."""
+"""FastMCP's HTTP apps, with a reply form per request and a look at a session.
+
+Private names used: `ServerRunner._on_request`, `ServerRunner._on_notify`.
+"""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -24,14 +27,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import RateLimitedError
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
-from smart_mcp_proxy.fastmcp_compat.http.session_room import (
+from smart_mcp_proxy.fastmcp_compat.http.sessions import (
     MAX_SESSIONS,
+    HttpSession,
     SessionRoom,
     StreamRoom,
     allow_session_eviction,
+    drop_last_event_id,
     refuse_newcomer,
 )
-from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession, drop_last_event_id
 from smart_mcp_proxy.fastmcp_compat.message_guard import is_hello, read_request_id, refuse, refuse_used_id
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
@@ -191,7 +195,8 @@ class _Screened:
             await _build_refusal(404, "Session not found")(scope, receive, send)
             return
         has_lost_session = is_handshake and session_id is not None and session is None
-        if scope["method"] == "POST" and not _is_json(headers.get("content-type", "")):
+        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if scope["method"] == "POST" and content_type != "application/json":
             # The SDK's own answer to a body of another type is a bare 400.
             words = "Send the message with Content-Type: application/json."
             await _build_refusal(415, words)(scope, receive, send)
@@ -213,7 +218,8 @@ class _Screened:
         client = self._checked.get(headers.get("mcp-session-id"))
         if client is not None and client.session is not None:
             send = _notify_stream_open(client.session, send)
-        if isinstance(session, HttpSession) and _takes_stream(headers):
+        takes_stream = parse_accept_header(headers.get("accept", "").encode("latin-1"))[1]
+        if isinstance(session, HttpSession) and takes_stream:
             await session.listen(partial(self._app, drop_last_event_id(scope), receive, send))
         else:
             await self._app(scope, receive, send)  # it says what is wrong
@@ -288,15 +294,6 @@ def _notify_stream_open(session: ClientSession, send: Send) -> Send:
             session.listens()
 
     return send_and_notify
-
-
-def _takes_stream(headers: Headers) -> bool:
-    return parse_accept_header(headers.get("accept", "").encode("latin-1"))[1]
-
-
-def _is_json(content_type: str) -> bool:
-    """Whether a body of this type may be read; a page in a browser can send any other without being asked."""
-    return content_type.partition(";")[0].strip().lower() == "application/json"
 
 
 def _build_refusal(status: int, message: str) -> Response:

@@ -13,12 +13,11 @@ from mcp_types import MISSING_REQUIRED_CLIENT_CAPABILITY
 
 from smart_mcp_proxy.errors import Delivery, ProxyError, RpcAnswer, ShuttingDownError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
-from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub, Watching, watch_nothing
+from smart_mcp_proxy.fastmcp_compat.list_changed import Following, ListChangedHub, Watching, watch_nothing
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient, request_error
 from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
-from smart_mcp_proxy.fastmcp_compat.task_notices import Following
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.observability.tracing import TOOL_CALL, Tracing

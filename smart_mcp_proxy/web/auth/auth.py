@@ -39,14 +39,9 @@ class Keys:
     def __init__(self, token: str | None, agents: AgentTokens, signed: SignedTokens | None = None) -> None:
         self._token = None if token is None else token.encode()
         self._agents = agents
-        self._of_gateways = agents.of_gateways
         self._signed = signed
-        self._is_open = token is None and signed is None
-
-    @property
-    def is_open(self) -> bool:
+        self.is_open = token is None and signed is None
         """Whether a request without a token is let in."""
-        return self._is_open
 
     def look_up_principal(self, authorization: bytes | None) -> Principal | None:
         """Look up the principal of a request; None if that needs a closer look, or has none.
@@ -57,7 +52,7 @@ class Keys:
             authorization: The header's value; None where there is none.
         """
         if authorization is None:
-            return LOCAL if self._is_open else None
+            return LOCAL if self.is_open else None
         token = _bearer(authorization)
         if not token:
             return None
@@ -68,7 +63,7 @@ class Keys:
         if who is None and self._signed is not None:
             return self._signed.find_principal(digest, token)
         # Where people sign in nobody needs a gateway's token, whatever the others on the database have.
-        return TOKEN if who is None and digest in self._of_gateways.digests("agents") else who
+        return TOKEN if who is None and digest in self._agents.of_gateways.digests("agents") else who
 
     async def check(self, scope: Scope) -> Principal | None:
         """Whose request this is; None if it is to be refused.

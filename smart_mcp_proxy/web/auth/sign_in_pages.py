@@ -195,7 +195,8 @@ class _Allowance:
         Raises:
             RateLimitedError: There were too many; nothing is counted then.
         """
-        own = None if address is None else self._by_address.get(address) or self._part()
+        share = TokenBucket(self._all.rate_per_s / ADDRESS_SHARE, self._all.burst // ADDRESS_SHARE)
+        own = None if address is None else self._by_address.get(address, share)
         own_wait_s = 0.0 if own is None else own.wait_s(now_s)
         if wait_s := max(own_wait_s, self._all.wait_s(now_s)):
             who = f"{self._who} from your address" if own_wait_s else self._who
@@ -208,9 +209,6 @@ class _Allowance:
             self._by_address[address] = own
             if len(self._by_address) > ADDRESSES_REMEMBERED:
                 self._by_address = {key: one for key, one in self._by_address.items() if not one.is_full(now_s)}
-
-    def _part(self) -> TokenBucket:
-        return TokenBucket(self._all.rate_per_s / ADDRESS_SHARE, self._all.burst // ADDRESS_SHARE)
 
 
 class BoundedPages:
@@ -234,23 +232,15 @@ class BoundedPages:
         try:
             limit_bytes = REGISTRATION_LIMIT_BYTES if scope["path"] == "/register" else PAGE_LIMIT_BYTES
             body = await read_body(request, limit_bytes, "Send less.")
-            if request.method != "OPTIONS":  # a browser's question whether it may ask
-                self._count(scope)
+            allowance = self._counted.get(scope["path"])
+            if allowance is not None and request.method != "OPTIONS":  # a browser's question whether it may ask
+                allowance.take(_parse_client_address(scope.get("client")), self._clock())
         except ClientDisconnect:
             return
         except (TooLargeError, RateLimitedError) as exc:
             await _refuse(exc, scope, receive, send)
             return
         await self._app(scope, _again(body, receive), send)
-
-    def _count(self, scope: Scope) -> None:
-        """Counts a request for a page that has something written.
-
-        Raises:
-            RateLimitedError: There were too many.
-        """
-        if (allowance := self._counted.get(scope["path"])) is not None:
-            allowance.take(_parse_client_address(scope.get("client")), self._clock())
 
 
 def _parse_client_address(client: Any) -> int | None:

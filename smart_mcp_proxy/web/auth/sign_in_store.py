@@ -1,4 +1,4 @@
-"""Storage of people's sign-ins, clients, codes and provider tokens, encrypted."""
+"""Storage of people's sign-ins and what belongs to them, encrypted; turns at them, and their ends."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""HTTP endpoints of the broker: authorisation, limits, and reading of requests."""
+"""HTTP endpoints of the broker: authorisation, limits, requests and answers."""
 
 import asyncio
 from collections import Counter
@@ -24,9 +24,9 @@ from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker.brokering import Brokering, BrokerRequest
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Principal
+from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.trace_context import TRACE_PARENT, with_context
 from smart_mcp_proxy.web.auth.auth import Keys
-from smart_mcp_proxy.web.common.abandonment import Abandonment
 from smart_mcp_proxy.web.common.messages import (
     BODY_LIMIT_BYTES,
     UnauthorizedError,
@@ -55,6 +55,8 @@ _ASSIGNED_ID: Final = 1
 _ID_BITS: Final = 63
 _EXAMPLE: Final = 'Send {"method": "tools/list", "params": {}}.'
 _METHOD_CHARS: Final = 200
+WATCH_AFTER_S = 0.05
+"""A call that is quicker than this has no time to be abandoned."""
 
 
 class BrokerAnswer:
@@ -390,3 +392,37 @@ def _id(message: Mapping[str, Any], method: str) -> int | str | None:
             "The id is neither an integer nor text.", hint="Send one of those, or leave the id out.", code="invalid_id"
         )
     return given  # type: ignore[no-any-return]  # checked above
+
+
+class Abandonment:
+    """While open, cancels the request when the client closes the connection.
+
+    Args:
+        receive: Whose body has been read: what else can come is that the client leaves.
+        cancel: Called once when it has.
+
+    Closing the response stream is the cancellation of the request.
+
+    Source: https://modelcontextprotocol.io/specification/2026-07-28/basic/patterns/cancellation
+    """
+
+    def __init__(self, receive: Receive, cancel: Callable[[], object]) -> None:
+        self._receive = receive
+        self._cancel = cancel
+        self._watch: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._timer.cancel()
+        if self._watch is not None:
+            self._watch.cancel()
+
+    def _start(self) -> None:
+        self._watch = spawn(self._wait(), "wire disconnect")
+
+    async def _wait(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self._cancel()

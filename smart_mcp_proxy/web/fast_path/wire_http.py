@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -14,7 +14,7 @@ from mcp_types.methods import INPUT_REQUIRED_METHODS
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.http.http import parse_accept_header
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, parse_accept_header
 from smart_mcp_proxy.fastmcp_compat.http.sessions import HttpSession, set_json_replies
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.models import Era, Principal
@@ -152,28 +152,15 @@ class WireHttp:
 
     Args:
         app: Everything else: the MCP app, health.
-        find_session: A principal's open handshake-era session by id and path, if the SDK has let it call before.
+        mcp: Has the sessions of the handshake era.
         path: Where MCP is served.
         agent: Answers calls.
         keys: Says who callers are.
-        is_askable: Whether the client of a session, by id, declared that it can be asked for something.
-        tell_initialized: Tells a principal's session, by id and path, that its client is initialized; whether it could.
     """
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        find_session: Callable[[str, Principal, str], HttpSession | None],
-        path: str,
-        agent: Agent,
-        keys: Keys,
-        is_askable: Callable[[str], bool] = lambda session_id: False,
-        tell_initialized: Callable[[str, Principal, str], bool] = lambda session_id, who, path: False,
-    ) -> None:
+    def __init__(self, app: ASGIApp, mcp: HttpApp, path: str, agent: Agent, keys: Keys) -> None:
         self._app = app
-        self._is_askable = is_askable
-        self._tell_initialized = tell_initialized
-        self._find_session = find_session
+        self._mcp = mcp
         self._path = path
         self._agent = agent
         self._keys = keys
@@ -202,7 +189,9 @@ class WireHttp:
             return None
         match parse_wire(body):
             case WireCall() as call if (way := self._way(headers, call, who, path)) is not None:
-                return TakenCall(_add_call_trace(call, headers) if headers.trace else call, who, *way)
+                if headers.trace:
+                    call = call._replace(meta=call.meta._replace(rest=with_context(call.meta.rest, headers.trace)))
+                return TakenCall(call, who, *way)
             case WireCancel() as cancel if self._cancel_call(headers, cancel, who, path):
                 return cancel
             case WireInitialized() as told if self._mark_initialized(headers, who, path):
@@ -237,7 +226,7 @@ class WireHttp:
             return (modern, None, "modern") if is_right and modern.takes(call) else None
         if call.meta.version is not None or not _is_handshake(headers):
             return None
-        session = self._session(headers, who, path)
+        session = self._mcp.session(headers.session_id, who, path)
         if session is None or session.client is None or session.is_serving(call.id):
             return None
         if path and self._agent.routing.find_tools(path, who) is None:
@@ -252,17 +241,14 @@ class WireHttp:
             self._session_calls[session] = calls
         return (calls, session, "handshake") if calls.takes(call) else None
 
-    def _session(self, headers: Headers, who: Principal, path: str) -> HttpSession | None:
-        return self._find_session(headers.session_id, who, path)
-
     def _cancel_call(self, headers: Headers, cancel: WireCancel, who: Principal, path: str) -> bool:
-        session = self._session(headers, who, path)
+        session = self._mcp.session(headers.session_id, who, path)
         calls = self._session_calls.get(session) if session is not None else None
         return calls is not None and calls.cancel(cancel.params.requestId)
 
     def _mark_initialized(self, headers: Headers, who: Principal, path: str) -> bool:
         is_right = headers.is_json and _is_handshake(headers) and self._agent.routing.find_tools(path, who) is not None
-        return is_right and self._tell_initialized(headers.session_id, who, path)
+        return is_right and self._mcp.tell_initialized(headers.session_id, who, path)
 
     async def _hand_on(
         self,
@@ -302,7 +288,7 @@ class WireHttp:
         may_ask, may_need_line = self._agent.questions.is_on, self._agent.may_need_line()
         if headers is None or not (may_ask or may_need_line) or not any(name in body for name in _ASKING):
             return False
-        is_known = bool(headers.session_id) if may_need_line else self._is_askable(headers.session_id)
+        is_known = bool(headers.session_id) if may_need_line else self._mcp.is_askable(headers.session_id)
         return is_known and headers.takes_stream
 
 
@@ -349,17 +335,10 @@ def parse_wire_headers(fields: Fields) -> Headers | None:
         name=found.get(b"mcp-name", b""),
         is_json=takes_json and found.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json",
         takes_stream=takes_stream,
-        trace=_extract_trace(found) if b"traceparent" in found else _NO_TRACE,
+        trace={name: found[key].decode("latin-1") for name, key in _TRACE_FIELDS if key in found}
+        if b"traceparent" in found
+        else _NO_TRACE,
     )
-
-
-def _extract_trace(found: Mapping[bytes, bytes]) -> Mapping[str, str]:
-    return {name: found[key].decode("latin-1") for name, key in _TRACE_FIELDS if key in found}
-
-
-def _add_call_trace(call: WireCall, headers: Headers) -> WireCall:
-    """The call with the trace context of its request in `_meta`, where it has none there."""
-    return call._replace(meta=call.meta._replace(rest=with_context(call.meta.rest, headers.trace)))
 
 
 class FormAtFirstMessage:

@@ -23,7 +23,7 @@ from smart_mcp_proxy.web.page.operations import Operations, read_status
 from smart_mcp_proxy.web.page.places import PLACES
 from smart_mcp_proxy.web.page.provider_sign_in import BACK_PATH, BEGIN_PATH, ProviderSignIn
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
-from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit, cookie_name
+from smart_mcp_proxy.web.page.visit import Form, PageRoute, PageVisit, cookie_name
 
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 log = get_logger("page")
@@ -133,7 +133,7 @@ class _Page:
             request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https
         )
         try:
-            return await place.handler(visit)
+            return await (place.handler(visit, await visit.form()) if place.method == "POST" else place.handler(visit))
         except ClientDisconnect:  # before its form was whole: nobody sees this
             return Response(status_code=400)
         except ProxyError as error:
@@ -186,9 +186,8 @@ class _Page:
         )
         return response
 
-    async def leave(self, visit: PageVisit) -> Response:
+    async def leave(self, visit: PageVisit, form: Form) -> Response:
         """The session ends."""
-        await visit.form()
         await self._sessions.leave(visit.secret)
         response = self._build_locked_page(200)
         response.delete_cookie(cookie_name(visit.request, "page"), path="/ui")

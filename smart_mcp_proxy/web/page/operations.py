@@ -38,12 +38,10 @@ def read_status(error: ProxyError) -> int:
     return error.status if isinstance(error, OperationError) else error.http_status
 
 
-class _SessionAuthorizer:
-    """Admits what the page asks, as the author that the page names."""
-
-    def admit(self, request: Request, need: Need) -> Author | None:
-        author: Author = request.scope[_AUTHOR]
-        return author
+def _admit_session(request: Request, need: Need) -> Author | None:
+    """Admit what the page asks, as the author that the page names."""
+    author: Author = request.scope[_AUTHOR]
+    return author
 
 
 class Operations:
@@ -54,7 +52,7 @@ class Operations:
     """
 
     def __init__(self, gateway: Gateway) -> None:
-        self._app: ASGIApp = build_rest_app(gateway, _SessionAuthorizer())
+        self._app: ASGIApp = build_rest_app(gateway, _admit_session)
 
     async def ask(
         self,

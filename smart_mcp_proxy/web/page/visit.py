@@ -2,7 +2,7 @@
 
 import base64
 import hmac
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import parse_qsl
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSession, signature
 from smart_mcp_proxy.web.common.messages import read_body
-from smart_mcp_proxy.web.page.operations import Operations, read_status
+from smart_mcp_proxy.web.page.operations import OperationError, Operations, read_status
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
 
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
@@ -103,6 +103,11 @@ class PageVisit:
         """A parameter of the address."""
         return self.request.query_params.get(name, default)
 
+    def read_parameters(self, names: Iterable[str]) -> dict[str, str]:
+        """Parameters of the query that say something, without blanks around."""
+        found = {name: self.read_parameter(name).strip() for name in names}
+        return {name: text for name, text in found.items() if text}
+
     def number(self, name: str) -> int:
         """A count in the address; 0 where it is none."""
         text = self.read_parameter(name)
@@ -111,6 +116,13 @@ class PageVisit:
     async def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         """Ask an operation of REST; raises what `Operations.ask` does."""
         return await self._operations.ask(self.session.author, method, path, query, body)
+
+    async def try_ask(self, path: str, query: Mapping[str, Any], default: Any) -> tuple[Any, OperationError | None]:
+        """The answer of a look-up, or a default with the reason why there is none."""
+        try:
+            return await self.ask("GET", path, query), None
+        except OperationError as error:
+            return default, error
 
     async def stream_operation(self, path: str, query: Mapping[str, Any]) -> ASGIApp:
         """An app whose answer is the stream of an operation."""
@@ -215,9 +227,9 @@ class PageRoute(NamedTuple):
     Attributes:
         method: GET for places, POST for actions.
         path: Below `/ui`.
-        handler: Answers; a `ProxyError` becomes a page that says it.
+        handler: Given the visit, and of an action the form; a `ProxyError` becomes a page that says it.
     """
 
     method: Literal["GET", "POST"]
     path: str
-    handler: Callable[[PageVisit], Awaitable[Response | ASGIApp]]
+    handler: Callable[..., Awaitable[Response | ASGIApp]]

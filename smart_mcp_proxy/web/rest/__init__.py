@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.broker.openapi import describe_broker
 from smart_mcp_proxy.web.common.messages import json_response, not_served
 from smart_mcp_proxy.web.rest import (
@@ -25,10 +26,17 @@ from smart_mcp_proxy.web.rest import (
     servers,
     tools,
 )
-from smart_mcp_proxy.web.rest.authorization import LocalAuthorizer, NetworkAuthorizer, operator_token
-from smart_mcp_proxy.web.rest.openapi import OPENAPI_PATH, describe
-from smart_mcp_proxy.web.rest.pages import DOCS_PATH, START_PATH, answer_start, docs_page, docs_response
-from smart_mcp_proxy.web.rest.route import PREFIX, Answer, Authorizer, Endpoint
+from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer, operator_token
+from smart_mcp_proxy.web.rest.openapi import (
+    DOCS_PATH,
+    OPENAPI_PATH,
+    START_PATH,
+    answer_start,
+    describe,
+    docs_page,
+    docs_response,
+)
+from smart_mcp_proxy.web.rest.route import PREFIX, Admit, Answer, Endpoint, Need
 
 __all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkAuthorizer", "build_rest_app", "operator_token"]
 
@@ -43,7 +51,6 @@ ROUTES: tuple[Endpoint, ...] = (
 )
 PAGES = frozenset({START_PATH, DOCS_PATH, OPENAPI_PATH})
 """What is served beside the routes, to everyone who may connect."""
-_PRIVATE = LocalAuthorizer()
 
 
 class _NameConvertor(PathConvertor):
@@ -55,12 +62,17 @@ class _NameConvertor(PathConvertor):
 register_url_convertor("any_name", _NameConvertor())
 
 
-def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starlette:
+def admit_user(request: Request, need: Need) -> Author | None:
+    """Admit the user: by a socket that only the gateway's owner can open, or in this process."""
+    return "operator"
+
+
+def build_rest_app(gateway: Gateway, admit: Admit = admit_user) -> Starlette:
     """The ASGI app of all routes.
 
     Args:
         gateway: Answers.
-        authorizer: Tells who sends a request. The one left out trusts its caller: serve it on a private socket only.
+        admit: Tells who sends a request. The one left out trusts its caller: serve it on a private socket only.
     """
 
     async def openapi(request: Request) -> Response:
@@ -71,7 +83,7 @@ def build_rest_app(gateway: Gateway, authorizer: Authorizer = _PRIVATE) -> Starl
 
     answers: dict[str, dict[str, Answer]] = {}
     for endpoint in ROUTES:
-        answers.setdefault(PREFIX + endpoint.path, {})[endpoint.method] = endpoint.bind_handler(gateway, authorizer)
+        answers.setdefault(PREFIX + endpoint.path, {})[endpoint.method] = endpoint.bind_handler(gateway, admit)
     # A path that ends in any name would also take in what stands behind it: those come last.
     paths = sorted(answers, key=lambda path: path.endswith(":path}"))
     app = Starlette(

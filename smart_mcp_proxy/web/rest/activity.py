@@ -1,11 +1,11 @@
-"""REST: the activity log."""
+"""REST: the activity log, its figures, and its events as they come."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Final, get_args
 
 import msgspec
-from anyio import create_task_group
+from anyio import create_task_group, move_on_after
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -166,7 +166,9 @@ async def _stream_events(gateway: Gateway, wanted: ActivityFilter, after: int) -
                 told_s = clock()
             if page.next is not None:
                 continue
-        if await _is_set(change, LOOK_S):
+        with move_on_after(LOOK_S):
+            await change.wait()
+        if change.is_set():
             change = gateway.base.changes.next()
             yield _encode_change(gateway)
             told_s = clock()
@@ -178,16 +180,6 @@ async def _stream_events(gateway: Gateway, wanted: ActivityFilter, after: int) -
 def _encode_change(gateway: Gateway) -> bytes:
     """Report that servers or tools are different: what they are now is asked for as before."""
     return b'event: change\ndata: {"generation":%d}\n\n' % gateway.catalog.snapshot.generation
-
-
-async def _is_set(change: asyncio.Event, limit_s: float) -> bool:
-    """Whether an event is set within a time; one that is set as the time ends may be seen the next time."""
-    try:
-        async with asyncio.timeout(limit_s):
-            await change.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 ROUTES = (

@@ -1,4 +1,4 @@
-"""REST: the tokens that the operator makes for agents."""
+"""REST: the tokens that the operator makes for agents, and links to the page."""
 
 from typing import Annotated, Any
 

@@ -3,15 +3,12 @@
 What is withheld from agents is shown here, so that it can be judged; an agent that could read it would be told it.
 """
 
-from collections.abc import Sequence
-
 import msgspec
 from starlette.requests import Request
 
 from smart_mcp_proxy.errors import ConflictError, RequestError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.approvals import PendingApproval
-from smart_mcp_proxy.policy.scanner import Finding
 from smart_mcp_proxy.web.rest.route import (
     PLACES_MOST,
     SWITCH,
@@ -179,13 +176,11 @@ def _view(waiting: PendingApproval, changes: list[FieldView] | msgspec.UnsetType
         hash=withheld.record.change_hash,
         approved_hash=withheld.approved_hash,
         fields=[change.path for change in waiting.changes],
-        findings=_findings(waiting.findings),
+        findings=[
+            FindingView(each.check, each.severity, each.place, each.reason, each.excerpt) for each in waiting.findings
+        ],
         changes=changes,
     )
-
-
-def _findings(findings: Sequence[Finding]) -> list[FindingView]:
-    return [FindingView(each.check, each.severity, each.place, each.reason, each.excerpt) for each in findings]
 
 
 _UNKNOWN = (ToolNotFoundError,)

@@ -25,14 +25,6 @@ TOKEN_FILE = "operator.token"
 log = get_logger("rest")
 
 
-class LocalAuthorizer:
-    """A socket that only the owner of the gateway can open, or this process itself."""
-
-    def admit(self, request: Request, need: Need) -> Author | None:
-        """The user."""
-        return "operator"
-
-
 class NetworkAuthorizer:
     """REST on an address that every local program can reach, agents and browsers included.
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -26,6 +26,8 @@ COMMAND_LINE = "command line"
 
 Answer = Callable[[Request], Awaitable[Response]]
 Need = Literal["operator", "nothing"]
+Admit = Callable[[Request, Need], Author | None]
+"""Returns the author of a request, None for an unknown one where nothing is needed; raises for one not let in."""
 """Whom a route answers over the network: who has the operator's token, or anybody who may connect."""
 BodyT = TypeVar("BodyT")
 SWITCH = ("false", "true")
@@ -34,17 +36,6 @@ PLACES_MOST = 10_000_000
 """Of a list: more than any catalog holds."""
 _DIGITS = 20
 """Of a number in a query; the largest that any route takes has 19."""
-
-
-class Authorizer(Protocol):
-    """An entrance for requests, which knows their author."""
-
-    def admit(self, request: Request, need: Need) -> Author | None:
-        """Return the author of a request; None for an unknown one where nothing is needed.
-
-        Raises:
-            ProxyError: The request is not let in.
-        """
 
 
 class Parameter(NamedTuple):
@@ -107,12 +98,12 @@ class Endpoint(NamedTuple):
             kinds.add(TooLargeError)
         return sorted({HTTPStatus.MISDIRECTED_REQUEST, *(kind.http_status for kind in kinds)})
 
-    def bind_handler(self, gateway: Gateway, authorizer: Authorizer) -> Answer:
+    def bind_handler(self, gateway: Gateway, admit: Admit) -> Answer:
         """Bind a route's handler to this gateway."""
 
         async def answer(request: Request) -> Response:
             try:
-                request.state.author = authorizer.admit(request, self.need)
+                request.state.author = admit(request, self.need)
                 self._require_known(request)
                 request.state.body_limit_bytes = gateway.settings.max_message_bytes
                 value = await self.handler(gateway, request)

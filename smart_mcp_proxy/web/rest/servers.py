@@ -1,4 +1,4 @@
-"""REST: the gateway, its servers, and what is done with them."""
+"""REST: the gateway, its servers, and what is done with them, sign-ins included."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal

@@ -31,7 +31,9 @@ def claim_stdio() -> Iterator[tuple[int, int]]:
     A stray print, ours or a library's, lands in the log then, not in the middle of the protocol.
     """
     source, sink = os.dup(0), os.dup(1)
-    _enlarge(sink)
+    if hasattr(fcntl, "F_SETPIPE_SZ"):  # a large result leaves at once
+        with suppress(OSError):  # not a pipe, or this user's share of pipe memory is used up
+            fcntl.fcntl(sink, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
@@ -41,13 +43,6 @@ def claim_stdio() -> Iterator[tuple[int, int]]:
     finally:
         os.dup2(sink, 1)
         os.dup2(source, 0)
-
-
-def _enlarge(descriptor: int) -> None:
-    """Let a pipe hold a megabyte where possible: a large result leaves at once."""
-    if hasattr(fcntl, "F_SETPIPE_SZ"):
-        with suppress(OSError):  # not a pipe, or this user's share of pipe memory is used up
-            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 def _can_poll(descriptor: int) -> bool:
@@ -162,7 +157,7 @@ class _Flow(asyncio.StreamReaderProtocol):
     """
 
     def __init__(self, admission: AdmissionControl) -> None:
-        super().__init__(_silent())
+        super().__init__(asyncio.StreamReader())  # the writing side's protocol wants one, which nobody reads
         self._admission = admission
         self.is_behind = False
 
@@ -195,8 +190,3 @@ async def open_stdio_writer(sink: int, admission: AdmissionControl) -> Writer:
     transport, flow = await loop.connect_write_pipe(lambda: _Flow(admission), pipe)
     transport.set_write_buffer_limits(UNSENT_BYTES)
     return _PipeWriter(asyncio.StreamWriter(transport, flow, None, loop), flow)
-
-
-def _silent() -> asyncio.StreamReader:
-    """A reader that nobody reads: the writing side's protocol wants one."""
-    return asyncio.StreamReader()

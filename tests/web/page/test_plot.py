@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from smart_mcp_proxy.web.page.plot import HEIGHT, WIDTH, build_bar_plot
+from smart_mcp_proxy.web.page.places.saved import HEIGHT, WIDTH, build_bar_plot
 
 UNTIL = datetime(2026, 11, 25, 18, 40, tzinfo=UTC)
 

@@ -3,9 +3,8 @@
 import anyio
 import pytest
 
-from smart_mcp_proxy.greeting.answers import BacklogLine
+from smart_mcp_proxy.greeting.answers import BacklogLine, EarlyRequest
 from smart_mcp_proxy.greeting.greeter import Handed
-from smart_mcp_proxy.greeting.plain import EarlyRequest
 from smart_mcp_proxy.io.lines import LineSplitter
 from smart_mcp_proxy.web.stdio import stdio
 from smart_mcp_proxy.web.stdio.stdio import Greeted

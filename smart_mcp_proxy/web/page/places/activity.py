@@ -1,12 +1,12 @@
 """Activity: searches, calls, decisions and changes as they come, and one record with everything."""
 
-from typing import Any, Final, get_args
+from typing import Final, get_args
 
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from smart_mcp_proxy.telemetry import ActivityKind
-from smart_mcp_proxy.web.page.operations import OperationError, part
+from smart_mcp_proxy.web.page.operations import part
 from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
 
 SHOWN: Final = 50
@@ -14,14 +14,10 @@ _FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "since", "p
 
 
 async def _show_activity(visit: PageVisit) -> Response:
-    wanted = {name: visit.read_parameter(name).strip() for name in _FILTERS if visit.read_parameter(name).strip()}
+    wanted = visit.read_parameters(_FILTERS)
     before = visit.read_parameter("before")
-    problem = None
-    found: dict[str, Any] = {"items": [], "next": None, "last": 0}
-    try:
-        found = await visit.ask("GET", "activity", wanted | {"limit": SHOWN, "before": before or None})
-    except OperationError as error:
-        problem = error
+    query = wanted | {"limit": SHOWN, "before": before or None}
+    found, problem = await visit.try_ask("activity", query, {"items": [], "next": None, "last": 0})
     return await visit.page(
         "activity.html",
         problem,

@@ -34,9 +34,8 @@ async def _page(
     )
 
 
-async def _make(visit: PageVisit) -> Response:
+async def _make(visit: PageVisit, form: Form) -> Response:
     """Shown in the answer itself, this once: an address or a cookie would keep the token."""
-    form = await visit.form()
     days = form.text("days")
     if days and days not in {value for value, _ in LIVES}:
         raise RequestError(f"A token cannot end in {days[:20]!r} days.", hint="Choose one of the list.")
@@ -54,8 +53,7 @@ async def _make(visit: PageVisit) -> Response:
     return await _page(visit, Form([]), made=made)
 
 
-async def _revoke(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _revoke(visit: PageVisit, form: Form) -> Response:
     await visit.ask("DELETE", f"tokens/{part(form.text('name'))}")
     return visit.back(form, f"Revoked the token {form.text('name')}.", default="/ui/clients")
 

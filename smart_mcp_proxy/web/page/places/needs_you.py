@@ -10,7 +10,7 @@ from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.hidden import TEXT_CHARS
 from smart_mcp_proxy.web.page.operations import part
 from smart_mcp_proxy.web.page.rendering import is_shown_whole
-from smart_mcp_proxy.web.page.visit import DisplayLimits, PageRoute, PageVisit
+from smart_mcp_proxy.web.page.visit import DisplayLimits, Form, PageRoute, PageVisit
 
 SHOWN: Final = 10
 """Definitions on a page: a person reads them one by one."""
@@ -49,8 +49,7 @@ def _is_whole(changes: list[dict[str, Any]]) -> bool:
     return len(changes) <= LIMITS.fields and not is_cut
 
 
-async def _approve(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _approve(visit: PageVisit, form: Form) -> Response:
     names, hashes = form.texts("name"), form.texts("hash")
     if len(names) != len(hashes):
         raise RequestError("The form names other tools than it has hashes of.", hint="Reload the page.")
@@ -65,8 +64,7 @@ async def _approve(visit: PageVisit) -> Response:
     return visit.back(form, note, is_bad=bool(done["moved"]))
 
 
-async def _decide(operation: str, words: str, visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _decide(operation: str, words: str, visit: PageVisit, form: Form) -> Response:
     done = await visit.ask("POST", f"approvals/{operation}", body={"name": form.text("name")})
     return visit.back(form, f"{words} {done['name']}.")
 

@@ -10,7 +10,7 @@ from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.web.page.arguments import parse_typed_json
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
+from smart_mcp_proxy.web.page.visit import Form, PageRoute, PageVisit
 
 LOG_LINES: Final = 100
 NEW_ENTRY: Final = '{\n  "url": "https://example.com/mcp"\n}'
@@ -28,10 +28,9 @@ async def _show_server(visit: PageVisit) -> Response:
 
 async def _one(visit: PageVisit, name: str, *, entry: str | None = None, problem: ProxyError | None = None) -> Response:
     server = await visit.ask("GET", f"servers/{part(name)}", {"review": "true"})
-    try:
-        logs = (await visit.ask("GET", f"servers/{part(name)}/logs", {"lines": LOG_LINES}))["lines"]
-    except OperationError:  # in the file, and not in force
-        logs = []
+    # What is in the file and not in force has no logs.
+    found, _ = await visit.try_ask(f"servers/{part(name)}/logs", {"lines": LOG_LINES}, {"lines": []})
+    logs = found["lines"]
     tools = await visit.ask("GET", "listing", {"server": name, "limit": 1}) if logs or server["tools"] else None
     can_sign_in = server["transport"] != "stdio"
     sign_in = await visit.ask("GET", f"servers/{part(name)}/login") if can_sign_in else None
@@ -47,8 +46,7 @@ async def _one(visit: PageVisit, name: str, *, entry: str | None = None, problem
     )
 
 
-async def _operate(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _operate(visit: PageVisit, form: Form) -> Response:
     name, operation = form.text("name"), form.text("operation")
     if operation not in _OPERATIONS:
         raise RequestError(f"{operation[:40]!r} is nothing that is done with a server.", hint="Reload the page.")
@@ -57,15 +55,13 @@ async def _operate(visit: PageVisit) -> Response:
     return visit.back(form, _note(done), default=f"/ui/server?name={part(name)}")
 
 
-async def _remove(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _remove(visit: PageVisit, form: Form) -> Response:
     name = form.text("name")
     done = await visit.ask("DELETE", f"servers/{part(name)}", {"revision": form.text("revision") or None})
     return visit.to("/ui/servers", _note(done))
 
 
-async def _edit(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _edit(visit: PageVisit, form: Form) -> Response:
     name, text = form.text("name"), form.text("entry")
     try:
         body = {"config": _entry(text), "revision": form.text("revision") or None}
@@ -75,16 +71,14 @@ async def _edit(visit: PageVisit) -> Response:
     return visit.to(f"/ui/server?name={part(name)}", _note(done))
 
 
-async def _begin_login(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _begin_login(visit: PageVisit, form: Form) -> Response:
     name = form.text("name")
     begun = await visit.ask("POST", f"servers/{part(name)}/login")
     note = "" if begun["state"] == "waiting" else "Signed in." if begun["state"] == "done" else begun["problem"]
     return visit.to(f"/ui/server?name={part(name)}#sign-in", note, is_bad=begun["state"] == "failed")
 
 
-async def _finish(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _finish(visit: PageVisit, form: Form) -> Response:
     name = form.text("name")
     await visit.ask("POST", f"servers/{part(name)}/login/address", body={"address": form.text("address")})
     return visit.to(f"/ui/server?name={part(name)}", "Taken. The gateway signs in now.")
@@ -94,8 +88,7 @@ async def _new(visit: PageVisit) -> Response:
     return await visit.page("new_server.html", name="", entry=NEW_ENTRY)
 
 
-async def _add(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _add(visit: PageVisit, form: Form) -> Response:
     name, text = form.text("name").strip(), form.text("entry")
     try:
         done = await visit.ask("POST", "servers", body={"name": name, "config": _entry(text)})

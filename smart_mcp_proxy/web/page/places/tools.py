@@ -18,17 +18,9 @@ STATES: Final = ("all", "visible", "withheld")
 
 async def _list(visit: PageVisit) -> Response:
     start = visit.number("offset")
-    wanted = {
-        name: visit.read_parameter(name).strip()
-        for name in ("server", "name", "state")
-        if visit.read_parameter(name).strip()
-    }
-    problem = None
-    found: dict[str, Any] = {"total": 0, "items": []}
-    try:
-        found = await visit.ask("GET", "listing", wanted | {"offset": start, "limit": SHOWN})
-    except OperationError as error:
-        problem = error
+    wanted = visit.read_parameters(("server", "name", "state"))
+    query = wanted | {"offset": start, "limit": SHOWN}
+    found, problem = await visit.try_ask("listing", query, {"total": 0, "items": []})
     return await visit.page(
         "tools.html",
         problem,
@@ -73,8 +65,7 @@ async def _one(
     )
 
 
-async def _call(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _call(visit: PageVisit, form: Form) -> Response:
     name = form.text("name")
     tool = await visit.ask("GET", f"tools/{part(name)}")
     fields: tuple[Field, ...] = build_form_fields(tool.get("input_schema"))
@@ -86,8 +77,7 @@ async def _call(visit: PageVisit) -> Response:
     return await _one(visit, name, form, result=result)
 
 
-async def _forget(visit: PageVisit) -> Response:
-    form = await visit.form()
+async def _forget(visit: PageVisit, form: Form) -> Response:
     query = {"tool": form.text("name") or None, "question": form.text("question") or None}
     if query["tool"] is None:
         raise RequestError("The form names no tool.", hint="Reload the page.")
