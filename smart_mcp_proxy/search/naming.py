@@ -343,8 +343,6 @@ class NameTable:
             for name, id in self.keys.one_slip_from(wanted)
             if _is_among(id, documents, allowed) and _is_joined_name(name, documents[id])
         }
-        if len(near) < 2:  # as mostly
-            return list(near)
         spoken = normalize_name(query)
         if len(near) > _CANDIDATES:
             return self.letters.pairs().most_alike(spoken, near)[:_CANDIDATES]
@@ -358,8 +356,7 @@ class NameTable:
         found: dict[int, None] = {}
         for name, pairs in groupby(self.keys.find_by_prefix(wanted), key=itemgetter(0)):
             ids = [id for _, id in pairs if _is_among(id, documents, allowed) and _is_joined_name(name, documents[id])]
-            if len(ids) > 1:  # few have company
-                ids.sort(key=lambda id: name_order(documents[id]))
+            ids.sort(key=lambda id: name_order(documents[id]))
             found.update(dict.fromkeys(ids))  # a known id keeps its place
             if len(found) >= _PREFIXED:
                 break

@@ -13,7 +13,7 @@ from postgres_server import PostgresServer
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
 from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.postgres import LOCK
+from smart_mcp_proxy.catalog.store.migrations import LOCK
 from smart_mcp_proxy.catalog.store.postgres_edge import postgres_engine
 
 __all__ = ["KINDS", "NAME_LIMIT", "HandClock", "MakeTool", "OpenCatalog", "StorePlace"]

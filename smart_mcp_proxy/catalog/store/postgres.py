@@ -28,8 +28,6 @@ from smart_mcp_proxy.io.clocks import since_boot
 from smart_mcp_proxy.names import DATABASE_NAME
 from smart_mcp_proxy.telemetry import get_logger
 
-__all__ = ["LOCK", "PostgresStore"]
-
 LIMIT_S: Final = 10.0
 """A server that does not go on with a transaction for so long counts as lost; half of it at least."""
 _LIMITS: Final = "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL statement_timeout = 0"

@@ -4,9 +4,9 @@ Values are encrypted before they come here: the store knows no key of theirs. It
 gateways were given none.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Row, delete, or_, select
+from sqlalchemy import Connection, delete, or_, select
 
 from smart_mcp_proxy.catalog.tables.schema import gateway_keys, leases, meta, sealed
 from smart_mcp_proxy.catalog.tables.upsert import replace_columns, upsert
@@ -42,8 +42,9 @@ def store_sealed(connection: Connection, value: SealedValue) -> None:
 def find_sealed(connection: Connection, kind: str, key: str, now_s: float) -> SealedValue | None:
     """The value under a key; None where there is none, or its time is over."""
     wanted = select(sealed).where(sealed.c.kind == kind, sealed.c.key == key)
-    row = connection.execute(wanted.where(_is_alive(now_s))).one_or_none()
-    return None if row is None else _value(row)
+    is_alive = or_(sealed.c.expires_s.is_(None), sealed.c.expires_s > now_s)
+    row = connection.execute(wanted.where(is_alive)).one_or_none()
+    return None if row is None else SealedValue(row.kind, row.key, bytes(row.box), row.stamp, row.expires_s)
 
 
 def read_sealed_stamps(connection: Connection, kind: str) -> dict[str, str]:
@@ -103,11 +104,3 @@ def gateway_key(connection: Connection, name: str, made: bytes) -> bytes:
     # Where another is about to commit one, this waits for it, and the next statement sees what was committed.
     connection.execute(row.on_conflict_do_nothing(index_elements=[gateway_keys.c.name]))
     return bytes(connection.execute(select(gateway_keys.c.key).where(gateway_keys.c.name == name)).scalar_one())
-
-
-def _is_alive(now_s: float) -> ColumnElement[bool]:
-    return or_(sealed.c.expires_s.is_(None), sealed.c.expires_s > now_s)
-
-
-def _value(row: Row[Any]) -> SealedValue:
-    return SealedValue(row.kind, row.key, bytes(row.box), row.stamp, row.expires_s)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from smart_mcp_proxy.policy.scanner.findings import Evidence
-from smart_mcp_proxy.policy.scanner.rules.rule_files import CERTAIN, RuleFile, TermPattern
+from smart_mcp_proxy.policy.scanner.rules.prefilter import Way
+from smart_mcp_proxy.policy.scanner.rules.rule_files import CERTAIN, RuleFile
 from smart_mcp_proxy.policy.scanner.wording import STORES, Reading
 
 SENTENCE_CHARS = 200
@@ -49,7 +50,7 @@ class SideStep(NamedTuple):
 
     check: str
     reason: str
-    about: tuple[TermPattern, ...]
+    about: tuple[tuple[Way, ...], ...]
     least: int
 
 
@@ -76,8 +77,8 @@ def side_steps(reading: Reading) -> Iterator[Evidence]:
     """Evidence of orders to take such a step; what only describes or warns of one is none."""
     judged: dict[int, Sentence] = {}
     for step in STEPS:
-        for words in reading.may_say(step.about):
-            for match in reading.find(words):
+        for ways in step.about:
+            for match in reading.find(ways):
                 start, end = _bounds(reading, match.start())
                 if start not in judged:
                     judged[start] = _parse_sentence(reading.text, start, end)

@@ -3,12 +3,11 @@
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
 
 from smart_mcp_proxy.policy.scanner.findings import DECISIVE, EXCERPT_CHARS, Evidence, Passage, excerpt
-from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable
-from smart_mcp_proxy.policy.scanner.rules.rule_files import STRONG, Phrase, RuleFile, TermPattern
+from smart_mcp_proxy.policy.scanner.rules.prefilter import Searchable, Way
+from smart_mcp_proxy.policy.scanner.rules.rule_files import STRONG, Phrase, RuleFile
 
 LOOKALIKES = str.maketrans(
     "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0432\u0455\u0458\u0501\u0261\u03bf"
@@ -49,7 +48,6 @@ _MIXED = re.compile(
     "(?<![^\\W\\d_])(?:[a-z]+[\u0370-\u03ff\u0400-\u04ff]|[\u0370-\u03ff\u0400-\u04ff]+[a-z])[^\\W\\d_]*"
 )
 
-_Said = TypeVar("_Said", Phrase, TermPattern)
 _PHRASES = tuple(
     phrase for name in ("orders", "secrecy", "steering", "consent", "side_steps") for phrase in RuleFile(name).phrases()
 )
@@ -72,12 +70,13 @@ class Reading:
         text: Lower case, compatibility forms and look-alike letters unified, without invisible characters.
         words: Of the text, with the marks beside them.
         is_foreign: Whether some of it may not be English.
+        find: Yields the matches of one of several ways of saying something, in order.
     """
 
     def __init__(self, passages: Sequence[Passage]) -> None:
         parts = [_plain(_split_sentence_key(place, text)) for place, text in passages]
         self.text = " \n ".join(parts)
-        self._searchable = Searchable(self.text)
+        self.find = Searchable(self.text).find
         self.words = frozenset(self.text.split(" "))
         is_latin = self.text.isascii() or _FOREIGN.search(self.text) is None
         self.is_foreign = not is_latin or len(self.words & _COMMON_WORDS) >= FOREIGN_WORDS
@@ -97,15 +96,6 @@ class Reading:
         for (place, _), start, line in zip(self.passages, self._starts, self.text.split(" \n "), strict=False):
             if not place.endswith(("~", ".type")):
                 yield start, line
-
-    def find(self, wanted: Phrase | TermPattern) -> Iterable[re.Match[str]]:
-        """Matches of a group in the text, in order."""
-        return self._searchable.find(wanted.ways)
-
-    def may_say(self, wanted: Iterable[_Said]) -> list[_Said]:
-        """Parts of a group worth searching for."""
-        heard = self._searchable.heard
-        return [each for each in wanted if each.ways[0].group in heard]
 
     def place(self, at: int) -> str:
         """The JSON path of the passage that holds the character at `at`."""
@@ -145,8 +135,8 @@ def find_suspect_wording(reading: Reading) -> Iterator[Evidence]:
     """Evidence of what the words say."""
     text = reading.text
     phrases: tuple[Phrase, ...] = (*_PHRASES, *_FOREIGN_PHRASES) if reading.is_foreign else _PHRASES
-    for phrase in reading.may_say(phrases):
-        for match in reading.find(phrase):
+    for phrase in phrases:
+        for match in reading.find(phrase.ways):
             weight = phrase.weight
             if _is_talked_about(text, match.start()):
                 weight = min(STRONG, weight) * TALKED_ABOUT
@@ -222,10 +212,10 @@ def _leaks(reading: Reading, private: Sequence[re.Match[str]], secrets: Sequence
                 break
 
 
-def _find_statements(reading: Reading, names: Sequence[TermPattern]) -> list[re.Match[str]]:
+def _find_statements(reading: Reading, names: Sequence[tuple[Way, ...]]) -> list[re.Match[str]]:
     """Matches that the text states as its own, not as an example, in order."""
     text = reading.text
-    said = (match for words in reading.may_say(names) for match in reading.find(words))
+    said = (match for ways in names for match in reading.find(ways))
     found = [match for match in said if not _is_talked_about(text, match.start())]
     return sorted(found, key=lambda match: match.start())
 

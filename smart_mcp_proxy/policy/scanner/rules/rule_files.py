@@ -39,16 +39,6 @@ class Phrase(NamedTuple):
     ways: tuple[Way, ...]
 
 
-class TermPattern(NamedTuple):
-    """A term to look for: its alternative patterns.
-
-    Attributes:
-        ways: Of naming it; where two begin at one place, the first counts.
-    """
-
-    ways: tuple[Way, ...]
-
-
 class RuleFile:
     """The rules of one file, compiled.
 
@@ -71,9 +61,9 @@ class RuleFile:
             for entry in self._entries["phrase"]
         )
 
-    def words(self, group: str) -> tuple[TermPattern, ...]:
-        """Entries of a group of words, in their order."""
-        return tuple(TermPattern(self._ways(entry)) for entry in self._entries[group])
+    def words(self, group: str) -> tuple[tuple[Way, ...], ...]:
+        """The ways of naming each term of a group; of two that begin at one place the first counts."""
+        return tuple(map(self._ways, self._entries[group]))
 
     def expression(self, name: str) -> re.Pattern[str]:
         """An entry of `expressions`."""
