@@ -83,7 +83,7 @@ class NoiseFilter(logging.Filter):
 
     def __init__(self, own: str, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
-        self._own = (own, f"{own}.")
+        self._own = own
         self._clock = clock
         self._places: dict[tuple[str, int], _Place] = {}
 
@@ -91,11 +91,9 @@ class NoiseFilter(logging.Filter):
         """Return whether the line is logged; decided once for all handlers."""
         told: bool | None = getattr(record, "is_told", None)
         if told is None:
-            told = record.is_told = self._is_own(record.name) or self._is_worth_it(record)
+            is_own = record.name == self._own or record.name.startswith(f"{self._own}.")
+            told = record.is_told = is_own or self._is_worth_it(record)
         return told
-
-    def _is_own(self, name: str) -> bool:
-        return name == self._own[0] or name.startswith(self._own[1])
 
     def _is_worth_it(self, record: logging.LogRecord) -> bool:
         exc = record.exc_info[1] if record.exc_info else None

@@ -5,9 +5,9 @@ from smart_mcp_proxy.upstream.fleet import Fleet
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, TlsContext
 from smart_mcp_proxy.upstream.keeper import Keeper
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_page, is_listed
-from smart_mcp_proxy.upstream.oauth.auth import SignedOut, SignIns
+from smart_mcp_proxy.upstream.oauth.auth import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
-from smart_mcp_proxy.upstream.oauth.auth_store import SignIn, SignInStore
+from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 from smart_mcp_proxy.upstream.per_client import OwnConnection
 from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import mark_environment
@@ -24,9 +24,7 @@ __all__ = [
     "OnEvent",
     "OwnConnection",
     "SignIn",
-    "SignInStore",
     "SignIns",
-    "SignedOut",
     "TlsContext",
     "ToolListing",
     "Upstream",

@@ -81,7 +81,8 @@ class Connector:
         try:
             return await self._open_transport(options)
         except UpstreamError as exc:
-            if config.transport != "http" or peer is not None or _read_http_status(exc) not in _OLDER_TRANSPORT:
+            status = (exc.data or {}).get("http_status")
+            if config.transport != "http" or peer is not None or status not in _OLDER_TRANSPORT:
                 raise
             refused = exc
         # Such a server may be one of HTTP+SSE.
@@ -132,9 +133,3 @@ class Connector:
         if config.oauth is None:
             return await self._sign_ins.find_bearer(config)
         return await self._sign_ins.bearer(config)
-
-
-def _read_http_status(error: UpstreamError) -> int:
-    """HTTP status that an error stands for, 0 without one."""
-    status = (error.data or {}).get("http_status", 0)
-    return status if isinstance(status, int) else 0

@@ -42,8 +42,9 @@ class Ending:
             self._check.cancel()
 
     def end(self, reason: UpstreamError) -> None:
-        """Ends the session for a reason of ours."""
-        self._settle(reason)
+        """Ends the session for this reason, unless it is over."""
+        if not self._end.done():
+            self._end.set_result(reason)
 
     def doubt(self) -> None:
         """Finds out, in the background, whether the server still takes any request of this session."""
@@ -52,7 +53,7 @@ class Ending:
             self._check = spawn(self._ask(), f"upstream-refused-{self._server}")
 
     async def _watch(self) -> None:
-        self._settle(await self._session.wait_closed())
+        self.end(await self._session.wait_closed())
 
     async def _ask(self) -> None:
         method = "ping" if self._session.era == "handshake" else "server/discover"
@@ -61,10 +62,6 @@ class Ending:
             try:
                 await self._session.request(method, {}, timeout_s=_CHECK_S)
             except UpstreamAuthError as exc:
-                self._settle(exc)
+                self.end(exc)
             except UpstreamError as exc:
                 _log.debug("server %s: whether it still takes requests is unclear: %s", self._server, exc)
-
-    def _settle(self, end: UpstreamError) -> None:
-        if not self._end.done():
-            self._end.set_result(end)

@@ -56,15 +56,18 @@ class Fleet:
         on_resource_updated: OnResourceUpdated = lambda name, uri: None,
         worker: Worker = ALONE,
     ) -> None:
-        self._environ = environ
         self._worker = worker
-        self._on_change = on_change
-        self._on_tools_changed = on_tools_changed
-        self._on_contents_changed = on_contents_changed
-        self._on_resource_updated = on_resource_updated
         self._lineage = Lineage(environ)
-        self._open_session: OpenSession = partial(self._lineage.open, open_session)
-        self._start_gate = asyncio.Semaphore(start_parallel)
+        self._new_upstream = partial(
+            Upstream,
+            environ=environ,
+            on_change=on_change,
+            on_tools_changed=on_tools_changed,
+            open_session=partial(self._lineage.open, open_session),
+            start_gate=asyncio.Semaphore(start_parallel),
+            on_contents_changed=on_contents_changed,
+            on_resource_updated=on_resource_updated,
+        )
         self._upstreams: dict[str, Upstream] = {}
         self.upstreams: Mapping[str, Upstream] = self._upstreams
         self._is_started = False
@@ -126,10 +129,9 @@ class Fleet:
         """
         async with self._lock:
             for upstream in self:
-                if (config := configs.get(upstream.name)) is not None and _differs_in_limits_only(
-                    upstream.config, config
-                ):
-                    upstream.limit(config)
+                old, new = upstream.config, configs.get(upstream.name)
+                if new is not None and old != new == replace(old, limits=new.limits, timeout_ms=new.timeout_ms):
+                    upstream.limit(new)
             gone = [up for up in self if configs.get(up.name) != up.config]
             for upstream in gone:
                 del self._upstreams[upstream.name]
@@ -157,16 +159,7 @@ class Fleet:
             await upstream.start()
 
     def _new(self, config: ServerConfig) -> Upstream:
-        upstream = Upstream(
-            config,
-            environ=self._environ,
-            on_change=self._on_change,
-            on_tools_changed=self._on_tools_changed,
-            open_session=self._open_session,
-            start_gate=self._start_gate,
-            on_contents_changed=self._on_contents_changed,
-            on_resource_updated=self._on_resource_updated,
-        )
+        upstream = self._new_upstream(config)
         if runs_elsewhere(config, self._worker):
             upstream.on_wanted = lambda: spawn(self._retry_elsewhere(upstream), f"upstream-wanted-{config.name}")
         return upstream
@@ -177,10 +170,6 @@ class Fleet:
         with suppress(OSError):  # no descriptors are left; the next call asks again
             await self._worker.ask(self._worker.find_keeper_worker(name), RETRY, name.encode())
         upstream.retry()
-
-
-def _differs_in_limits_only(old: ServerConfig, new: ServerConfig) -> bool:
-    return old != new == replace(old, limits=new.limits, timeout_ms=new.timeout_ms)
 
 
 async def _stop_all(upstreams: list[Upstream]) -> None:

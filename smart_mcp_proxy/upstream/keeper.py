@@ -56,7 +56,7 @@ class Keeper:
         self._upstreams = upstreams
         self._users: defaultdict[str, set[_User]] = defaultdict(set)
         self._refused: defaultdict[str, set[LineSink]] = defaultdict(set)
-        worker.listen(SERVER, self._take)
+        worker.listen(SERVER, lambda words, handed: spawn(self._serve(words.decode(), handed), "relay"))
         worker.answer(LOGS, self._logs)
         worker.answer(RESTART, self._restart)
         worker.answer(RETRY, self._retry)
@@ -72,9 +72,6 @@ class Keeper:
         for users in self._users.values():
             for user in tuple(users):
                 user.close()
-
-    def _take(self, words: bytes, handed: socket.socket) -> None:
-        spawn(self._serve(words.decode(), handed), "relay")
 
     def _logs(self, words: bytes) -> bytes:
         count, _, name = words.decode().partition(" ")

@@ -59,10 +59,6 @@ class Ask(Protocol):
         """The `result`; raises `UpstreamError` as a session does."""
 
 
-def _build_resource_params(uris: frozenset[str]) -> Mapping[str, Any]:
-    return {"notifications": {"resourceSubscriptions": sorted(uris)}}
-
-
 class WatchStream:
     """Long-lived request for updates, opened again whenever it ends.
 
@@ -78,7 +74,9 @@ class WatchStream:
         server: str,
         ask: Ask,
         on_updated: Callable[[str], None],
-        wanted: Callable[[frozenset[str]], Mapping[str, Any]] = _build_resource_params,
+        wanted: Callable[[frozenset[str]], Mapping[str, Any]] = lambda uris: {
+            "notifications": {"resourceSubscriptions": sorted(uris)}
+        },
     ) -> None:
         self._server = server
         self._ask = ask

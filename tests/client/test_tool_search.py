@@ -19,7 +19,7 @@ from openai.types.responses.tool_search_output_namespace_tool_param import ToolS
 from pydantic import TypeAdapter, ValidationError
 
 from smart_mcp_proxy.client.tool_search import AnthropicToolSearch, OpenAIToolSearch
-from smart_mcp_proxy.client.tool_search.searching import shorten_name
+from smart_mcp_proxy.client.tool_search.parts import shorten_name
 from smart_mcp_proxy.demo import demo_servers
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway import open_gateway

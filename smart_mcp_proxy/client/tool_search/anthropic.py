@@ -10,17 +10,8 @@ from typing import Any, Final
 import mcp_types
 from fastmcp import Client
 
-from smart_mcp_proxy.client.tool_search.searching import (
-    DESCRIPTION,
-    SEARCH_SCHEMA,
-    FoundTool,
-    ToolSearch,
-    as_text,
-    members,
-    no_call,
-    read_limit,
-    read_query,
-)
+from smart_mcp_proxy.client.tool_search.parts import as_text, members, no_call, read_limit, read_query
+from smart_mcp_proxy.client.tool_search.searching import DESCRIPTION, SEARCH_SCHEMA, FoundTool, ToolSearch
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 
 _PATTERN_CHARS: Final = 200

@@ -12,11 +12,7 @@ from typing import Any, Final
 
 from fastmcp import Client
 
-from smart_mcp_proxy.client.tool_search.searching import (
-    DESCRIPTION,
-    SEARCH_SCHEMA,
-    FoundTool,
-    ToolSearch,
+from smart_mcp_proxy.client.tool_search.parts import (
     as_text,
     members,
     no_call,
@@ -25,6 +21,7 @@ from smart_mcp_proxy.client.tool_search.searching import (
     read_query,
     shorten_name,
 )
+from smart_mcp_proxy.client.tool_search.searching import DESCRIPTION, SEARCH_SCHEMA, FoundTool, ToolSearch
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_-]")

@@ -191,7 +191,9 @@ class Connection(asyncio.BufferedProtocol):
         self._is_lost = True
         response, self._response = self._response, None
         if response is not None:
-            if exc is None and self._is_head_whole and self._ends_with_connection:
+            is_chunked = "chunked" in self._headers.get("transfer-encoding", "").lower()
+            ends_with_connection = "content-length" not in self._headers and not is_chunked
+            if exc is None and self._is_head_whole and ends_with_connection:
                 response.finish()
             else:
                 response.fail(exc if isinstance(exc, OSError) else ConnectionResetError("the connection was closed"))
@@ -260,28 +262,16 @@ class Connection(asyncio.BufferedProtocol):
         response.finish()
         self.resume()
 
-    @property
-    def _ends_with_connection(self) -> bool:
-        headers = self._headers
-        return "content-length" not in headers and "chunked" not in headers.get("transfer-encoding", "").lower()
-
 
 async def connect(
-    origin: Origin,
-    tls: ssl.SSLContext | None,
-    heads: KnownHeads[AnswerHead],
-    on_free: Callable[[Connection], None],
-    on_lost: Callable[[Connection], None],
-    proxy: HttpProxy | None = None,
+    new_connection: Callable[[], Connection], origin: Origin, tls: ssl.SSLContext | None, proxy: HttpProxy | None
 ) -> Connection:
     """A new connection.
 
     Args:
-        origin: Where to.
+        new_connection: Makes one that is not open.
+        origin: Where it leads to.
         tls: For https, else None.
-        heads: Of answers that came before, on whatever connection.
-        on_free: Told when an exchange is over and another one may follow.
-        on_lost: Told when the connection is gone.
         proxy: What stands between; it is spoken to itself where there is no TLS.
 
     Raises:
@@ -292,14 +282,10 @@ async def connect(
     name = host if tls else None
     if proxy is not None and tls is not None:
         end = await tunnel(proxy, host, port)
-        transport, connection = await loop.create_connection(
-            lambda: Connection(origin, heads, on_free, on_lost), sock=end, ssl=tls, server_hostname=name
-        )
+        transport, connection = await loop.create_connection(new_connection, sock=end, ssl=tls, server_hostname=name)
     else:
         host, port = (host, port) if proxy is None else proxy[:2]
-        transport, connection = await loop.create_connection(
-            lambda: Connection(origin, heads, on_free, on_lost), host, port, ssl=tls, server_hostname=name
-        )
+        transport, connection = await loop.create_connection(new_connection, host, port, ssl=tls, server_hostname=name)
     if connection.is_open:
         _probe_silence(transport.get_extra_info("socket"))
     return connection

@@ -305,7 +305,9 @@ class ServerEndpoint:
         )
         return self.error(failure)
 
-    def lost_error(self, reason: str, cause: UpstreamError | None, *, was_sent: bool, hint: str = "") -> UpstreamError:
+    def build_lost_error(
+        self, reason: str, cause: UpstreamError | None, *, was_sent: bool, hint: str = ""
+    ) -> UpstreamError:
         """The error of a request that the end of the session leaves without an answer.
 
         Args:
@@ -407,18 +409,13 @@ def _build_redirect_failure(server: str, response: Response, target: str | None,
 def _words_for_unreachable(exc: OSError) -> str:
     if isinstance(exc, TimeoutError) and exc.errno is None:
         return str(exc)
-    if _is_plain_http(exc):
-        return _PLAIN
+    if isinstance(exc, ssl.SSLError) and exc.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST"):
+        return _PLAIN  # the handshake was answered in plain text
     if isinstance(exc, ssl.SSLCertVerificationError):
         return f"has no valid certificate: {_first_line(exc.verify_message)}"
     if isinstance(exc, (ssl.SSLError, socket.gaierror)) or exc.errno is None or exc.errno < 0:
         return f"cannot be reached: {_first_line(exc.strerror or exc) or type(exc).__name__}"
     return f"cannot be reached: {os.strerror(exc.errno)}"
-
-
-def _is_plain_http(exc: OSError) -> bool:
-    """Whether a TLS handshake was answered in plain text."""
-    return isinstance(exc, ssl.SSLError) and exc.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST")
 
 
 def _describe_broken_exchange(exc: Exception) -> str:

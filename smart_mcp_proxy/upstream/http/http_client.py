@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -135,9 +136,10 @@ class HttpClient:
     async def _open_connection(self, origin: Origin) -> Connection:
         tls = await self._tls.get() if origin[0] == "https" else None
         proxy = self._tls.find_proxy(*origin)
+        new_connection = partial(Connection, origin, self._known, self._free, self._connections.discard)
         try:
             async with asyncio.timeout(_CONNECT_S):
-                connection = await connect(origin, tls, self._known, self._free, self._connections.discard, proxy)
+                connection = await connect(new_connection, origin, tls, proxy)
         except TimeoutError:
             raise TimeoutError(f"did not accept a connection within {_CONNECT_S:g} s") from None
         if connection.is_open:

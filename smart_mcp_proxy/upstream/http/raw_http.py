@@ -201,7 +201,7 @@ class RawHttpSession(UpstreamSession):
                     await self._has_ended_calls.wait()
 
     def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
-        return self._endpoint.lost_error(self._reason or "ended the session", self._cause, was_sent=was_sent)
+        return self._endpoint.build_lost_error(self._reason or "ended the session", self._cause, was_sent=was_sent)
 
     # --- agreeing on an era
 

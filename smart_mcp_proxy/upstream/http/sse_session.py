@@ -151,7 +151,7 @@ class SseSession(StreamSession):
 
     def _build_lost_error(self, *, was_sent: bool) -> UpstreamError:
         hint = self._failure.hint
-        return self._endpoint.lost_error(self._reason or "ended", self._cause, was_sent=was_sent, hint=hint)
+        return self._endpoint.build_lost_error(self._reason or "ended", self._cause, was_sent=was_sent, hint=hint)
 
     # --- the stream
 

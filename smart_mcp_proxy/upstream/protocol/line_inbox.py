@@ -77,6 +77,7 @@ class LineInbox(BaseInbox):
         super().__init__(server, pending, on_event, answer, say, peer)
         self.heard_s = 0.0
         self.noise = ""
+        self._extra = fields(server=server)
         self._is_spoken = self._is_doubted = self._is_question_told = False
         self._limit_bytes = max_message_bytes
         self._lines = LineSplitter(max_message_bytes)
@@ -129,9 +130,7 @@ class LineInbox(BaseInbox):
         if isinstance(line, OverlongLine):
             reason = f"{line.size_bytes:,} bytes long, at most {self._limit_bytes:,} are accepted"
             broken = BrokenMessage(recover_request_id(line.head, line.tail), reason)
-            _log.warning(
-                "server %s: a message was refused: %s", self._server, reason, extra=fields(server=self._server)
-            )
+            _log.warning("server %s: a message was refused: %s", self._server, reason, extra=self._extra)
             self.pending.settle_broken(broken, is_garbled=False)
             return
         self._receive_all(line, decode_messages(line))
@@ -143,10 +142,7 @@ class LineInbox(BaseInbox):
                     self._hear_noise(line)
             case BrokenMessage() as broken:
                 _log.warning(
-                    "server %s sent a message that cannot be read: %s",
-                    self._server,
-                    broken.reason,
-                    extra=fields(server=self._server),
+                    "server %s sent a message that cannot be read: %s", self._server, broken.reason, extra=self._extra
                 )
                 self.pending.settle_broken(broken)
             case _:
@@ -157,9 +153,7 @@ class LineInbox(BaseInbox):
     def _receive(self, message: Envelope) -> None:
         if not message.method:
             if not self.pending.settle(message):
-                _log.debug(
-                    "server %s: dropped a reply that nobody waits for", self._server, extra=fields(server=self._server)
-                )
+                _log.debug("server %s: dropped a reply that nobody waits for", self._server, extra=self._extra)
         else:
             self._receive_request(message)
 
@@ -196,7 +190,5 @@ class LineInbox(BaseInbox):
         if now >= self._next_noise_warning:
             self._next_noise_warning = now + _NOISE_WARNING_S
             _log.warning(
-                "server %s sends text that is no protocol message; it is skipped",
-                self._server,
-                extra=fields(server=self._server),
+                "server %s sends text that is no protocol message; it is skipped", self._server, extra=self._extra
             )

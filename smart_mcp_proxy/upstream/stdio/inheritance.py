@@ -76,9 +76,10 @@ def select_inherited(environ: Mapping[str, str]) -> Inherited:
     variables: dict[str, str] = {}
     cut = []
     for name, value in environ.items():
-        if _is_plain(name):
+        setting = _npm_setting(name)
+        if name in _PLAIN or name.startswith(("LC_", "XDG_")) or setting in _NPM_PLAIN:
             variables[name] = value
-        elif _is_address(name):
+        elif name in _ADDRESSES or setting in _NPM_ADDRESSES:
             kept = _without_credentials(value)
             if kept is not None:
                 variables[name] = kept
@@ -128,14 +129,6 @@ def _join_names(names: Collection[str]) -> str:
     shown = list(names)[:_NAMES_SHOWN]
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _is_plain(name: str) -> bool:
-    return name in _PLAIN or name.startswith(("LC_", "XDG_")) or _npm_setting(name) in _NPM_PLAIN
-
-
-def _is_address(name: str) -> bool:
-    return name in _ADDRESSES or _npm_setting(name) in _NPM_ADDRESSES
 
 
 def _npm_setting(name: str) -> str:

@@ -2,8 +2,7 @@
 
 import pytest
 
-from smart_mcp_proxy.upstream.protocol.crashes.reason import find_reason
-from smart_mcp_proxy.upstream.protocol.server_log import ServerLog
+from smart_mcp_proxy.upstream.protocol.server_log import ServerLog, find_reason
 
 NODE = {
     "an error that nothing caught": (

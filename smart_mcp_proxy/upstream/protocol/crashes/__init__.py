@@ -1,1 +1,0 @@
-"""Words of a program that ended, and which of them say why."""
