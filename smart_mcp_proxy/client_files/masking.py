@@ -29,9 +29,9 @@ def build_masked_diff(before: str, after: str, documents: Iterable[Mapping[str, 
     """
     if before == after:
         return ""
-    words = {*_CONSTANTS, *_texts(shown)}
+    words = {*_CONSTANTS, *_iterate_words(shown, has_values=True)}
     for document in documents:
-        words.update(_keys(document))
+        words.update(_iterate_words(document, has_values=False))
     old, new = before.splitlines(), after.splitlines()
     both = min(len(old), len(new))
     head = next((at for at in range(both) if old[at] != new[at]), both)
@@ -70,23 +70,14 @@ def _word(token: str, words: set[str]) -> str:
     return token if text in words else f"{token[0]}{_MASK}{token[0]}"
 
 
-def _keys(value: Any) -> Iterator[str]:
+def _iterate_words(value: Any, *, has_values: bool) -> Iterator[str]:
+    """Every key of a value, and every text and number where these are wanted."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield str(key)
-            yield from _keys(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _keys(inner)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield str(key)
-            yield from _texts(inner)
+            yield from _iterate_words(inner, has_values=has_values)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _texts(inner)
-    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+            yield from _iterate_words(inner, has_values=has_values)
+    elif has_values and isinstance(value, str | int | float) and not isinstance(value, bool):
         yield str(value)

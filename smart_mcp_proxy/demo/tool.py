@@ -1,6 +1,5 @@
 """Parts of a demo server: tools, their parameters, the check of arguments."""
 
-import inspect
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -63,7 +62,7 @@ class Tool(NamedTuple):
         definition = {
             "name": self.run.__name__,
             "title": self.title,
-            "description": inspect.getdoc(self.run),
+            "description": self.run.__doc__,
             "inputSchema": build_object_schema(self.parameters),
             "annotations": annotations,
         }

@@ -7,7 +7,7 @@ import pytest
 from cli_runs import Run, served
 from stored_activity import write
 
-from smart_mcp_proxy.cli.commands.figures.plot import columns
+from smart_mcp_proxy.cli.commands.figures.stats import draw_columns
 from smart_mcp_proxy.telemetry import Activity
 
 NOW_S = time.time()
@@ -67,15 +67,15 @@ def test_a_plot_has_a_column_for_each_span_of_time(filled: Path, run: Run) -> No
 
 def test_columns_are_as_high_as_their_values() -> None:
     """The highest fills all lines; a small one shows all the same; 0 and less show nothing."""
-    assert columns([8, 4, 0, -3, 0.01], width=40, height=2) == ["8 │███", "0 │███ ███         ▁▁▁"]
-    assert columns([2, 1], width=40, height=2, is_plain=True) == ["2 |###", "0 |### ###"]
-    assert columns([], width=40, height=1) == ["0 │"]
-    assert columns([0, 0], width=40, height=1) == ["0 │"]
+    assert draw_columns([8, 4, 0, -3, 0.01], width=40, height=2) == ["8 │███", "0 │███ ███         ▁▁▁"]
+    assert draw_columns([2, 1], width=40, height=2, is_plain=True) == ["2 |###", "0 |### ###"]
+    assert draw_columns([], width=40, height=1) == ["0 │"]
+    assert draw_columns([0, 0], width=40, height=1) == ["0 │"]
 
 
 def test_many_columns_fit_into_a_line_by_adding_neighbours() -> None:
     """Whatever the width; the scale is then that of the sums."""
-    lines = columns([1] * 1_000, width=60, height=3)
+    lines = draw_columns([1] * 1_000, width=60, height=3)
     assert max(map(len, lines)) <= 60
     assert lines[0].startswith("18 │█")
-    assert columns([1_500_000], width=20, height=1)[0].startswith("1.5M │█")
+    assert draw_columns([1_500_000], width=20, height=1)[0].startswith("1.5M │█")

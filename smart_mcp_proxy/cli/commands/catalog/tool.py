@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 app = App(
     name="tool",
-    help="List tools, look at one, forget what was learned about it.",
     help_epilogue="""\
 Examples:
   mcpproxy tool list --server github

@@ -1,14 +1,13 @@
 """`mcpproxy stats`: what the gateway served and what it saved."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from smart_mcp_proxy.cli.commands.figures.plot import columns
 from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.failure import next_step
 from smart_mcp_proxy.cli.support.output import console, plural, say, show, show_json, table
@@ -21,6 +20,11 @@ if TYPE_CHECKING:
 By = Literal["none", "server", "tool", "client", "outcome"]
 Bucket = Literal["day", "hour"]
 _STEP = {"day": timedelta(days=1), "hour": timedelta(hours=1)}
+_EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+_PLAIN: Final = "     ####"
+"""Where the terminal's encoding has no blocks."""
+_WIDEST: Final = 4
+"""Characters of one column, its gap included."""
 _MOST_SPANS = 2_000
 """Drawn; more would be added up anyway."""
 
@@ -138,7 +142,7 @@ def _plot(found: Mapping[str, Any], bucket: Bucket) -> None:
     for title, member in (("calls", "calls"), ("tokens saved, estimated", "tokens_saved")):
         values = [sum(row[member] for row in rows) for _, rows in spans]
         show(f"{title} per {bucket} (UTC), {_moment(spans[0][0], bucket)} to {_moment(spans[-1][0], bucket)}")
-        show("\n".join(columns(values, width=to_people.width, is_plain=is_plain)) + "\n")
+        show("\n".join(draw_columns(values, width=to_people.width, is_plain=is_plain)) + "\n")
 
 
 def _spans(rows: list[dict[str, Any]], bucket: Bucket) -> Iterator[tuple[str, list[dict[str, Any]]]]:
@@ -155,3 +159,52 @@ def _spans(rows: list[dict[str, Any]], bucket: Bucket) -> Iterator[tuple[str, li
         if moment >= last:
             return
         moment += _STEP[bucket]
+
+
+def draw_columns(values: Sequence[float], *, width: int, height: int = 8, is_plain: bool = False) -> list[str]:
+    """Draw values as columns, from left to right; the scale stands at the left.
+
+    Args:
+        values: In their order; below 0 counts as 0. Where there are more than characters, neighbours are added up.
+        width: Characters of a line.
+        height: Lines.
+        is_plain: Whether ASCII alone is used.
+
+    Returns:
+        The lines, without blanks at their ends.
+    """
+    top = max(values, default=0)
+    label_chars = max(len(_abbreviate(top)), 1)
+    room = max(8, width - label_chars - 2)
+    heights = _bin_values([max(0.0, float(value)) for value in values], room)
+    top = max(heights, default=0.0)
+    label_chars = len(_abbreviate(top))
+    share = max(1, min(_WIDEST, room // max(1, len(heights))))
+    blocks = _PLAIN if is_plain else _EIGHTHS
+    lines = []
+    for row in range(height, 0, -1):
+        cells = [_draw_cell(value / top * height - (row - 1) if top else 0.0, blocks) for value in heights]
+        drawn = "".join((cell * max(1, share - 1)).ljust(share) for cell in cells)
+        label = _abbreviate(top) if row == height else "0" if row == 1 else ""
+        lines.append(f"{label:>{label_chars}} {'|' if is_plain else '│'}{drawn}".rstrip())
+    return lines
+
+
+def _draw_cell(eighths: float, blocks: str) -> str:
+    """Return one row's part of a column; a value above 0 always shows."""
+    full = max(0.0, min(1.0, eighths))
+    return blocks[min(8, round(full * 8)) or (1 if full > 0 else 0)]
+
+
+def _bin_values(values: list[float], room: int) -> list[float]:
+    """At most `room` values: neighbours together where there are more."""
+    size = -(-len(values) // room) or 1
+    return [sum(values[start : start + size]) for start in range(0, len(values), size)]
+
+
+def _abbreviate(value: float) -> str:
+    """`950`, `12k`, `3.4M`."""
+    for unit, least in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= least:
+            return f"{value / least:.3g}{unit}"
+    return f"{value:.3g}"

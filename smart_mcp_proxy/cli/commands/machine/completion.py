@@ -8,7 +8,6 @@ from smart_mcp_proxy.cli.support.output import show
 
 app = App(
     name="completion",
-    help="Print a script by which bash, zsh or fish completes commands and names.",
     help_epilogue="""\
 Examples:
   mcpproxy completion bash > ~/.local/share/bash-completion/completions/mcpproxy

@@ -32,7 +32,6 @@ _ANSWER_S = 60.0
 
 app = App(
     name="service",
-    help="Run the gateway over HTTP as a service of your own user.",
     help_epilogue="""\
 Examples:
   mcpproxy service install --dry-run

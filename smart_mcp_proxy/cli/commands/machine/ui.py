@@ -15,7 +15,6 @@ from smart_mcp_proxy.settings import Settings
 
 app = App(
     name="ui",
-    help="Open the page on which you see and decide what the gateway does.",
     help_epilogue="""\
 The link lets one browser in, once, and ends after five minutes. The page has
 your own rights, as this command line has.

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 app = App(
     name="activity",
-    help="See what agents searched and called, and export it.",
     help_epilogue="""\
 Examples:
   mcpproxy activity list --outcome failed --since 2h

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 app = App(
     name="data",
-    help="Copy the catalog to a database and back, back it up, restore it.",
     help_epilogue="""\
 Examples:
   mcpproxy data copy --to postgresql://mcpproxy@db/mcpproxy

@@ -21,7 +21,6 @@ from smart_mcp_proxy.settings import Settings
 
 app = App(
     name="token",
-    help="Make, list and revoke tokens for agents that connect over HTTP.",
     help_epilogue="""\
 Examples:
   mcpproxy token create ci --servers github,docs --expires 30d

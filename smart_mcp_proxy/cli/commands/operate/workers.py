@@ -129,10 +129,10 @@ class _Parent:
     async def _keep(self, number: int) -> None:
         """Run one worker, and its successors."""
         failures, pause_s, told = 0, _PAUSE_S, set[str]()
-        while not self._is_ending():
+        while not self._ending.is_set():
             began_s = time.monotonic()
             ended = await self._run(number)
-            if self._is_ending():
+            if self._ending.is_set():
                 break
             is_healthy = time.monotonic() - began_s >= _HEALTHY_S
             failures = 0 if is_healthy else failures + 1
@@ -214,9 +214,6 @@ class _Parent:
                     self._is_reported = True
                 else:
                     self._silent[word] = 0
-
-    def _is_ending(self) -> bool:
-        return self._stop is not None
 
     def _end(self, number: int) -> None:
         """Have all workers end; the second time at once.

@@ -11,7 +11,6 @@ from smart_mcp_proxy.settings import environment, origins
 
 app = App(
     name="config",
-    help="Show the settings in force and the file the servers come from.",
     help_epilogue="""\
 Examples:
   mcpproxy config show --origin

@@ -23,7 +23,6 @@ _LEFT_ALONE = frozenset({ServerState.DISABLED, ServerState.QUARANTINED, ServerSt
 
 app = App(
     name="server",
-    help="List servers, add and change them, read what they log.",
     help_epilogue="""\
 Examples:
   mcpproxy server list

@@ -34,7 +34,6 @@ its browser shows a page that cannot be loaded: paste that page's address here. 
 
 app = App(
     name="login",
-    help="Sign in to all servers that wait for it, or to one.",
     help_epilogue=f"""\
 Examples:
   mcpproxy login
