@@ -2,6 +2,23 @@
 
 Tool calls, prompts, resources and completions take it alike, whatever brought them in. What differs between them is in
 their `RequestExchange`.
+
+The problem: whatever an agent, a script, a page or REST asks of a server has to pass the same approvals, limits and
+records, and has to cost about as little as no gateway at all. What is decided must still hold when the request leaves,
+though a call may have waited for a slot, a connection, a first list or a person's answer in between.
+
+Refused:
+
+- *A chain of middleware.* Each link is a function more for every call; one list of gates is looked through in a loop.
+  A test counts what a call passes (`tests/interaction/test_call_path.py`).
+- *A path for each method.* Gates that stand twice come to differ, and the one that is forgotten is the hole.
+- *Gates that wait.* A decision that waits is a decision about the past. Gates are plain functions; where a request had
+  to wait, those that may have changed are asked again, and from then on nothing waits until it is sent.
+- *Looking the tool up where it is needed.* It is looked up once and carried: two look-ups may find two definitions, and
+  the one that was approved has to be the one that is called.
+- *Knowing extensions here.* What a server makes of a call besides answering it goes on behind one hook,
+  `Continuation`; this module knows neither tasks nor what comes after them.
+- *Records after the answer.* A gateway that is killed then would have answered calls of which nothing is written.
 """
 
 import asyncio
