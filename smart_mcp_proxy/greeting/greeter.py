@@ -13,8 +13,8 @@ Refused:
 - *Importing less.* Every module that a first list needs is needed; what is not is imported when it is used already.
 - *Answers that are written by hand.* They have to be the SDK's, byte by byte, in each version of the protocol; so those
   of the last start are recorded (`record.py`), and the ones shipped with the program were recorded as well.
-- *Answering everything that is known.* Only messages without anything unusual are answered here (`plain.py`); whatever
-  the SDK would check, refuse or count goes to it, in order, with what was said already.
+- *Answering everything that is known.* Only messages without anything unusual are answered here (`answers.py`);
+  whatever the SDK would check, refuse or count goes to it, in order, with what was said already.
 - *A process that stays between client and gateway.* It would copy each byte of each call. The child ends at the
   hand-over, and the gateway owns the pipes from then on.
 """

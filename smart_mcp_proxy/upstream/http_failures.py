@@ -191,13 +191,15 @@ def has_sign_in_metadata(status: int, challenge: str) -> bool:
     return status == 401 and _METADATA.search(challenge) is not None
 
 
-def too_long(limit_bytes: int) -> HttpFailure:
-    """Why an answer of more bytes than this is none."""
+def build_too_long_failure(limit_bytes: int) -> HttpFailure:
+    """Failure for an answer above the size limit."""
     hint = "Ask it for less, or raise MCPPROXY_MAX_MESSAGE_BYTES."
     return HttpFailure(f"sent an answer of more than {limit_bytes:,} bytes", hint=hint)
 
 
-def failure_error(server: str, failure: HttpFailure, *, is_signed_in: bool, sent: Sequence[str] = ()) -> UpstreamError:
+def build_failure_error(
+    server: str, failure: HttpFailure, *, is_signed_in: bool, sent: Sequence[str] = ()
+) -> UpstreamError:
     """The error for an exchange that failed.
 
     Args:

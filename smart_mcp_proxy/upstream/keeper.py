@@ -1,4 +1,4 @@
-"""Servers that this worker runs for all: the end of `relayed.py` that has them."""
+"""Server side of sessions that workers share; `relayed.py` is the client side."""
 
 import asyncio
 import secrets
@@ -32,7 +32,7 @@ _JOINED_BYTES: Final = 16_384
 _TOKEN: Final = "progressToken"
 
 
-class _Asked(msgspec.Struct):
+class _WorkerMessage(msgspec.Struct):
     """A request or notification of another worker's; what the server is to get stays as it came."""
 
     method: str
@@ -40,7 +40,7 @@ class _Asked(msgspec.Struct):
     id: int | None = None
 
 
-_asked = msgspec.json.Decoder(_Asked)
+_asked = msgspec.json.Decoder(_WorkerMessage)
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -54,7 +54,7 @@ class Keeper:
 
     def __init__(self, upstreams: Mapping[str, Upstream], worker: Worker) -> None:
         self._upstreams = upstreams
-        self._users: defaultdict[str, set[_User]] = defaultdict(set)
+        self._users: defaultdict[str, set[_WorkerConnection]] = defaultdict(set)
         self._refused: defaultdict[str, set[LineSink]] = defaultdict(set)
         worker.listen(SERVER, lambda words, handed: spawn(self._serve(words.decode(), handed), "relay"))
         worker.answer(LOGS, self._logs)
@@ -99,15 +99,15 @@ class Keeper:
                 user.close()
 
     def tools_changed(self, name: str) -> None:
-        """Tells of a server's tools, which may have changed."""
+        """Notify other workers that a server's tools may have changed."""
         self._tell(name, "notifications/tools/list_changed")
 
     def contents_changed(self, name: str) -> None:
-        """Tells of a server's prompts or resources, which may have changed."""
+        """Notify other workers that a server's prompts or resources may have changed."""
         self._tell(name, "notifications/resources/list_changed")
 
     def resource_updated(self, name: str, uri: str) -> None:
-        """Tells of one resource, which may have changed."""
+        """Notify other workers that one resource may have changed."""
         self._tell(name, "notifications/resources/updated", {"uri": uri})
 
     def _tell(self, name: str, method: str, params: Mapping[str, Any] | None = None) -> None:
@@ -132,7 +132,7 @@ class Keeper:
             await _wait_disconnect(reader)
             self._refused[name].discard(sink)
             return
-        user = _User(upstream, head.failure_code, sink)
+        user = _WorkerConnection(upstream, head.failure_code, sink)
         self._users[name].add(user)
         reader.take = user.take
         await _wait_disconnect(reader)
@@ -166,7 +166,7 @@ async def _build_head(name: str, upstream: Upstream | None) -> Head:
     )
 
 
-class _User:
+class _WorkerConnection:
     """Connection from another worker to a server that this worker runs.
 
     Args:
@@ -211,7 +211,7 @@ class _User:
         if self._watched:
             await self._unwatch(frozenset(self._watched))
 
-    def _take_message(self, asked: _Asked) -> None:
+    def _take_message(self, asked: _WorkerMessage) -> None:
         """Begins with a request, or stops one."""
         if asked.id is not None:
             task = spawn(self._answer(asked.id, asked), "relayed request")
@@ -227,7 +227,7 @@ class _User:
     def _forget(self, request_id: int, _: asyncio.Task[None]) -> None:
         del self._running[request_id]
 
-    async def _answer(self, request_id: int, asked: _Asked) -> None:
+    async def _answer(self, request_id: int, asked: _WorkerMessage) -> None:
         try:
             result = await self._result(request_id, asked)
         except ProxyError as exc:
@@ -247,7 +247,7 @@ class _User:
             with suppress(ConnectionError):  # the user has gone
                 await self._sink.drain()
 
-    def _result(self, request_id: int, asked: _Asked) -> Awaitable[RawResult]:
+    def _result(self, request_id: int, asked: _WorkerMessage) -> Awaitable[RawResult]:
         params: dict[str, Any] = dict(_members.decode(asked.params))
         match asked.method:
             case "resources/subscribe":

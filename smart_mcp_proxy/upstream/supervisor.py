@@ -60,7 +60,7 @@ _log = get_logger("upstream")
 
 
 class Upstream:
-    """Our side of one configured server.
+    """Connection to one configured server, kept up and renewed.
 
     Args:
         config: The server, not expanded.
@@ -176,7 +176,7 @@ class Upstream:
         self._failures = 0
         if self.own is not None:
             self.own.open()
-        self._move(ServerState.CONNECTING)
+        self._set_state(ServerState.CONNECTING)
         self._task = spawn(self._run(), f"upstream-{self.name}")
 
     async def stop(self) -> None:
@@ -189,7 +189,7 @@ class Upstream:
         if task is not None:
             await asyncio.wait({task})
         if self._status.state is not ServerState.DISCONNECTED:
-            self._move(ServerState.DISCONNECTED)
+            self._set_state(ServerState.DISCONNECTED)
 
     def limit(self, config: ServerConfig) -> None:
         """Take other limits from the next request on, and try again at once if a start may take longer."""
@@ -263,7 +263,7 @@ class Upstream:
             reasons.may_lose_state = reasons.may_lose_state or method == "tools/call"
             return result
         except LostSessionError as exc:
-            self._leave(session)
+            self._drop_session(session)
             if exc.delivery != "not_sent":
                 raise
         except UpstreamAuthError as exc:
@@ -273,7 +273,7 @@ class Upstream:
             raise
         except UpstreamError as exc:
             if self.config.transport == "stdio" and await reasons.begins_anew(exc, method, session.era, mark):
-                self._begin_anew(session)
+                self._reconnect_in_other_era(session)
             raise
         finally:
             reasons.under_way -= 1
@@ -286,10 +286,10 @@ class Upstream:
             raise self.not_ready()
         return self._session, max(0.0, ends_s - self._clock())
 
-    def _begin_anew(self, session: UpstreamSession) -> None:
+    def _reconnect_in_other_era(self, session: UpstreamSession) -> None:
         """Ends a session in favour of one in another era; what comes meanwhile waits for that."""
         if self._session is session and self._ending is not None:
-            self._leave(session)
+            self._drop_session(session)
             self._ending.end(older_era_error(self.name))
 
     async def _resend_request(self, method: str, params: Mapping[str, Any], ends_s: float, **heard: Any) -> RawResult:
@@ -298,18 +298,18 @@ class Upstream:
         try:
             result = await session.request(method, params, timeout_s=timeout_s, **heard)
         except LostSessionError:
-            self._leave(session)
+            self._drop_session(session)
             self._renewals = _MOST_RENEWALS  # sessions help no more: the next one has to wait
             raise
         self._renewals = 0
         return result
 
-    def _leave(self, session: UpstreamSession) -> None:
-        """Sends nothing more on a session that the server has forgotten; what comes waits for the next one."""
+    def _drop_session(self, session: UpstreamSession) -> None:
+        """Stop using a session that the server has forgotten; requests wait for the next one."""
         if self._session is session:
             self._session = None
             self.watch.detach()
-            self._move(ServerState.CONNECTING)
+            self._set_state(ServerState.CONNECTING)
 
     async def list_contents(self, kind: ContentKind) -> ToolListing:
         """List prompts, resources or templates, odd ones left out; none if it declares none.
@@ -369,7 +369,7 @@ class Upstream:
             self._retry_now.clear()
             if self._status.state is not ServerState.CONNECTING:
                 # Of a server that fails at once people would see little but `connecting`.
-                self._move(ServerState.CONNECTING, hint=self._status.hint, last_error=self._status.error)
+                self._set_state(ServerState.CONNECTING, hint=self._status.hint, last_error=self._status.error)
 
     async def _connect_once(self) -> float | None:
         """Connect once and hold the connection; returns the pause before the next one, None for none."""
@@ -380,7 +380,7 @@ class Upstream:
             config = await self._expand_config()
         except UnsetVariableError as exc:
             _log.warning("%s", exc.message)
-            self._move(ServerState.NEEDS_ENV, exc.message, exc.hint)
+            self._set_state(ServerState.NEEDS_ENV, exc.message, exc.hint)
             return None
         except ConfigError as exc:
             return self._record_failure(exc.message, exc.hint)
@@ -421,12 +421,12 @@ class Upstream:
         self._session, self._told, self._reasons.may_lose_state = session, "", False
         self.watch.attach(session, partial(self.request, session=session))
         ending = self._ending = Ending(self.name, session)
-        self._move(ServerState.READY)
+        self._set_state(ServerState.READY)
         self._tell(self._on_tools_changed, self.name)
         try:
             end = await ending.wait()
             if isinstance(end, LostSessionError):
-                self._leave(session)
+                self._drop_session(session)
                 self._renewals *= self._clock() - ready_at < _RENEWED_S
         finally:
             self._session = None
@@ -455,12 +455,12 @@ class Upstream:
         if not needs_auth:
             older = older_sdk_hint(self.config, said)
             hint = older or hint + network_hint(self._environ, self.config, error + said)
-        self._move(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
+        self._set_state(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self._rng)
         # One that has let us in before may do so again soon.
         return max(pause_s, _AUTH_PAUSE_S) if needs_auth and not self._connections else pause_s
 
-    def _move(self, state: ServerState, error: str = "", hint: str = "", last_error: str = "") -> None:
+    def _set_state(self, state: ServerState, error: str = "", hint: str = "", last_error: str = "") -> None:
         check_transition(self.name, self._status.state, state)
         self._status = replace(
             self._status, state=state, error=redact(error), hint=redact(hint), last_error=redact(last_error)

@@ -19,7 +19,7 @@ from sign_in_fakes import METADATA, RESOURCE, SCOPES, Guarded, Nobody, Person, f
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, SignIns
-from smart_mcp_proxy.upstream.http_failures import HttpFailure, TlsContext, failure_error
+from smart_mcp_proxy.upstream.http_failures import HttpFailure, TlsContext, build_failure_error
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 
 pytestmark = pytest.mark.anyio
@@ -516,6 +516,6 @@ def test_a_refused_key_in_a_header_of_another_name_is_named() -> None:
     config = ServerConfig("web", "http", url="https://h.example/mcp", headers={"X-Api-Key": "k", "X-Team": "t"})
     assert config.credential_headers == ("X-Api-Key",)
     failure = HttpFailure("answered with HTTP 401 Unauthorized", 401, names_sign_in=True)
-    error = failure_error("web", failure, is_signed_in=False, sent=config.credential_headers)
+    error = build_failure_error("web", failure, is_signed_in=False, sent=config.credential_headers)
     assert error.hint.endswith("mcpproxy server patch web headers.X-Api-Key='${env:TOKEN}'")
     assert "(mcpproxy server patch web headers.X-Api-Key=null), then: mcpproxy server login web." in error.hint

@@ -26,8 +26,8 @@ def start_environment(settings: Settings) -> Mapping[str, str]:
     return mark_environment(environment(), file)
 
 
-async def lines_of_one_start(settings: Settings, config: ServerConfig, count: int) -> tuple[list[str], ServerStatus]:
-    """The last lines of a server that is connected to once and left again, and how far it came.
+async def read_start_log(settings: Settings, config: ServerConfig, count: int) -> tuple[list[str], ServerStatus]:
+    """Start a server once; returns the last lines of its log and its final state.
 
     A server that is disabled or waits for approval is left alone.
 

@@ -1,4 +1,4 @@
-"""A client on stdio is answered while the commands and the gateway are still being imported."""
+"""Early answers to the client on stdio, until the gateway takes over."""
 
 import os
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ _KNOWN = frozenset({"routing_type", "stdio_era"})
 
 
 class StdioHandover:
-    """The one client of this process, from its first message to the gateway that serves it."""
+    """Early answers to the one client on stdio, and its hand-over to the gateway."""
 
     def __init__(self) -> None:
         self._greeter: Greeter | None = None

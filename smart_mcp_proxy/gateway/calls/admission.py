@@ -49,7 +49,7 @@ class CallerRate:
         return CallerRate(share_of_rate(self.calls_per_s, gateways), share_of_count(self.burst, gateways))
 
 
-class _ServerGate:
+class _ServerAdmission:
     """Rate limit and breakers of one server."""
 
     __slots__ = ("breakers", "bucket", "gateways", "limits", "server")
@@ -62,7 +62,7 @@ class _ServerGate:
         self.bucket: TokenBucket | None = None
 
     def limit(self, limits: ServerLimits, gateways: int, now_s: float) -> None:
-        """Takes other limits, the part of one of so many gateways."""
+        """Replace the limits by the share of one of so many gateways."""
         self.limits = limits
         self.gateways = gateways
         if limits.calls_per_s is None:
@@ -106,7 +106,7 @@ class AdmissionControl:
         """Servers of each other gateway."""
         self._servers: Mapping[str, ServerConfig] = {}
         self._rng = rng or random.Random()
-        self._gates: dict[str, _ServerGate] = {}
+        self._gates: dict[str, _ServerAdmission] = {}
         self._waiting: dict[Slot, asyncio.Future[None]] = {}
         self.configure(servers or {})
 
@@ -177,17 +177,17 @@ class AdmissionControl:
             bucket = self._callers[principal] = TokenBucket(rate.calls_per_s, rate.burst or None)
         return bucket.wait_s(now_s)
 
-    def take(self, gate: _ServerGate, principal: str, now_s: float) -> None:
+    def take(self, gate: _ServerAdmission, principal: str, now_s: float) -> None:
         """Counts a call against both rates.
 
         Raises:
             RateLimitedError: One of them is used up; nothing is counted then.
         """
         if self._caller_share.calls_per_s and (wait_s := self._caller_wait_s(principal, now_s)):
-            raise too_fast_a_caller(self._callers[principal], self.gateways, wait_s)
+            raise build_caller_rate_error(self._callers[principal], self.gateways, wait_s)
         if gate.bucket is not None:
             if wait_s := gate.bucket.wait_s(now_s):
-                raise too_fast_for_server(gate.server, gate.bucket, gate.gateways, wait_s)
+                raise build_server_rate_error(gate.server, gate.bucket, gate.gateways, wait_s)
             gate.bucket.take(now_s)
         if (bucket := self._callers.get(principal)) is not None:
             bucket.take(now_s)
@@ -221,16 +221,16 @@ class AdmissionControl:
         self.wake(self.places.resume())
 
     def wake(self, places: list[Slot]) -> None:
-        """Tells those whose turn it is now."""
+        """Wake the calls whose turn it is."""
         for place in places:
             # One that was cancelled a moment ago has not left yet; it gives the place on when it does.
             if (turn := self._waiting.get(place)) is not None and not turn.done():
                 turn.set_result(None)
 
-    def _gate(self, server: str) -> _ServerGate:
+    def _gate(self, server: str) -> _ServerAdmission:
         gate = self._gates.get(server)
         if gate is None:
-            gate = self._gates[server] = _ServerGate(server, Breakers(self._rng))
+            gate = self._gates[server] = _ServerAdmission(server, Breakers(self._rng))
         return gate
 
 
@@ -380,7 +380,7 @@ def share_note(gateways: int) -> str:
     return f" {gateways} gateways share the limit; this is the share of one." if gateways > 1 else ""
 
 
-def too_fast_a_caller(bucket: TokenBucket, gateways: int, wait_s: float) -> RateLimitedError:
+def build_caller_rate_error(bucket: TokenBucket, gateways: int, wait_s: float) -> RateLimitedError:
     """The refusal of a call that its caller's rate does not cover."""
     return RateLimitedError(
         f"A caller may make {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this one is too many.",
@@ -390,7 +390,7 @@ def too_fast_a_caller(bucket: TokenBucket, gateways: int, wait_s: float) -> Rate
     )
 
 
-def too_fast_for_server(server: str, bucket: TokenBucket, gateways: int, wait_s: float) -> RateLimitedError:
+def build_server_rate_error(server: str, bucket: TokenBucket, gateways: int, wait_s: float) -> RateLimitedError:
     """The refusal of a call that its server's rate does not cover."""
     return RateLimitedError(
         f"Server '{server}' takes {bucket.rate_per_s:g} calls a second (at once: {bucket.burst}); this is too many.",

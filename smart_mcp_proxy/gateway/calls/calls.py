@@ -10,7 +10,7 @@ from msgspec import structs
 from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
-from smart_mcp_proxy.gateway.calls.gates import definition_changed
+from smart_mcp_proxy.gateway.calls.gates import build_definition_changed_error
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.learning import Learning
 from smart_mcp_proxy.gateway.results.cleaning import clean, fence
@@ -143,7 +143,7 @@ class _ToolCall(RequestExchange):
         # Where it is gone, `require` says why.
         now = self._visible.by_id(record.id) or await self._visible.require(str(record.key))
         if now.change_hash != record.change_hash:
-            raise definition_changed(now)
+            raise build_definition_changed_error(now)
 
     def note_completion(self, facts: ResultFacts) -> str:
         """Take note of a result, a tool's own failure among them."""

@@ -123,20 +123,20 @@ def check_approval(exchange: RequestExchange, rules: GateRules | None = None) ->
         exchange.lists.require_approved(exchange.record)
 
 
-def definition_seen(exchange: RequestExchange, rules: GateRules) -> None:
+def check_definition(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if the definition is still the one that the caller saw."""
     call, record = exchange.call, exchange.record
     if call is not None and record is not None and call.digest is not None and call.digest != record.digest:
-        raise definition_changed(record)
+        raise build_definition_changed_error(record)
 
 
-def intent_stated(exchange: RequestExchange, rules: GateRules) -> None:
+def check_intent(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if what the agent says of its intent is within bounds."""
     if exchange.call is not None and not (stated := policy.check_intent(exchange.call.intent)).allowed:
         raise RequestError(stated.reason, hint=stated.hint)
 
 
-def variant_permitted(exchange: RequestExchange, rules: GateRules) -> None:
+def check_variant(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if the call tool that was used covers what the tool declares to do."""
     call, record = exchange.call, exchange.record
     if call is None or record is None:
@@ -159,23 +159,23 @@ def variant_permitted(exchange: RequestExchange, rules: GateRules) -> None:
         )
 
 
-def arguments_fit(exchange: RequestExchange, rules: GateRules) -> None:
+def check_arguments(exchange: RequestExchange, rules: GateRules) -> None:
     """Pass if the arguments fit the tool's input schema."""
     call, record = exchange.call, exchange.record
     if call is not None and record is not None and call.is_checked:
         rules.schemas.check(record, call.arguments)
 
 
-GATES: Final[tuple[Gate, ...]] = (check_approval, definition_seen, intent_stated, variant_permitted, arguments_fit)
+GATES: Final[tuple[Gate, ...]] = (check_approval, check_definition, check_intent, check_variant, check_arguments)
 
 
-async def confirm(exchange: RequestExchange) -> None:
-    """Pass if the request may still be sent as it was when it came in."""
+async def recheck_before_send(exchange: RequestExchange) -> None:
+    """Check approval and definition again, just before sending."""
     check_approval(exchange)
     await exchange.confirm()
 
 
-def definition_changed(record: ToolRecord) -> RefusedError:
+def build_definition_changed_error(record: ToolRecord) -> RefusedError:
     """The refusal of a call whose caller saw another definition."""
     return RefusedError(
         f"The definition of '{record.key}' is no longer the one you saw.",

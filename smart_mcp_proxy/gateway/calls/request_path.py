@@ -35,7 +35,7 @@ from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallAdmission
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.exchange import Continuation, RequestExchange, declare_extensions
-from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, confirm
+from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, recheck_before_send
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds, Round, build_incomplete_error
 from smart_mcp_proxy.gateway.calls.request_states import Subject
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
@@ -216,7 +216,7 @@ class RequestPath:
                     return answer
             if has_waited:  # from here on nothing waits until it is sent
                 require_connected(upstream)
-                await confirm(exchange)
+                await recheck_before_send(exchange)
             if exchange.send is not None:
                 return await exchange.send(upstream, left_s)
             params = exchange.params() if self.tracing is None else self._trace_params(self.tracing, exchange, upstream)
@@ -251,7 +251,7 @@ class RequestPath:
                         return None
                     if exchange.record is not None:
                         await sender.confirm(exchange.record)
-                    await confirm(exchange)
+                    await recheck_before_send(exchange)
                     params = (
                         exchange.params()
                         if self.tracing is None

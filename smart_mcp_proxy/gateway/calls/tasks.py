@@ -20,7 +20,7 @@ from smart_mcp_proxy.errors import ProxyError, RequestError, UpstreamError, Upst
 from smart_mcp_proxy.extensions import EXTENSIONS, TASKS, Extensions
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallAdmission
 from smart_mcp_proxy.gateway.calls.exchange import Continuation, RequestExchange, declare_extensions
-from smart_mcp_proxy.gateway.calls.gates import CallLimits, confirm
+from smart_mcp_proxy.gateway.calls.gates import CallLimits, recheck_before_send
 from smart_mcp_proxy.gateway.calls.inputs import MAX_ROUNDS, InputRounds, Round, build_incomplete_error
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
 from smart_mcp_proxy.gateway.results.cleaning import clean_message, fence_text, show_progress
@@ -314,7 +314,7 @@ class _AwaitedTask:
         calls, server, exchange = self.calls, self._server, self.exchange
         upstream, _ = await wait_connected(calls.fleet, server, None, calls.clock, exchange.lists)
         if method != "tasks/cancel":
-            await confirm(exchange)
+            await recheck_before_send(exchange)
         require_connected(upstream)
         calls.tasks.require_run(server, self._run)  # from here on nothing waits until it is sent
         return await upstream.request(method, declare_extensions({"taskId": self._id, **more}, TASK_DECLARED))

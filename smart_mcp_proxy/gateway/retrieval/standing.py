@@ -1,4 +1,4 @@
-"""Standing of one tool for a question: the first thing, from the configuration on, that keeps it out."""
+"""Reasons why a tool is not in the answer to a query, from the configuration on."""
 
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ class Inquiry:
         """
         record = self._tool(name)
         if record is None:
-            return self._build_base_answer(question, name, *self._absent(name))
+            return self._build_base_answer(question, name, *self._find_unlisted_server(name))
         allowed, waiting = self.ranked(question)
         obstacle = self._obstacle(record, question, allowed)
         told = self._build_base_answer(question, str(record.key), record.key.server, obstacle)
@@ -162,7 +162,7 @@ class Inquiry:
             return _Obstacle("filter", "The question is not about such tools.")
         return None
 
-    def _absent(self, name: str) -> tuple[str, _Obstacle]:
+    def _find_unlisted_server(self, name: str) -> tuple[str, _Obstacle]:
         """The server that would have a tool of that name, and why it has listed none."""
         key = parse_canonical(name)
         server = (

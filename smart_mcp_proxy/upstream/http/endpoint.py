@@ -20,14 +20,14 @@ from smart_mcp_proxy.upstream.http.exchange import BadAnswerError, RequestBody, 
 from smart_mcp_proxy.upstream.http.http_client import HttpClient
 from smart_mcp_proxy.upstream.http_failures import (
     HttpFailure,
+    build_failure_error,
     build_lost_session_error,
-    failure_error,
+    build_too_long_failure,
     has_sign_in_metadata,
     is_refusal,
     parse_missing_scope,
     retry_after_s,
     status_words,
-    too_long,
 )
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.oauth.auth_proofs import Proofs
@@ -284,7 +284,7 @@ class ServerEndpoint:
         is_signed_in = self._bearer is not None
         if failure.reason == _PLAIN:
             failure = msgspec.structs.replace(failure, hint=_PLAIN_HINT)
-        return failure_error(self._server, failure, is_signed_in=is_signed_in, sent=self._sent)
+        return build_failure_error(self._server, failure, is_signed_in=is_signed_in, sent=self._sent)
 
     def status_error(self, response: Response, said: str = "", *, is_session_over: bool = False) -> UpstreamError:
         """The error for an answer of status 400 or above, whose body says `said`.
@@ -334,7 +334,7 @@ class ServerEndpoint:
 
     def build_oversize_error(self) -> UpstreamError:
         """The error for an answer that is too long."""
-        return self.error(too_long(self._max_body_bytes))
+        return self.error(build_too_long_failure(self._max_body_bytes))
 
 
 def media_type(response: Response) -> str:

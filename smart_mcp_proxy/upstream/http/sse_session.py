@@ -25,11 +25,11 @@ from smart_mcp_proxy.upstream.http_failures import (
     REFUSALS_S,
     HttpFailure,
     build_lost_session_error,
+    build_too_long_failure,
     extract_error_message,
     extract_rpc_error_message,
     is_about_session,
     refuses_session,
-    too_long,
 )
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
@@ -168,7 +168,7 @@ class SseSession(StreamSession):
                     if number % BURST_EVENTS == 0:
                         await asyncio.sleep(0)
         except OversizedEventError:
-            self._failure = too_long(self._max_message_bytes)
+            self._failure = build_too_long_failure(self._max_message_bytes)
             reason = self._failure.reason
         except UpstreamError:
             reason = "broke the connection"

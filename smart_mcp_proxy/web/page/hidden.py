@@ -44,7 +44,7 @@ def has_hidden(text: str) -> bool:
 
 
 def render_rest_text(text: str, limit: int = TEXT_CHARS) -> Markup:
-    """The same for a text in which REST has spelled out what is not plain.
+    """Render text whose special characters REST has escaped.
 
     Line ends are line ends again.
     """

@@ -1,4 +1,4 @@
-"""Ways to the workers that keep sessions, for requests of connections that stay where they are."""
+"""Connections to the workers that hold sessions, for requests that are passed on."""
 
 import asyncio
 import socket
@@ -88,7 +88,7 @@ class WorkerRelay(asyncio.Protocol):
     # --- called by the event loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The way is there."""
+        """The connection is open."""
         self._transport = cast(asyncio.Transport, transport)
         if self.is_open:
             self._transport.write(self._request)
@@ -194,7 +194,7 @@ class Relays:
         self._none.clear()
 
     def end(self, connection: object) -> None:
-        """Take note that it is there, or that the client is gone."""
+        """Note that an answer was sent, or that its client left."""
         self._under_way.discard(connection)
         if not self._under_way:
             self._none.set()

@@ -79,11 +79,11 @@ def guess_command(words: Sequence[str], known: Collection[str]) -> str:
     """
     word = words[0].lower() if words else ""
     if word.startswith("-"):
-        return _behind_command(words, known)
+        return _move_options_last(words, known)
     if word == "help":
         return shlex.join([*words[1:2], "--help"])
     if word == "upstream":
-        return " ".join(["server", *_of_upstream(words[1:])])
+        return " ".join(["server", *_translate_upstream(words[1:])])
     if word == "call" and len(words) > 1 and words[1].lower() in _CALLS:
         return _translate_call(words[2:])
     if word in known:
@@ -111,8 +111,8 @@ def with_json(words: Sequence[str]) -> list[str]:
     return kept
 
 
-def _behind_command(words: Sequence[str], known: Collection[str]) -> str:
-    """Options in front of a command, behind it; empty where there is none."""
+def _move_options_last(words: Sequence[str], known: Collection[str]) -> str:
+    """The words with leading options moved behind the command; empty where there are none."""
     if words[0] in ("-v", "-V"):
         return "--version"
     words = with_json(words)
@@ -122,7 +122,7 @@ def _behind_command(words: Sequence[str], known: Collection[str]) -> str:
     return shlex.join(["serve", *words]) if words[0].partition("=")[0] in _OF_SERVE else ""
 
 
-def _of_upstream(words: Sequence[str]) -> list[str]:
+def _translate_upstream(words: Sequence[str]) -> list[str]:
     verb = words[0].lower() if words else "list"
     if verb == "tools":
         return ["list"]

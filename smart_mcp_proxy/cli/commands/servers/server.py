@@ -86,11 +86,11 @@ async def show_logs(
 async def _of_one_start(settings: "Settings", name: str, count: int) -> tuple[list[str], str]:
     """A server's last lines where no gateway runs, and where they come from."""
     # Here and not above: a running gateway answers before this is imported.
-    from smart_mcp_proxy.cli.support.one_start import lines_of_one_start
+    from smart_mcp_proxy.cli.support.one_start import read_start_log
 
     servers = await read_servers(settings)
     require_named(name, servers)
-    found, status = await lines_of_one_start(settings, servers[name], count)
+    found, status = await read_start_log(settings, servers[name], count)
     if status.state in _LEFT_ALONE or servers[name].refusal is not None:
         return found, f"No gateway runs, and server '{name}' was not started: it is {status.state}. {status.error}"
     outcome = "It was ready, and is ended again." if status.state is ServerState.READY else status.error
