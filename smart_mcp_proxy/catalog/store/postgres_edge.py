@@ -13,8 +13,8 @@ from psycopg.types.string import StrDumper
 from sqlalchemy import Connection, Engine, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError
 
+from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.migrations import VERSION_TABLE
-from smart_mcp_proxy.catalog.store.versions import LATEST_VERSION, tables_at
 from smart_mcp_proxy.catalog.tables.activity_days import PLACES
 from smart_mcp_proxy.errors import ConfigError
 
@@ -182,11 +182,13 @@ def refuse_unusable(connection: Connection, label: str) -> None:
             raise _build_refusal(label, reason, "Give the gateway a database of its own.")
         return
     found = connection.exec_driver_sql(f"SELECT version FROM {VERSION_TABLE}").scalars().all()
-    missing = sorted(tables_at(found[0]) - tables) if len(found) == 1 and found[0] <= LATEST_VERSION else []
+    missing = (
+        sorted(versions.tables_at(found[0]) - tables) if len(found) == 1 and found[0] <= versions.LATEST_VERSION else []
+    )
     if missing or len(found) != 1:
         named = ", ".join(missing[:_NAMED_TABLES]) or f"the row of {VERSION_TABLE}"
         raise _build_refusal(label, f"is not whole: it lacks {named}.", NOT_WHOLE_HINT)
-    used = [*sorted(tables_at(found[0]) & tables - {VERSION_TABLE}), PLACES]
+    used = [*sorted(versions.tables_at(found[0]) & tables - {VERSION_TABLE}), PLACES]
     if closed := connection.exec_driver_sql(_CLOSED_TABLES, (used,)).scalars().all():
         reason = f"does not let its user read and write {', '.join(closed[:_NAMED_TABLES])}."
         raise _build_refusal(label, reason, _GRANT_HINT)
