@@ -3,6 +3,7 @@
 import ast
 import importlib.metadata
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -23,6 +24,10 @@ WRITTEN = sorted(
 )
 # Distributions of their own that belong to one of the dependencies.
 PARTS = {"fastmcp-slim", "mcp-types", "pydantic-core", "pydantic-monty-client", "transformers"}
+EXTRAS = "psycopg faiss onnxruntime tokenizers sentence_transformers torch transformers rank_bm25 openai pydantic_monty"
+EXTRAS += " prometheus_client opentelemetry.sdk opentelemetry.exporter"
+ENTRANCES = "smart_mcp_proxy.gateway smart_mcp_proxy.web.serve smart_mcp_proxy.web.serve_http smart_mcp_proxy.client"
+ENTRANCES += " smart_mcp_proxy.cli.commands.operate.serving smart_mcp_proxy.cli.commands.operate.doctor_checks"
 REQUIREMENTS = [found for found in map(Requirement, WRITTEN) if found.name != OWN]
 
 
@@ -77,3 +82,16 @@ def test_the_version_is_above_every_one_of_the_other_program_and_both_names_star
     assert int(__version__.partition(".")[0]) >= 1
     assert set(PROJECT["scripts"].values()) == {"smart_mcp_proxy.cli:main"}
     assert set(PROJECT["scripts"]) == set(NAMES)
+
+
+@pytest.mark.long  # imports the gateway in a process of its own
+def test_whoever_has_no_extra_can_start_the_gateway() -> None:
+    """What an extra brings is imported where it is used, and nowhere on the way there."""
+    code = f"""
+import importlib, sys
+sys.modules.update(dict.fromkeys({EXTRAS.split()!r}))
+for name in {ENTRANCES.split()!r}:
+    importlib.import_module(name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr

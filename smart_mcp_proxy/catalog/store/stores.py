@@ -8,7 +8,6 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine
 
-from smart_mcp_proxy.catalog.store.postgres_edge import postgres_engine
 from smart_mcp_proxy.catalog.store.sqlite import SqliteStore, sqlite_engine
 from smart_mcp_proxy.catalog.store.store import Store
 from smart_mcp_proxy.errors import MissingExtraError
@@ -49,7 +48,7 @@ def create_store_engine(url: str | None, data_dir: Path) -> Engine:
     """Engine of the store at `url`, or of the file in the data directory, beside the store's own."""
     if url is None:
         return sqlite_engine(data_dir / DATABASE_NAME)
-    from smart_mcp_proxy.catalog.store.postgres_edge import DatabaseAddress  # see _postgres
+    from smart_mcp_proxy.catalog.store.postgres_edge import DatabaseAddress, postgres_engine  # see _postgres
 
     return postgres_engine(DatabaseAddress(url).dial)
 
