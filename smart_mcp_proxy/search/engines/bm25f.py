@@ -31,7 +31,16 @@ from smart_mcp_proxy.search.engines.variants import COMPOUND, SYNONYM_TERMS, Var
 from smart_mcp_proxy.search.text import split_literals, terms
 from smart_mcp_proxy.search.ties import compute_tie_break
 
+_SAMPLE = 512
+"""Scores that are looked at to guess how high the best ones are."""
+
+_SPARE = 4
+"""How many of the sample more than twice their share must reach a guess: too high a one costs a second look."""
+
 _TINY = float(np.finfo(np.float32).tiny)
+
+_SMALL = 4_096
+"""Shorter arrays are not worth the guess."""
 
 _FLOOR = 0.65
 """What a best hit must reach to be an answer, see `Bm25fEngine.fitness`."""
@@ -67,10 +76,14 @@ def top_rows(scores: NDArray[np.float32], ties: NDArray[np.int64], depth: int) -
         ties: By row, what decides between equal scores.
         depth: At least 1.
     """
-    rows = (scores >= _TINY).nonzero()[0]
-    if (more := len(rows) - depth) > 0:
+    rows = (scores >= (_guess(scores, depth) if len(scores) > _SMALL else _TINY)).nonzero()[0]
+    if len(rows) < depth and len(scores) > _SMALL:
+        rows = (scores >= _TINY).nonzero()[0]
+    if len(rows) > depth:
         near = scores[rows]
-        rows = rows[near >= np.partition(near, more)[more]]
+        ordered = near.copy()
+        ordered.sort()
+        rows = rows[near >= ordered[-depth]]
     return rows[np.lexsort((ties[rows], -scores[rows]))]
 
 
@@ -87,6 +100,14 @@ def best_rows(
         if len(rows) >= enough or is_all:
             return rows[:depth]
         reach *= 8
+
+
+def _guess(scores: NDArray[np.float32], depth: int) -> float:
+    """A score that probably more than `depth` rows reach, above 0."""
+    stride = -(-len(scores) // _SAMPLE)
+    sample = scores[::stride].copy()
+    sample.sort()  # a partition takes several times as long where many scores are 0
+    return max(float(sample[-min(2 * depth // stride + _SPARE, len(sample))]), _TINY)
 
 
 class _Match(NamedTuple):

@@ -192,6 +192,8 @@ _BEGINNINGS: dict[str, dict[str, int]] = {}
 """The bits of each piece of letters and digits, by its first ones."""
 _MARKED: dict[str, dict[str, int]] = {}
 """The bits of each other piece, by the first character that is neither."""
+_ASCII_MARKS: set[str] = set()
+"""Those characters that an ASCII text may hold."""
 _ANNOUNCED: dict[str, set[int]] = {}
 """The ways that are looked for where a piece stands."""
 _Held = tuple[int, Collection[int]]
@@ -304,7 +306,8 @@ def _select_ways(words: Iterable[tuple[str, _Held]]) -> Mapping[int, Sequence[tu
 
 def _find_marks(text: str) -> Iterator[tuple[str, _Held]]:
     """The pieces in a text that are not of letters and digits alone."""
-    for char in filter(text.__contains__, _MARKED):
+    chars = _ASCII_MARKS if text.isascii() else _MARKED
+    for char in filter(text.__contains__, chars):
         for piece, bits in _MARKED[char].items():
             if piece in text:
                 yield piece, (bits, _ANNOUNCED.get(piece, _NO_WAYS))
@@ -374,5 +377,7 @@ def _bit(pieces: frozenset[str]) -> int:
             else:
                 mark = next(char for char in piece if not is_plain(char))
                 same = _MARKED.setdefault(mark, {})
+                if mark.isascii():
+                    _ASCII_MARKS.add(mark)
             same[piece] = same.get(piece, 0) | _BITS[pieces]
     return _BITS[pieces]
