@@ -45,7 +45,8 @@ def test_every_room_of_the_house_and_of_the_gateway_is_named() -> None:
     missing = {
         path
         for room in rooms
-        if room.name[0] != "_" and room.suffix in {"", ".py"} and room.name not in NO_ROOMS
+        if room.name[0] != "_" and room.name not in NO_ROOMS
+        if room.suffix == ".py" or any(room.glob("*.py"))  # a room that has moved leaves its caches behind
         if f"`{(path := room.relative_to(ROOT).as_posix())}`" not in text
     }
     assert missing == set()
