@@ -4,11 +4,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import keyring
 import pytest
 from fastmcp.server.auth.auth import AccessToken
 from joserfc import jwk, jwt
-from keyring.backends.fail import Keyring as NoKeyring
 from sign_in_fakes import SCOPES, Guarded, Seen, WallClock, call, guarded, linked
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
@@ -19,27 +17,11 @@ from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(autouse=True)
-def no_keyring() -> None:
-    """The desktop's keyring is none of the tests' business."""
-    keyring.set_keyring(NoKeyring())
-
-
 @pytest.fixture
 async def server() -> AsyncIterator[Guarded]:
     async with guarded() as made:
         made.answers["/token"] = lambda seen: granted(made, seen)
         yield made
-
-
-@pytest.fixture
-def clock() -> WallClock:
-    return WallClock()
-
-
-@pytest.fixture
-def sign_ins(tmp_path: Path, clock: WallClock) -> SignIns:
-    return SignIns(tmp_path, now=clock)
 
 
 def granted(server: Guarded, seen: Seen) -> tuple[int, Any]:

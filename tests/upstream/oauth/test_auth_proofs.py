@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import keyring
 import pytest
 from joserfc import jwk, jwt
-from keyring.backends.fail import Keyring as NoKeyring
 from mcp.shared.auth import ProtectedResourceMetadata
 from sign_in_fakes import RESOURCE, Guarded, Person, WallClock, call, guarded, linked
 
@@ -87,27 +85,11 @@ class Proving:
         await send({"type": "http.response.body", "body": b'{"error": "use_dpop_nonce"}'})
 
 
-@pytest.fixture(autouse=True)
-def no_keyring() -> None:
-    """The desktop's keyring is none of the tests' business."""
-    keyring.set_keyring(NoKeyring())
-
-
 @pytest.fixture
 async def proving() -> AsyncIterator[Proving]:
     async with guarded() as server:
         server.app = made = Proving(server, server.app)
         yield made
-
-
-@pytest.fixture
-def clock() -> WallClock:
-    return WallClock()
-
-
-@pytest.fixture
-def sign_ins(tmp_path: Path, clock: WallClock) -> SignIns:
-    return SignIns(tmp_path, now=clock)
 
 
 async def sign_in(sign_ins: SignIns, server: Guarded) -> Any:
