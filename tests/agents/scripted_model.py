@@ -15,19 +15,21 @@ DONE = "SCRIPT DONE"
 """The text of the model's last answer."""
 
 
-MOST_CALLS = 30
+MOST_CALLS = 60
 """A script that gets no further ends."""
 
 
 class Step(NamedTuple):
     """One tool call of the script, repeated until its result holds a text.
 
-    `tool` is the end of the tool's name, since agents put a prefix before it.
+    `tool` is the end of the tool's name, since agents put a prefix before it. While none is offered, `meanwhile` is
+    called, since agents take up a new list beside their model's turns, each in its own time.
     """
 
     tool: str
     arguments: Mapping[str, Any]
     until: str
+    meanwhile: "Step | None" = None
 
 
 class Turn(NamedTuple):
@@ -55,9 +57,12 @@ class ScriptedModel:
             done += done < len(self.script) and self.script[done].until in result
         if done == len(self.script) or len(results) == MOST_CALLS:
             return None
-        step = self.script[done]
-        name = next((tool for tool in tools if tool.endswith(step.tool)), None)
-        return None if name is None else (name, step)
+        step: Step | None = self.script[done]
+        while step is not None:
+            if (name := next((tool for tool in tools if tool.endswith(step.tool)), None)) is not None:
+                return name, step
+            step = step.meanwhile
+        return None
 
 
 @contextmanager

@@ -19,11 +19,9 @@ from smart_mcp_proxy.greeting.seen_clients import find_client
 
 LISTED = "work__count"
 LOOK = Step("describe_tool", {"names": ["work:count"]}, until="Count slowly")
-"""An agent asks for its list beside its model's turns: it is given some."""
 SCRIPT = (
     Step("retrieve_tools", {"query": "count slowly up to a number"}, until="work:count"),
-    *([LOOK] * 4),
-    Step(LISTED, {"to": 3}, until="counted to 3"),
+    Step(LISTED, {"to": 3}, until="counted to 3", meanwhile=LOOK),
 )
 MODERN = {"claude-code"}
 """Those that speak 2026-07-28 where they are offered it."""
