@@ -39,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(folder.cleanup)
     notes.path = Path(folder.name) / "notes"
     os.environ[run_wire.NOTES] = str(notes.path)
+    os.environ["MCPPROXY_SHARED"] = "false"  # no test leaves a gateway behind
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(RunLength(config))
     config.addinivalue_line("markers", "requirement(id): the line of interaction/requirements.toml that a test shows")

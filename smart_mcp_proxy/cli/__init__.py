@@ -25,19 +25,27 @@ def main() -> None:
             "error: mcpproxy runs on Linux and macOS, not on Windows itself. Use it inside WSL (wsl --install).\n"
         )
         sys.exit(EXIT_CONFIG)
+    queued = None
+    if is_serving := _is_serving(words):
+        from smart_mcp_proxy.cli.support.sharing import serve_through_door
+
+        environ = os.environ  # noqa: TID251  (the settings, whose home it is, take 0.15 s to import)
+        status, queued = (None, None) if sys.stdin.isatty() else serve_through_door(words, environ)
+        if status is not None:
+            sys.exit(status)
     # Imported here so that `--version` and the demo servers below this package start without the commands' imports.
     import gc
     import signal
 
     # They take a second, in which there is nothing to close yet: a signal ends the process as it will end it later.
     at_interrupt = signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_INTERRUPTED))
-    if is_serving := _is_serving(words):
+    if is_serving:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         gc.disable()  # until everything is loaded, see web/collector.py
         # Before anything else is imported: the client is answered meanwhile, by a fork of what is here so far.
         from smart_mcp_proxy.cli.support.opening import opening
 
-        opening.begin(words)
+        opening.begin(words, queued)
     else:
         gc.set_threshold(LOADING_GC_THRESHOLD)
     from smart_mcp_proxy.cli.app import main as run

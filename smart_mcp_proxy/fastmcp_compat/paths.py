@@ -9,6 +9,7 @@ from smart_mcp_proxy.models import LOCAL, Principal
 
 _path: ContextVar[str] = ContextVar("request_path", default="")
 _principal: ContextVar[Principal] = ContextVar("principal", default=LOCAL)
+_routing: ContextVar[str] = ContextVar("routing_type", default="")
 _endpoint: ContextVar[Callable[[], str]] = ContextVar("endpoint_url", default=str)
 
 
@@ -50,6 +51,21 @@ def bind_request_path(path: str, endpoint: Callable[[], str] = str) -> AbstractC
         endpoint: Returns the address; few requests ask for it.
     """
     return BoundVariables((_path, path), (_endpoint, endpoint))
+
+
+def get_own_routing() -> str:
+    """`MCPPROXY_ROUTING_TYPE` of the present client, where it has joined with one of its own; else empty."""
+    return _routing.get()
+
+
+def bind_joined(path: str, routing: str) -> AbstractContextManager[None]:
+    """While open, requests of this context are those of a client that has joined.
+
+    Args:
+        path: See `get_request_path`.
+        routing: See `get_own_routing`.
+    """
+    return BoundVariables((_path, path), (_routing, routing))
 
 
 def serve_at(path: str, endpoint: Callable[[], str]) -> None:

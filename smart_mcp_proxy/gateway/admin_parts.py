@@ -11,6 +11,7 @@ from smart_mcp_proxy.conditions import Remark, worst
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
+from smart_mcp_proxy.gateway.admin.joined import Joined, note_name
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns, sign_in_progress
@@ -120,6 +121,7 @@ class Admin:
         server_sign_ins: Sign-ins at servers that a person begins there.
         unmatched: What the configuration names and no server lists.
         visitors: Clients without a session.
+        joined: Clients that have joined through doors.
     """
 
     approvals: Approvals
@@ -131,6 +133,7 @@ class Admin:
     server_sign_ins: ServerSignIns
     unmatched: Unmatched
     visitors: Visitors
+    joined: Joined
 
 
 def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Admin:
@@ -151,6 +154,7 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
         condition.complete_status,
     )
     progress = sign_in_progress(catalog, settings, is_alone=base.worker.is_alone)
+    base.session_opened.subscribe(lambda session: note_name(session.client.name))
     server_sign_ins = ServerSignIns(upstreams.sign_ins, config.servers, base.environ, base.changes.announce, progress)
     stack.push_async_callback(server_sign_ins.close)
     return Admin(
@@ -162,7 +166,8 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
         page_sessions=PageSessions(catalog),
         server_sign_ins=server_sign_ins,
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
-        visitors=Visitors(base.recorder),
+        visitors=Visitors(base.recorder, on_visit=lambda visit: note_name(visit.client)),
+        joined=Joined(),
     )
 
 

@@ -4,12 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from smart_mcp_proxy.desktop.places import FIRST_MESSAGE_BYTES
 from smart_mcp_proxy.greeting.eras import StdioEras, client_name
 
 ENVELOPE = "io.modelcontextprotocol/"
 MODERN_VERSION = "2026-07-28"
-LONGEST_BYTES = 16_384
-"""What a client says of itself takes less; a longer message is the SDK's."""
 MOST_BRACKETS = 100
 ID_CHARS = 200
 LARGEST_ID = 2**53
@@ -177,7 +176,7 @@ def _reply(request: EarlyRequest, member: str, value: str) -> bytes:
 
 def read_request(line: bytes) -> EarlyRequest | None:
     """The request that a line holds; None for anything else, and where that cannot be told."""
-    is_plain = len(line) <= LONGEST_BYTES and line.count(b"{") + line.count(b"[") <= MOST_BRACKETS
+    is_plain = len(line) <= FIRST_MESSAGE_BYTES and line.count(b"{") + line.count(b"[") <= MOST_BRACKETS
     try:
         # A lone surrogate is no text for everybody, nor is NaN a number.
         message = json.loads(line.decode(), object_pairs_hook=_once, parse_constant=_refuse)

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
-from smart_mcp_proxy.greeting.answers import Answers, BacklogLine
+from smart_mcp_proxy.greeting.answers import Answers, BacklogLine, EarlyRequest
 from smart_mcp_proxy.greeting.eras import StdioEras
 from smart_mcp_proxy.greeting.record import Known
 
@@ -130,6 +130,32 @@ class Greeter:
             os.waitpid(self._pid, 0)
 
 
+class HandedGreeter:
+    """Holds messages of a client that was to share a gateway and is served alone.
+
+    Args:
+        handed: For the gateway.
+    """
+
+    def __init__(self, handed: Handed) -> None:
+        self._handed = handed
+
+    def hand_over(self) -> Handed:
+        """Returns what was read and not answered."""
+        return self._handed
+
+    def refuse(self, why: str) -> None:
+        """Answers every waiting request with this error."""
+        requests = (each.request for each in self._handed.kept if each.request is not None and each.said is None)
+        with suppress(OSError):
+            os.write(1, self._handed.unsent + b"".join(_build_refusal(request, why) for request in requests))
+
+
+def _build_refusal(request: EarlyRequest, why: str) -> bytes:
+    error = {"code": _INTERNAL_ERROR, "message": why, "data": {"delivery": "not_sent"}}
+    return json.dumps({"jsonrpc": "2.0", "id": request.id, "error": error}).encode() + b"\n"
+
+
 class _Child:
     """The process that answers.
 
@@ -200,8 +226,7 @@ class _Child:
         while ready := self._ready(0 if not self._unsent else LAST_WORDS_S):
             self._work(ready)
         for request in self._answers.list_unanswered():
-            error = {"code": _INTERNAL_ERROR, "message": why, "data": {"delivery": "not_sent"}}
-            self._unsent += json.dumps({"jsonrpc": "2.0", "id": request.id, "error": error}).encode() + b"\n"
+            self._unsent += _build_refusal(request, why)
         while self._unsent and self._ready(LAST_WORDS_S):
             self._send()
 

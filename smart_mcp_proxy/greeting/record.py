@@ -1,27 +1,27 @@
 """Record of the SDK's answers at the last start with the same program and settings."""
 
-import hashlib
 import json
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from smart_mcp_proxy import __version__
-from smart_mcp_proxy.greeting.answers import LONGEST_BYTES
+from smart_mcp_proxy.desktop.places import PREFIX, data_directory, read_option, server_source
 from smart_mcp_proxy.greeting.eras import StdioEras
 from smart_mcp_proxy.greeting.instructions import build_instructions
 
 Known = Mapping[str, Mapping[str, str]]
 """Results as JSON, by method, and in each by version of the protocol."""
 
-PREFIX = "MCPPROXY_"
-CONFIG_NAME = "mcp_config.json"
 KEPT = 16
 """Records of one data directory: each client may start the gateway with settings of its own."""
 
-_SAYS_NOTHING = {"MCPPROXY_LOG_LEVEL", "MCPPROXY_LOG_FILE", "MCPPROXY_LOG_FORMAT"}
-_FLAGS = {"--config", "--passthrough", "--profile"}
-"""Those of `serve` with which a client may be met on stdio; each has a value."""
+_SAYS_NOTHING = {
+    f"{PREFIX}{name}"
+    for name in ("LOG_LEVEL", "LOG_FILE", "LOG_FORMAT", "DATA_DIR", "CONFIG_PATH", "TRANSPORT", "SHARED", "KEEP_ALIVE")
+}
+"""Where the servers come from is known better."""
 
 
 class GreetingRecord:
@@ -33,15 +33,11 @@ class GreetingRecord:
     """
 
     def __init__(self, words: list[str], environ: Mapping[str, str]) -> None:
-        self._words = words
         self._environ = {name: text for name, text in environ.items() if name.startswith(PREFIX) and text}
         self._home = environ.get("HOME", "")
-        directory = os.path.expanduser(environ.get(f"{PREFIX}DATA_DIR") or "~/.mcpproxy")
-        self._folder = os.path.join(directory, "run")
-        self._server_files = [os.path.join(folder, CONFIG_NAME) for folder in (".", directory)]
-        # As the settings read it: empty is unset, and what no shell has expanded is.
-        if named := _read_option("--config", words) or environ.get(f"{PREFIX}CONFIG_PATH"):
-            self._server_files = [os.path.expanduser(named)]
+        self._folder = os.path.join(data_directory(environ), "run")
+        self._shown = [read_option("--passthrough", words), read_option("--profile", words)]
+        self._source = server_source(words, environ)
         self._key = self._present_key()
 
     @property
@@ -80,34 +76,16 @@ class GreetingRecord:
         return True
 
     def _present_key(self) -> str:
-        facts: list[object] = [__version__, self._words, self._home]
+        facts: list[object] = [__version__, self._shown, self._home, self._source, _sum(self._source)]
         facts += sorted(each for each in self._environ.items() if each[0] not in _SAYS_NOTHING)
-        # Not the working directory, which each project of a client has of its own: only a server file in it counts.
-        facts += [(os.path.abspath(file), mark) for file in self._server_files if (mark := _mark(file)) is not None]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        text = json.dumps(facts).encode()  # two sums, as hashlib takes the memory of a whole library
+        return f"{zlib.crc32(text):08x}{zlib.adler32(text):08x}{len(text):x}"
 
     def _remove_old(self) -> None:
         with os.scandir(self._folder) as entries:
             found = [each for each in entries if each.name.startswith("greeting-") and each.name.endswith(".json")]
         for entry in sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True)[KEPT:]:
             os.unlink(entry.path)
-
-
-def words_for_stdio(words: list[str], environ: Mapping[str, str]) -> bool:
-    """Whether these words start a gateway that a client meets on stdio, and nothing else."""
-    if environ.get(f"{PREFIX}TRANSPORT", "stdio") not in ("", "stdio") or (words and words[0] != "serve"):
-        return False
-    limit = environ.get(f"{PREFIX}MAX_MESSAGE_BYTES", "")
-    if limit.isdecimal() and int(limit) < LONGEST_BYTES:
-        return False
-    rest = words[1:]
-    while rest:
-        name, equals, _ = rest.pop(0).partition("=")
-        if name not in _FLAGS or not (equals or rest):
-            return False
-        if not equals:
-            rest.pop(0)
-    return True
 
 
 def default_answers(servers: Sequence[str] = (), *, is_growing: bool = False) -> tuple[Known, str]:
@@ -139,15 +117,6 @@ def _require_json_lines(known: dict[str, dict[str, str]]) -> Known:
     return known
 
 
-def _read_option(flag: str, words: list[str]) -> str | None:
-    for word, following in zip(words, [*words[1:], ""], strict=False):
-        if word == flag:
-            return following
-        if word.startswith(f"{flag}="):
-            return word[len(flag) + 1 :]
-    return None
-
-
 def _parts_of_the_program() -> list[str]:
     """Folders of this package and first files of its libraries: an update changes one."""
     own = os.path.dirname(os.path.dirname(__file__))
@@ -167,3 +136,12 @@ def _mark(path: str) -> list[int] | None:
     except OSError:
         return None
     return [found.st_mtime_ns, found.st_size, found.st_ino]
+
+
+def _sum(path: str) -> int | None:
+    """Sum of the file's content: one that is touched, or written anew with the same text, is the same."""
+    try:
+        with open(path, "rb") as file:
+            return zlib.crc32(file.read())
+    except OSError:
+        return None

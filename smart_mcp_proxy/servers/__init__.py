@@ -22,7 +22,7 @@ from smart_mcp_proxy.servers.edit_servers import (
     ServerImport,
     require_named,
 )
-from smart_mcp_proxy.servers.expand import UnsetVariableError, collect_secrets, expand
+from smart_mcp_proxy.servers.expand import UnsetVariableError, collect_secrets, expand, find_variables, uses_workspace
 from smart_mcp_proxy.servers.load import FILE_LIMIT_BYTES, find_config, load_configured_servers, load_servers
 from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
 
@@ -46,6 +46,7 @@ __all__ = [
     "diff",
     "expand",
     "find_config",
+    "find_variables",
     "load_configured_servers",
     "load_servers",
     "mask_entry",
@@ -53,6 +54,7 @@ __all__ = [
     "next_servers",
     "read_oauth",
     "require_named",
+    "uses_workspace",
     "warnings_about",
     "with_inherited",
 ]

@@ -14,6 +14,7 @@ from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_SECRETS, read_oauth
 
 _PLACEHOLDER = re.compile(r"\$\$\{|\$\{([^}]*)(\}?)")
+_RELATIVE_FILE = re.compile(r"\$\{file:(?![/~])")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _FORMS = "${VAR}, ${VAR:-default}, ${env:VAR}, ${file:path}, ${keyring:name}, ${userHome}, ${workspaceFolder}"
 _FILE_LIMIT_BYTES = 64 * 1024
@@ -104,6 +105,28 @@ def references(text: str) -> Iterator[str]:
             yield f"the {'file' if kind == 'file' else 'keyring entry'} {rest!r}"
         elif found[1] not in (None, "userHome", "workspaceFolder") and (variable := _VARIABLE.fullmatch(found[1])):
             yield f"the environment variable {variable[1]}"
+
+
+def find_variables(config: ServerConfig) -> set[str]:
+    """Names of the variables of the gateway's environment that `expand()` would read for an entry."""
+    bodies = (found[1] for text in _texts(config) for found in _PLACEHOLDER.finditer(text))
+    named = (_VARIABLE.fullmatch(body or "") for body in bodies)
+    return {variable[1] for variable in named if variable} - {"userHome", "workspaceFolder"} | {*config.inherit}
+
+
+def uses_workspace(config: ServerConfig) -> bool:
+    """Whether an entry means another thing in another working directory."""
+    if any("${workspaceFolder}" in text or _RELATIVE_FILE.search(text) for text in _texts(config)):
+        return True
+    return config.cwd is not None and not config.cwd.startswith(("/", "~", "$"))
+
+
+def _texts(config: ServerConfig) -> Iterator[str]:
+    """Every text of an entry that may hold placeholders."""
+    yield from (config.command, config.cwd or "", config.url, *config.args, *config.env.values())
+    yield from config.headers.values()
+    for value in (config.oauth or {}).values():
+        yield from (text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str))
 
 
 def _fill_oauth_value(fill: Callable[[str, str], str], key: str, value: object) -> object:

@@ -201,6 +201,15 @@ class Settings(BaseSettings):
     transport: Literal["stdio", "streamable-http", "sse"] = Field(
         default="stdio", description="How agents reach the gateway."
     )
+    shared: bool = Field(
+        default=True, description="Whether clients that start the gateway on stdio join the one that runs already."
+    )
+    keep_alive: int = Field(
+        default=300,
+        ge=0,
+        le=86_400,
+        description="Seconds that the gateway in the background goes on after its last client has left.",
+    )
     host: str = Field(default="127.0.0.1", min_length=1, description="Address to listen on for the HTTP transports.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     stop_delay_s: int = Field(

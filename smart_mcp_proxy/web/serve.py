@@ -15,6 +15,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from smart_mcp_proxy.desktop.places import make_private, sockets_folder
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.io.memory import keep_freed
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -25,8 +26,6 @@ from smart_mcp_proxy.web.server.protocol import BoundedProtocol
 
 GRACE_S = 1
 """Time that open streams get to end after the calls have."""
-SOCKET_PATH_LIMIT = 100
-"""Characters of a Unix socket's path; Linux allows 107, macOS 103."""
 
 SWITCH_S = 0.0001
 """How long a thread that computes may keep the event loop waiting, each time the loop comes back from the system.
@@ -102,14 +101,14 @@ async def serve_app(
 
 def socket_path(data_dir: Path, pid: int) -> Path:
     """Path of the REST socket of gateway process `pid`."""
-    return data_dir / "run" / f"{pid}.sock"
+    return Path(sockets_folder(str(data_dir))) / f"{pid}.sock"
 
 
 @asynccontextmanager
 async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
     """Serves REST to the same user's command line on a Unix socket (0600) while open; yields its path.
 
-    Where the path is too long for a socket or the directory cannot be written, the gateway serves without it.
+    Where the directory cannot be written, the gateway serves without it.
     """
     path = socket_path(gateway.settings.data_dir, os.getpid())
     listener = _unix_listener(path)
@@ -127,12 +126,9 @@ async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
 
 
 def _unix_listener(path: Path) -> socket.socket | None:
-    if len(str(path)) > SOCKET_PATH_LIMIT:
-        log.warning("no command line socket: the path %s is too long", path)
-        return None
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(str(path.parent))
         path.unlink(missing_ok=True)
         old_mask = os.umask(0o177)
         try:

@@ -21,7 +21,7 @@ def fronted(transport: str, folder: Path, **settings: str) -> Iterator[Front]:
     notes, config = folder / "notes", folder / "mcp_config.json"
     server = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(notes)]}
     config.write_text(json.dumps({"mcpServers": {"work": server}}), "utf-8")
-    named = {"CONFIG_PATH": str(config), "DATA_DIR": str(folder / "data"), **settings}
+    named = {"CONFIG_PATH": str(config), "DATA_DIR": str(folder / "data"), "KEEP_ALIVE": "0", **settings}
     variables = {f"MCPPROXY_{name}": value for name, value in named.items()}
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8", **variables}
     if transport == "stdio":

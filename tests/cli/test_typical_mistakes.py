@@ -28,7 +28,6 @@ def said(done: Done, words: str, status: int) -> None:
 
 WORDS = [
     # typed out of habit, or by guess
-    (["status"], "Did you mean 'server list'?", "mcpproxy server list"),
     (["list"], "Did you mean 'server list'?", "mcpproxy server list"),
     (["logs", "github"], "Did you mean 'server logs github'?", "mcpproxy server logs github"),
     (["add", "time"], "Did you mean", "mcpproxy server add time -- COMMAND"),

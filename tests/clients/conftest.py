@@ -16,7 +16,11 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     home = tmp_path_factory.mktemp("home")
     config = home / "mcp_config.json"
     config.write_text(json.dumps({"mcpServers": demo_servers()}), "utf-8")
-    variables = {"MCPPROXY_CONFIG_PATH": str(config), "MCPPROXY_DATA_DIR": str(home / "data")}
+    variables = {
+        "MCPPROXY_CONFIG_PATH": str(config),
+        "MCPPROXY_DATA_DIR": str(home / "data"),
+        "MCPPROXY_KEEP_ALIVE": "0",
+    }
     return Installation(GATEWAY, {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8", **variables})
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from smart_mcp_proxy import greeting
+from smart_mcp_proxy.desktop.places import words_for_stdio
 from smart_mcp_proxy.greeting.eras import StdioEras
-from smart_mcp_proxy.greeting.record import KEPT, GreetingRecord, words_for_stdio
+from smart_mcp_proxy.greeting.record import KEPT, GreetingRecord
 
 ERAS = StdioEras("heeding", "MCPPROXY_ROUTING_TYPE=AUTO")
 KNOWN = {"initialize": {"2025-11-25": '{"protocolVersion":"2025-11-25"}'}}
@@ -47,7 +48,8 @@ def test_they_hold_for_the_same_words_settings_and_server_file_alone(
     """What only changes the log changes no answer."""
     record(project).save(KNOWN, "gate", ERAS)
     assert record(project, LOG_LEVEL="DEBUG").load() is not None
-    assert record(project, "serve").load() is None
+    assert record(project, "serve").load() is not None
+    assert record(project, "serve", "--profile", "p").load() is None
     assert record(project, TOP_K="banana").load() is None
     assert record(project, CONFIG_PATH="none.json").load() is None
     (project.parent / "other").mkdir()

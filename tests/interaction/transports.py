@@ -32,7 +32,12 @@ STDIO_COMMAND = (sys.executable, "-m", "smart_mcp_proxy", "serve")
 CUT_CHARS = 2_000
 SETTLED_S = 60
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
-ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
+ENVIRON = {
+    "PATH": os.environ["PATH"],
+    "HOME": os.environ.get("HOME", "/"),
+    "LANG": "C.UTF-8",
+    "MCPPROXY_SHARED": "false",  # tests/desktop has the gateway that clients share
+}
 
 CHANNELS = [
     ("memory", "handshake"),

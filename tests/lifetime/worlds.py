@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 UPSTREAM = Path(__file__).parent / "upstream.py"
-ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}
+ENVIRON = {
+    "MCPPROXY_SHARED": "false",  # tests/desktop has the gateway that clients share
+    "PATH": os.environ["PATH"],
+    "HOME": os.environ.get("HOME", "/"),
+    "LANG": "C.UTF-8",
+}
 MAIN = ("-m", "smart_mcp_proxy")
 DEADLINE_S = 60.0
 LINE_BYTES = 1 << 24

@@ -121,11 +121,14 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "code_parallel": "2",
         "max_message_bytes": "1024",
         "stdio_era": "both",
+        "shared": "no",
+        "keep_alive": "0",
     }
     environ = {f"MCPPROXY_{name.upper()}": text for name, text in given.items()}
     settings = load_settings(environ)
     assert settings.routing_type == "DYNAMIC"
     assert settings.stdio_era == "both"
+    assert (settings.shared, settings.keep_alive) == (False, 0)
     assert settings.embedder == "HYBRID"
     assert settings.bm25_engine == "rank_bm25"
     assert (settings.openai_model, settings.learn) == ("some-model", True)

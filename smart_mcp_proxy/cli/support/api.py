@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from smart_mcp_proxy.cli.support.failure import add_next_step
 from smart_mcp_proxy.cli.support.output import say, warn
+from smart_mcp_proxy.desktop.places import sockets_folder
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.servers import ServerConfig, ServerFile, load_configured_servers
 from smart_mcp_proxy.settings import Settings
@@ -247,7 +248,7 @@ async def find_running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, An
     What a killed process left behind is removed.
     """
     found = []
-    for socket in sorted((data_dir / "run").glob("*.sock"), key=_read_mtime_s, reverse=True):
+    for socket in await to_thread.run_sync(_list_sockets, data_dir):
         try:
             async with _client(socket, timeout_s=PROBE_S) as client:
                 reply = await client.get("status")
@@ -258,6 +259,10 @@ async def find_running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, An
         except (httpx2.HTTPError, ValueError):
             continue
     return found
+
+
+def _list_sockets(data_dir: Path) -> list[Path]:
+    return sorted(Path(sockets_folder(str(data_dir))).glob("[0-9]*.sock"), key=_read_mtime_s, reverse=True)
 
 
 def _read_mtime_s(path: Path) -> float:

@@ -3,9 +3,10 @@
 import os
 from typing import TYPE_CHECKING
 
+from smart_mcp_proxy.desktop.places import words_for_stdio
 from smart_mcp_proxy.greeting.eras import stdio_eras
-from smart_mcp_proxy.greeting.greeter import Greeter
-from smart_mcp_proxy.greeting.record import GreetingRecord, default_answers, words_for_stdio
+from smart_mcp_proxy.greeting.greeter import Greeter, Handed, HandedGreeter
+from smart_mcp_proxy.greeting.record import GreetingRecord, default_answers
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.servers import ServerFile
@@ -16,7 +17,7 @@ _SAYS_NOTHING = frozenset(
         "activity_args", "activity_days", "bm25_engine", "broker_requests", "calls_burst", "calls_per_s",
         "clean_results", "config_json", "config_path", "data_dir", "embedder", "fence_results", "hf_model", "host",
         "in_flight", "learn", "log_file", "log_format", "log_level", "openai_model", "port", "start_parallel",
-        "strict", "transport", "trust",
+        "keep_alive", "shared", "strict", "transport", "trust",
     }
 )  # fmt: skip
 """Settings that no greeting and no list of tools depends on; a test holds it so."""
@@ -28,12 +29,17 @@ class StdioHandover:
     """Early answers to the one client on stdio, and its hand-over to the gateway."""
 
     def __init__(self) -> None:
-        self._greeter: Greeter | None = None
+        self._greeter: Greeter | HandedGreeter | None = None
         self.record: GreetingRecord | None = None
         """Where the answers of this start are to be kept; None where no client is on stdin."""
 
-    def begin(self, words: list[str]) -> None:
-        """Answers as the last start with the same words, settings and server file did, if there was one."""
+    def begin(self, words: list[str], queued: Handed | None = None) -> None:
+        """Answers as the last start with the same words, settings and server file did, if there was one.
+
+        Args:
+            words: The command line.
+            queued: What the client has said already; None where nobody has read it.
+        """
         environ = os.environ  # noqa: TID251  (the settings, whose home it is, take 0.15 s to import)
         if not words_for_stdio(words, environ):
             return
@@ -41,7 +47,9 @@ class StdioHandover:
             self.record = GreetingRecord(words, environ)
         except OSError:  # the working directory is gone: whoever needs it says so
             return
-        if (found := self.record.load()) is not None:
+        if queued is not None:
+            self._greeter = HandedGreeter(queued)
+        elif (found := self.record.load()) is not None:
             self._greeter = Greeter.open(*found)
 
     def begin_anew(self, settings: "Settings", file: "ServerFile", *, is_whole: bool) -> None:
@@ -58,7 +66,7 @@ class StdioHandover:
         known, name = default_answers(reached, is_growing=settings.routing_type != "CALL_TOOL")
         self._greeter = Greeter.open(known, name, stdio_eras(settings.stdio_era, settings.routing_type))
 
-    def take(self) -> Greeter | None:
+    def take(self) -> Greeter | HandedGreeter | None:
         """The greeter, for the server that takes over; None where there is none."""
         greeter, self._greeter = self._greeter, None
         return greeter

@@ -37,11 +37,18 @@ class Visitors:
     Args:
         recorder: Gets the line.
         clock: Seconds since 1970.
+        on_visit: Called in the context of each request.
     """
 
-    def __init__(self, recorder: Recorder[Activity], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        recorder: Recorder[Activity],
+        clock: Callable[[], float] = time.time,
+        on_visit: Callable[[Visit], object] = lambda visit: None,
+    ) -> None:
         self._recorder = recorder
         self._clock = clock
+        self._on_visit = on_visit
         self._visitors: dict[Visit, Visitor] = {}
 
     def list_visitors(self) -> tuple[Visitor, ...]:
@@ -55,6 +62,7 @@ class Visitors:
     @contextmanager
     def track_visit(self, visit: Visit) -> Iterator[None]:
         """While open, a request of this client is under way."""
+        self._on_visit(visit)
         visitor = self._enter(visit)
         visitor.under_way += 1
         try:

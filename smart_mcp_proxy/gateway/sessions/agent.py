@@ -189,7 +189,8 @@ class Agent:
         """
         was_changing = False
         while True:
-            next_change, is_changing = changes(), self.routing.is_changing
+            is_growing = any(session.route.kind == "DYNAMIC" for session in self._sessions)
+            next_change, is_changing = changes(), is_growing or self.routing.is_changing
             if is_changing or was_changing:  # else everybody's list is the fixed one
                 self.refresh()
             was_changing = is_changing

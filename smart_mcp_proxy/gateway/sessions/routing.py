@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.paths import get_own_routing
 from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools, ToolSurface, ToolSurfaces
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.agent_tools import ToolList
@@ -71,7 +72,8 @@ class Routing:
     @property
     def is_changing(self) -> bool:
         """Whether any list can change: a server's own, by searches, or with what is always listed."""
-        return self._passthrough is not None or self._type != "CALL_TOOL" or self._surfaces.is_listing_more
+        kind = get_own_routing() or self._type
+        return self._passthrough is not None or kind != "CALL_TOOL" or self._surfaces.is_listing_more
 
     def find_tools(self, path: str, principal: Principal) -> ToolList | None:
         """Find the list of a modern client at a path; its searches make toolsets where other lists grow.
@@ -90,9 +92,10 @@ class Routing:
             return Route("PASSTHROUGH", "one server is passed through as it is")
         if self._find_shared_list(client.path, client.principal) is not None:
             return Route("TOOLSET", "it came in at a toolset's address")
-        if self._type == "AUTO":
+        kind = get_own_routing() or self._type
+        if kind == "AUTO":
             return decide(client.name, self.conduct.of(client.name))
-        return Route(self._type, "MCPPROXY_ROUTING_TYPE says so")
+        return Route("DYNAMIC" if kind == "DYNAMIC" else "CALL_TOOL", "MCPPROXY_ROUTING_TYPE says so")
 
     def open_tools(self, client: HandshakeClient, route: Route, on_change: Callable[[], None]) -> ToolList | None:
         """Open the list of a client of the handshake era: one of its own where it is routed dynamically.

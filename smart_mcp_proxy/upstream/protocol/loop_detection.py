@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from smart_mcp_proxy.desktop.alone import STARTED_BY
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.names import GATEWAYS_CAPABILITY
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream.protocol.base_session import OpenSession, UpstreamSession
 
-STARTED_BY: Final = "SMART_MCP_PROXY_STARTED_BY"
-"""Environment variable of children: `INSTANCE:CONFIGURATION` of every gateway above, the outermost first."""
 _MOST_NESTED: Final = 8
 """Gateways below gateways; nobody means more, and each is a process with servers of its own."""
 _MOST_KNOWN: Final = 64

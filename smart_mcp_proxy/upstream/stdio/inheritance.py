@@ -4,30 +4,16 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from smart_mcp_proxy.desktop.alone import STARTED_BY
+from smart_mcp_proxy.desktop.variables import ADDRESSES, PLAIN
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.upstream.protocol.loop_detection import STARTED_BY
 
-_PLAIN: Final = frozenset({
-    "HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER", "TZ", "NVM_DIR", STARTED_BY,
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS",
-    "NO_PROXY", "no_proxy",
-    "UV_CACHE_DIR", "UV_NO_CACHE", "UV_INSECURE_HOST", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS", "UV_OFFLINE", "UV_PYTHON",
-    "UV_PYTHON_DOWNLOADS", "UV_PYTHON_INSTALL_DIR", "UV_PYTHON_PREFERENCE", "UV_MANAGED_PYTHON", "UV_NO_MANAGED_PYTHON",
-    "UV_NO_INDEX", "UV_TOOL_DIR",
-    "PIP_CACHE_DIR", "PIP_CERT", "PIP_NO_CACHE_DIR", "PIP_NO_INDEX", "PIP_PYTHON", "PIP_TRUSTED_HOST",
-})  # fmt: skip
-"""Passed on as they are; `LC_*` and `XDG_*` are, too. They hold paths, names and switches, none of our tokens."""
+_PLAIN: Final = PLAIN | {STARTED_BY}
 _SET: Final[Mapping[str, str]] = {"PYTHONHASHSEED": "0"}
 """Set unless the entry says otherwise. Python orders sets by a seed that it draws at each start: a default joined from
 one would be another text each time, and wait for approval each time (mcp-atlassian 0.23.1). For every server, because
 whether Python runs in the end (npx, uvx, docker, a script) cannot be told from a command; nothing else reads it.
 Source: https://docs.python.org/3/using/cmdline.html#envvar-PYTHONHASHSEED"""
-_ADDRESSES: Final = frozenset({
-    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy",
-    "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_INDEX", "UV_INDEX_URL", "UV_PYTHON_INSTALL_MIRROR",
-    "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_PROXY",
-})  # fmt: skip
-"""Passed on without user and password, each address in them."""
 _NPM: Final = "npm_config_"
 """npm reads its settings from variables with this beginning, in either case."""
 _NPM_PLAIN: Final = frozenset({
@@ -79,7 +65,7 @@ def select_inherited(environ: Mapping[str, str]) -> Inherited:
         setting = _npm_setting(name)
         if name in _PLAIN or name.startswith(("LC_", "XDG_")) or setting in _NPM_PLAIN:
             variables[name] = value
-        elif name in _ADDRESSES or setting in _NPM_ADDRESSES:
+        elif name in ADDRESSES or setting in _NPM_ADDRESSES:
             kept = _without_credentials(value)
             if kept is not None:
                 variables[name] = kept

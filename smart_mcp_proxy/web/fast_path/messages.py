@@ -335,6 +335,11 @@ class CallsInFlight:
             self._tasks.pop(call.key, None)
         return b'{"jsonrpc":"2.0","id":%b,"result":' % msgspec.json.encode(call.id), *raw.pieces, b"}"
 
+    def cancel_all(self) -> None:
+        """Ends every call that is under way: nobody waits for an answer."""
+        for key in [*self._tasks]:
+            self.cancel(key)
+
     def cancel(self, request_id: int | str) -> bool:
         """Ends a call that is under way; False if none of ours has this id."""
         task = self._tasks.pop(coerce_request_id(request_id), None)

@@ -1,6 +1,7 @@
 """REST: the gateway, its servers, and what is done with them, sign-ins included."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -95,6 +96,8 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
         "sessions": [_session(session, gateway.stdio_eras) for session in status.sessions],
         "max_sessions": gateway.settings.max_sessions,
         "clients": [_visitor(visitor) for visitor in status.visitors],
+        "joined": [asdict(client) for client in gateway.admin.joined],
+        "keep_alive_s": gateway.admin.joined.keep_alive_s,
         "gateways": [{"id": one.id, "pid": one.pid, "servers": list(one.servers)} for one in status.gateways],
         "store": {"is_shared": status.is_shared, "clock_ahead_s": round(status.clock_ahead_s, 3)},
         "servers": _all(status),

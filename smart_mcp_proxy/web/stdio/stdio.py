@@ -1,9 +1,9 @@
 """The endpoint on stdin and stdout: usual calls answered here, the rest by the SDK."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import msgspec
@@ -27,7 +27,8 @@ from smart_mcp_proxy.fastmcp_compat.server import (
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
 from smart_mcp_proxy.greeting.answers import BacklogLine
-from smart_mcp_proxy.greeting.greeter import Greeter, Handed
+from smart_mcp_proxy.greeting.eras import StdioEras
+from smart_mcp_proxy.greeting.greeter import Greeter, Handed, HandedGreeter
 from smart_mcp_proxy.io.lines import LineSplitter, OfferingReader, OverlongLine
 from smart_mcp_proxy.models import LOCAL, Era
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -101,6 +102,9 @@ class Greeted:
 
 def _corrections(method: str, said: bytes, answer: bytes) -> Iterator[bytes]:
     """Notifications of changes since the last start, as far as the protocol has them."""
+    if not said:  # a session that an earlier gateway had
+        yield from () if method != "initialize" else map(_encode_list_changed, ("tools", *_GROUPS))
+        return
     log.debug("the answer to %s has changed since the last start", method)
     before, now = (msgspec.json.decode(each).get("result") for each in (said, answer))
     if now is None:
@@ -119,7 +123,7 @@ def _encode_list_changed(group: str) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "method": f"notifications/{group}/list_changed"})
 
 
-async def serve_stdio(gateway: Gateway, stop: asyncio.Event, greeter: Greeter | None = None) -> None:
+async def serve_stdio(gateway: Gateway, stop: asyncio.Event, greeter: Greeter | HandedGreeter | None = None) -> None:
     """Serves the client on stdin and stdout until stdin ends, `stop` is set or stdout breaks.
 
     In the first two cases the calls under way are answered, and later ones are told that it is too late.
@@ -143,6 +147,33 @@ async def serve_stdio(gateway: Gateway, stop: asyncio.Event, greeter: Greeter | 
                 await writer.close()
 
 
+class Leaving(NamedTuple):
+    """End of a gateway that many share.
+
+    Attributes:
+        stop: Set when it ends.
+        is_told: Whether somebody has told it to.
+    """
+
+    stop: asyncio.Event
+    is_told: Callable[[], bool]
+
+
+async def serve_joined(
+    gateway: Gateway, reader: OfferingReader, writer: Writer, leaving: Leaving, eras: StdioEras
+) -> None:
+    """Serve a client among many; at the end its door hears what was read, for the rest to go elsewhere.
+
+    Args:
+        gateway: Answers.
+        reader: The client's messages.
+        writer: Ours.
+        leaving: The gateway's end.
+        eras: That this client is offered.
+    """
+    await _Client(gateway, reader, writer, leaving.stop, Greeted(None), (leaving, eras)).serve()
+
+
 class _Client:
     """The client at the other end of the pipes.
 
@@ -152,15 +183,25 @@ class _Client:
         writer: Ours.
         stop: Set when it is told to end.
         greeted: What it said before.
+        joined: Of one of many that came through a door; None for the one client of this process.
     """
 
     def __init__(
-        self, gateway: Gateway, reader: OfferingReader, writer: Writer, stop: asyncio.Event, greeted: Greeted
+        self,
+        gateway: Gateway,
+        reader: OfferingReader,
+        writer: Writer,
+        stop: asyncio.Event,
+        greeted: Greeted,
+        joined: tuple[Leaving, StdioEras] | None = None,
     ) -> None:
         self._server = gateway.mcp_server()
         self._checked = get_checked_clients(self._server)
         self._agent = gateway.agent
-        self._eras = gateway.stdio_eras
+        self._leaving = joined[0] if joined is not None else None
+        self._eras = joined[1] if joined is not None else gateway.stdio_eras
+        self._taken = 0
+        """Lines that were read and begun."""
         self._clients = gateway.requests.clients
         self._calls: CallsInFlight | None = None
         """Of the client, once the SDK has let it call a tool."""
@@ -187,20 +228,31 @@ class _Client:
             heeding.cancel()
 
     async def _heed(self) -> None:
-        """Stop reading after a signal, once calls under way ended and later ones were refused."""
+        """Stop reading after a signal, once calls under way ended and later ones were refused.
+
+        Through a door at once: what is not read the client's next gateway is asked.
+        """
         await self._stop.wait()
-        await self._agent.drain()
+        if self._leaving is None:
+            await self._agent.drain()
         self._listening.cancel()
 
     async def _finish(self) -> None:
         """Lets the answers to what was read leave."""
         if (client := self._checked.get(None)) is not None:
             self._clients.stop_asking(client.session)
+        if self._leaving is not None and self._stop.is_set():
+            said = {"taken": self._taken, "stopped": self._leaving.is_told()}
+            await self._send(b"\0" + msgspec.json.encode(said))
+            await self._agent.drain()
         # At the end of the input nothing new can come, so nothing is refused; after a signal all calls have ended.
         with anyio.move_on_after(FLUSH_S if self._stop.is_set() else DRAIN_S):
             await self._all_answered.wait()
             await self._writer.flush()
-        await self._agent.drain(0)
+        if self._leaving is None:
+            await self._agent.drain(0)
+        elif self._calls is not None:
+            self._calls.cancel_all()
         with anyio.move_on_after(FLUSH_S):
             await self._all_answered.wait()
 
@@ -221,6 +273,7 @@ class _Client:
                             if self._writer.is_behind:
                                 await self._send()
                             await self._receive(line, inbound_in)
+                            self._taken += 1
                 # Before the SDK's stream is closed: it gives up what it has not answered then.
                 await self._finish()
 
@@ -264,7 +317,9 @@ class _Client:
         """Begins a call where nothing but the call has arrived; everything else waits to be read."""
         line = None if self._writer.is_behind else self._lines.whole(chunk)
         call = parse_wire(line) if line is not None else None
-        return isinstance(call, WireCall) and self._began(call)
+        is_taken = isinstance(call, WireCall) and self._began(call)
+        self._taken += is_taken
+        return is_taken
 
     def _began(self, call: WireCall) -> bool:
         """Whether the call is answered here, in a task of its own."""

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import os
+import socket
 import stat
 import threading
 from collections.abc import Iterator
@@ -153,11 +154,12 @@ class _Flow(asyncio.StreamReaderProtocol):
     """Holds calls back while the client leaves too much unread; the transport says when.
 
     Args:
-        admission: Starts no calls meanwhile.
+        reader: Gets what comes in; of a writing side, nobody reads it.
+        admission: Starts no calls meanwhile; None where the client is one of many.
     """
 
-    def __init__(self, admission: AdmissionControl) -> None:
-        super().__init__(asyncio.StreamReader())  # the writing side's protocol wants one, which nobody reads
+    def __init__(self, reader: asyncio.StreamReader, admission: AdmissionControl | None = None) -> None:
+        super().__init__(reader)
         self._admission = admission
         self.is_behind = False
 
@@ -165,15 +167,17 @@ class _Flow(asyncio.StreamReaderProtocol):
         """There is too much."""
         super().pause_writing()
         self.is_behind = True
-        self._admission.hold(
-            f"the client has not read the answers to its earlier calls, more than {UNSENT_BYTES:,} bytes"
-        )
+        if self._admission is not None:
+            self._admission.hold(
+                f"the client has not read the answers to its earlier calls, more than {UNSENT_BYTES:,} bytes"
+            )
 
     def resume_writing(self) -> None:
         """Enough of it was read."""
         super().resume_writing()
         self.is_behind = False
-        self._admission.resume()
+        if self._admission is not None:
+            self._admission.resume()
 
 
 async def open_stdio_writer(sink: int, admission: AdmissionControl) -> Writer:
@@ -187,6 +191,14 @@ async def open_stdio_writer(sink: int, admission: AdmissionControl) -> Writer:
         return Writer(sink)
     loop = asyncio.get_running_loop()
     pipe = os.fdopen(os.dup(sink), "wb", buffering=0)
-    transport, flow = await loop.connect_write_pipe(lambda: _Flow(admission), pipe)
+    transport, flow = await loop.connect_write_pipe(lambda: _Flow(asyncio.StreamReader(), admission), pipe)
     transport.set_write_buffer_limits(UNSENT_BYTES)
     return _PipeWriter(asyncio.StreamWriter(transport, flow, None, loop), flow)
+
+
+async def open_joined_streams(link: socket.socket) -> tuple[OfferingReader, Writer]:
+    """The two ways of one client's connection among many; closed with the writer."""
+    loop, reader = asyncio.get_running_loop(), OfferingReader(CHUNK_BYTES)
+    transport, flow = await loop.create_connection(lambda: _Flow(reader), sock=link)
+    transport.set_write_buffer_limits(UNSENT_BYTES)
+    return reader, _PipeWriter(asyncio.StreamWriter(transport, flow, reader, loop), flow)

@@ -9,7 +9,7 @@ from smart_mcp_proxy.names import shell_word
 
 _WORDS = {
     "server add NAME -- COMMAND": ("add",),
-    "server list": ("ps", "ls", "list", "servers", "status"),
+    "server list": ("ps", "ls", "list", "servers"),
     "server logs NAME": ("logs", "log"),
     "server remove NAME": ("remove", "rm", "delete"),
     "server enable NAME": ("enable",),
@@ -21,7 +21,7 @@ _WORDS = {
     "init": ("setup", "sync", "discover", "migrate"),
     "serve --http": ("start", "run", "up"),
     "service install": ("daemon", "install"),
-    "service uninstall": ("stop", "uninstall"),
+    "service uninstall": ("uninstall",),
     "tool list": ("tools",),
     "tool show NAME": ("describe",),
     "search WORDS": ("find", "query", "retrieve_tools"),
@@ -63,7 +63,7 @@ _VERBS: Mapping[str, Mapping[str, str]] = {
 _FORMS = re.compile(r"(?P<option>--(output|format|out)|-o)(?P<value>=.*)?|-o(json|yaml)")
 """Options of other programs that choose how a result is written."""
 _OF_SERVE = frozenset(
-    {"--http", "--sse", "--host", "--port", "--workers", "--config", "--passthrough", "--profile", "--check"}
+    {"--http", "--sse", "--host", "--port", "--workers", "--config", "--passthrough", "--profile", "--check", "--alone"}
 )
 """Options that lead to `serve` where no command is typed."""
 _NOT_GUESSED = frozenset({"restore", "stop", "uninstall"})

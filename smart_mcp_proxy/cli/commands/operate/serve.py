@@ -45,6 +45,8 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
     config: Path | None = None,
     passthrough: str | None = None,
     profile: str | None = None,
+    alone: bool = False,
+    background: Annotated[bool, Parameter(show=False)] = False,
     check: bool = False,
     json: bool = False,
 ) -> int:
@@ -59,6 +61,8 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         config: File that names the servers (MCPPROXY_CONFIG_PATH).
         passthrough: Show the tools of this one server under their own names, and nothing else.
         profile: Over stdio: only what this profile of the server file has. Over HTTP it is served at /mcp/p/NAME.
+        alone: Over stdio: a gateway for this client alone, instead of the one that clients share (MCPPROXY_SHARED).
+        background: Serve the clients that join at the socket that this process was started with.
         check: Connect and list every server, report, and end; the exit status is 1 if one of them fails.
         json: With --check or HTTP: report as one JSON object on stdout.
     """
@@ -80,7 +84,22 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
     _defer_models()
     log_level = "WARNING" if sys.stderr.isatty() else None
     settings = open_settings(is_serving=True, log_level=log_level, **flags)
-    if json and settings.transport == "stdio":
+    _require_one_view(settings, passthrough, profile, as_json=json)
+    if settings.workers > 1 and settings.transport == "streamable-http":
+        return run(serve_on_port(settings, flags, log_level, passthrough=passthrough, as_json=json))
+    if workers is not None and workers > 1:
+        raise UsageError("--workers goes with --http alone.")
+    if background:
+        from smart_mcp_proxy.cli.commands.operate.serving import serve_in_background
+
+        return run(serve_in_background(settings))
+    greet_anew(settings, is_whole=passthrough is None and profile is None)
+    return run(serve_settings(settings, passthrough=passthrough, profile=profile, as_json=json))
+
+
+def _require_one_view(settings: "Settings", passthrough: str | None, profile: str | None, *, as_json: bool) -> None:
+    """Raises UsageError where it is not clear which tools a client is to see, or where."""
+    if as_json and settings.transport == "stdio":
         raise UsageError(
             "--json does not go with stdio: stdout belongs to the protocol.", hint="Add --http or --check."
         )
@@ -88,12 +107,6 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         raise UsageError("--profile and --passthrough are both given.", hint="Use one of them.")
     if profile is not None and settings.transport != "stdio":
         raise UsageError("--profile goes with stdio.", hint=f"Over HTTP connect to /mcp/p/{profile} instead.")
-    if settings.workers > 1 and settings.transport == "streamable-http":
-        return run(serve_on_port(settings, flags, log_level, passthrough=passthrough, as_json=json))
-    if workers is not None and workers > 1:
-        raise UsageError("--workers goes with --http alone.")
-    greet_anew(settings, is_whole=passthrough is None and profile is None)
-    return run(serve_settings(settings, passthrough=passthrough, profile=profile, as_json=json))
 
 
 def _defer_models() -> None:

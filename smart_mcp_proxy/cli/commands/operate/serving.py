@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.opening import opening
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, show_embedding
 from smart_mcp_proxy.cli.support.watch import follow_config
+from smart_mcp_proxy.desktop.background import LISTENER
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
 from smart_mcp_proxy.gateway import Gateway, open_gateway
@@ -24,6 +26,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.metrics.endpoint import serve_metrics
 from smart_mcp_proxy.web.serve import StopEvent, open_socket, stop_signals, tune_process
+from smart_mcp_proxy.web.stdio.joined import JoinService
 from smart_mcp_proxy.web.stdio.stdio import serve_stdio
 
 log = get_logger("serve")
@@ -51,6 +54,25 @@ async def serve_one_client(settings: Settings, *, passthrough: str | None = None
     return status_at(stop)
 
 
+async def serve_in_background(settings: Settings) -> int:
+    """Serve clients that join until none has been there for `keep_alive` or a signal comes; exit status.
+
+    Raises:
+        ConfigError: The configuration or the data directory cannot be used.
+    """
+    listener = socket.socket(fileno=LISTENER)
+    file = await load_server_file(settings)
+    with stop_signals() as stop:
+        environ = dict(start_environment(settings))
+        async with (
+            open_served_gateway(settings, file, None, environ=environ) as gateway,
+            _save_greeting(gateway, opening.record, None, None),
+        ):
+            service = JoinService(gateway, environ, stop, lambda: stop.number is not None, settings.keep_alive)
+            await service.serve(listener)
+    return 0
+
+
 async def load_server_file(settings: Settings, *, is_logged: bool = True) -> ServerFile:
     """The configured servers; what is wrong with single ones is logged."""
     file = await to_thread.run_sync(load_configured_servers, settings, Path.cwd())
@@ -61,7 +83,11 @@ async def load_server_file(settings: Settings, *, is_logged: bool = True) -> Ser
 
 @asynccontextmanager
 async def open_served_gateway(
-    settings: Settings, file: ServerFile, passthrough: str | None, worker: Worker = ALONE
+    settings: Settings,
+    file: ServerFile,
+    passthrough: str | None,
+    worker: Worker = ALONE,
+    environ: dict[str, str] | None = None,
 ) -> AsyncIterator[Gateway]:
     """A gateway that the command line can reach and that follows its configuration."""
     raise_limit()
@@ -70,7 +96,7 @@ async def open_served_gateway(
             settings,
             file.servers,
             profiles=file.profiles,
-            environ=start_environment(settings),
+            environ=start_environment(settings) if environ is None else environ,
             passthrough=passthrough,
             worker=worker,
         ) as gateway,

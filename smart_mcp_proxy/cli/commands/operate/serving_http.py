@@ -3,9 +3,11 @@
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from smart_mcp_proxy.cli.commands.operate.serving import load_server_file, open_served_gateway, status_at
 from smart_mcp_proxy.cli.support.local_gateway import open_local_api
+from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.output import say, show_json
 from smart_mcp_proxy.cli.support.report import GatewayAddress, show_report, summarize
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle, show_embedding
@@ -18,6 +20,7 @@ from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, is_sign_in_enabled
 from smart_mcp_proxy.web.auth.signed_tokens import create_jwt_verifier
 from smart_mcp_proxy.web.serve import stop_signals
 from smart_mcp_proxy.web.serve_http import serve_http
+from smart_mcp_proxy.web.stdio.joined import let_join
 
 log = get_logger("serve")
 
@@ -55,9 +58,13 @@ async def serve_agents_over_http(
         address = GatewayAddress(
             settings.host, listener.getsockname()[1], is_sse=is_sse, has_token=token.value is not None
         )
+        environ = dict(start_environment(settings))
         async with (
-            open_served_gateway(settings, file, passthrough, worker) as gateway,
+            open_served_gateway(settings, file, passthrough, worker, environ) as gateway,
             serve_http(gateway, listener, token=token.value, sign_in=await _open_browser_login(gateway)),
+            let_join(gateway, environ, stop, lambda: stop.number is not None)
+            if is_first and passthrough is None and settings.shared
+            else nullcontext(),
         ):
             gateway.start_upstreams()
             telling = None

@@ -1,0 +1,108 @@
+"""Start of a gateway in the background, which takes nothing of the client that happens to start it."""
+
+import fcntl
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from smart_mcp_proxy.desktop.places import make_private
+
+LISTENER: Final = 3
+"""The descriptor of the socket that the gateway is given: whoever connects meanwhile waits in its queue."""
+_QUEUE: Final = 128
+
+
+@contextmanager
+def lock_socket(path: str) -> Iterator[None]:
+    """Keep others from binding or removing this socket while open.
+
+    Raises:
+        OSError: Its folder or lock cannot be made.
+    """
+    make_private(os.path.dirname(path))
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def listen_at(path: str) -> socket.socket:
+    """A listening socket at `path`, whose lock is held and at which nobody listens any more.
+
+    Raises:
+        OSError: The path is too long, or cannot be written.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(path)
+        listener.listen(_QUEUE)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    return listener
+
+
+def start_in_background(
+    words: list[str], listener: socket.socket, environ: Mapping[str, str], folder: str, log: str
+) -> None:
+    """Start this program as a process that shares nothing with this one.
+
+    Args:
+        words: Its command line.
+        listener: Its socket, as descriptor `LISTENER`.
+        environ: Its environment.
+        folder: Its working directory.
+        log: File for what it writes to stderr; what is there is kept beside it as `.old`.
+
+    Raises:
+        OSError: The system starts no process, or the log cannot be written.
+    """
+    with suppress(FileNotFoundError):
+        os.replace(log, f"{log}.old")
+    stderr = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setsid()
+                if os.fork() == 0:
+                    _become([sys.executable, "-P", "-m", "smart_mcp_proxy", *words], listener, environ, folder, stderr)
+            finally:
+                os._exit(0)
+    finally:
+        os.close(stderr)
+    os.waitpid(child, 0)
+
+
+def _become(argv: list[str], listener: socket.socket, environ: Mapping[str, str], folder: str, stderr: int) -> None:
+    os.chdir(folder)
+    os.umask(0o022)
+    null = os.open(os.devnull, os.O_RDWR)
+    # Out of the way of the four numbers that they get.
+    high = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in (null, null, stderr, listener.fileno())]
+    for number, each in enumerate(high):
+        os.dup2(each, number)
+    os.closerange(LISTENER + 1, os.sysconf("SC_OPEN_MAX"))
+    for limit in ("AS", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC"):
+        if hasattr(resource, name := f"RLIMIT_{limit}"):
+            kind = getattr(resource, name)
+            _, hard = resource.getrlimit(kind)
+            with suppress(OSError, ValueError):  # macOS refuses what it calls unlimited
+                resource.setrlimit(kind, (hard, hard))
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for each in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        with suppress(OSError, ValueError):
+            signal.signal(each, signal.SIG_DFL)
+    os.execve(argv[0], argv, dict(environ))

@@ -1,0 +1,447 @@
+"""Small process that a client starts, between its pipes and the gateway of all clients.
+
+Messages are passed on, not read, beyond what it takes to know which requests are open. If the gateway ends, the next
+one is joined: the handshake is made again and its answers are kept from the client, requests that may be repeated are,
+and a call of which nobody knows whether it was carried out is answered with an error that says so.
+
+Refused: handing the client's pipes to the gateway. Nothing would be copied then, but a gateway that is killed in the
+middle of a line would leave the client with half a line, and nobody who knows what was asked.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import stat
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+from smart_mcp_proxy.desktop.lines import (
+    build_cancellation,
+    build_lost_error,
+    encode,
+    get_param,
+    is_repeatable,
+    read_head,
+    read_message,
+    split_lines,
+)
+
+CHUNK_BYTES: Final = 65_536
+MOST_UNSENT_BYTES: Final = 8 * 1024 * 1024
+"""What is read ahead for a side that does not read."""
+GREET_AFTER_S: Final = 0.03
+"""A gateway that runs answers sooner; for one that is starting, the client is answered from the last start."""
+_TRIES: Final = 2
+"""Gateways that end before they have let a client in, before it is served alone."""
+_REST_S: Final = 5.0
+_MOST_JOINS: Final = 4
+"""In `_REST_S`: a gateway that ends as soon as it is joined is joined again when the client asks for something."""
+_MOST_QUEUED: Final = 1_000
+"""Lines that wait for a gateway; the rest waits in the pipe."""
+_MARK: Final = b"\0"
+"""First byte of the gateway's own lines, which no message begins with."""
+Id = int | str
+
+
+class Pending(NamedTuple):
+    """Request of the client that is not answered.
+
+    Attributes:
+        line: As it came.
+        request: Read.
+        number: Its place among the lines that the present gateway was sent, from 1.
+        is_hidden: Whether the client has its answer, or never asked.
+    """
+
+    line: bytes
+    request: dict[str, Any]
+    number: int
+    is_hidden: bool
+
+
+class QueuedLine(NamedTuple):
+    """Line that waits for the gateway.
+
+    Attributes:
+        line: As it came, without its end.
+        said: What the client was answered already; None where the gateway answers.
+    """
+
+    line: bytes
+    said: bytes | None = None
+
+
+class Alone(NamedTuple):
+    """The client is served by a gateway of its own, in this process.
+
+    Attributes:
+        why: In words; empty where nobody need be told.
+        queued: Lines for it, in order.
+        rest: The beginning of the next line.
+        unsent: Answers that have not left yet.
+    """
+
+    why: str
+    queued: list[QueuedLine]
+    rest: bytes
+    unsent: bytes
+
+
+class Gone(Exception):  # noqa: N818  (no error: every client leaves)
+    """The client has left."""
+
+
+class StdioDoor:
+    """Client's way to the gateway, from its first message to its last.
+
+    Args:
+        connect: A connection to the gateway, which is started if need be; OSError where that cannot be.
+        hello: The first line that it is sent.
+        tell_variables: The second line, with the values of variables that it asks for.
+        greet: The answers that can be given without it, as `greeting.answers.Answers`; None where none can.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], socket.socket],
+        hello: Callable[[], bytes],
+        tell_variables: Callable[[list[Any]], bytes],
+        greet: Callable[[], Any],
+    ) -> None:
+        self._connect = connect
+        self._hello = hello
+        self._tell_variables = tell_variables
+        self._greet = greet
+        self._answers: Any = None
+        self._link: socket.socket | None = None
+        self._is_in = False
+        """Whether the gateway has let this client in."""
+        self._out = bytearray()
+        self._in = bytearray()
+        self._rest = bytearray()
+        self._unsent = bytearray()
+        self._queue: deque[QueuedLine] = deque()
+        self._open: dict[Id, Pending] = {}
+        self._asked: set[Id] = set()
+        """Requests of the gateway that the client has not answered."""
+        self._stale: set[Id] = set()
+        """Those of one that has ended."""
+        self._session: list[QueuedLine] = []
+        """What the next gateway has to be told first, in order."""
+        self._sent = 0
+        """Lines that the present gateway was sent."""
+        self._taken: int | None = None
+        """Lines that it has read before it leaves; None while it stays."""
+        self._is_stopped = False
+        """Whether a person has stopped it: the next one is started when the client asks for something."""
+        self._repeated: Id | None = None
+        """Id of the request whose answer is awaited before more is sent."""
+        self._is_ended = False
+        self._signal = 0
+        self._tries = 0
+        self._joins: deque[float] = deque(maxlen=_MOST_JOINS)
+        self._wants_link = True
+
+    def run(self) -> Alone | None:
+        """Carries messages until the client leaves; returns how it is to be served if not through here."""
+        wakes, woken = os.pipe()
+        for end in (wakes, woken):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._note_signal)
+        is_pipe = stat.S_ISFIFO(mode := os.fstat(1).st_mode) or stat.S_ISSOCK(mode)
+        try:
+            if is_pipe:
+                os.set_blocking(1, False)
+            self._join()
+            if not self._is_answered_soon():
+                self._answers = self._greet()
+            while (alone := self._step(wakes)) is None:
+                pass
+        except Gone:
+            return None
+        finally:
+            signal.set_wakeup_fd(-1)
+            if is_pipe:
+                os.set_blocking(1, True)
+            if self._link is not None:
+                self._link.close()
+        return alone
+
+    @property
+    def signal(self) -> int:
+        """The signal that has asked for the end; 0 where none has."""
+        return self._signal
+
+    def _note_signal(self, number: int, _: object) -> None:
+        self._signal = number
+
+    # What is ready.
+
+    def _step(self, wakes: int) -> Alone | None:
+        poll = select.poll()
+        poll.register(wakes, select.POLLIN)
+        if not self._is_ended and len(self._out) < MOST_UNSENT_BYTES and len(self._queue) < _MOST_QUEUED:
+            poll.register(0, select.POLLIN)
+        if self._unsent:
+            poll.register(1, select.POLLOUT)
+        link = self._link
+        if link is not None:
+            events = select.POLLIN if len(self._unsent) < MOST_UNSENT_BYTES else 0
+            poll.register(link, events | (select.POLLOUT if self._out else 0))
+        ready = {number for number, _ in poll.poll()}
+        if wakes in ready:
+            os.read(wakes, 64)
+            self._end_input()
+        if 1 in ready:
+            self._flush()
+        if 0 in ready:
+            self._read_client()
+        alone = None
+        if link is not None and link.fileno() in ready:
+            alone = self._serve_link(link)
+        return alone or self._leave_if_done()
+
+    def _leave_if_done(self) -> Alone | None:
+        if self._wants_link and self._link is None:
+            try:
+                self._join()
+            except OSError as exc:
+                return self._build_alone(f"{exc.strerror or exc}: {exc.filename or ''}".removesuffix(": "))
+        if self._is_ended and self._link is None and not self._unsent:
+            raise Gone
+        return None
+
+    def _read_client(self) -> None:
+        chunk = os.read(0, CHUNK_BYTES)
+        if not chunk:
+            self._end_input()
+            return
+        if self._answers is not None:
+            self._write(self._answers.feed(chunk))
+            return
+        for line in split_lines(self._rest, chunk):
+            if line.strip():
+                self._take(line)
+
+    def _end_input(self) -> None:
+        """The client says no more; what it has asked for is still answered."""
+        self._is_ended = True
+        if self._link is None and not self._queue:
+            self._wants_link = False
+        self._shut_if_sent()
+
+    def _shut_if_sent(self) -> None:
+        if self._is_ended and self._is_in and not self._out and not self._queue and self._link is not None:
+            with suppress(OSError):
+                self._link.shutdown(socket.SHUT_WR)
+
+    def _serve_link(self, link: socket.socket) -> Alone | None:
+        try:
+            if self._out:
+                with suppress(BlockingIOError):
+                    del self._out[: link.send(self._out)]
+                    self._shut_if_sent()
+            chunk = link.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:
+            chunk = b""
+        if not chunk:
+            return self._lose_link()
+        for line in split_lines(self._in, chunk):
+            if not self._is_in:
+                if (alone := self._converse(json.loads(line))) is not None:
+                    return alone
+            elif line[:1] == _MARK:
+                leaving = json.loads(line[1:])
+                self._taken, self._is_stopped = int(leaving["taken"]), bool(leaving.get("stopped"))
+            else:
+                self._pass_on(line)
+        self._flush()
+        return None
+
+    # Joining.
+
+    def _join(self) -> None:
+        link = self._connect()
+        link.setblocking(False)
+        self._link, self._is_in, self._wants_link = link, False, False
+        self._in.clear()
+        self._out[:] = self._hello()
+        self._sent, self._taken, self._repeated, self._is_stopped = 0, None, None, False
+
+    def _is_answered_soon(self) -> bool:
+        poll = select.poll()
+        poll.register(self._link, select.POLLOUT)  # type: ignore[arg-type]  # just joined
+        poll.poll(GREET_AFTER_S * 1_000)
+        with suppress(OSError):
+            del self._out[: self._link.send(self._out)]  # type: ignore[union-attr]
+        poll.modify(self._link, select.POLLIN)  # type: ignore[arg-type]
+        return bool(poll.poll(GREET_AFTER_S * 1_000))
+
+    def _converse(self, said: dict[str, Any]) -> Alone | None:
+        """Heed what the gateway says before it lets this client in."""
+        if "alone" in said:
+            return self._build_alone(said["alone"])
+        if "variables" in said:
+            self._out += self._tell_variables(said["variables"])
+        elif "joined" in said:
+            self._is_in, self._tries = True, 0
+            self._joins.append(time.monotonic())
+            if self._answers is not None:
+                kept, self._rest = self._answers.kept, self._answers.rest
+                self._answers = None
+                self._queue.extend(QueuedLine(each.line, each.said) for each in kept)
+            self._send_queued()
+            self._shut_if_sent()
+        return None
+
+    def _lose_link(self) -> Alone | None:
+        assert self._link is not None
+        self._link.close()
+        self._link = None
+        was_in, self._is_in = self._is_in, False
+        if not was_in:
+            self._tries += 1
+            self._wants_link = True
+            return self._build_alone("no gateway in the background stays up") if self._tries == _TRIES else None
+        open_, self._open = self._open, {}
+        again = []
+        for each in self._session:
+            pending = open_.get(read_message(each.line).get("id", ""))
+            is_waited_for = pending is not None and not pending.is_hidden and pending.line == each.line
+            again.append(QueuedLine(each.line) if is_waited_for else each)
+        told = {each.line for each in again}
+        for pending in open_.values():
+            is_unsent = self._taken is not None and pending.number > self._taken
+            if pending.line in told or pending.is_hidden:
+                continue
+            if is_unsent or is_repeatable(pending.request):
+                again.append(QueuedLine(pending.line))
+            else:
+                self._write(build_lost_error(pending.request))
+        for key in self._asked:
+            self._write(build_cancellation(key))
+        self._stale |= self._asked
+        self._asked.clear()
+        is_asked = bool(self._queue) or again != self._session
+        self._queue.extendleft(reversed(again))
+        self._wants_link = is_asked and not self._is_stopped and (self._is_ended or self._may_join())
+        if not self._wants_link and self._is_ended:
+            self._queue.clear()
+        return None
+
+    def _may_join(self) -> bool:
+        return len(self._joins) < _MOST_JOINS or time.monotonic() - self._joins[0] > _REST_S
+
+    def _build_alone(self, why: str) -> Alone:
+        """The client's lines for a gateway of its own."""
+        if self._answers is not None:
+            queued = [QueuedLine(each.line, each.said) for each in self._answers.kept]
+            rest = self._answers.rest
+        else:
+            queued, rest = [*self._queue], self._rest
+        return Alone(why, queued, bytes(rest), bytes(self._unsent))
+
+    # The client's lines.
+
+    def _is_sending(self) -> bool:
+        return self._is_in and self._repeated is None and self._taken is None
+
+    def _take(self, line: bytes) -> None:
+        if self._queue or not self._is_sending():
+            self._queue.append(QueuedLine(line))
+            self._wants_link = self._link is None
+            self._send_queued()
+        else:
+            self._send(QueuedLine(line))
+        self._push()
+
+    def _send_queued(self) -> None:
+        while self._queue and self._is_sending():
+            self._send(self._queue.popleft())
+        self._push()
+
+    def _send(self, queued: QueuedLine) -> None:
+        message = read_message(queued.line)
+        method, key = message.get("method"), message.get("id")
+        if isinstance(method, str):
+            self._note_session(method, message, queued)
+            if method == "notifications/cancelled" and isinstance(ended := get_param(message, "requestId"), int | str):
+                self._open.pop(ended, None)  # nobody waits for it any more
+            if isinstance(key, int | str):
+                self._open[key] = Pending(queued.line, message, self._sent + 1, queued.said is not None)
+                if queued.said is not None:
+                    self._repeated = key
+        elif isinstance(key, int | str):
+            if key in self._stale:
+                self._stale.discard(key)
+                return
+            self._asked.discard(key)
+        self._sent += 1
+        self._out += queued.line
+        self._out += b"\n"
+
+    def _note_session(self, method: str, message: dict[str, Any], queued: QueuedLine) -> None:
+        """Keep what a session rests on, each request with the mark that its answer is not the client's."""
+        if method in ("initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe"):
+            if method == "logging/setLevel":
+                self._session = [each for each in self._session if read_message(each.line).get("method") != method]
+            kept = QueuedLine(queued.line, b"" if "id" in message else None)
+            if all(each.line != kept.line for each in self._session):
+                self._session.append(kept)
+        elif method == "resources/unsubscribe":
+            ended = ("resources/subscribe", get_param(message, "uri"))
+            seen = ((each, read_message(each.line)) for each in self._session)
+            self._session = [each for each, said in seen if (said.get("method"), get_param(said, "uri")) != ended]
+
+    def _push(self) -> None:
+        if self._out and self._link is not None:
+            with suppress(OSError):  # of one that has ended, its end is read
+                del self._out[: self._link.send(self._out)]
+
+    # The gateway's lines.
+
+    def _pass_on(self, line: bytes) -> None:
+        kind, key = read_head(line)
+        pending = self._open.pop(key, None) if kind == "answer" else None
+        if kind == "request":
+            self._asked.add(key)
+        elif pending is not None and pending.is_hidden:
+            self._repeated = None
+            self._tell_changes(pending, line)
+            self._send_queued()
+            self._shut_if_sent()
+            return
+        self._unsent += line
+        self._unsent += b"\n"
+
+    def _tell_changes(self, pending: Pending, line: bytes) -> None:
+        """Tell a client of the handshake era what it was not: that lists may have changed since its answer."""
+        if pending.request.get("method") != "initialize":
+            return
+        claimed = read_message(line).get("result", {}).get("capabilities", {})
+        for group in ("tools", "prompts", "resources"):
+            if (claimed.get(group) or {}).get("listChanged"):
+                self._write(encode({"jsonrpc": "2.0", "method": f"notifications/{group}/list_changed"}))
+
+    def _write(self, data: bytes) -> None:
+        self._unsent += data
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._unsent:
+            try:
+                count = os.write(1, self._unsent)
+            except BlockingIOError:
+                return
+            except OSError:
+                raise Gone from None
+            del self._unsent[:count]

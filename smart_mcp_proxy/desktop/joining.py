@@ -1,0 +1,124 @@
+"""Connection to the gateway of a user, data directory and server file, which is started if need be."""
+
+import json
+import os
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from smart_mcp_proxy import __version__
+from smart_mcp_proxy.desktop.places import (
+    CONFIG_NAME,
+    PREFIX,
+    data_directory,
+    make_private,
+    read_option,
+    server_source,
+    shared_socket,
+)
+
+
+class Place:
+    """The gateway that a client wants, whether it runs or not.
+
+    Args:
+        words: The client's command line.
+        environ: Its environment.
+
+    Raises:
+        OSError: Its working directory is gone.
+    """
+
+    def __init__(self, words: list[str], environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._data_dir = data_directory(environ)
+        self._directory = os.getcwd()
+        self.source = server_source(words, environ)
+        self._profile = read_option("--profile", words) or ""
+        self.path = shared_socket(self._data_dir, self.source)
+
+    @property
+    def log(self) -> str:
+        """File of what a gateway in the background writes to stderr."""
+        return os.path.join(self._data_dir, "run", "background.log")
+
+    def hello(self) -> bytes:
+        """The first line that the gateway is sent."""
+        settings = {name: text for name, text in self._environ.items() if name.startswith(PREFIX) and text}
+        said = {
+            "version": __version__,
+            "pid": os.getpid(),
+            "directory": self._directory,
+            "source": self.source,
+            "profile": self._profile,
+            "settings": settings,
+        }
+        return json.dumps({"join": said}).encode() + b"\n"
+
+    def tell_variables(self, names: list[Any]) -> bytes:
+        """The values of variables that the server file names, as far as this client has them."""
+        values = {name: self._environ[name] for name in names if name in self._environ}
+        return json.dumps({"variables": values}).encode() + b"\n"
+
+    def connect(self) -> socket.socket:
+        """A connection to the gateway, which is started if it does not run. It need not have answered yet.
+
+        Raises:
+            OSError: Nothing can be started here.
+        """
+        if (found := self._find()) is not None:
+            return found
+        # Here and not above: who joins a gateway that runs does without it.
+        from smart_mcp_proxy.desktop.background import listen_at, lock_socket
+
+        with lock_socket(self.path):
+            if (found := self._find()) is None:
+                with listen_at(self.path) as listener:
+                    self._start(listener)
+                    found = self._find()
+        if found is None:
+            raise ConnectionRefusedError(0, "The gateway's socket is not there", self.path)
+        return found
+
+    def _find(self) -> socket.socket | None:
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            link.connect(self.path)
+            if (owner := peer_uid(link)) not in (None, os.getuid()):
+                raise PermissionError(1, f"The gateway at this socket is of user {owner}", self.path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            link.close()
+            return None
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _start(self, listener: socket.socket) -> None:
+        from smart_mcp_proxy.desktop.background import start_in_background
+        from smart_mcp_proxy.desktop.variables import select_own
+
+        make_private(os.path.dirname(self.log))
+        environ = select_own(self._environ)
+        home, is_file = environ.get("HOME", ""), os.path.isfile(self.source)
+        folder = self._data_dir
+        if is_file:
+            environ[f"{PREFIX}CONFIG_PATH"] = self.source
+            is_here = self.source == os.path.realpath(os.path.join(self._directory, CONFIG_NAME))
+            folder = os.path.dirname(self.source) if is_here else home if os.path.isdir(home) else folder
+        environ[f"{PREFIX}TRANSPORT"] = "stdio"
+        start_in_background(["serve", "--background"], listener, environ, folder, self.log)
+
+
+def peer_uid(link: socket.socket) -> int | None:
+    """The user at the other end of a Unix socket; None where the system does not say."""
+    if hasattr(socket, "SO_PEERCRED"):
+        _, uid, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        return int(uid)
+    if sys.platform == "darwin":
+        # LOCAL_PEERCRED at level SOL_LOCAL gives a version, the user, and groups.
+        _, uid = struct.unpack("2I", link.getsockopt(0, 1, 8))
+        return int(uid)
+    return None
