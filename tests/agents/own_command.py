@@ -6,11 +6,12 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-__all__ = ["mcpproxy_in"]
+__all__ = ["mcpproxy_in", "stop_gateways"]
 
 
-def mcpproxy_in(home: Path, cwd: Path, settings: Mapping[str, str], *words: str) -> list[dict[str, object]]:
+def mcpproxy_in(home: Path, cwd: Path, settings: Mapping[str, str], *words: str) -> Any:
     """The JSON that a command prints, which has to succeed.
 
     Args:
@@ -28,5 +29,17 @@ def mcpproxy_in(home: Path, cwd: Path, settings: Mapping[str, str], *words: str)
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, object]] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
+
+
+def stop_gateways(settings: Mapping[str, str]) -> list[int]:
+    """Ends the gateways in the background on the data directory of these settings; their process ids."""
+    done = subprocess.run(
+        [sys.executable, "-m", "smart_mcp_proxy", "stop", "--json"],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    stopped: list[int] = json.loads(done.stdout)["stopped"]
+    return stopped

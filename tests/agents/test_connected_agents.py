@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from front import Front
 from node_tools import node_environment, npm_program
-from own_command import mcpproxy_in
+from own_command import mcpproxy_in, stop_gateways
 from programs import IN_CI, PROGRAMS, QUIET, Program
 from scripted_model import DONE, Step, serving_model
 
@@ -85,6 +85,7 @@ def test_a_connected_agent_finishes_a_call_and_gets_its_file_back(
             timeout=LIMIT_S,
             check=False,
         )
+    stop_gateways(front.env)
     assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]
     assert DONE in done.stdout and "counted to 3" in model.turns[-1].results[-1]
     is_as_written = file.read_bytes() == written

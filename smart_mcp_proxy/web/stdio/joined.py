@@ -135,7 +135,9 @@ class JoinService:
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
             if answer is None:
                 await self._serve_client(hello, settings, reader, writer)
-        except (TimeoutError, ValueError, KeyError, EOFError) as exc:
+        except EOFError:
+            log.debug("a client left before it was let in")
+        except (TimeoutError, ValueError, KeyError) as exc:
             log.warning("a connection that said nothing of use was closed: %s", type(exc).__name__)
         finally:
             await writer.close()
