@@ -13,8 +13,8 @@ FIRST_MESSAGE_BYTES = 16_384
 _FLAGS = {"--config", "--passthrough", "--profile"}
 """Those of `serve` with which a client may be met on stdio; each has a value."""
 _SWITCHES = {"--alone"}
-_LONG_NAMES = 24
-"""What the name of a socket takes at most."""
+_LONG_NAMES = 19
+"""What the name of a socket takes at most, with the slash before it."""
 
 
 def data_directory(environ: Mapping[str, str]) -> str:

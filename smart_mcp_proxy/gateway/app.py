@@ -43,6 +43,7 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
     worker: Worker = ALONE,
     serves: bool = True,
     tracing: Tracing | None = None,
+    separates: bool = False,
 ) -> AsyncIterator[Gateway]:
     """Open a gateway; its upstreams start in the background afterwards (see `Gateway.start_upstreams`).
 
@@ -56,13 +57,14 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
         worker: This process among its workers.
         serves: Whether agents call through it; other gateways on its store then leave it a share of the limits.
         tracing: Makes spans of requests; None for what the environment asks for.
+        separates: See `Configuration`.
 
     Raises:
         ConfigError: `passthrough` is not configured, the data directory or database cannot be used, or sign-ins to
             keep in it lack a key.
         CatalogError: The catalog stays locked.
     """
-    config = Configuration(settings, servers, profiles, passthrough)
+    config = Configuration(settings, servers, profiles, passthrough, separates=separates)
     require_secret_key(settings, config.servers().values())
     usable, unavailable = available(settings, environ)
     async with AsyncExitStack() as stack:

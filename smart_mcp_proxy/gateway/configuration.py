@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import Profile, ServerConfig, with_inherited
+from smart_mcp_proxy.servers import Profile, ServerConfig, with_inherited, with_own_processes
 from smart_mcp_proxy.settings import Settings
 
 
@@ -15,6 +15,7 @@ class Configuration:
         servers: Configured servers by name.
         profiles: By name.
         passthrough: The one server that is worked with; None for all.
+        separates: Whether clients of different places share the servers: those that depend on one get a process each.
 
     Raises:
         ConfigError: `passthrough` is not configured, or its entry cannot be used.
@@ -26,6 +27,8 @@ class Configuration:
         servers: Mapping[str, ServerConfig],
         profiles: Mapping[str, Profile],
         passthrough: str | None,
+        *,
+        separates: bool = False,
     ) -> None:
         if passthrough is not None and passthrough not in servers:
             raise ConfigError(
@@ -35,6 +38,7 @@ class Configuration:
         if passthrough is not None and (refusal := servers[passthrough].refusal) is not None:
             raise ConfigError(refusal[0], hint=refusal[1])
         self.passthrough = passthrough
+        self._separates = separates
         self._inherited = settings.inherit_env
         self._configured: frozenset[str]
         self._servers: Mapping[str, ServerConfig]
@@ -48,7 +52,7 @@ class Configuration:
         """Put another configuration in force."""
         self._configured = frozenset(servers)
         chosen = {name: config for name, config in servers.items() if self.passthrough in (None, name)}
-        self._servers = with_inherited(chosen, self._inherited)
+        self._servers = with_inherited(with_own_processes(chosen) if self._separates else chosen, self._inherited)
         self._profiles = profiles
 
     @property

@@ -119,7 +119,7 @@ class OwnConnection:
         self,
         method: str,
         params: Mapping[str, Any],
-        line: ClientLine,
+        line: ClientLine | None,
         *,
         timeout_s: float,
         on_progress: OnProgress | None = None,
@@ -130,7 +130,7 @@ class OwnConnection:
         The time in which the client itself is asked does not count.
 
         Args:
-            line: The way back to the client while the request is under way.
+            line: The way back to the client while the request is under way; None where there is none.
         """
         name, limits, began_s = self._config.name, self._config.limits, asyncio.get_running_loop().time()
         exchange: ClientRequest | None = None

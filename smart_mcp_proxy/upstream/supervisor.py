@@ -8,8 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
+from smart_mcp_proxy.desktop.present import get_present_client
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
@@ -130,7 +132,7 @@ class Upstream:
         self.on_wanted: Callable[[], object] = self.retry
         self.own: OwnConnections | None = None
         if config.connection == "per_client":
-            self.own = OwnConnections(lambda: self.config, self._expand_config, self._start_session, clock)
+            self.own = OwnConnections(lambda: self.config, self._expand_for_client, self._start_session, clock)
 
     def __repr__(self) -> str:
         return f"<Upstream {self.config.name}, {self._status.state}>"
@@ -396,6 +398,15 @@ class Upstream:
     async def _expand_config(self) -> ServerConfig:
         # In a thread: a value may come from a file or from the system's keyring.
         return await asyncio.to_thread(expand, self.config, self._environ)
+
+    async def _expand_for_client(self) -> ServerConfig:
+        """The same with the working directory and the variables of the client whose request this is."""
+        if (client := get_present_client()) is None:
+            return await self._expand_config()
+        environ = {**self._environ, **client.variables}
+        folder = Path(client.directory)
+        config = await asyncio.to_thread(expand, self.config, environ, workspace=folder)
+        return replace(config, cwd=str(folder / (config.cwd or ""))) if config.transport == "stdio" else config
 
     async def _start_session(
         self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Conversation | None = None

@@ -2,34 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final
+
+from smart_mcp_proxy.desktop.present import JoinedClient, bind_present_client, get_present_client
 
 NAME_CHARS: Final = 100
 """Of what a client calls itself."""
-
-
-@dataclass(eq=False)
-class JoinedClient:
-    """Client that shares this gateway with others.
-
-    Attributes:
-        pid: Of the process that it has started.
-        version: Of that program.
-        directory: Its working directory.
-        since_s: When it joined, in Unix seconds.
-        name: As it calls itself; empty until it has.
-    """
-
-    pid: int
-    version: str
-    directory: str
-    since_s: float
-    name: str = ""
-
-
-_present: ContextVar[JoinedClient | None] = ContextVar("joined_client", default=None)
 
 
 class Joined:
@@ -53,15 +31,14 @@ class Joined:
     def note_client(self, client: JoinedClient) -> Iterator[None]:
         """While open, this client is here, and requests of this context are its."""
         self._clients[client] = None
-        token = _present.set(client)
         try:
-            yield
+            with bind_present_client(client):
+                yield
         finally:
-            _present.reset(token)
             del self._clients[client]
 
 
 def note_name(name: str) -> None:
     """The present client has said its name."""
-    if (client := _present.get()) is not None and not client.name:
+    if (client := get_present_client()) is not None and not client.name:
         client.name = name[:NAME_CHARS]

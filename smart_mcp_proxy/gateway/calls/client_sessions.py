@@ -5,12 +5,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, get_args
 
 import msgspec
 from mcp_types import LoggingLevel
 
 from smart_mcp_proxy.catalog import change_hash
+from smart_mcp_proxy.desktop.present import get_present_client
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError, UpstreamTimeoutError
 from smart_mcp_proxy.fastmcp_compat.asking import ClientChannel
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
@@ -30,6 +32,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, fields, get_logger, has_secret, redact, spawn
 from smart_mcp_proxy.upstream import Fleet, OwnConnection, Upstream
 from smart_mcp_proxy.upstream.per_client import LISTINGS, restless_error
+from smart_mcp_proxy.upstream.protocol.server_requests import ClientSide
 
 NAME_CHARS: Final = 100
 """Of what a client calls itself."""
@@ -45,12 +48,12 @@ class Sender:
 
     Attributes:
         connection: The session.
-        line: The way back to the client while the request is under way.
+        line: The way back to the client while the request is under way; None where there is none.
         left_s: Seconds that the request has left, what comes before it included.
     """
 
     connection: OwnConnection
-    line: ClientLine
+    line: ClientLine | None
     left_s: float
 
     def __post_init__(self) -> None:
@@ -134,26 +137,27 @@ class Clients:
                 spawn(upstream.own.drop(session), f"leave {upstream.name}")
 
     @asynccontextmanager
-    async def sender(self, upstream: Upstream, line: ClientLine, left_s: float | None) -> AsyncIterator[Sender | None]:
+    async def sender(
+        self, upstream: Upstream, line: ClientLine | None, left_s: float | None
+    ) -> AsyncIterator[Sender | None]:
         """Open the client's own session with a server; None where the shared one serves it.
 
         Args:
             upstream: The server.
-            line: The way back to the client.
+            line: The way back to the client; None for one of the modern era, which has none.
             left_s: Seconds that the request has; None for the server's own limit.
 
         Raises:
             RateLimitedError: As many clients as may have a session already.
             UpstreamError: None can be opened.
         """
-        own, client = upstream.own, line.client
-        if own is None or not isinstance(client, Session) or client not in self._open or client.client.asking is None:
+        own, (client, side) = upstream.own, self._find_side(upstream.name, line)
+        if own is None or side is None:
             yield None
             return
         limits, began_s = upstream.config.limits, self._clock()
         limit_s = limits.call_s if left_s is None else left_s
         open_s = min(limit_s, limits.patience_s)
-        side = _Side(self, upstream.name, client, ClientChannel(client, client.client.asking))
         is_new = own.find(client) is None
         try:
             async with asyncio.timeout(open_s) as opening, own.use_connection(client, side) as connection:
@@ -166,6 +170,20 @@ class Clients:
                 yield Sender(connection, line, max(0.0, limit_s - (self._clock() - began_s)))
         except TimeoutError:
             raise _too_late(upstream.name, "open a connection for this client", open_s) from None
+
+    def _find_side(self, server: str, line: ClientLine | None) -> tuple[object, ClientSide | None]:
+        """The client of a request, and how a server sees it; None where it is not told from others."""
+        client = None if line is None else line.client
+        if isinstance(client, Session):
+            is_here = client in self._open and client.client.asking is not None
+            asking = client.client.asking if is_here else None
+            return client, None if asking is None else _Side(self, server, client, ClientChannel(client, asking))
+        joined = get_present_client()
+        return joined, None if joined is None else _Unasked()
+
+    async def leave(self, client: object) -> None:
+        """Ends the sessions that servers had with a client."""
+        await asyncio.gather(*(each.own.drop(client) for each in self._fleet if each.own is not None))
 
     # --- what clients say of themselves
 
@@ -309,6 +327,19 @@ class _Side:
             name = said.get("logger")
             said["logger"] = f"{self._server}/{name}" if isinstance(name, str) else self._server
         await (line or self._standing).tell(method, said)
+
+
+class _Unasked:
+    """A client of the modern era, which is asked in the answers to its requests alone."""
+
+    capabilities: Mapping[str, Any] = MappingProxyType({})
+
+    async def answer(self, method: str, params: Mapping[str, Any], line: ClientLine | None) -> Mapping[str, Any]:
+        """Refuse; see `ClientSide`."""
+        raise RequestError(f"The client cannot be asked for '{method[:NAME_CHARS]}'.", hint="Go on without an answer.")
+
+    async def hear(self, method: str, params: Mapping[str, Any], line: ClientLine | None) -> None:
+        """Drop what is not part of an answer."""
 
 
 def _hash(server: str, definition: Mapping[str, Any]) -> str:

@@ -208,10 +208,9 @@ class RequestPath:
                 has_waited = True
                 left_s = await admission.turn() if admission.is_waiting else None
                 upstream, left_s = await wait_connected(self.fleet, server, left_s, self.clock, exchange.lists)
-            line = caller.line if exchange.send is None else None
-            if line is not None and self.clients is not None and upstream.own is not None:
+            if self.clients is not None and upstream.own is not None and exchange.send is None:
                 has_waited = True
-                answer = await self._send_as_client(self.clients, upstream, line, left_s, exchange, on_progress)
+                answer = await self._send_as_client(self.clients, upstream, caller.line, left_s, exchange, on_progress)
                 if answer is not None:
                     return answer
             if has_waited:  # from here on nothing waits until it is sent
@@ -233,7 +232,7 @@ class RequestPath:
         self,
         clients: Clients,
         upstream: Upstream,
-        line: ClientLine,
+        line: ClientLine | None,
         left_s: float | None,
         exchange: RequestExchange,
         on_progress: OnProgress | None,

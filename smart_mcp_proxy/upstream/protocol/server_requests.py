@@ -78,11 +78,11 @@ class ClientRequest:
     """A request of the client under way; its deadline stands still while the client is asked.
 
     Args:
-        line: The way back to the client on the request's own stream.
+        line: The way back to the client on the request's own stream; None where there is none.
         deadline: Of the request.
     """
 
-    def __init__(self, line: ClientLine, deadline: asyncio.Timeout) -> None:
+    def __init__(self, line: ClientLine | None, deadline: asyncio.Timeout) -> None:
         self.line = line
         self.questions: set[asyncio.Task[None]] = set()
         """Those that can belong to no other request: with it they are over."""
@@ -155,7 +155,7 @@ class Conversation:
         return f"<Conversation with {self._server}, {len(self._questions)} questions>"
 
     @contextmanager
-    def under_way(self, line: ClientLine, deadline: asyncio.Timeout) -> Iterator[ClientRequest]:
+    def under_way(self, line: ClientLine | None, deadline: asyncio.Timeout) -> Iterator[ClientRequest]:
         """While open, what the server says in answer to the present task's request goes to `line`."""
         exchange = ClientRequest(line, deadline)
         self._exchanges.append(exchange)

@@ -1,12 +1,12 @@
 """REST: the gateway, its servers, and what is done with them, sign-ins included."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import msgspec
 from starlette.requests import Request
 
+from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, RequestError, ServerNotFoundError
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.activity.visitors import Visitor
@@ -96,7 +96,7 @@ async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
         "sessions": [_session(session, gateway.stdio_eras) for session in status.sessions],
         "max_sessions": gateway.settings.max_sessions,
         "clients": [_visitor(visitor) for visitor in status.visitors],
-        "joined": [asdict(client) for client in gateway.admin.joined],
+        "joined": [_joined(client) for client in gateway.admin.joined],
         "keep_alive_s": gateway.admin.joined.keep_alive_s,
         "gateways": [{"id": one.id, "pid": one.pid, "servers": list(one.servers)} for one in status.gateways],
         "store": {"is_shared": status.is_shared, "clock_ahead_s": round(status.clock_ahead_s, 3)},
@@ -190,6 +190,11 @@ def _session(session: Session, eras: StdioEras) -> dict[str, Any]:
 def _visitor(visitor: Visitor) -> dict[str, Any]:
     """A client of the modern era that was here; that era is a client's own choice."""
     return {**visitor.visit._asdict(), "last_seen": round(visitor.last_s, 3), "is_waiting": visitor.under_way > 0}
+
+
+def _joined(client: JoinedClient) -> dict[str, Any]:
+    """A client that shares the gateway; its variables stay unsaid."""
+    return {name: getattr(client, name) for name in ("pid", "version", "directory", "since_s", "name")}
 
 
 def _all(status: GatewayStatus) -> list[dict[str, Any]]:

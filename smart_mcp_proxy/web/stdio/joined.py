@@ -16,10 +16,10 @@ from smart_mcp_proxy import __version__
 from smart_mcp_proxy.desktop.background import listen_at, lock_socket
 from smart_mcp_proxy.desktop.joining import peer_uid
 from smart_mcp_proxy.desktop.places import server_source, shared_socket
+from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.gateway.admin.joined import JoinedClient
 from smart_mcp_proxy.greeting.eras import StdioEras, stdio_eras
 from smart_mcp_proxy.io.lines import OfferingReader
 from smart_mcp_proxy.servers import find_variables, uses_workspace
@@ -134,7 +134,7 @@ class JoinService:
                     answer = self._take_variables(names, values)
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
             if answer is None:
-                await self._serve_client(hello, settings, reader, writer)
+                await self._serve_client(hello, values, settings, reader, writer)
         except EOFError:
             log.debug("a client left before it was let in")
         except (TimeoutError, ValueError, KeyError) as exc:
@@ -167,7 +167,7 @@ class JoinService:
         if Path(directory) == self._folder:
             return None
         for name, config in self._gateway.base.config.servers().items():
-            if not config.is_off and uses_workspace(config):
+            if not config.is_off and config.connection == "shared" and uses_workspace(config):
                 return {"alone": f"server {name!r} depends on the working directory, which is another one here"}
         return None
 
@@ -177,20 +177,28 @@ class JoinService:
 
     def _take_variables(self, names: Iterable[str], values: Mapping[str, str]) -> dict[str, Any] | None:
         """Take over values that the gateway lacks; why the client cannot be let in where others differ."""
-        for name in sorted(names):
+        servers = self._gateway.base.config.servers()
+        shared = {name for each in servers.values() if each.connection == "shared" for name in find_variables(each)}
+        for name in sorted(shared):
             if name in values and self._environ.get(name, values[name]) != values[name]:
                 return {"alone": f"the variable {name}, which the server file names, has another value here"}
         new = {name: values[name] for name in names if name in values and name not in self._environ}
         self._environ.update(new)
-        for name, config in self._gateway.base.config.servers().items() if new else ():
+        for name, config in servers.items() if new else ():
             if find_variables(config) & new.keys() and not config.is_off:
                 self._gateway.upstreams.fleet.retry(name)
         return None
 
     async def _serve_client(
-        self, hello: Mapping[str, Any], settings: Settings, reader: OfferingReader, writer: Any
+        self,
+        hello: Mapping[str, Any],
+        variables: Mapping[str, str],
+        settings: Settings,
+        reader: OfferingReader,
+        writer: Any,
     ) -> None:
-        client = JoinedClient(int(hello["pid"]), str(hello["version"]), str(hello["directory"]), time.time())
+        facts = (int(hello["pid"]), str(hello["version"]), str(hello["directory"]))
+        client = JoinedClient(*facts, time.time(), variables)
         if self._timer is not None:
             self._timer.cancel()
         profile = hello["profile"]
@@ -203,6 +211,7 @@ class JoinService:
                     self._gateway, reader, writer, Leaving(self._stop, self._is_told), self._choose_eras(settings)
                 )
         finally:
+            await self._gateway.requests.clients.leave(client)
             self._await_clients()
 
     def _choose_eras(self, settings: Settings) -> StdioEras:

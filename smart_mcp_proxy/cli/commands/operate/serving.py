@@ -21,7 +21,7 @@ from smart_mcp_proxy.gateway.rehearsal import Rehearsal
 from smart_mcp_proxy.greeting.record import GreetingRecord
 from smart_mcp_proxy.io.open_files import raise_limit
 from smart_mcp_proxy.io.worker import ALONE, Worker
-from smart_mcp_proxy.servers import ServerFile, load_configured_servers
+from smart_mcp_proxy.servers import ServerFile, explain_separation, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.metrics.endpoint import serve_metrics
@@ -62,6 +62,11 @@ async def serve_in_background(settings: Settings) -> int:
     """
     listener = socket.socket(fileno=LISTENER)
     file = await load_server_file(settings)
+    for name, config in file.servers.items():
+        if reason := explain_separation(config):
+            log.info(
+                "server %r %s: each client gets a process of its own; 'connection': 'shared' has one", name, reason
+            )
     with stop_signals() as stop:
         environ = dict(start_environment(settings))
         async with (
@@ -97,6 +102,7 @@ async def open_served_gateway(
             file.servers,
             profiles=file.profiles,
             environ=start_environment(settings) if environ is None else environ,
+            separates=environ is not None,
             passthrough=passthrough,
             worker=worker,
         ) as gateway,

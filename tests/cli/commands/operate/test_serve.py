@@ -17,6 +17,8 @@ import httpx2
 import pytest
 from cli_runs import PROGRAM, TIMEOUT_S, Run, environment, run_process, some_servers
 
+from smart_mcp_proxy.desktop.places import sockets_folder
+
 # Marked long: each starts the command as a process.
 pytestmark = pytest.mark.long
 
@@ -86,7 +88,7 @@ def test_http_says_what_it_has_and_ends_well_on_sigterm(project: Path) -> None:
         gateway.send_signal(signal.SIGTERM)
         out, _ = gateway.communicate(timeout=TIMEOUT_S)
         assert (gateway.returncode, out) == (0, "")
-    assert list((project / "data" / "run").iterdir()) == []
+    assert list(Path(sockets_folder(str(project / "data"))).glob("*.sock")) == []
 
 
 @pytest.mark.long  # starts and ends processes, seconds of it

@@ -1,0 +1,40 @@
+"""Servers of which clients that share a gateway get a process each, unless their entry says otherwise."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from smart_mcp_proxy.servers.config import ServerConfig
+from smart_mcp_proxy.servers.expand import uses_workspace
+
+_STATEFUL: Final = {
+    "drives a browser": (
+        "@playwright/mcp", "@executeautomation/playwright-mcp-server", "chrome-devtools-mcp", "puppeteer-mcp-server",
+        "@modelcontextprotocol/server-puppeteer", "@browsermcp/mcp", "browser-use", "mcp-selenium", "playwright-mcp",
+        "@angiejones/mcp-selenium", "mcp-server-browserbase",
+    ),
+    "keeps one client's thoughts": ("@modelcontextprotocol/server-sequential-thinking", "mcp-sequentialthinking-tools"),
+    "has a terminal": ("@wonderwhy-er/desktop-commander", "iterm-mcp", "mcp-server-commands"),
+}  # fmt: skip
+"""What packages do that one client must not meet another one in, by their names in npm and PyPI."""
+_REASONS: Final = {name: reason for reason, names in _STATEFUL.items() for name in names}
+_VERSION: Final = re.compile(r"(?<=.)(?:@|==)[^/]*$")
+
+
+def explain_separation(config: ServerConfig) -> str:
+    """Why clients get a process each, in words; empty where they share one."""
+    if config.transport != "stdio" or config.is_off or "connection" in config.raw:
+        return ""
+    if uses_workspace(config):
+        return "depends on the working directory"
+    words = (_VERSION.sub("", word) for word in (config.command.rpartition("/")[2], *config.args))
+    return next((_REASONS[word] for word in words if word in _REASONS), "")
+
+
+def with_own_processes(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
+    """The servers, those that clients must not share with a connection for each."""
+    return {
+        name: replace(config, connection="per_client") if explain_separation(config) else config
+        for name, config in servers.items()
+    }
