@@ -101,6 +101,11 @@ class Place:
         from smart_mcp_proxy.desktop.variables import select_own
 
         make_private(os.path.dirname(self.log))
+        if not os.path.exists(self.log) and os.path.exists(os.path.join(self._data_dir, "proxy.db")):
+            sys.stderr.write(
+                "Clients now share one gateway in the background: mcpproxy status shows it, mcpproxy serve --alone has "
+                "one for its client.\n"
+            )
         environ = select_own(self._environ)
         home, is_file = environ.get("HOME", ""), os.path.isfile(self.source)
         folder = self._data_dir
