@@ -235,6 +235,7 @@ class _Client:
         await self._stop.wait()
         if self._leaving is None:
             await self._agent.drain()
+        self._reader.take = lambda chunk: False
         self._listening.cancel()
 
     async def _finish(self) -> None:
@@ -244,12 +245,12 @@ class _Client:
         if self._leaving is not None and self._stop.is_set():
             said = {"taken": self._taken, "stopped": self._leaving.is_told()}
             await self._send(b"\0" + msgspec.json.encode(said))
-            await self._agent.drain()
-        # At the end of the input nothing new can come, so nothing is refused; after a signal all calls have ended.
-        with anyio.move_on_after(FLUSH_S if self._stop.is_set() else DRAIN_S):
+        # Nothing new can come, so nothing is refused; after a signal all calls of a client alone have ended.
+        has_drained = self._leaving is None and self._stop.is_set()
+        with anyio.move_on_after(FLUSH_S if has_drained else DRAIN_S):
             await self._all_answered.wait()
             await self._writer.flush()
-        if self._leaving is None:
+        if self._leaving is None or self._stop.is_set():
             await self._agent.drain(0)
         elif self._calls is not None:
             self._calls.cancel_all()

@@ -61,10 +61,10 @@ async def serve_agents_over_http(
         environ = dict(start_environment(settings))
         async with (
             open_served_gateway(settings, file, passthrough, worker, environ) as gateway,
-            serve_http(gateway, listener, token=token.value, sign_in=await _open_browser_login(gateway)),
             let_join(gateway, environ, stop, lambda: stop.number is not None)
             if is_first and passthrough is None and settings.shared
             else nullcontext(),
+            serve_http(gateway, listener, token=token.value, sign_in=await _open_browser_login(gateway)),
         ):
             gateway.start_upstreams()
             telling = None
