@@ -15,6 +15,7 @@ from smart_mcp_proxy.desktop.places import make_private
 LISTENER: Final = 3
 """The descriptor of the socket that the gateway is given: whoever connects meanwhile waits in its queue."""
 _QUEUE: Final = 128
+_USUAL_DESCRIPTORS: Final = 1_024
 
 
 @contextmanager
@@ -86,6 +87,18 @@ def start_in_background(
     os.waitpid(child, 0)
 
 
+def _close_above(last: int) -> None:
+    """Close every descriptor behind this one; not all up to the limit, which may be a billion."""
+    try:
+        numbers = [int(name) for name in os.listdir("/dev/fd")]
+    except OSError:  # without /proc
+        numbers = list(range(_USUAL_DESCRIPTORS))
+    for number in numbers:
+        if number > last:
+            with suppress(OSError):  # that of the listing itself
+                os.close(number)
+
+
 def _become(argv: list[str], listener: socket.socket, environ: Mapping[str, str], folder: str, stderr: int) -> None:
     os.chdir(folder)
     os.umask(0o022)
@@ -94,7 +107,7 @@ def _become(argv: list[str], listener: socket.socket, environ: Mapping[str, str]
     high = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in (null, null, stderr, listener.fileno())]
     for number, each in enumerate(high):
         os.dup2(each, number)
-    os.closerange(LISTENER + 1, os.sysconf("SC_OPEN_MAX"))
+    _close_above(LISTENER)
     for limit in ("AS", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC"):
         if hasattr(resource, name := f"RLIMIT_{limit}"):
             kind = getattr(resource, name)
