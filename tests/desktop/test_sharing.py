@@ -4,13 +4,17 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from desk import ENVELOPE, LIMIT_S, PROGRAM, Client, Desk, placed_server, wait_for
+
+from smart_mcp_proxy.desktop.places import sockets_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -269,3 +273,33 @@ def test_a_server_file_that_cannot_be_read_is_told_by_each_client(desk: Desk) ->
     assert client.process.wait(LIMIT_S) == 2
     assert "mcp_config.json" in client.said
     wait_for(lambda: not desk.gateways())
+
+
+def test_nonsense_at_the_socket_is_closed_and_harms_nobody(desk: Desk) -> None:
+    """Garbage, half lines, endless ones, deep ones; and connections that say nothing."""
+    client = desk.client()
+    client.greet()
+    client.where("placed")
+    (path,) = Path(sockets_folder(str(desk.data))).glob("join-*.sock")
+    wrong = {"version": 1, "pid": "x", "directory": 5, "source": None, "profile": [], "settings": {"A": 5}}
+    nonsense = [
+        b"garbage\n",
+        b"{}\n",
+        b'{"join": []}\n',
+        b"\0\n",
+        b"[1]\n",
+        json.dumps({"join": wrong}).encode() + b"\n",
+    ]
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(50)]
+    for each in silent:
+        each.connect(str(path))
+    for said in [*nonsense, b'{"join": ' + b"[" * 100_000 + b"\n", b"x" * 2_000_000]:
+        with socket.socket(socket.AF_UNIX) as link, suppress(BrokenPipeError, ConnectionResetError):
+            link.settimeout(LIMIT_S)
+            link.connect(str(path))
+            link.sendall(said)
+            assert link.recv(1_000) == b""
+    assert client.search()["result"].get("isError") is not True
+    for each in silent:
+        each.close()
+    assert "Traceback" not in (desk.data / "run" / "background.log").read_text()

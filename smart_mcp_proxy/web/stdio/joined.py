@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 from anyio import to_thread
 
 from smart_mcp_proxy import __version__
@@ -44,6 +45,34 @@ IGNORED: Final = frozenset({
 """Settings that are about the process, its HTTP, or the commands, or are known to be equal."""
 
 log = get_logger("join")
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """Introduction of a client.
+
+    Attributes:
+        version: Of its program.
+        pid: Of its process.
+        directory: Its working directory.
+        source: Where its servers come from, see `desktop.places.server_source`.
+        profile: That it wants to see; empty for everything.
+        settings: Its variables of the gateway.
+    """
+
+    version: str
+    pid: int
+    directory: str
+    source: str
+    profile: str
+    settings: dict[str, str]
+
+
+class _Wish(msgspec.Struct, frozen=True):
+    join: Hello
+
+
+class _Values(msgspec.Struct, frozen=True):
+    variables: dict[str, str]
 
 
 class JoinService:
@@ -126,41 +155,41 @@ class JoinService:
         reader, writer = await open_joined_streams(link)
         try:
             async with asyncio.timeout(HELLO_S):
-                hello = await _read_line(reader, "join")
+                hello = msgspec.json.decode(await _read_line(reader), type=_Wish).join
                 answer, settings = await self._decide(hello)
                 if answer is None:
                     writer.write(_encode(variables=sorted(names := self._variables())))
-                    values = await _read_line(reader, "variables")
+                    values = msgspec.json.decode(await _read_line(reader), type=_Values).variables
                     answer = self._take_variables(names, values)
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
             if answer is None:
                 await self._serve_client(hello, values, settings, reader, writer)
         except EOFError:
             log.debug("a client left before it was let in")
-        except (TimeoutError, ValueError, KeyError) as exc:
+        except (TimeoutError, ValueError, RecursionError) as exc:
             log.warning("a connection that said nothing of use was closed: %s", type(exc).__name__)
         finally:
             await writer.close()
 
-    async def _decide(self, hello: Mapping[str, Any]) -> tuple[dict[str, Any] | None, Settings]:
+    async def _decide(self, hello: Hello) -> tuple[dict[str, Any] | None, Settings]:
         """Why a client cannot be let in; None if it can, and with which settings."""
         own = self._gateway.settings
-        if hello["source"] != self._source:
+        if hello.source != self._source:
             return {"alone": f"the gateway that runs here reads its servers from {self._source}"}, own
-        if self._keep_alive_s is not None and _number(hello["version"]) > _number(__version__):
-            log.info("a newer program, %s, takes the place of this one", hello["version"])
+        if self._keep_alive_s is not None and _number(hello.version) > _number(__version__):
+            log.info("a newer program, %s, takes the place of this one", hello.version)
             self._stop.set()
             return {"replaced": __version__}, own
         try:
-            theirs = await to_thread.run_sync(load_settings, hello["settings"])
+            theirs = await to_thread.run_sync(load_settings, hello.settings)
         except ConfigError:
             return {"alone": ""}, own  # it says what is wrong itself
         for name in Settings.model_fields.keys() - IGNORED - PER_SESSION:
             if getattr(theirs, name) != getattr(own, name):
                 return {"alone": f"MCPPROXY_{name.upper()} differs from that of the gateway that runs"}, own
-        if (profile := hello["profile"]) and not self._gateway.lists.views.of(profile):
+        if (profile := hello.profile) and not self._gateway.lists.views.of(profile):
             return {"alone": ""}, own
-        return self._check_folder(hello["directory"]), theirs
+        return self._check_folder(hello.directory), theirs
 
     def _check_folder(self, directory: str) -> dict[str, Any] | None:
         """Why a client of this working directory cannot be let in."""
@@ -191,17 +220,16 @@ class JoinService:
 
     async def _serve_client(
         self,
-        hello: Mapping[str, Any],
+        hello: Hello,
         variables: Mapping[str, str],
         settings: Settings,
         reader: OfferingReader,
         writer: Any,
     ) -> None:
-        facts = (int(hello["pid"]), str(hello["version"]), str(hello["directory"]))
-        client = JoinedClient(*facts, time.time(), variables)
+        client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), variables)
         if self._timer is not None:
             self._timer.cancel()
-        profile = hello["profile"]
+        profile = hello.profile
         try:
             with (
                 self._joined.note_client(client),
@@ -246,12 +274,17 @@ async def let_join(
             await asyncio.wait([serving])
 
 
-async def _read_line(reader: OfferingReader, member: str) -> Mapping[str, Any]:
-    line = await reader.readuntil(b"\n")
-    value = json.loads(line)[member]
-    if not isinstance(value, dict):
-        raise ValueError(member)
-    return value
+async def _read_line(reader: OfferingReader) -> bytes:
+    """Read a line of the greeting.
+
+    Raises:
+        ValueError: It does not end.
+        EOFError: The client is gone.
+    """
+    try:
+        return await reader.readuntil(b"\n")
+    except asyncio.LimitOverrunError as exc:
+        raise ValueError("too long") from exc
 
 
 def _encode(**said: Any) -> bytes:
