@@ -33,6 +33,11 @@ def main() -> None:
         status, queued = (None, None) if sys.stdin.isatty() else serve_through_door(words, environ)
         if status is not None:
             sys.exit(status)
+    elif words[:1] == ["attach"]:
+        from smart_mcp_proxy.cli.support.attaching import attach_early
+
+        if (status := attach_early(words, os.environ)) is not None:  # noqa: TID251  (as above)
+            sys.exit(status)
     # Imported here so that `--version` and the demo servers below this package start without the commands' imports.
     import gc
     import signal

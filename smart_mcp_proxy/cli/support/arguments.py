@@ -3,10 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.desktop.http.address import split_header
 
+_OF_ADDRESSES = "!\"$%&'()*+,/:;<=>?@[\\]^`{|}~"
+"""Stand for themselves, as everything printable in ASCII does."""
 _REFERENCES_DEEP = 8
 """A chain of references longer than this is a circle."""
 _EXPECTED = {
@@ -46,29 +49,31 @@ def parse_headers(written: Iterable[str]) -> dict[str, str]:
     """
     headers: dict[str, str] = {}
     for number, word in enumerate(written, 1):
-        name, colon, value = word.partition(":")
-        if not colon or not name.strip():
+        if (header := split_header(word)) is None:
             raise UsageError(f"--header number {number} is not a header.", hint="Write it as 'NAME: VALUE'.")
-        headers[name.strip()] = value.strip()
+        headers[header[0]] = header[1]
     return headers
 
 
-def gateway_host(url: str) -> str:
-    """The host of a gateway's address.
+def parse_address(url: str) -> str:
+    """A gateway's address in ASCII, as a request names it.
 
     Raises:
         UsageError: It is no http or https address, or holds a password, and is not repeated then.
     """
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # both are checked only when they are asked for
+        host, port = parts.hostname, parts.port  # both are checked only when they are asked for
+        name = (host or "").encode("idna").decode()
     except ValueError:
         host = None
     if "@" in url.partition("?")[0]:
         raise UsageError("The address holds a user name or password.", hint="Leave it out, and give a header instead.")
     if not host or parts.scheme not in ("http", "https") or not url.isprintable() or " " in url:
         raise UsageError(f"{url.partition('?')[0]!r} is not an address.", hint="Write it as http://HOST:PORT/mcp.")
-    return host
+    place = f"[{name}]" if ":" in name else name
+    path, query = (quote(text, safe=_OF_ADDRESSES) for text in (parts.path, parts.query))
+    return urlunsplit((parts.scheme, place if port is None else f"{place}:{port}", path, query, ""))
 
 
 def parse_json_object(text: str) -> dict[str, Any]:

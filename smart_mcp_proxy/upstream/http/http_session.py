@@ -7,10 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
+from smart_mcp_proxy.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.models import OnMessage
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream, is_json, media_type
-from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http_failures import IN_SESSION_HINT, HttpFailure, extract_error_message, refuses_session
 from smart_mcp_proxy.upstream.protocol.codec import encode_message

@@ -14,11 +14,11 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream, is_json, media_type
-from smart_mcp_proxy.upstream.http.event_parser import BURST_EVENTS, EventParser, OversizedEventError
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http_failures import (
     IN_SESSION_HINT,

@@ -5,10 +5,10 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.support.arguments import gateway_host, parse_headers
+from smart_mcp_proxy.cli.support.arguments import parse_address, parse_headers
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.desktop.http.address import read_address, takes_token
 
 app = App(
     name="attach",
@@ -21,11 +21,9 @@ Examples:
   mcpproxy attach https://tools.example.com/mcp --header 'Authorization: Bearer ...'""",
 )
 
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-
 
 @app.default
-async def attach(
+def attach(
     url: str,
     /,
     *,
@@ -37,20 +35,14 @@ async def attach(
         url: Its address, such as http://127.0.0.1:8000/mcp.
         header: 'NAME: VALUE' to send with every request; may be repeated.
     """
-    host = gateway_host(url)
+    plain = parse_address(url)
     if sys.stdin.isatty():
         raise UsageError("A client starts this and writes to it; a terminal is none.", hint="Name it in a client.")
-    headers = parse_headers(header or [])
-    headers |= _token(open_settings(), host, headers)
+    address = read_address(plain, parse_headers(header or []))
+    token = open_settings().auth_token
+    if token is not None and takes_token(address):
+        address.headers["authorization"] = f"Bearer {token.get_secret_value()}"
     # Here and not above: a mistyped address is answered without it.
-    from smart_mcp_proxy.cli.commands.servers.relay import StdioRelay
+    from smart_mcp_proxy.desktop.http.door import HttpDoor
 
-    await StdioRelay(url, headers, sys.stdout.buffer).run(sys.stdin.buffer)
-    return 0
-
-
-def _token(settings: Settings, host: str, headers: dict[str, str]) -> dict[str, str]:
-    """The gateway's token, which only its own machine is sent."""
-    if settings.auth_token is None or host not in _LOOPBACK or any(name.lower() == "authorization" for name in headers):
-        return {}
-    return {"Authorization": f"Bearer {settings.auth_token.get_secret_value()}"}
+    return HttpDoor(address).run()

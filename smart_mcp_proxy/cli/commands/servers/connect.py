@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from anyio import to_thread
 from cyclopts import App, Parameter
 
-from smart_mcp_proxy.cli.support.arguments import gateway_host
+from smart_mcp_proxy.cli.support.arguments import parse_address
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
@@ -108,7 +108,7 @@ async def connect(  # noqa: PLR0913  (one parameter per flag)
     if stdio and (http or url):
         raise UsageError("--stdio and an address are both given.", hint="Use one of the two.")
     if url is not None:
-        gateway_host(url)
+        parse_address(url)
     settings = open_settings()
     # Here and not above: reading all those languages takes a while that a mistyped word need not wait for.
     from smart_mcp_proxy.cli.commands.servers.client_choice import choose_door, places_here, select_clients

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy.upstream.http.event_parser import EventParser, OversizedEventError, ServerSentEvent
+from smart_mcp_proxy.event_parser import EventParser, OversizedEventError, ServerSentEvent
 
 LINES = [
     b"data: a",

@@ -2,9 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 BURST_EVENTS: Final = 32
 """So many events of one server are dealt with before the others get a turn."""
@@ -20,7 +18,7 @@ class OversizedEventError(Exception):
     """An event is larger than was asked for; the stream cannot be read any further."""
 
 
-class ServerSentEvent(msgspec.Struct, frozen=True):
+class ServerSentEvent(NamedTuple):
     """Server-sent event with data.
 
     Attributes:

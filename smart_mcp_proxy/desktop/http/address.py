@@ -1,0 +1,121 @@
+"""Address of a gateway, and what every request to it begins with."""
+
+import binascii
+import os
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from smart_mcp_proxy.desktop.lines import get_param
+from smart_mcp_proxy.desktop.places import PREFIX
+
+_URL: Final = re.compile(
+    r"(https?)://((\[[0-9a-f:.]+\]|[\w.-]+)(?::([0-9]{1,5}))?)(/[^?#\s]*)?(\?[^#\s]*)?(?:#.*)?",
+    re.ASCII | re.IGNORECASE,
+)
+"""Without a user and its password; the path has neither query nor fragment."""
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
+"""In `_meta` of every request of the modern era."""
+_NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+class Address(NamedTuple):
+    """Place of a gateway.
+
+    Attributes:
+        is_tls: Whether it is spoken to through TLS.
+        host: Name or number.
+        port: Of TCP.
+        target: Path and query, as a request names them.
+        shown: What people are told; a query may be a key.
+        headers: Sent with every request, names in lower case.
+    """
+
+    is_tls: bool
+    host: str
+    port: int
+    target: str
+    shown: str
+    headers: dict[str, str]
+
+    def build_head(self, verb: str, headers: Mapping[str, str], length: int | None) -> bytes:
+        """Everything of a request before its body."""
+        fields = {**self.headers, **headers}
+        if length is not None:
+            fields |= {"content-type": "application/json", "content-length": str(length)}
+        lines = [f"{verb} {self.target} HTTP/1.1", *(f"{name}: {text}" for name, text in fields.items()), "", ""]
+        return "\r\n".join(lines).encode(errors="surrogateescape")
+
+
+def read_address(url: str, headers: Mapping[str, str]) -> Address:
+    """The address in a URL of http or https, in ASCII.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if (parts := _URL.fullmatch(url)) is None:
+        raise ValueError("It is no address of a gateway.")
+    scheme, netloc, host, port, path, query = parts.groups()
+    fixed = {"host": netloc, "user-agent": "mcpproxy"} | {name.lower(): text for name, text in headers.items()}
+    fixed["accept"] = "application/json, text/event-stream"
+    is_tls = scheme.lower() == "https"
+    target = (path or "/") + (query or "")
+    number = int(port) if port else 443 if is_tls else 80
+    return Address(is_tls, host.strip("[]").lower(), number, target, url.partition("?")[0], fixed)
+
+
+def split_header(word: str) -> tuple[str, str] | None:
+    """Name and value of `NAME: VALUE`; None where it is not of that form."""
+    name, colon, text = word.partition(":")
+    return (name.strip(), text.strip()) if colon and name.strip() else None
+
+
+def takes_token(address: Address) -> bool:
+    """Whether the gateway's token is for this address: on its own machine, and where no other is given."""
+    return address.host in _LOOPBACK and "authorization" not in address.headers
+
+
+def read_token(environ: Mapping[str, str]) -> str | None:
+    """The gateway's token as the settings read it; None without one.
+
+    Raises:
+        ValueError: The settings do not accept it, and say why.
+        OSError: Its file cannot be read.
+    """
+    token, file = environ.get(f"{PREFIX}AUTH_TOKEN"), environ.get(f"{PREFIX}AUTH_TOKEN_FILE")
+    if token and file:
+        raise ValueError("Both are set.")
+    if file:
+        with open(os.path.expanduser(file), encoding="utf-8") as text:
+            token = text.read().strip()
+    if token and (" " in token or not token.isascii() or not token.isprintable()):
+        raise ValueError("It is no token.")
+    return token or None
+
+
+def build_modern_headers(message: dict[str, Any]) -> dict[str, str]:
+    """The headers that a message of the modern era must carry; none for one of a session."""
+    meta, method = get_param(message, "_meta"), message.get("method")
+    version = meta.get(_VERSION_KEY) if isinstance(meta, dict) else None
+    if not isinstance(version, str) or not isinstance(method, str):
+        return {}
+    headers = {"mcp-protocol-version": _encode(version), "mcp-method": _encode(method)}
+    name = get_param(message, _NAMED_BY.get(method, ""))
+    if isinstance(name, str):
+        headers["mcp-name"] = _encode(name)
+    return headers
+
+
+def _encode(text: str) -> str:
+    """Encode what is no plain word as the protocol has it.
+
+    Source: https://modelcontextprotocol.io/specification/draft/basic/transports
+    """
+    if text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?"):
+        return text
+    return f"=?base64?{_to_base64(text)}?="
+
+
+def _to_base64(text: str) -> str:
+    return binascii.b2a_base64(text.encode(errors="surrogatepass"), newline=False).decode()
