@@ -45,6 +45,7 @@ LAZY_FOLDERS = {"cli"}
 EDGE_FILES = {
     "catalog/store/stores.py",
     "catalog/tables/upsert.py",
+    "desktop/http/link.py",
     "desktop/joining.py",
     "gateway/observability/choose.py",
     "gateway/observability/otel_edge.py",
@@ -61,7 +62,7 @@ EDGE_FILES = {
 }
 """One file for each optional dependency, and for what few starts need: the scanner, whose rules take a fifth of a
 second, the page, whose templates take a tenth, and the start of a gateway in the background, whose memory each client
-would have. Nothing else may import inside a function."""
+would have, as that of TLS. Nothing else may import inside a function."""
 PRIVATE_NAMES_FOLDER = "fastmcp_compat"
 """The one place that may use private names of fastmcp and mcp."""
 

@@ -34,7 +34,7 @@ def main() -> None:
         if status is not None:
             sys.exit(status)
     elif words[:1] == ["attach"]:
-        from smart_mcp_proxy.cli.support.attaching import attach_early
+        from smart_mcp_proxy.desktop.http.attaching import attach_early
 
         if (status := attach_early(words, os.environ)) is not None:  # noqa: TID251  (as above)
             sys.exit(status)

@@ -15,7 +15,7 @@ MOST_UNSENT_BYTES: Final = 8 * 1024 * 1024
 """What is read ahead for a side that does not read."""
 
 
-class Gone(Exception):  # noqa: N818  (no error: every client leaves)
+class ClientGone(Exception):  # noqa: N818  (no error: every client leaves)
     """The client has left."""
 
 
@@ -77,7 +77,7 @@ class ClientPipes:
         """Write what can be written; the lines that have come.
 
         Raises:
-            Gone: The client does not read any more.
+            ClientGone: The client does not read any more.
         """
         if self._wakes in ready:
             with suppress(BlockingIOError):
@@ -95,7 +95,7 @@ class ClientPipes:
         """Write as much as the client takes now, and the rest when it takes more.
 
         Raises:
-            Gone: It does not read any more.
+            ClientGone: It does not read any more.
         """
         self.unsent += data
         self.flush()
@@ -104,7 +104,7 @@ class ClientPipes:
         """Write what has not been written, as far as the client takes it.
 
         Raises:
-            Gone: It does not read any more.
+            ClientGone: It does not read any more.
         """
         while self.unsent:
             try:
@@ -112,5 +112,5 @@ class ClientPipes:
             except BlockingIOError:
                 return
             except OSError:
-                raise Gone from None
+                raise ClientGone from None
             del self.unsent[:count]

@@ -49,7 +49,7 @@ class SessionLines:
 
 
 def build_changes(answer: bytes) -> bytes:
-    """Lines that tell a client what it was not, after the answer to a repeated `initialize`: lists may have changed."""
+    """Tell a client, after the answer to a repeated `initialize`, that lists may have changed meanwhile."""
     result = read_message(answer).get("result")
     claimed = result.get("capabilities") if isinstance(result, dict) else None
     groups = claimed if isinstance(claimed, dict) else {}

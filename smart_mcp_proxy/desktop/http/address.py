@@ -20,7 +20,7 @@ _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED_BY: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
-class Address(NamedTuple):
+class HttpAddress(NamedTuple):
     """Place of a gateway.
 
     Attributes:
@@ -48,7 +48,7 @@ class Address(NamedTuple):
         return "\r\n".join(lines).encode(errors="surrogateescape")
 
 
-def read_address(url: str, headers: Mapping[str, str]) -> Address:
+def read_address(url: str, headers: Mapping[str, str]) -> HttpAddress:
     """The address in a URL of http or https, in ASCII.
 
     Raises:
@@ -62,7 +62,7 @@ def read_address(url: str, headers: Mapping[str, str]) -> Address:
     is_tls = scheme.lower() == "https"
     target = (path or "/") + (query or "")
     number = int(port) if port else 443 if is_tls else 80
-    return Address(is_tls, host.strip("[]").lower(), number, target, url.partition("?")[0], fixed)
+    return HttpAddress(is_tls, host.strip("[]").lower(), number, target, url.partition("?")[0], fixed)
 
 
 def split_header(word: str) -> tuple[str, str] | None:
@@ -71,7 +71,7 @@ def split_header(word: str) -> tuple[str, str] | None:
     return (name.strip(), text.strip()) if colon and name.strip() else None
 
 
-def takes_token(address: Address) -> bool:
+def takes_token(address: HttpAddress) -> bool:
     """Whether the gateway's token is for this address: on its own machine, and where no other is given."""
     return address.host in _LOOPBACK and "authorization" not in address.headers
 

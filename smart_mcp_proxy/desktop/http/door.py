@@ -1,4 +1,4 @@
-"""Small process that a client starts, between its pipes and a gateway over HTTP, in both protocol eras.
+"""Small process of a client, between its pipes and a gateway over HTTP, in both protocol eras.
 
 Each request has a connection of its own while it is under way, and what comes of it is passed on as it comes. If the
 gateway forgets the session, as one does that was started anew, the handshake is made again and its answers are kept
@@ -13,11 +13,11 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Final
 
-from smart_mcp_proxy.desktop.http.address import Address
+from smart_mcp_proxy.desktop.http.address import HttpAddress
 from smart_mcp_proxy.desktop.http.exchange import Exchange
 from smart_mcp_proxy.desktop.http.link import Link
 from smart_mcp_proxy.desktop.lines import build_lost_error, encode, get_param, read_head, read_message
-from smart_mcp_proxy.desktop.pipes import ClientPipes, Gone
+from smart_mcp_proxy.desktop.pipes import ClientGone, ClientPipes
 from smart_mcp_proxy.desktop.session import SessionLines, build_changes
 
 _VERSION, _SESSION = "mcp-protocol-version", "mcp-session-id"
@@ -47,7 +47,7 @@ class HttpDoor:
         address: Of the gateway.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: HttpAddress) -> None:
         self._address = address
         self._pipes = ClientPipes()
         self._lines = SessionLines()
@@ -67,7 +67,7 @@ class HttpDoor:
     def run(self) -> int:
         """Carries messages until the client leaves; returns the exit status."""
         with self._pipes.open():
-            with suppress(Gone):
+            with suppress(ClientGone):
                 while not self._is_done():
                     self._step()
             self._say_goodbye()
@@ -90,7 +90,7 @@ class HttpDoor:
             return
         self._queue.clear()
         self._retry_at, ends_at = 0.0, time.monotonic() + _DELETE_S
-        with suppress(Gone):
+        with suppress(ClientGone):
             self._begin(Exchange(b"", {}, verb="DELETE"))
             while self._open and time.monotonic() < ends_at:
                 self._step()
@@ -339,7 +339,7 @@ class HttpDoor:
         self._reopen_s = min(2 * self._reopen_s, _LONGEST_REOPEN_S)
 
     def _drop(self, each: Exchange) -> None:
-        """It is under way no more."""
+        """Take it from those under way."""
         if each in self._open:
             self._open.remove(each)
             self._close(each)
@@ -381,7 +381,7 @@ def _name(exc: Exception) -> str:
 
 
 def _describe_refusal(status: int, url: str) -> str:
-    """The status in words; what the other side says may be anything."""
+    """Say a refusal in words of ours."""
     if status in (401, 403):
         return f"{url} asks for a token ({status}). Give it with --header or MCPPROXY_AUTH_TOKEN."
     if status == _NOT_FOUND:

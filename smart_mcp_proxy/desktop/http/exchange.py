@@ -3,9 +3,9 @@
 import time
 from typing import Any
 
-from smart_mcp_proxy.desktop.http.address import Address, build_modern_headers
+from smart_mcp_proxy.desktop.http.address import HttpAddress, build_modern_headers
 from smart_mcp_proxy.desktop.http.link import Link
-from smart_mcp_proxy.desktop.http.reply import BrokenReplyError, Reply
+from smart_mcp_proxy.desktop.http.reply import BrokenReplyError, HttpReply
 from smart_mcp_proxy.desktop.lines import is_repeatable
 from smart_mcp_proxy.event_parser import EventParser, OversizedEventError
 
@@ -67,7 +67,7 @@ class Exchange:
         """Time since it was sent last."""
         return time.monotonic() - self._sent_at
 
-    def begin(self, address: Address, link: Link, headers: dict[str, str]) -> None:
+    def begin(self, address: HttpAddress, link: Link, headers: dict[str, str]) -> None:
         """Send it, as far as that can be done at once.
 
         Raises:
@@ -76,7 +76,7 @@ class Exchange:
         body = self.line.strip()
         self.session = headers.get("mcp-session-id", "")
         self.out = bytearray(address.build_head(self.verb, headers, len(body) if self.verb == "POST" else None) + body)
-        self.reply, self.body = Reply(), bytearray()
+        self.reply, self.body = HttpReply(), bytearray()
         self.events = EventParser(MOST_EVENT_BYTES)
         self.link, self._sent_at = link, time.monotonic()
         if link.is_open:

@@ -1,4 +1,4 @@
-"""Connection to a gateway that makes nobody wait: neither while it opens, nor while it is full or empty."""
+"""Connection to a gateway, without waiting: neither while it opens, nor while it is full or empty."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final, TypeVar
 
-from smart_mcp_proxy.desktop.http.address import Address
+from smart_mcp_proxy.desktop.http.address import HttpAddress
 from smart_mcp_proxy.desktop.pipes import CHUNK_BYTES
 
 _BUNDLES: Final = ("/etc/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
@@ -32,7 +32,7 @@ class Link:
         OSError: The name is not known, or nobody is there.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: HttpAddress) -> None:
         self._address = address
         self._places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         self._socket: Any = None

@@ -9,10 +9,10 @@ _WITHOUT_BODY: Final = (204, 304)
 
 
 class BrokenReplyError(ValueError):
-    """It is not HTTP, or ended before it was whole."""
+    """A reply is not HTTP, or ended before it was whole."""
 
 
-class Reply:
+class HttpReply:
     """Reply to one request.
 
     Attributes:
@@ -34,7 +34,7 @@ class Reply:
 
     @property
     def media_type(self) -> str:
-        """Of the body, without parameters."""
+        """Type of the body, without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     def feed(self, data: bytes) -> Iterator[bytes]:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 
 from smart_mcp_proxy.desktop.http.address import read_address, read_token, split_header, takes_token
+from smart_mcp_proxy.desktop.http.door import HttpDoor
 
 
 def attach_early(words: list[str], environ: Mapping[str, str]) -> int | None:
@@ -34,7 +35,4 @@ def attach_early(words: list[str], environ: Mapping[str, str]) -> int | None:
             address.headers["authorization"] = f"Bearer {token}"
     except (OSError, ValueError):
         return None
-    # Here and not above: the command itself needs it only after all else.
-    from smart_mcp_proxy.desktop.http.door import HttpDoor
-
     return HttpDoor(address).run()
