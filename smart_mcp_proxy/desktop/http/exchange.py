@@ -86,8 +86,8 @@ class Exchange:
         """Send and receive what can be; the messages of its event stream that have come whole.
 
         Raises:
-            OSError: The connection has failed.
-            ValueError: The reply is not HTTP, too large, or ended before it was whole.
+            OSError: The connection has failed, or ended before the reply was whole.
+            ValueError: The reply is not HTTP, or too large.
         """
         link, said = self.link, list[bytes]()
         assert link is not None

@@ -9,7 +9,7 @@ _WITHOUT_BODY: Final = (204, 304)
 
 
 class BrokenReplyError(ValueError):
-    """A reply is not HTTP, or ended before it was whole."""
+    """A reply is not HTTP."""
 
 
 class HttpReply:
@@ -54,10 +54,10 @@ class HttpReply:
         """The connection has ended.
 
         Raises:
-            BrokenReplyError: Before a part of the reply.
+            ConnectionResetError: Before a part of the reply.
         """
         if self._read != self._read_body or self._left is not None:
-            raise BrokenReplyError
+            raise ConnectionResetError
         self.is_whole = True
 
     # Each reads as much as it can and returns the body's part of it; None where bytes are missing.
