@@ -9,11 +9,8 @@ middle of a line would leave the client with half a line, and nobody who knows w
 """
 
 import json
-import os
 import select
-import signal
 import socket
-import stat
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,19 +18,16 @@ from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 from smart_mcp_proxy.desktop.lines import (
-    build_cancellation,
     build_lost_error,
-    encode,
     get_param,
     is_repeatable,
     read_head,
     read_message,
     split_lines,
 )
+from smart_mcp_proxy.desktop.pipes import CHUNK_BYTES, MOST_UNSENT_BYTES, ClientPipes, Gone
+from smart_mcp_proxy.desktop.session import SessionLines, build_changes
 
-CHUNK_BYTES: Final = 65_536
-MOST_UNSENT_BYTES: Final = 8 * 1024 * 1024
-"""What is read ahead for a side that does not read."""
 GREET_AFTER_S: Final = 0.03
 """A gateway that runs answers sooner; for one that is starting, the client is answered from the last start."""
 _TRIES: Final = 2
@@ -92,10 +86,6 @@ class Alone(NamedTuple):
     unsent: bytes
 
 
-class Gone(Exception):  # noqa: N818  (no error: every client leaves)
-    """The client has left."""
-
-
 class StdioDoor:
     """Client's way to the gateway, from its first message to its last.
 
@@ -123,16 +113,10 @@ class StdioDoor:
         """Whether the gateway has let this client in."""
         self._out = bytearray()
         self._in = bytearray()
-        self._rest = bytearray()
-        self._unsent = bytearray()
+        self._pipes = ClientPipes()
+        self._lines = SessionLines()
         self._queue: deque[QueuedLine] = deque()
         self._open: dict[Id, Pending] = {}
-        self._asked: set[Id] = set()
-        """Requests of the gateway that the client has not answered."""
-        self._stale: set[Id] = set()
-        """Those of one that has ended."""
-        self._session: list[QueuedLine] = []
-        """What the next gateway has to be told first, in order."""
         self._sent = 0
         """Lines that the present gateway was sent."""
         self._taken: int | None = None
@@ -141,35 +125,22 @@ class StdioDoor:
         """Whether a person has stopped it: the next one is started when the client asks for something."""
         self._repeated: Id | None = None
         """Id of the request whose answer is awaited before more is sent."""
-        self._is_ended = False
-        self._signal = 0
         self._tries = 0
         self._joins: deque[float] = deque(maxlen=_MOST_JOINS)
         self._wants_link = True
 
     def run(self) -> Alone | None:
         """Carries messages until the client leaves; returns how it is to be served if not through here."""
-        wakes, woken = os.pipe()
-        for end in (wakes, woken):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._note_signal)
-        is_pipe = stat.S_ISFIFO(mode := os.fstat(1).st_mode) or stat.S_ISSOCK(mode)
         try:
-            if is_pipe:
-                os.set_blocking(1, False)
-            self._join()
-            if not self._is_answered_soon():
-                self._answers = self._greet()
-            while (alone := self._step(wakes)) is None:
-                pass
+            with self._pipes.open():
+                self._join()
+                if not self._is_answered_soon():
+                    self._answers = self._greet()
+                while (alone := self._step()) is None:
+                    pass
         except Gone:
             return None
         finally:
-            signal.set_wakeup_fd(-1)
-            if is_pipe:
-                os.set_blocking(1, True)
             if self._link is not None:
                 self._link.close()
         return alone
@@ -177,32 +148,24 @@ class StdioDoor:
     @property
     def signal(self) -> int:
         """The signal that has asked for the end; 0 where none has."""
-        return self._signal
-
-    def _note_signal(self, number: int, _: object) -> None:
-        self._signal = number
+        return self._pipes.signal
 
     # What is ready.
 
-    def _step(self, wakes: int) -> Alone | None:
+    def _step(self) -> Alone | None:
         poll = select.poll()
-        poll.register(wakes, select.POLLIN)
-        if not self._is_ended and len(self._out) < MOST_UNSENT_BYTES and len(self._queue) < _MOST_QUEUED:
-            poll.register(0, select.POLLIN)
-        if self._unsent:
-            poll.register(1, select.POLLOUT)
+        has_room = len(self._out) < MOST_UNSENT_BYTES and len(self._queue) < _MOST_QUEUED
+        self._pipes.register(poll, is_reading=has_room)
         link = self._link
         if link is not None:
-            events = select.POLLIN if len(self._unsent) < MOST_UNSENT_BYTES else 0
+            events = 0 if self._pipes.is_full else select.POLLIN
             poll.register(link, events | (select.POLLOUT if self._out else 0))
         ready = {number for number, _ in poll.poll()}
-        if wakes in ready:
-            os.read(wakes, 64)
+        was_ended = self._pipes.is_ended
+        if chunk := self._pipes.serve(ready):
+            self._read_client(chunk)
+        if self._pipes.is_ended and not was_ended:
             self._end_input()
-        if 1 in ready:
-            self._flush()
-        if 0 in ready:
-            self._read_client()
         alone = None
         if link is not None and link.fileno() in ready:
             alone = self._serve_link(link)
@@ -214,31 +177,26 @@ class StdioDoor:
                 self._join()
             except OSError as exc:
                 return self._build_alone(f"{exc.strerror or exc}: {exc.filename or ''}".removesuffix(": "))
-        if self._is_ended and self._link is None and not self._unsent:
+        if self._pipes.is_ended and self._link is None and not self._pipes.unsent:
             raise Gone
         return None
 
-    def _read_client(self) -> None:
-        chunk = os.read(0, CHUNK_BYTES)
-        if not chunk:
-            self._end_input()
-            return
+    def _read_client(self, chunk: bytes) -> None:
         if self._answers is not None:
-            self._write(self._answers.feed(chunk))
+            self._pipes.write(self._answers.feed(chunk))
             return
-        for line in split_lines(self._rest, chunk):
+        for line in split_lines(self._pipes.rest, chunk):
             if line.strip():
                 self._take(line)
 
     def _end_input(self) -> None:
         """The client says no more; what it has asked for is still answered."""
-        self._is_ended = True
         if self._link is None and not self._queue:
             self._wants_link = False
         self._shut_if_sent()
 
     def _shut_if_sent(self) -> None:
-        if self._is_ended and self._is_in and not self._out and not self._queue and self._link is not None:
+        if self._pipes.is_ended and self._is_in and not self._out and not self._queue and self._link is not None:
             with suppress(OSError):
                 self._link.shutdown(socket.SHUT_WR)
 
@@ -264,7 +222,7 @@ class StdioDoor:
                 self._taken, self._is_stopped = int(leaving["taken"]), bool(leaving.get("stopped"))
             else:
                 self._pass_on(line)
-        self._flush()
+        self._pipes.flush()
         return None
 
     # Joining.
@@ -296,7 +254,7 @@ class StdioDoor:
             self._is_in, self._tries = True, 0
             self._joins.append(time.monotonic())
             if self._answers is not None:
-                kept, self._rest = self._answers.kept, self._answers.rest
+                kept, self._pipes.rest = self._answers.kept, self._answers.rest
                 self._answers = None
                 self._queue.extend(QueuedLine(each.line, each.said) for each in kept)
             self._send_queued()
@@ -313,8 +271,9 @@ class StdioDoor:
             self._wants_link = True
             return self._build_alone("no gateway in the background stays up") if self._tries == _TRIES else None
         open_, self._open = self._open, {}
+        session = [QueuedLine(each, b"" if "id" in read_message(each) else None) for each in self._lines.lines]
         again = []
-        for each in self._session:
+        for each in session:
             pending = open_.get(read_message(each.line).get("id", ""))
             is_waited_for = pending is not None and not pending.is_hidden and pending.line == each.line
             again.append(QueuedLine(each.line) if is_waited_for else each)
@@ -326,15 +285,12 @@ class StdioDoor:
             if is_unsent or is_repeatable(pending.request):
                 again.append(QueuedLine(pending.line))
             else:
-                self._write(build_lost_error(pending.request))
-        for key in self._asked:
-            self._write(build_cancellation(key))
-        self._stale |= self._asked
-        self._asked.clear()
-        is_asked = bool(self._queue) or again != self._session
+                self._pipes.write(build_lost_error(pending.request))
+        self._pipes.write(self._lines.end_questions())
+        is_asked = bool(self._queue) or again != session
         self._queue.extendleft(reversed(again))
-        self._wants_link = is_asked and not self._is_stopped and (self._is_ended or self._may_join())
-        if not self._wants_link and self._is_ended:
+        self._wants_link = is_asked and not self._is_stopped and (self._pipes.is_ended or self._may_join())
+        if not self._wants_link and self._pipes.is_ended:
             self._queue.clear()
         return None
 
@@ -347,8 +303,8 @@ class StdioDoor:
             queued = [QueuedLine(each.line, each.said) for each in self._answers.kept]
             rest = self._answers.rest
         else:
-            queued, rest = [*self._queue], self._rest
-        return Alone(why, queued, bytes(rest), bytes(self._unsent))
+            queued, rest = [*self._queue], self._pipes.rest
+        return Alone(why, queued, bytes(rest), bytes(self._pipes.unsent))
 
     # The client's lines.
 
@@ -373,34 +329,18 @@ class StdioDoor:
         message = read_message(queued.line)
         method, key = message.get("method"), message.get("id")
         if isinstance(method, str):
-            self._note_session(method, message, queued)
+            self._lines.note(method, message, queued.line)
             if method == "notifications/cancelled" and isinstance(ended := get_param(message, "requestId"), int | str):
                 self._open.pop(ended, None)  # nobody waits for it any more
             if isinstance(key, int | str):
                 self._open[key] = Pending(queued.line, message, self._sent + 1, queued.said is not None)
                 if queued.said is not None:
                     self._repeated = key
-        elif isinstance(key, int | str):
-            if key in self._stale:
-                self._stale.discard(key)
-                return
-            self._asked.discard(key)
+        elif isinstance(key, int | str) and not self._lines.take_answer(key):
+            return
         self._sent += 1
         self._out += queued.line
         self._out += b"\n"
-
-    def _note_session(self, method: str, message: dict[str, Any], queued: QueuedLine) -> None:
-        """Keep what a session rests on, each request with the mark that its answer is not the client's."""
-        if method in ("initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe"):
-            if method == "logging/setLevel":
-                self._session = [each for each in self._session if read_message(each.line).get("method") != method]
-            kept = QueuedLine(queued.line, b"" if "id" in message else None)
-            if all(each.line != kept.line for each in self._session):
-                self._session.append(kept)
-        elif method == "resources/unsubscribe":
-            ended = ("resources/subscribe", get_param(message, "uri"))
-            seen = ((each, read_message(each.line)) for each in self._session)
-            self._session = [each for each, said in seen if (said.get("method"), get_param(said, "uri")) != ended]
 
     def _push(self) -> None:
         if self._out and self._link is not None:
@@ -413,35 +353,13 @@ class StdioDoor:
         kind, key = read_head(line)
         pending = self._open.pop(key, None) if kind == "answer" else None
         if kind == "request":
-            self._asked.add(key)
+            self._lines.ask(key)
         elif pending is not None and pending.is_hidden:
             self._repeated = None
-            self._tell_changes(pending, line)
+            if pending.request.get("method") == "initialize":
+                self._pipes.write(build_changes(line))
             self._send_queued()
             self._shut_if_sent()
             return
-        self._unsent += line
-        self._unsent += b"\n"
-
-    def _tell_changes(self, pending: Pending, line: bytes) -> None:
-        """Tell a client of the handshake era what it was not: that lists may have changed since its answer."""
-        if pending.request.get("method") != "initialize":
-            return
-        claimed = read_message(line).get("result", {}).get("capabilities", {})
-        for group in ("tools", "prompts", "resources"):
-            if (claimed.get(group) or {}).get("listChanged"):
-                self._write(encode({"jsonrpc": "2.0", "method": f"notifications/{group}/list_changed"}))
-
-    def _write(self, data: bytes) -> None:
-        self._unsent += data
-        self._flush()
-
-    def _flush(self) -> None:
-        while self._unsent:
-            try:
-                count = os.write(1, self._unsent)
-            except BlockingIOError:
-                return
-            except OSError:
-                raise Gone from None
-            del self._unsent[:count]
+        self._pipes.unsent += line
+        self._pipes.unsent += b"\n"

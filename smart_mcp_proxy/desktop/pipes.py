@@ -8,14 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from smart_mcp_proxy.desktop.lines import split_lines
-
 CHUNK_BYTES: Final = 65_536
 MOST_UNSENT_BYTES: Final = 8 * 1024 * 1024
 """What is read ahead for a side that does not read."""
 
 
-class ClientGone(Exception):  # noqa: N818  (no error: every client leaves)
+class Gone(Exception):  # noqa: N818  (no error: every client leaves)
     """The client has left."""
 
 
@@ -73,11 +71,11 @@ class ClientPipes:
         if self.unsent:
             poll.register(1, select.POLLOUT)
 
-    def serve(self, ready: set[int]) -> Iterator[bytes]:
-        """Write what can be written; the lines that have come.
+    def serve(self, ready: set[int]) -> bytes:
+        """Write what can be written; returns what has come.
 
         Raises:
-            ClientGone: The client does not read any more.
+            Gone: The client does not read any more.
         """
         if self._wakes in ready:
             with suppress(BlockingIOError):
@@ -86,16 +84,16 @@ class ClientPipes:
         if 1 in ready:
             self.flush()
         if 0 in ready:
-            if chunk := os.read(0, CHUNK_BYTES):
-                yield from split_lines(self.rest, chunk)
-            else:
-                self.is_ended = True
+            chunk = os.read(0, CHUNK_BYTES)
+            self.is_ended = self.is_ended or not chunk
+            return chunk
+        return b""
 
     def write(self, data: bytes) -> None:
         """Write as much as the client takes now, and the rest when it takes more.
 
         Raises:
-            ClientGone: It does not read any more.
+            Gone: It does not read any more.
         """
         self.unsent += data
         self.flush()
@@ -104,7 +102,7 @@ class ClientPipes:
         """Write what has not been written, as far as the client takes it.
 
         Raises:
-            ClientGone: It does not read any more.
+            Gone: It does not read any more.
         """
         while self.unsent:
             try:
@@ -112,5 +110,5 @@ class ClientPipes:
             except BlockingIOError:
                 return
             except OSError:
-                raise ClientGone from None
+                raise Gone from None
             del self.unsent[:count]

@@ -2,23 +2,20 @@
 
 import json
 import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from cli_runs import PROGRAM, Run, environment, run_process
+from http_stage import MODERN, Client
 
 # Marked long: each starts the command as a process.
 pytestmark = pytest.mark.long
-
-MODERN = {
-    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-    "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 
 
 class Gateway(BaseHTTPRequestHandler):
@@ -188,3 +185,67 @@ def test_both_eras_reach_a_real_gateway(home: Path) -> None:
         (new,) = attach(home, url, request(3, "tools/list", _meta=MODERN))
         process.terminate()
     assert len(old["result"]["tools"]) == len(new["result"]["tools"]) == 6
+
+
+SLOW = """\
+import asyncio, os, pathlib
+from fastmcp import FastMCP
+
+server = FastMCP("slow")
+
+@server.tool
+async def wait() -> str:
+    pathlib.Path(os.environ["BEGUN"]).touch()
+    await asyncio.sleep(600)
+
+@server.tool
+async def echo(text: str) -> str:
+    return text
+
+server.run(show_banner=False)
+"""
+
+
+def serve(home: Path, port: int) -> tuple["subprocess.Popen[str]", str]:
+    """A gateway over HTTP, and its address."""
+    words = (*PROGRAM, "serve", "--http", "--port", str(port), "--json")
+    process = subprocess.Popen(words, cwd=home, env=environment(home / "data"), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())["url"]
+
+
+@pytest.mark.long  # starts gateways
+def test_a_gateway_is_killed_and_started_anew_on_its_port(home: Path) -> None:
+    """In both eras a call under way is answered as lost, later requests as if nothing had been."""
+    (home / "slow.py").write_text(SLOW)
+    slow = {"command": sys.executable, "args": [str(home / "slow.py")], "env": {"BEGUN": str(home / "begun")}}
+    (home / "mcp_config.json").write_text(json.dumps({"mcpServers": {"slow": slow}}))
+    process, url = serve(home, 0)
+    clients = [(Client(url), dict[str, Any]()), (Client(url), {"_meta": MODERN})]
+    clients[0][0].open_session()
+    for client, meta in clients:
+        (home / "begun").unlink(missing_ok=True)
+        client.send("tools/call", 1, name="call_tool_write", arguments={"name": "slow:wait"}, **meta)
+        wait_until((home / "begun").exists)
+    process.kill()
+    process.communicate()
+    for client, meta in clients:
+        echo = {"name": "slow:echo", "args": {"text": "later"}}
+        client.send("tools/call", 2, name="call_tool_write", arguments=echo, **meta)
+        client.send("tools/list", 3, **meta)
+    process, _ = serve(home, int(url.split(":")[2].partition("/")[0]))
+    for client, _ in clients:
+        answers = {answer["id"]: answer for answer in (client.receive() for _ in range(3))}
+        assert answers[1]["error"]["data"] == {"delivery": "unknown"}
+        assert answers[2]["result"]["content"][0]["text"] == "later"
+        assert len(answers[3]["result"]["tools"]) == 6
+        assert client.has_said_nothing_more()
+    process.terminate()
+    process.communicate()
+
+
+def wait_until(is_so: Callable[[], bool], limit_s: float = 30) -> None:
+    ends_at = time.monotonic() + limit_s
+    while not is_so():
+        assert time.monotonic() < ends_at
+        time.sleep(0.02)

@@ -30,6 +30,8 @@ class HttpAddress(NamedTuple):
         target: Path and query, as a request names them.
         shown: What people are told; a query may be a key.
         headers: Sent with every request, names in lower case.
+        place: Host and port that are connected to: its own, or a proxy's.
+        tunnel: Sent there before anything else; empty without a proxy that is asked for one.
     """
 
     is_tls: bool
@@ -38,6 +40,23 @@ class HttpAddress(NamedTuple):
     target: str
     shown: str
     headers: dict[str, str]
+    place: tuple[str, int]
+    tunnel: bytes = b""
+
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Whether no proxy is asked for it, and the gateway's token may be sent to it."""
+        return self.host in _LOOPBACK
+
+    def go_through(self, host: str, port: int, authorization: str) -> "HttpAddress":
+        """The same by way of an HTTP proxy, which may ask for authorization."""
+        secret = {"proxy-authorization": authorization} if authorization else {}
+        origin = f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+        if not self.is_tls:
+            target = f"http://{origin}{self.target}"
+            return self._replace(place=(host, port), target=target, headers=self.headers | secret)
+        asked = self._replace(target=origin, headers={"host": origin} | secret)
+        return self._replace(place=(host, port), tunnel=asked.build_head("CONNECT", {}, None))
 
     def build_head(self, verb: str, headers: Mapping[str, str], length: int | None) -> bytes:
         """Everything of a request before its body."""
@@ -62,7 +81,8 @@ def read_address(url: str, headers: Mapping[str, str]) -> HttpAddress:
     is_tls = scheme.lower() == "https"
     target = (path or "/") + (query or "")
     number = int(port) if port else 443 if is_tls else 80
-    return HttpAddress(is_tls, host.strip("[]").lower(), number, target, url.partition("?")[0], fixed)
+    name = host.strip("[]").lower()
+    return HttpAddress(is_tls, name, number, target, url.partition("?")[0], fixed, (name, number))
 
 
 def split_header(word: str) -> tuple[str, str] | None:
@@ -73,7 +93,7 @@ def split_header(word: str) -> tuple[str, str] | None:
 
 def takes_token(address: HttpAddress) -> bool:
     """Whether the gateway's token is for this address: on its own machine, and where no other is given."""
-    return address.host in _LOOPBACK and "authorization" not in address.headers
+    return address.is_on_this_machine and "authorization" not in address.headers
 
 
 def read_token(environ: Mapping[str, str]) -> str | None:
@@ -114,8 +134,4 @@ def _encode(text: str) -> str:
     """
     if text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?"):
         return text
-    return f"=?base64?{_to_base64(text)}?="
-
-
-def _to_base64(text: str) -> str:
-    return binascii.b2a_base64(text.encode(errors="surrogatepass"), newline=False).decode()
+    return f"=?base64?{binascii.b2a_base64(text.encode(errors='surrogatepass'), newline=False).decode()}?="

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from smart_mcp_proxy.desktop.http.address import read_address, read_token, split_header, takes_token
 from smart_mcp_proxy.desktop.http.door import HttpDoor
 
+_PROXIES = ("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY")
+
 
 def attach_early(words: list[str], environ: Mapping[str, str]) -> int | None:
     """Carry messages between stdio and a gateway over HTTP.
@@ -15,7 +17,8 @@ def attach_early(words: list[str], environ: Mapping[str, str]) -> int | None:
         environ: The environment.
 
     Returns:
-        The exit status; None where the command itself has to read them, because they are not plain or wrong.
+        The exit status; None where the command itself has to read them, because they are not plain or wrong, or
+        name a proxy.
     """
     headers, urls, rest = dict[str, str](), list[str](), words[1:]
     while rest:
@@ -33,6 +36,8 @@ def attach_early(words: list[str], environ: Mapping[str, str]) -> int | None:
         address = read_address(urls[0], headers)
         if takes_token(address) and (token := read_token(environ)):
             address.headers["authorization"] = f"Bearer {token}"
+        if not address.is_on_this_machine and any(environ.get(name) for name in _PROXIES):
+            return None
     except (OSError, ValueError):
         return None
     return HttpDoor(address).run()

@@ -16,8 +16,8 @@ from typing import Any, Final
 from smart_mcp_proxy.desktop.http.address import HttpAddress
 from smart_mcp_proxy.desktop.http.exchange import Exchange
 from smart_mcp_proxy.desktop.http.link import Link
-from smart_mcp_proxy.desktop.lines import build_lost_error, encode, get_param, read_head, read_message
-from smart_mcp_proxy.desktop.pipes import ClientGone, ClientPipes
+from smart_mcp_proxy.desktop.lines import build_lost_error, encode, get_param, read_head, read_message, split_lines
+from smart_mcp_proxy.desktop.pipes import ClientPipes, Gone
 from smart_mcp_proxy.desktop.session import SessionLines, build_changes
 
 _VERSION, _SESSION = "mcp-protocol-version", "mcp-session-id"
@@ -67,7 +67,7 @@ class HttpDoor:
     def run(self) -> int:
         """Carries messages until the client leaves; returns the exit status."""
         with self._pipes.open():
-            with suppress(ClientGone):
+            with suppress(Gone):
                 while not self._is_done():
                     self._step()
             self._say_goodbye()
@@ -90,7 +90,7 @@ class HttpDoor:
             return
         self._queue.clear()
         self._retry_at, ends_at = 0.0, time.monotonic() + _DELETE_S
-        with suppress(ClientGone):
+        with suppress(Gone):
             self._begin(Exchange(b"", {}, verb="DELETE"))
             while self._open and time.monotonic() < ends_at:
                 self._step()
@@ -109,13 +109,13 @@ class HttpDoor:
         for link in self._idle:
             poll.register(link, select.POLLIN)
         ready = {number for number, _ in poll.poll(self._wait_ms())}
-        for line in self._pipes.serve(ready):
+        for line in split_lines(self._pipes.rest, self._pipes.serve(ready)):
             if line.strip():
                 self._take(line)
         for number in ready & by_number.keys():
             if (each := by_number[number]) in self._open:
                 self._advance(each)
-        self._idle = [link for link in self._idle if link.fileno() not in ready or _is_alive(link)]
+        self._idle = [link for link in self._idle if link.fileno() not in ready or link.stays_idle()]
         self._heed_time()
         self._pump()
 
@@ -200,9 +200,8 @@ class HttpDoor:
     def _find_link(self) -> Link:
         while self._idle:
             link = self._idle.pop()
-            if time.monotonic() - link.since < _REUSE_S and link.is_idle():
+            if link.stays_idle(_REUSE_S):
                 return link
-            link.close()
         return Link(self._address)
 
     # The gateway's answers.
@@ -319,7 +318,8 @@ class HttpDoor:
                 self._retry_at = now + self._pause_s
                 self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         else:
-            self._fail(each, f"No answer from {self._address.shown}: {_name(exc)}. Start it: mcpproxy serve --http")
+            why = type(exc).__name__
+            self._fail(each, f"No answer from {self._address.shown}: {why}. Start it: mcpproxy serve --http")
 
     def _fail(self, each: Exchange, problem: str) -> None:
         """Say what has become of a message; without its session, nothing that waits can be sent."""
@@ -367,17 +367,6 @@ class HttpDoor:
             # Line breaks between the tokens of JSON mean nothing, and inside of them there are none.
             data = data.replace(b"\r", b" ").replace(b"\n", b" ")
         self._pipes.write(data + b"\n")
-
-
-def _is_alive(link: Link) -> bool:
-    if link.is_idle():
-        return True
-    link.close()
-    return False
-
-
-def _name(exc: Exception) -> str:
-    return type(exc).__name__
 
 
 def _describe_refusal(status: int, url: str) -> str:

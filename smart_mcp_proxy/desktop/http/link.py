@@ -1,15 +1,18 @@
 """Connection to a gateway, without waiting: neither while it opens, nor while it is full or empty."""
 
 import errno
+import math
 import os
 import select
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any, Final, TypeVar
 
 from smart_mcp_proxy.desktop.http.address import HttpAddress
+from smart_mcp_proxy.desktop.http.reply import HttpReply
 from smart_mcp_proxy.desktop.pipes import CHUNK_BYTES
 
 _BUNDLES: Final = ("/etc/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
@@ -34,8 +37,11 @@ class Link:
 
     def __init__(self, address: HttpAddress) -> None:
         self._address = address
-        self._places = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        places = socket.getaddrinfo(*address.place, type=socket.SOCK_STREAM)
+        # A network without IPv6 may swallow what is sent there; one without IPv4 says so.
+        self._places = sorted(places, key=lambda place: place[0] != socket.AF_INET)
         self._socket: Any = None
+        self._proxy: HttpReply | None = None
         self._is_shaking_hands = False
         self.is_open = False
         self.events = 0
@@ -74,6 +80,8 @@ class Link:
                 self._refuse(code)
                 self._connect()
                 return
+            if self._address.tunnel and not self._is_through_proxy():
+                return
             if self._address.is_tls:
                 name = self._address.host
                 self._socket = _tls().wrap_socket(self._socket, server_hostname=name, do_handshake_on_connect=False)
@@ -81,6 +89,17 @@ class Link:
         self.events = select.POLLIN
         if not self._is_shaking_hands or self._attempt(lambda: self._socket.do_handshake() or True):
             self.is_open = True
+
+    def _is_through_proxy(self) -> bool:
+        self.events = select.POLLIN
+        if self._proxy is None:
+            self._proxy = HttpReply()
+            self._socket.sendall(self._address.tunnel)  # a few words, for which a new connection has room
+        elif data := self.receive():
+            list(self._proxy.feed(data))
+        elif data is not None or self._proxy.status not in (0, 200):
+            raise ConnectionRefusedError
+        return self._proxy.status == 200
 
     def send(self, data: bytearray) -> None:
         """Send the beginning of `data`, as much as there is room for, and take it out of there.
@@ -98,12 +117,17 @@ class Link:
         """
         return self._attempt(lambda: bytes(self._socket.recv(CHUNK_BYTES)))
 
-    def is_idle(self) -> bool:
-        """Whether the gateway has neither closed it nor said anything unasked."""
-        try:
-            return self.receive() is None
-        except OSError:
-            return False
+    def stays_idle(self, most_s: float = math.inf) -> bool:
+        """Whether the gateway has neither closed it nor said anything unasked; else it is closed here, too.
+
+        Args:
+            most_s: It is closed as well if it was idle for longer.
+        """
+        with suppress(OSError):
+            if time.monotonic() - self.since < most_s and self.receive() is None:
+                return True
+        self.close()
+        return False
 
     def _attempt(self, do: Callable[[], _Value]) -> _Value | None:
         try:

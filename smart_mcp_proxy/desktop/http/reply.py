@@ -30,6 +30,7 @@ class HttpReply:
         self._in = bytearray()
         self._left: int | None = None
         """Bytes of the body or of its present chunk that are missing; None up to the connection's end."""
+        self._is_chunked = False
         self._read = self._read_head
 
     @property
@@ -88,7 +89,7 @@ class HttpReply:
         if self.status in _WITHOUT_BODY or length == "0":
             self.is_whole = True
         elif "chunked" in self.headers.get("transfer-encoding", "").lower():
-            self._read = self._read_size
+            self._is_chunked, self._read = True, self._read_size
         elif length is None:
             self.is_reusable = False
         elif length.isdecimal():
@@ -101,31 +102,24 @@ class HttpReply:
         del self._in[: self._left]
         if self._left is not None:
             self._left -= len(piece)
-            self.is_whole = not self._left
+            if not self._left:
+                self.is_whole, self._read = not self._is_chunked, self._read_size
         return piece or None
 
     def _read_size(self) -> bytes | None:
         if (line := self._read_line()) is None:
             return None
+        if self._left == 0:  # it ends the chunk before
+            self._left = None
+            if line:
+                raise BrokenReplyError
+            return b""
         size = line.partition(b";")[0].strip()
         if not size or size.strip(_HEX):
             raise BrokenReplyError
         self._left = int(size, 16)
-        self._read = self._read_chunk if self._left else self._read_trailer
+        self._read = self._read_body if self._left else self._read_trailer
         return b""
-
-    def _read_chunk(self) -> bytes | None:
-        if not self._left:
-            if (line := self._read_line()) is None:
-                return None
-            if line:
-                raise BrokenReplyError
-            self._read = self._read_size
-            return b""
-        piece = bytes(self._in[: self._left])
-        del self._in[: self._left]
-        self._left -= len(piece)
-        return piece or None
 
     def _read_trailer(self) -> bytes | None:
         line = self._read_line()

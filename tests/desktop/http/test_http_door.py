@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from certificates import Authority
-from http_stage import LIMIT_S, MODERN, Client, Exchange, Stage
+from http_stage import LIMIT_S, MODERN, Client, Exchange, Proxy, Stage
 
 # Marked long: each starts the command as a process.
 pytestmark = pytest.mark.long
@@ -261,6 +261,22 @@ def test_tls_is_spoken_and_checked(tmp_path: Path, kind: str, said: str | None) 
             client.send("tools/call", number, name="a", _meta=MODERN)
             answer = client.receive()
             assert said in answer["error"]["message"] if said else "result" in answer
+    stage.stop()
+
+
+def test_a_proxy_leads_to_other_machines(tmp_path: Path) -> None:
+    """Through a tunnel, in which TLS is spoken with the gateway itself; this machine is reached without."""
+    authority = Authority(tmp_path)
+    stage = Stage(authority.context("other-host"))
+    proxy = Proxy(stage)
+    variables = {"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": str(authority.file)}
+    with closing(Client("https://192.0.2.1/mcp", **variables)) as client:
+        for number in range(2):
+            client.send("tools/list", number, _meta=MODERN)
+            assert "result" in client.receive()
+    assert proxy.head.startswith(b"CONNECT 192.0.2.1:443 HTTP/1.1\r\n")
+    assert b"proxy-authorization: Basic bWU6c2VjcmV0\r\n" in proxy.head
+    assert all("proxy-authorization" not in headers for _, headers, _ in stage.seen)
     stage.stop()
 
 

@@ -9,6 +9,7 @@ from smart_mcp_proxy.cli.support.arguments import parse_address, parse_headers
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.desktop.http.address import read_address, takes_token
+from smart_mcp_proxy.settings import environment
 
 app = App(
     name="attach",
@@ -42,7 +43,11 @@ def attach(
     token = open_settings().auth_token
     if token is not None and takes_token(address):
         address.headers["authorization"] = f"Bearer {token.get_secret_value()}"
-    # Here and not above: a mistyped address is answered without it.
+    # Here and not above: a mistyped address is answered without them.
     from smart_mcp_proxy.desktop.http.door import HttpDoor
+    from smart_mcp_proxy.upstream.proxies import find_environ_proxy
 
+    scheme = "https" if address.is_tls else "http"
+    if (proxy := find_environ_proxy(environment(), scheme, address.host, address.port)) is not None:
+        address = address.go_through(*proxy)
     return HttpDoor(address).run()

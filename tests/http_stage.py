@@ -103,12 +103,12 @@ class Stage:
         self._tls = tls
         self._sessions: set[str] = set()
         self._count = 0
-        self._port = 0
+        self.port = 0
         self.start()
 
     @property
     def url(self) -> str:
-        return f"http{'s' if self._tls else ''}://127.0.0.1:{self._port}/mcp"
+        return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}/mcp"
 
     @property
     def methods(self) -> list[str]:
@@ -117,10 +117,10 @@ class Stage:
 
     def start(self) -> None:
         handler = type("Bound", (Exchange,), {"stage": self})
-        self._server = Server(("127.0.0.1", self._port), handler)
+        self._server = Server(("127.0.0.1", self.port), handler)
         if self._tls is not None:
             self._server.socket = self._tls.wrap_socket(self._server.socket, server_side=True)
-        self._port = self._server.server_port
+        self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def stop(self) -> None:
@@ -212,8 +212,9 @@ class Client:
         return self._said.empty()
 
     def open_session(self) -> None:
-        self.send("initialize", 0, protocolVersion="2025-11-25", capabilities={})
-        assert self.receive()["id"] == 0
+        info = {"name": "t", "version": "1"}
+        self.send("initialize", 0, protocolVersion="2025-11-25", capabilities={}, clientInfo=info)
+        assert "result" in self.receive()
         self.send("notifications/initialized")
 
     def close(self) -> str:
@@ -226,3 +227,36 @@ class Client:
         self.process.stdout.close()
         self.process.stderr.close()
         return written
+
+
+class Proxy:
+    """HTTP proxy that takes one connection, and leads it to a stage whatever it is asked for.
+
+    Args:
+        stage: Where it leads.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        self.head = b""
+        self._stage = stage
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://me:secret@127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with self._listener, self._listener.accept()[0] as near:
+            while b"\r\n\r\n" not in self.head:
+                self.head += near.recv(1)
+            with socket.create_connection(("127.0.0.1", self._stage.port)) as far:
+                near.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                back = threading.Thread(target=_carry, args=(far, near), daemon=True)
+                back.start()
+                _carry(near, far)
+                back.join(LIMIT_S)
+
+
+def _carry(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65_536):
+            sink.sendall(data)
+        sink.shutdown(socket.SHUT_WR)
