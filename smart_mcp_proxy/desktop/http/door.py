@@ -38,6 +38,7 @@ _MOST_OPEN: Final = 100
 _MOST_QUEUED: Final = 1_000
 """Lines that wait; the rest waits in the pipe."""
 _NOT_FOUND: Final = 404
+_FAILING: Final = 500
 
 
 class HttpDoor:
@@ -89,7 +90,9 @@ class HttpDoor:
         if _SESSION not in self._session:
             return
         self._queue.clear()
-        self._retry_at, ends_at = 0.0, time.monotonic() + _DELETE_S
+        self._replay.clear()
+        self._retry_at = self._listen_at = 0.0
+        ends_at = time.monotonic() + _DELETE_S
         with suppress(Gone):
             self._begin(Exchange(b"", {}, verb="DELETE"))
             while self._open and time.monotonic() < ends_at:
@@ -104,10 +107,10 @@ class HttpDoor:
         if not self._pipes.is_full:
             for each in self._open:
                 if (link := each.link) is not None:
-                    by_number[link.fileno()] = each
-                    poll.register(link, link.events | (select.POLLOUT if link.is_open and each.out else 0))
+                    by_number[link.number] = each
+                    poll.register(link.number, link.events | (select.POLLOUT if link.is_open and each.out else 0))
         for link in self._idle:
-            poll.register(link, select.POLLIN)
+            poll.register(link.number, select.POLLIN)
         ready = {number for number, _ in poll.poll(self._wait_ms())}
         for line in split_lines(self._pipes.rest, self._pipes.serve(ready)):
             if line.strip():
@@ -115,7 +118,7 @@ class HttpDoor:
         for number in ready & by_number.keys():
             if (each := by_number[number]) in self._open:
                 self._advance(each)
-        self._idle = [link for link in self._idle if link.fileno() not in ready or link.stays_idle()]
+        self._idle = [link for link in self._idle if link.number not in ready or link.stays_idle()]
         self._heed_time()
         self._pump()
 
@@ -237,7 +240,7 @@ class HttpDoor:
             return
         self._drop(each)
         if each.verb == "GET":
-            if each.is_success:
+            if each.is_success or each.reply.status >= _FAILING:
                 self._listen_again()
             elif each.reply.status == _NOT_FOUND and each.session:
                 self._renew_session(each)
@@ -328,7 +331,7 @@ class HttpDoor:
             failed, self._queue = self._queue, deque()
             for other in failed:
                 self._fail(other, problem)
-        elif each.is_request:
+        elif each.is_request and not each.is_cancelled:
             self._answer_error(each.key, problem)
         else:
             with suppress(OSError):

@@ -27,6 +27,7 @@ class Link:
         address: The other end.
 
     Attributes:
+        number: The descriptor, for `select.poll`.
         is_open: Whether it can carry a request.
         events: What `select.poll` is to wait for.
         since: When it was begun, or used last.
@@ -48,15 +49,12 @@ class Link:
         self.since = time.monotonic()
         self._connect()
 
-    def fileno(self) -> int:
-        """For `select.poll`."""
-        return int(self._socket.fileno())
-
     def _connect(self) -> None:
         while True:
             family, kind, protocol, _, place = self._places.pop(0)
             self._socket = socket.socket(family, kind, protocol)
             self._socket.setblocking(False)
+            self.number: int = self._socket.fileno()
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if (code := self._socket.connect_ex(place)) in (0, errno.EINPROGRESS):
