@@ -321,8 +321,8 @@ class HttpDoor:
                 self._retry_at = now + self._pause_s
                 self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         else:
-            why = type(exc).__name__
-            self._fail(each, f"No answer from {self._address.shown}: {why}. Start it: mcpproxy serve --http")
+            advice = "" if isinstance(exc, ValueError) else " Start it: mcpproxy serve --http"
+            self._fail(each, f"No answer from {self._address.shown}: {type(exc).__name__}.{advice}")
 
     def _fail(self, each: Exchange, problem: str) -> None:
         """Say what has become of a message; without its session, nothing that waits can be sent."""
