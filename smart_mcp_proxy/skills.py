@@ -139,7 +139,7 @@ def frontmatter_problem(text: str, stated: Mapping[str, Any]) -> str | None:
     return "says something else about " + ", ".join(repr(name[:_SHOWN_CHARS]) for name in differing[:_NAMED_FIELDS])
 
 
-def _is_same(node: yaml.Node, stated: Any) -> bool:
+def _is_same(node: "yaml.Node", stated: Any) -> bool:
     """Whether YAML says what JSON says, whichever of its versions it was turned into JSON by."""
     if isinstance(node, yaml.MappingNode):
         inner = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}

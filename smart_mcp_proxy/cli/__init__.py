@@ -8,6 +8,8 @@ from smart_mcp_proxy.cli.exit_codes import EXIT_CONFIG, EXIT_INTERRUPTED
 
 __all__ = ["main"]
 
+BACKGROUND = ["serve", "--background"]
+"""The gateway that clients share, as the first of them starts it."""
 LOADING_GC_THRESHOLD = 200_000
 """Allocations before a collection while modules are loaded: none of what they make is garbage, and going through it
 again and again takes 0.3 s of a start. A command's own garbage is still collected."""
@@ -25,6 +27,8 @@ def main() -> None:
             "error: mcpproxy runs on Linux and macOS, not on Windows itself. Use it inside WSL (wsl --install).\n"
         )
         sys.exit(EXIT_CONFIG)
+    if words == BACKGROUND:
+        sys.exit(_serve_in_background())
     queued = None
     if is_serving := _is_serving(words):
         from smart_mcp_proxy.cli.support.sharing import serve_through_door
@@ -83,3 +87,32 @@ def _is_serving(words: list[str]) -> bool:
     if not words:
         return not sys.stdin.isatty()
     return words[0] == "serve" and "--check" not in words
+
+
+def _serve_in_background() -> int:
+    """Serves at the socket that this process was started with; returns the exit status.
+
+    Nobody types this: it does without the grammar of the command line, which takes 40 ms of which each client waits.
+    """
+    import gc
+    import signal
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # until something is open that has to be closed
+        signal.signal(number, lambda *_: os._exit(0))
+    gc.disable()  # until everything is loaded, see web/collector.py
+    from smart_mcp_proxy.cli.support.loop import load_sparingly, run
+
+    load_sparingly()
+    from smart_mcp_proxy.cli.support.start import open_settings
+    from smart_mcp_proxy.errors import ProxyError
+
+    try:
+        settings = open_settings(is_serving=True)
+        from smart_mcp_proxy.cli.commands.operate.serving import serve_in_background
+
+        return run(serve_in_background(settings))
+    except ProxyError as error:
+        from smart_mcp_proxy.cli.support.failure import exit_status, report
+
+        report(error, as_json=False)
+        return exit_status(error)

@@ -17,7 +17,7 @@ Known = Mapping[str, Mapping[str, str]]
 KEPT = 16
 """Records of one data directory: each client may start the gateway with settings of its own."""
 
-_SAYS_NOTHING = {
+SAYS_NOTHING = {
     f"{PREFIX}{name}"
     for name in ("LOG_LEVEL", "LOG_FILE", "LOG_FORMAT", "DATA_DIR", "CONFIG_PATH", "TRANSPORT", "SHARED", "KEEP_ALIVE")
 }
@@ -77,7 +77,7 @@ class GreetingRecord:
 
     def _present_key(self) -> str:
         facts: list[object] = [__version__, self._shown, self._home, self._source, _sum(self._source)]
-        facts += sorted(each for each in self._environ.items() if each[0] not in _SAYS_NOTHING)
+        facts += sorted(each for each in self._environ.items() if each[0] not in SAYS_NOTHING)
         text = json.dumps(facts).encode()  # two sums, as hashlib takes the memory of a whole library
         return f"{zlib.crc32(text):08x}{zlib.adler32(text):08x}{len(text):x}"
 

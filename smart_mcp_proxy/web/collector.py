@@ -21,6 +21,8 @@ Each object that is looked at takes 0.2 to 0.6 us, so the second takes some mill
 LOOK_S: Final = 0.1
 """The interpreter counts new objects less those that went. Where sessions take the place of others it counts none,
 and its next collection is as long as there are sessions."""
+REST_S: Final = 4.0
+"""Until the next look of a process that does nothing: each look wakes the processor."""
 WORKED_S: Final = 0.005
 """Of processor time: who used less since the last look has made few objects."""
 IDLE_S: Final = 2.0
@@ -71,7 +73,7 @@ class Collector:
         self._thread_s = thread_s
         self._resident_bytes = resident_bytes
         self._trim = trim
-        self._seen_s, self._seen_used_s = clock(), cpu_s()
+        self._seen_s, self._seen_used_s = self._looked_s, self._looked_used_s = clock(), cpu_s()
         self._young_used_s = self._full_used_s = cpu_s()
         self._begun_s = 0.0
         self._owed_s = 0.0
@@ -93,9 +95,11 @@ class Collector:
         if self._owed_s > OWED_S:
             self._freeze()
 
-    def look(self) -> None:
-        """Collects what is due."""
+    def look(self) -> float:
+        """Collects what is due; returns after how many seconds to look again."""
         now_s, used_s = self._clock(), self._cpu_s()
+        is_at_rest = used_s - self._looked_used_s < IDLE_SHARE * (now_s - self._looked_s)
+        self._looked_s, self._looked_used_s = now_s, used_s
         if self._is_young_done:  # the interpreter has counted enough objects by itself
             self._young_used_s = used_s
         elif used_s - self._young_used_s >= WORKED_S:
@@ -111,6 +115,9 @@ class Collector:
             elif is_idle and used_s - self._full_used_s >= DUE_S:
                 self._collect_fully()
                 self._trim()
+        if not is_at_rest:
+            return LOOK_S
+        return IDLE_S if used_s - self._full_used_s >= DUE_S else REST_S
 
     def _collect_fully(self) -> None:
         gc.collect()
@@ -153,6 +160,7 @@ async def run_collector() -> AsyncIterator[Collector]:
 
 
 async def _look_now_and_then(collector: Collector) -> None:
+    pause_s = LOOK_S
     while True:
-        await asyncio.sleep(LOOK_S)
-        collector.look()
+        await asyncio.sleep(pause_s)
+        pause_s = collector.look()

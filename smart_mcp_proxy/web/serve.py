@@ -6,14 +6,17 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from email.utils import formatdate
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.server import ServerState
 
 from smart_mcp_proxy.desktop.places import make_private, sockets_folder
 from smart_mcp_proxy.gateway import Gateway
@@ -39,8 +42,31 @@ OnStarted = Callable[[Callable[..., Any]], None]
 log = get_logger("serve")
 
 
+class _State(ServerState):
+    """State of a server whose header of the date is made when it is asked for, not ten times a second."""
+
+    def __init__(self, more: list[tuple[bytes, bytes]]) -> None:
+        self._made = (0, more)
+        self._more = more
+        super().__init__()
+
+    @property
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers of every response; the date is right to the second."""
+        second = int(time.time())
+        if second != self._made[0]:
+            self._made = second, [(b"date", formatdate(second, usegmt=True).encode()), *self._more]
+        return self._made[1]
+
+    @default_headers.setter
+    def default_headers(self, _: list[tuple[bytes, bytes]]) -> None:
+        """Drops uvicorn's own."""
+
+
 class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: one process runs two servers under one handler.
+
+    It waits for its end and does not look for it ten times a second.
 
     Args:
         config: Of uvicorn.
@@ -50,12 +76,23 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, on_started: OnStarted) -> None:
         super().__init__(config)
         self._on_started = on_started
+        self._ended = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begins to serve."""
+        self.server_state = _State(self.config.encoded_headers)
         await super().startup(sockets)
         protocol = cast(Callable[..., Any], self.config.http_protocol_class)
         self._on_started(partial(protocol, self.config, self.server_state, self.lifespan.state))
+
+    async def main_loop(self) -> None:
+        """Serves until `end`."""
+        await self._ended.wait()
+
+    def end(self) -> None:
+        """Lets it stop serving."""
+        self.should_exit = True
+        self._ended.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -94,7 +131,7 @@ async def serve_app(
     try:
         yield
     finally:
-        server.should_exit = True
+        server.end()
         await asyncio.wait([task])
         listener.close()
 

@@ -136,3 +136,44 @@ def test_the_rules_of_the_scanner_are_not_loaded_at_the_start() -> None:
     code = "from smart_mcp_proxy.policy.scanner import scan; print(scan('s', {'name': 'x'}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "()\n"
+
+
+IN_BACKGROUND = """
+import gc, json, os, sys
+from smart_mcp_proxy import cli
+import smart_mcp_proxy.cli.support.loop as loop
+def run(work):
+    work.close()
+    print(json.dumps([gc.isenabled(), os.environ.get("OPENBLAS_NUM_THREADS"), sorted(sys.modules)]))
+    return 0
+loop.run = run
+sys.argv = ["mcpproxy", "serve", "--background"]
+cli.main()
+"""
+NOT_IN_BACKGROUND = {
+    "cryptography.x509",
+    "cyclopts",
+    "joserfc._keys",
+    "mcp.client.client",
+    "mcp.client.session",
+    "mcp.server.mcpserver",
+    "numpy.ma",
+    "yaml.loader",
+}
+
+
+@pytest.mark.long  # two processes that load everything
+def test_a_gateway_in_the_background_loads_what_a_first_search_needs(tmp_path: Path) -> None:
+    """The client that starts it waits. Elsewhere those modules are loaded, so that their names are still right."""
+    environ = {**os.environ, "MCPPROXY_DATA_DIR": str(tmp_path / "data")}
+    done = subprocess.run([sys.executable, "-c", IN_BACKGROUND], capture_output=True, check=True, env=environ)
+    is_collecting, threads, modules = json.loads(done.stdout)
+    assert NOT_IN_BACKGROUND.isdisjoint(modules), NOT_IN_BACKGROUND.intersection(modules)
+    assert (is_collecting, threads) == (False, None)
+    assert len(modules) < 1_450
+    code = (
+        "import sys, cyclopts, fastmcp.client, yaml, numpy.ma, smart_mcp_proxy.cli.commands.operate.serving; "
+        f"print({NOT_IN_BACKGROUND!r} - sys.modules.keys())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert done.stdout == b"set()\n"

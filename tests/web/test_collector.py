@@ -9,7 +9,9 @@ from smart_mcp_proxy.web.collector import (
     DUE_S,
     IDLE_S,
     IDLE_SHARE,
+    LOOK_S,
     OWED_S,
+    REST_S,
     WHOLE_AFTER_BYTES,
     WHOLE_AFTER_S,
     WORKED_S,
@@ -146,3 +148,16 @@ async def test_it_collects_while_it_is_open_and_no_longer() -> None:
     finally:
         gc.set_threshold(*thresholds)
         gc.unfreeze()
+
+
+def test_a_process_that_does_nothing_is_looked_at_seldom(machine: Machine) -> None:
+    """Soon again after work, and where a full collection is due; each look wakes the processor."""
+    pauses = []
+    for worked_s in (0.0, 2 * DUE_S, 0.0, 0.0):
+        machine.now_s += LOOK_S
+        machine.used_s += worked_s
+        pauses.append(machine.collector.look())
+    assert pauses == [REST_S, LOOK_S, IDLE_S, IDLE_S]
+    for pause_s in (IDLE_S, REST_S, REST_S):
+        machine.now_s += IDLE_S
+        assert machine.collector.look() == pause_s

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,8 @@ from smart_mcp_proxy.catalog.recovery.damage import COMPANIONS, FileId, file_id
 MOST_S: Final = 5.0
 """Others look every other second whether theirs are still there, and make new ones."""
 PAUSE_S: Final = 0.05
+_TICK_S: Final = 0.05
+"""Writes that come so soon after each other may have one time."""
 _BUSY_CODES: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
@@ -37,6 +39,24 @@ def companion_ids(path: Path) -> tuple[FileId | None, ...]:
         path: Of the database.
     """
     return tuple(file_id(path.with_name(path.name + ending)) for ending in COMPANIONS)
+
+
+def stamp_files(path: Path) -> tuple[object, ...]:
+    """Stamp of a database that differs after each write to it.
+
+    It is equal to no other while another write may have the same time.
+
+    Args:
+        path: Of the database.
+    """
+    stamps: list[object] = [companion_ids(path)]
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        with suppress(OSError):
+            facts = file.stat()
+            stamps.append((facts.st_ino, facts.st_size, facts.st_mtime_ns))
+            if time.time() - facts.st_mtime < _TICK_S:
+                stamps.append(object())
+    return tuple(stamps)
 
 
 def await_companions(path: Path, engine: Engine) -> None:

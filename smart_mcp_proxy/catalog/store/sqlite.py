@@ -29,15 +29,19 @@ from smart_mcp_proxy.catalog.recovery.wal_files import (
     copy_in_memory,
     is_busy,
     primary_code,
+    stamp_files,
 )
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
+from smart_mcp_proxy.io.file_looks import LOOK_S, file_looks
 from smart_mcp_proxy.names import DATABASE_NAME
 from smart_mcp_proxy.telemetry import get_logger
 
 _BUSY_TIMEOUT_S = 5.0
 """How long one statement waits for another process's transaction; the longest of ours takes under a second."""
+LONGEST_WAIT_S = 10.0
+"""For a write to the file: then it is looked into whatever its stamp."""
 _ATTEMPTS = 10
 """SQLite answers "busy" without waiting in a few races (switch to WAL, recovery, last close): those are tried again."""
 _PAUSE_S = 0.05
@@ -106,6 +110,8 @@ class SqliteStore(Store):
         self._file: FileId | None = None
         self._companions: tuple[FileId | None, ...] = ()
         self._is_suspect = False
+        self._looked: dict[str, object] = {}
+        """Stamp of the files at the last look, by topic."""
 
     @classmethod
     @asynccontextmanager
@@ -123,8 +129,16 @@ class SqliteStore(Store):
             await database.end(database._disconnect)
 
     async def wait_change(self, topic: Topic, limit_s: float) -> None:
-        """Return after `limit_s`: nobody tells of writes to a file."""
-        await asyncio.sleep(limit_s)
+        """Return when the file or its journal was written to, at least a second later: nobody tells of that.
+
+        Where it cannot be used, after `limit_s`, to try again.
+        """
+        if self._connection is None or limit_s < LOOK_S:
+            await asyncio.sleep(limit_s)
+            return
+        self._looked[topic] = await file_looks.wait(
+            partial(stamp_files, self.path), self._looked.get(topic), LONGEST_WAIT_S
+        )
 
     def announce(self, name: str) -> None:
         """Nothing: gateways that share no database are not told apart by names."""

@@ -1,6 +1,7 @@
-"""The event loop that the gateway serves on."""
+"""The event loop that the gateway serves on, and what is loaded late before it runs."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -24,3 +25,39 @@ def run(work: Coroutine[Any, Any, int]) -> int:
     share_heap()  # before there are threads
     # On a loop that anyio began, no lock of its looks for the library that runs: 3 % of a session (measured).
     return anyio.run(result, backend_options={"loop_factory": _new_loop})
+
+
+def load_sparingly() -> None:
+    """Has the rest of a start import less: what few sessions need is loaded when one does."""
+    _defer_models()
+    # Here and below, not above: clients on stdio are answered before.
+    from smart_mcp_proxy.fastmcp_compat.packages import defer_packages
+
+    defer_packages()
+    _load_numpy()
+
+
+def _defer_models() -> None:
+    """Has models of messages built when one is first used.
+
+    The SDK has 500 of them, for two eras; to build all takes a tenth of a start, and a session needs few.
+    """
+    from pydantic import BaseModel, TypeAdapter
+
+    BaseModel.model_config["defer_build"] = True
+    # A union of models has no settings of its own, and builds them all.
+    TypeAdapter._defer_build = property(lambda adapter: True)  # type: ignore[assignment,method-assign]
+
+
+def _load_numpy() -> None:
+    """Loads numpy without threads for its products of matrices: each is busy for 50 ms at first.
+
+    A search multiplies one matrix with a vector, which memory limits.
+    """
+    name = "OPENBLAS_NUM_THREADS"
+    environ = os.environ  # noqa: TID251  (read by the library itself, and no server's business)
+    if name not in environ:
+        environ[name] = "1"
+        import numpy as np  # noqa: F401
+
+        del environ[name]

@@ -48,12 +48,15 @@ def _say(why: str) -> None:
 
 
 def _greet(words: list[str], environ: Mapping[str, str]) -> Any:
-    """The answers of the last start; None where there was none."""
+    """The answers of the last start, or of the first one ever; None where they are not known."""
     # Here and not above: a gateway that runs answers itself.
     from smart_mcp_proxy.greeting.answers import Answers
     from smart_mcp_proxy.greeting.record import GreetingRecord
 
-    found = GreetingRecord(words, environ).load()
+    if (found := GreetingRecord(words, environ).load()) is None:
+        from smart_mcp_proxy.greeting.first import first_answers
+
+        found = first_answers(words, environ)
     return None if found is None else Answers(*found)
 
 

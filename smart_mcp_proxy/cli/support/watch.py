@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import anyio
-import watchfiles
 from anyio import to_thread
 
 from smart_mcp_proxy.errors import ConfigError, ProxyError
+from smart_mcp_proxy.io.file_looks import file_looks
 from smart_mcp_proxy.servers import (
     Profile,
     ServerConfig,
@@ -23,11 +23,9 @@ from smart_mcp_proxy.telemetry import get_logger
 
 __all__ = ["follow_config", "next_servers"]
 
-QUIET_MS = 100
-DEBOUNCE_MS = 300
+QUIET_S = 0.1
+DEBOUNCE_S = 0.3
 """A change is read after a pause this long without another one, and at the latest after that long."""
-LOOK_MS = 2_000
-"""Also without any notice: network file systems give none."""
 
 log = get_logger("config")
 
@@ -45,8 +43,6 @@ async def follow_config(
 ) -> None:
     """Call `apply` with servers and profiles whenever their file changes; never returns.
 
-    The folders are watched, not the file: editors replace it by another one, and it may appear later.
-
     Args:
         settings: Say where the file is looked for.
         cwd: The other place where it is looked for.
@@ -60,19 +56,9 @@ async def follow_config(
     if on_follow is not None:
         on_follow(follower.look)
     await follower.look()  # it may have changed since it was loaded
-    try:
-        async for _ in watchfiles.awatch(
-            *follower.folders(),
-            watch_filter=None,
-            debounce=DEBOUNCE_MS,
-            step=QUIET_MS,
-            rust_timeout=LOOK_MS,
-            yield_on_timeout=True,
-            recursive=False,
-        ):
-            await follower.look()
-    except (OSError, RuntimeError) as exc:  # the latter is watchfiles' own, when the system has no watches left
-        log.warning("changes of the server file will not be noticed, restart to apply them: %s", exc)
+    while True:
+        await follower.wait_change()
+        await follower.look()
 
 
 class _Follower:
@@ -87,14 +73,16 @@ class _Follower:
         self._seen: object = None
         self._looking = anyio.Lock()
 
-    def folders(self) -> list[Path]:
-        """The folders in which the file, or the file that it is a link to, may change."""
-        if self._settings.config_path is not None:
-            places = [self._cwd / self._settings.config_path]
-        else:
-            places = [folder / "mcp_config.json" for folder in (self._cwd, self._settings.data_dir)]
-        folders = [folder for place in places for folder in (place.parent, place.resolve().parent)]
-        return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
+    async def wait_change(self) -> None:
+        """Return once the file has changed and nobody is writing it."""
+        stamp = await file_looks.wait(self._stamp, self._seen)
+        with anyio.move_on_after(DEBOUNCE_S):
+            while stamp != (stamp := await self._pause()):
+                pass
+
+    async def _pause(self) -> object:
+        await anyio.sleep(QUIET_S)
+        return await to_thread.run_sync(self._stamp)
 
     async def look(self) -> None:
         """Read the file if it changed, and apply the differences."""

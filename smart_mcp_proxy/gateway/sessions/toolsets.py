@@ -131,6 +131,7 @@ class Toolsets:
         self._wall = wall or catalog.now_s
         self._pause = pause
         self._served: OrderedDict[str, _Served] = OrderedDict()
+        self._is_serving = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Toolsets, {len(self._served)} in memory>"
@@ -194,10 +195,12 @@ class Toolsets:
     async def follow(self) -> None:
         """Forgets, for as long as it runs, what other processes dropped; all is served while the store fails."""
         while True:
+            await self._is_serving.wait()
             await self._pause(RECHECK_S)
             now_s = self._clock()
             held = [handle for handle, served in self._served.items() if now_s < served.ends_s]
             if not held:
+                self._is_serving.clear()
                 continue
             try:
                 kept = await self._catalog.read(partial(filter_stored_toolsets, handles=held))
@@ -259,5 +262,6 @@ class Toolsets:
         for handle in [handle for handle, served in self._served.items() if now_s >= served.ends_s]:
             del self._served[handle]
         self._served[toolset.handle] = _Served(toolset, {}, now_s + life_s)
+        self._is_serving.set()
         if len(self._served) > SERVED_LIMIT:
             self._served.popitem(last=False)

@@ -70,6 +70,7 @@ class SignIns:
         self._resolve = resolve
         self._tls = tls or TlsContext()
         self._bearers: dict[str, Bearer] = {}
+        self._is_used = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<SignIns in use: {', '.join(name for name, bearer in self._bearers.items() if bearer.is_open)}>"
@@ -82,6 +83,7 @@ class SignIns:
             UpstreamError: The sign-in has to be renewed and cannot be at present.
         """
         bearer = self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
+        self._is_used.set()
         await bearer.open()
         return bearer
 
@@ -117,6 +119,7 @@ class SignIns:
         known = self._bearers.get(config.name)
         if known is None or (known.url != config.url and not known.is_open):
             self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
+            self._is_used.set()
 
     async def authorize_server(self, config: ServerConfig, browser: Browser | None) -> SignIn:
         """Signs in anew and stores it; gateways that run take it up within 2 s.
@@ -180,10 +183,12 @@ class SignIns:
 
     async def _keep_stored(self) -> None:
         while True:
+            await self.store.wait_unstored()
             await asyncio.sleep(_WATCH_S)
             await self.store.catch_up()
 
     async def _keep_looking(self, retry: Callable[[str], None]) -> None:
+        await self._is_used.wait()
         while True:
             await asyncio.sleep(_WATCH_S)
             for bearer in await self._select_outdated(tuple(self._bearers.values())):

@@ -14,8 +14,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
-from joserfc import jwt
-from joserfc.jwk import ECKey
+from joserfc import jwk, jwt
 from mcp.shared.auth import ProtectedResourceMetadata
 
 _ALGORITHM: Final = "ES256"
@@ -37,7 +36,7 @@ class Proofs:
     """
 
     def __init__(self, key: str = "", now: Callable[[], float] = time.time) -> None:
-        self._pair = ECKey.import_key(json.loads(key)) if key else ECKey.generate_key(_CURVE)
+        self._pair = jwk.ECKey.import_key(json.loads(key)) if key else jwk.ECKey.generate_key(_CURVE)
         self.key = key or json.dumps(self._pair.as_dict(private=True))
         self._header = {"typ": "dpop+jwt", "alg": _ALGORITHM, "jwk": self._pair.as_dict(private=False)}
         self._now = now

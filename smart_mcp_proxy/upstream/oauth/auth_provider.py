@@ -12,9 +12,8 @@ from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx2
-from joserfc import jwt
+from joserfc import jwk, jwt
 from joserfc.errors import InvalidKeyTypeError
-from joserfc.jwk import ECKey, RSAKey
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, TokenStorage
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider, PrivateKeyJWTOAuthProvider
 from mcp.client.auth.oauth2 import OAuthContext
@@ -318,16 +317,16 @@ async def _sign_assertion(server: str, options: OAuthOptions, now: Callable[[], 
     return jwt.encode(header, claims, key, algorithms=[algorithm])
 
 
-def _load_private_key(server: str, pem: str) -> tuple[str, RSAKey | ECKey]:
+def _load_private_key(server: str, pem: str) -> "tuple[str, jwk.RSAKey | jwk.ECKey]":
     """The algorithm for a private key, and the key."""
     try:
-        rsa = RSAKey.import_key(pem)
+        rsa = jwk.RSAKey.import_key(pem)
         if rsa.is_private:
             return "RS256", rsa
     except (ValueError, InvalidKeyTypeError):
         pass  # one of the other kind, perhaps
     try:
-        curve = ECKey.import_key(pem)
+        curve = jwk.ECKey.import_key(pem)
         if curve.is_private and curve.curve_name in _ALGORITHMS:
             return _ALGORITHMS[curve.curve_name], curve
     except (ValueError, InvalidKeyTypeError):

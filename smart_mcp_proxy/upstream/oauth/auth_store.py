@@ -259,6 +259,7 @@ class RememberingStore:
         self._store = store
         self._unstored: dict[tuple[str, str], SignIn] = {}
         self._known: dict[tuple[str, str], tuple[SignIn, Stamp]] = {}
+        self._has_failed = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<RememberingStore, {len(self._unstored)} not stored in {self._store!r}>"
@@ -288,6 +289,7 @@ class RememberingStore:
             stamp = await self._store.write(server, url, sign_in)
         except ConfigError:
             self._unstored[server, url] = sign_in
+            self._has_failed.set()
             raise
         self._unstored.pop((server, url), None)
         self._known[server, url] = sign_in, stamp
@@ -302,6 +304,12 @@ class RememberingStore:
     def hold_lock(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
         """Let one at a time change this sign-in; see `SignInStore`."""
         return self._store.hold_lock(server, url)
+
+    async def wait_unstored(self) -> None:
+        """Return once there is something that could not be stored."""
+        while not self._unstored:
+            self._has_failed.clear()
+            await self._has_failed.wait()
 
     async def catch_up(self) -> None:
         """Store what could not be stored; what fails again is tried again with the next call."""

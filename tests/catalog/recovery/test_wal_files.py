@@ -1,6 +1,7 @@
 """The journal of the database or its index is removed while gateways use them: nothing that was stored is lost."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import sys
@@ -168,3 +169,21 @@ async def test_where_nobody_notices_nothing_is_written(
             await catalog.refresh()
         assert "a" in names(catalog)
         assert not list(data_dir.glob("*.corrupt-*"))
+
+
+def test_each_write_has_a_stamp_of_its_own(tmp_path: Path) -> None:
+    """Also one that comes so soon that the time is the same; where nothing is written the stamp stays."""
+    path, journal, index = (tmp_path / f"{DATABASE_NAME}{ending}" for ending in ("", "-wal", "-shm"))
+    for file in (path, journal, index):
+        file.write_bytes(b"1")
+    assert companions.stamp_files(path) != companions.stamp_files(path)
+    for file in (path, journal, index):
+        os.utime(file, (1_000, 1_000))
+    stamps = [companions.stamp_files(path), companions.stamp_files(path)]
+    assert stamps[0] == stamps[1]
+    journal.write_bytes(b"2")
+    stamps.append(companions.stamp_files(path))
+    os.utime(journal, (1_000, 1_000))
+    index.unlink()
+    stamps.append(companions.stamp_files(path))
+    assert len(set(stamps)) == 3

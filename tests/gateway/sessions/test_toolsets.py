@@ -13,7 +13,7 @@ from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.tables.schema import toolsets as stored_toolsets
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
-from smart_mcp_proxy.gateway.sessions.toolsets import TOOLS_LIMIT, Toolsets, ToolsetTools
+from smart_mcp_proxy.gateway.sessions.toolsets import RECHECK_S, TOOLS_LIMIT, Toolsets, ToolsetTools
 from smart_mcp_proxy.models import LOCAL, Principal, ToolRecord
 from smart_mcp_proxy.telemetry import spawn
 
@@ -75,6 +75,13 @@ class Follower:
         following = spawn(self.toolsets.follow(), "test")
         with anyio.fail_after(LIMIT_S):
             await self._is_over.wait()
+        following.cancel()
+
+    async def look_to_the_last(self) -> None:
+        """Lets them look until they wait for another toolset."""
+        self._left, self.took_s = 10, 0.0
+        following = spawn(self.toolsets.follow(), "test")
+        await anyio.wait_all_tasks_blocked()
         following.cancel()
 
     async def _pause(self, seconds: float) -> None:
@@ -235,9 +242,10 @@ async def test_the_store_is_asked_about_nothing_that_is_over(parts: Parts, monke
     parts.clock.now_s += HOUR_S
     asked = []
     monkeypatch.setattr(parts.catalog, "read", asked.append)
-    await follower.look(3)
+    await follower.look_to_the_last()
     assert not await follower.toolsets.serves(handle)
     assert asked == []
+    assert follower.took_s == RECHECK_S
 
 
 async def test_a_store_that_fails_costs_the_toolset_and_not_the_search(parts: Parts, tmp_path: Path) -> None:

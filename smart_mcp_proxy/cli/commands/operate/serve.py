@@ -10,7 +10,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.support.failure import UsageError
-from smart_mcp_proxy.cli.support.loop import run
+from smart_mcp_proxy.cli.support.loop import load_sparingly, run
 from smart_mcp_proxy.cli.support.opening import opening
 from smart_mcp_proxy.cli.support.output import say
 from smart_mcp_proxy.cli.support.start import open_settings
@@ -46,7 +46,6 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
     passthrough: str | None = None,
     profile: str | None = None,
     alone: bool = False,
-    background: Annotated[bool, Parameter(show=False)] = False,
     check: bool = False,
     json: bool = False,
 ) -> int:
@@ -62,7 +61,6 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         passthrough: Show the tools of this one server under their own names, and nothing else.
         profile: Over stdio: only what this profile of the server file has. Over HTTP it is served at /mcp/p/NAME.
         alone: Over stdio: a gateway for this client alone, instead of the one that clients share (MCPPROXY_SHARED).
-        background: Serve the clients that join at the socket that this process was started with.
         check: Connect and list every server, report, and end; the exit status is 1 if one of them fails.
         json: With --check or HTTP: report as one JSON object on stdout.
     """
@@ -81,7 +79,6 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         from smart_mcp_proxy.cli.commands.operate.serving_check import check as check_servers
 
         return run(check_servers(open_settings(**flags), passthrough=passthrough, as_json=json))
-    _defer_models()
     log_level = "WARNING" if sys.stderr.isatty() else None
     settings = open_settings(is_serving=True, log_level=log_level, **flags)
     _require_one_view(settings, passthrough, profile, as_json=json)
@@ -89,11 +86,8 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
         return run(serve_on_port(settings, flags, log_level, passthrough=passthrough, as_json=json))
     if workers is not None and workers > 1:
         raise UsageError("--workers goes with --http alone.")
-    if background:
-        from smart_mcp_proxy.cli.commands.operate.serving import serve_in_background
-
-        return run(serve_in_background(settings))
     greet_anew(settings, is_whole=passthrough is None and profile is None)
+    load_sparingly()
     return run(serve_settings(settings, passthrough=passthrough, profile=profile, as_json=json))
 
 
@@ -107,16 +101,6 @@ def _require_one_view(settings: "Settings", passthrough: str | None, profile: st
         raise UsageError("--profile and --passthrough are both given.", hint="Use one of them.")
     if profile is not None and settings.transport != "stdio":
         raise UsageError("--profile goes with stdio.", hint=f"Over HTTP connect to /mcp/p/{profile} instead.")
-
-
-def _defer_models() -> None:
-    """Has models of messages built when one is first used.
-
-    The SDK has 500 of them, for two eras; to build all takes a tenth of a start, and a session needs few.
-    """
-    from pydantic import BaseModel
-
-    BaseModel.model_config["defer_build"] = True
 
 
 async def serve_on_port(

@@ -71,7 +71,8 @@ async def serve_in_background(settings: Settings) -> int:
         environ = dict(start_environment(settings))
         async with (
             open_served_gateway(settings, file, None, environ=environ) as gateway,
-            _save_greeting(gateway, opening.record, None, None),
+            # For the door of the client that starts the next one.
+            _save_greeting(gateway, GreetingRecord([], environ), None, None),
         ):
             service = JoinService(gateway, environ, stop, lambda: stop.number is not None, settings.keep_alive)
             await service.serve(listener)
@@ -147,8 +148,9 @@ async def _save_greeting(
             await to_thread.run_sync(record.save, await rehearsal.answers(), rehearsal.name, gateway.stdio_eras)
 
     async def follow() -> None:
-        await gateway.lists.index_sync.loaded.wait()
-        await keep()
+        if await to_thread.run_sync(record.load) is None:  # else the first search is waiting to be answered
+            await gateway.lists.index_sync.loaded.wait()
+            await keep()
         await gateway.wait_settled(SETTLE_S)
         await keep()
 

@@ -1,0 +1,80 @@
+"""Packages that run when they are first used, not when something beside or above them is imported.
+
+`import mcp` runs the whole SDK: its client, its high-level server, its HTTP. The gateway needs a dozen modules of it,
+and FastMCP a library of signatures for one function; both take a seventh of a start, and 10 MB.
+"""
+
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
+from threading import RLock
+from types import ModuleType
+from typing import Any, Final
+
+_LATE: Final = ("mcp", "mcp.client", "mcp.server", "joserfc.jwk", "joserfc.jws", "joserfc.jwt", "jwt", "yaml")
+_HOMES: Final = {
+    ("mcp", "MCPDeprecationWarning"): "mcp.shared.exceptions",
+    ("mcp", "MCPError"): "mcp.shared.exceptions",
+    ("mcp", "ServerSession"): "mcp.server.session",
+    ("mcp", "GetPromptResult"): "mcp_types",
+    ("mcp", "LoggingLevel"): "mcp_types",
+}
+"""Modules of the names that FastMCP takes from a package itself."""
+_CALLED: Final = {("joserfc.jws", "extract_compact")}
+"""Functions that FastMCP takes as it is imported, and calls at most."""
+
+
+_running = RLock()
+
+
+class LateModule(ModuleType):
+    """A module whose code runs when a name is asked for that is not known here."""
+
+    def __getattr__(self, name: str) -> Any:
+        """The name, from wherever it is."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if home := _HOMES.get((self.__name__, name)):
+            return getattr(import_module(home), name)
+        if (self.__name__, name) in _CALLED:
+            return _take_late(self, name)
+        if hasattr(self, "__path__") and find_spec(module := f"{self.__name__}.{name}") is not None:
+            return import_module(module)
+        return getattr(_run(self, name), name)
+
+
+def _take_late(module: ModuleType, name: str) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        return getattr(_run(module, name), name)(*args, **options)
+
+    return call
+
+
+def _run(module: ModuleType, name: str) -> ModuleType:
+    """The module as it is without us, from here on; `name` is asked for."""
+    with _running:
+        if type(module) is LateModule and (spec := module.__spec__) is not None and spec.loader is not None:
+            if getattr(spec, "_initializing", False):  # its own code asks, and has not made it yet
+                raise AttributeError(name)
+            spec._initializing = True  # type: ignore[attr-defined]
+            try:
+                spec.loader.exec_module(module)
+                module.__class__ = ModuleType  # type: ignore[assignment]  # it is an ordinary one now
+            finally:
+                spec._initializing = False  # type: ignore[attr-defined]
+    return module
+
+
+def defer_packages() -> None:
+    """Has those run late that have not run yet."""
+    for name in _LATE:
+        spec = None if name in sys.modules else find_spec(name)
+        if spec is None:
+            continue
+        module = module_from_spec(spec)
+        module.__class__ = LateModule
+        sys.modules[name] = module
+        parent, _, own = name.rpartition(".")
+        if parent:
+            setattr(sys.modules[parent], own, module)

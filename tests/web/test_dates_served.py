@@ -1,0 +1,47 @@
+"""The server of a process: what every response says, and its end."""
+
+import asyncio
+import socket
+import time
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from smart_mcp_proxy.web import serve
+from smart_mcp_proxy.web.serve import serve_app
+
+pytestmark = pytest.mark.anyio
+
+LIMIT_S = 10
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _ask(path: Path) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    head = await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    return head
+
+
+async def test_each_response_says_when_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To the second, though nothing wakes the process in between."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path := tmp_path / "http.sock"))
+    listener.listen()
+    now_s = time.time()
+    monkeypatch.setattr(serve.time, "time", lambda: now_s)
+    async with asyncio.timeout(LIMIT_S):
+        async with serve_app(_answer, listener):
+            for later_s in (0, 61, 61.5):
+                monkeypatch.setattr(serve.time, "time", lambda later_s=later_s: now_s + later_s)
+                dates = [each for each in (await _ask(path)).split(b"\r\n") if each.lower().startswith(b"date:")]
+                assert dates == [b"date: " + formatdate(now_s + later_s, usegmt=True).encode()]
+        with pytest.raises(OSError, match="refused"):
+            await _ask(path)
