@@ -73,8 +73,6 @@ def words_for_stdio(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     rest = list(words[1:])
     while rest:
         name, equals, _ = rest.pop(0).partition("=")
-        if name in _SWITCHES:
-            continue
         if name in _SWITCHES and not equals:
             continue
         if name not in _FLAGS or not (equals or rest):
