@@ -25,7 +25,8 @@ _CALLED: Final = {("joserfc.jws", "extract_compact")}
 """Functions that FastMCP takes as it is imported, and calls at most."""
 
 
-_running = RLock()
+_LOCKS: Final = {name: RLock() for name in _LATE}
+"""One each: two threads that run different ones, each in the middle of an import, do not wait for each other."""
 
 
 class LateModule(ModuleType):
@@ -53,7 +54,7 @@ def _take_late(module: ModuleType, name: str) -> Callable[..., Any]:
 
 def _run(module: ModuleType, name: str) -> ModuleType:
     """The module as it is without us, from here on; `name` is asked for."""
-    with _running:
+    with _LOCKS[module.__name__]:
         if type(module) is LateModule and (spec := module.__spec__) is not None and spec.loader is not None:
             if getattr(spec, "_initializing", False):  # its own code asks, and has not made it yet
                 raise AttributeError(name)

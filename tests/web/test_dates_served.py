@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import time
 from email.utils import formatdate
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from smart_mcp_proxy.web.serve import serve_app
 pytestmark = pytest.mark.anyio
 
 LIMIT_S = 10
+NOON = 1_795_867_200.5
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -35,13 +35,12 @@ async def test_each_response_says_when_it_was_made(tmp_path: Path, monkeypatch: 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path := tmp_path / "http.sock"))
     listener.listen()
-    now_s = time.time()
-    monkeypatch.setattr(serve.time, "time", lambda: now_s)
+    monkeypatch.setattr(serve.time, "time", lambda: NOON)
     async with asyncio.timeout(LIMIT_S):
         async with serve_app(_answer, listener):
-            for later_s in (0, 61, 61.5):
-                monkeypatch.setattr(serve.time, "time", lambda later_s=later_s: now_s + later_s)
+            for later in (0, 61, 61.5):
+                monkeypatch.setattr(serve.time, "time", lambda later=later: NOON + later)
                 dates = [each for each in (await _ask(path)).split(b"\r\n") if each.lower().startswith(b"date:")]
-                assert dates == [b"date: " + formatdate(now_s + later_s, usegmt=True).encode()]
+                assert dates == [b"date: " + formatdate(NOON + later, usegmt=True).encode()]
         with pytest.raises(OSError, match="refused"):
             await _ask(path)

@@ -235,7 +235,7 @@ class _Client:
         await self._stop.wait()
         if self._leaving is None:
             await self._agent.drain()
-        self._reader.take = lambda chunk: False
+        self._reader.stop_offering()
         self._listening.cancel()
 
     async def _finish(self) -> None:
