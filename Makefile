@@ -17,7 +17,7 @@ SOURCES := smart_mcp_proxy tests scripts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-search bench-sizes soak docs outdated clean
+.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-desktop bench-search bench-sizes soak docs outdated clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,10 @@ bench: $(INSTALLED) ## Measure calls through the gateway, starts, lists that cha
 	$(BIN)/python scripts/bench_start.py
 	$(BIN)/python scripts/bench_lists.py
 	$(BIN)/python scripts/bench_workers.py
+
+bench-desktop: $(INSTALLED) ## Measure many clients, a gateway each and one for all; PEERS= names programs of peers
+	$(BIN)/python scripts/bench_desktop.py $(PEERS)
+	$(BIN)/python scripts/bench_desktop.py --calls --output bench-desktop-calls
 
 bench-search: $(INSTALLED) ## Measure search beside other engines; TOOLS= and QUERIES= name files of your own
 	$(BIN)/python scripts/bench_search.py --peers $(TOOLS) $(QUERIES)

@@ -17,6 +17,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import SessionMessage
 
+from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.greeting.eras import EVERY_ERA, StdioEras, client_name
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -34,6 +35,7 @@ async def serve_streams(server: FastMCP, read_stream: Any, write_stream: Any, er
         write_stream: Takes the answers.
         eras: Which clients are offered the modern era.
     """
+    free_ended_connections()
     low = server._mcp_server
     async with server._lifespan_manager(), anyio.create_task_group() as group:
         undecided: Any = _Undecided(low, read_stream, write_stream, group, eras)

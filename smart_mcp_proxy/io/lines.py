@@ -188,7 +188,7 @@ class OfferingReader(asyncio.StreamReader):
 
     def __init__(self, limit_bytes: int) -> None:
         super().__init__(limit=limit_bytes)
-        self.take: Callable[[bytes], bool] = lambda _: False
+        self.take: Callable[[bytes], bool] = _leave
         self._is_awaited = False
         self._poll = get_busy_poll(asyncio.get_running_loop())
 
@@ -200,6 +200,10 @@ class OfferingReader(asyncio.StreamReader):
         self._is_awaited = False  # what comes behind it waits as well
         super().feed_data(data)
 
+    def stop_offering(self) -> None:
+        """Forget who takes: it mostly refers to this stream, and both would outlive their use."""
+        self.take = _leave
+
     async def read(self, n: int = -1) -> bytes:
         """Return bytes that were not taken, without a turn of the loop if any; empty at the end."""
         self._is_awaited = True
@@ -207,6 +211,10 @@ class OfferingReader(asyncio.StreamReader):
             return await super().read(n)
         finally:
             self._is_awaited = False
+
+
+def _leave(_: bytes) -> bool:
+    return False
 
 
 async def open_lines(connected: socket.socket, limit_bytes: int) -> tuple[OfferingReader, LineSink]:

@@ -51,9 +51,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.auth.clock import override_clock
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED
+from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.handlers import Inbound
-from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, add_session_owner, free_ended_connections
+from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, add_session_owner
 from smart_mcp_proxy.fastmcp_compat.http.sessions import IDLE_S, HttpSession, set_json_replies
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, HandshakeClient

@@ -1,19 +1,14 @@
-"""FastMCP's HTTP apps, with a reply form per request and a look at a session.
-
-Private names used: `ServerRunner._on_request`, `ServerRunner._on_notify`.
-"""
+"""FastMCP's HTTP apps, with a reply form per request and a look at a session."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import lru_cache, partial
 from http import HTTPStatus
-from operator import attrgetter
 
 import mcp_types
 from fastmcp import FastMCP
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.runner import ServerRunner
 from mcp.server.streamable_http import check_accept_headers
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types import DEFAULT_NEGOTIATED_VERSION
@@ -26,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import RateLimitedError
+from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession
 from smart_mcp_proxy.fastmcp_compat.http.sessions import (
     MAX_SESSIONS,
@@ -299,13 +295,3 @@ def _notify_stream_open(session: ClientSession, send: Send) -> Send:
 def _build_refusal(status: int, message: str) -> Response:
     error = {"code": mcp_types.INVALID_REQUEST, "message": message}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=status)
-
-
-def free_ended_connections() -> None:
-    """Stop each connection's runner from referring to itself.
-
-    The SDK keeps the runner's bound methods on the runner. It then lives until a collection of the oldest generation,
-    and with it all that belonged to the connection: 14 KB for each session that was opened and never ended.
-    """
-    for name, own in (("on_request", "_on_request"), ("on_notify", "_on_notify")):
-        setattr(ServerRunner, name, property(attrgetter(own)))

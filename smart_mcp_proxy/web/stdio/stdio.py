@@ -13,6 +13,7 @@ from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from smart_mcp_proxy.fastmcp_compat.endings import take_apart
 from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
 from smart_mcp_proxy.fastmcp_compat.message_guard import refuse, refuse_overlong, refuse_used_id
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path
@@ -222,10 +223,15 @@ class _Client:
 
     async def serve(self) -> None:
         """Serve until either pipe ends or a stop is requested."""
-        async with self._sdk_streams() as (inbound, outbound):
-            heeding = spawn(self._heed(), "stop signal")
-            await serve_streams(self._server, inbound, outbound, self._eras)
-            heeding.cancel()
+        try:
+            async with self._sdk_streams() as (inbound, outbound):
+                heeding = spawn(self._heed(), "stop signal")
+                await serve_streams(self._server, inbound, outbound, self._eras)
+                heeding.cancel()
+        finally:
+            # Many clients come and go on one gateway, and circles stay, see web/collector.py.
+            self._reader.stop_offering()
+            take_apart(self._server)
 
     async def _heed(self) -> None:
         """Stop reading after a signal, once calls under way ended and later ones were refused.

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from anyio import to_thread
 from cyclopts import App
@@ -46,7 +47,7 @@ async def stop(*, json: bool = False) -> int:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    if left := await to_thread.run_sync(_wait_ended, pids):
+    if left := await to_thread.run_sync(wait_ended, pids, _WAIT_S):
         raise ProxyError(f"Process {left[0]} has not ended in {_WAIT_S:g} s.", hint=f"End it: kill -9 {left[0]}")
     if json:
         show_json({"stopped": pids})
@@ -57,9 +58,9 @@ async def stop(*, json: bool = False) -> int:
     return 0
 
 
-def _wait_ended(pids: list[int]) -> list[int]:
+def wait_ended(pids: list[int], limit_s: float) -> list[int]:
     """Wait for these processes, which are no children; returns those that go on."""
-    until_s = time.monotonic() + _WAIT_S
+    until_s = time.monotonic() + limit_s
     while (left := [pid for pid in pids if _is_alive(pid)]) and time.monotonic() < until_s:
         time.sleep(_LOOK_S)
     return left
@@ -70,4 +71,8 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return True
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+    except OSError:  # it has just ended, or this is no Linux
+        return True
+    return state != "Z"  # ended, in a container whose first process takes note of no end

@@ -1,0 +1,1 @@
+"""Parts of bench_desktop.py: what many clients on one machine cost."""
