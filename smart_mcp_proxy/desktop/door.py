@@ -18,9 +18,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from smart_mcp_proxy.desktop.lines import (
+    Id,
     build_cancellation,
     build_lost_error,
     encode,
@@ -30,6 +31,8 @@ from smart_mcp_proxy.desktop.lines import (
     read_message,
     split_lines,
 )
+from smart_mcp_proxy.desktop.questions import Questions
+from smart_mcp_proxy.desktop.waiting import Alone, Pending, QueuedLine
 
 CHUNK_BYTES: Final = 65_536
 MOST_UNSENT_BYTES: Final = 8 * 1024 * 1024
@@ -45,51 +48,10 @@ _MOST_QUEUED: Final = 1_000
 """Lines that wait for a gateway; the rest waits in the pipe."""
 _MARK: Final = b"\0"
 """First byte of the gateway's own lines, which no message begins with."""
-Id = int | str
-
-
-class Pending(NamedTuple):
-    """Request of the client that is not answered.
-
-    Attributes:
-        line: As it came.
-        request: Read.
-        number: Its place among the lines that the present gateway was sent, from 1.
-        is_hidden: Whether the client has its answer, or never asked.
-    """
-
-    line: bytes
-    request: dict[str, Any]
-    number: int
-    is_hidden: bool
-
-
-class QueuedLine(NamedTuple):
-    """Line that waits for the gateway.
-
-    Attributes:
-        line: As it came, without its end.
-        said: What the client was answered already; None where the gateway answers.
-    """
-
-    line: bytes
-    said: bytes | None = None
-
-
-class Alone(NamedTuple):
-    """The client is served by a gateway of its own, in this process.
-
-    Attributes:
-        why: In words; empty where nobody need be told.
-        queued: Lines for it, in order.
-        rest: The beginning of the next line.
-        unsent: Answers that have not left yet.
-    """
-
-    why: str
-    queued: list[QueuedLine]
-    rest: bytes
-    unsent: bytes
+_MOST_REPEATS: Final = 3
+"""Of one request: it may be what the gateways end of."""
+_LAST_S: Final = 30.0
+"""A client that has said its last takes its answers in less, or does not read them any more."""
 
 
 class Gone(Exception):  # noqa: N818  (no error: every client leaves)
@@ -104,6 +66,7 @@ class StdioDoor:
         hello: The first line that it is sent.
         tell_variables: The second line, with the values of variables that it asks for.
         greet: The answers that can be given without it, as `greeting.answers.Answers`; None where none can.
+        line_bytes: A longer line is passed on as it comes: the gateway refuses it.
     """
 
     def __init__(
@@ -112,11 +75,13 @@ class StdioDoor:
         hello: Callable[[], bytes],
         tell_variables: Callable[[list[Any]], bytes],
         greet: Callable[[], Any],
+        line_bytes: int,
     ) -> None:
         self._connect = connect
         self._hello = hello
         self._tell_variables = tell_variables
         self._greet = greet
+        self._line_bytes = line_bytes
         self._answers: Any = None
         self._link: socket.socket | None = None
         self._is_in = False
@@ -127,10 +92,7 @@ class StdioDoor:
         self._unsent = bytearray()
         self._queue: deque[QueuedLine] = deque()
         self._open: dict[Id, Pending] = {}
-        self._asked: set[Id] = set()
-        """Requests of the gateway that the client has not answered."""
-        self._stale: set[Id] = set()
-        """Those of one that has ended."""
+        self._questions = Questions()
         self._session: list[QueuedLine] = []
         """What the next gateway has to be told first, in order."""
         self._sent = 0
@@ -141,11 +103,17 @@ class StdioDoor:
         """Whether a person has stopped it: the next one is started when the client asks for something."""
         self._repeated: Id | None = None
         """Id of the request whose answer is awaited before more is sent."""
+        self._is_long = False
+        """Whether the client is in the middle of a line that is passed on as it comes."""
         self._is_ended = False
+        self._flushed_s = 0.0
+        """When the client has last taken something, or said its last."""
         self._signal = 0
         self._tries = 0
         self._joins: deque[float] = deque(maxlen=_MOST_JOINS)
         self._wants_link = True
+        self._rests_until_s: float | None = None
+        """When the next gateway is joined, where this has to wait."""
 
     def run(self) -> Alone | None:
         """Carries messages until the client leaves; returns how it is to be served if not through here."""
@@ -187,7 +155,7 @@ class StdioDoor:
     def _step(self, wakes: int) -> Alone | None:
         poll = select.poll()
         poll.register(wakes, select.POLLIN)
-        if not self._is_ended and len(self._out) < MOST_UNSENT_BYTES and len(self._queue) < _MOST_QUEUED:
+        if self._is_reading():
             poll.register(0, select.POLLIN)
         if self._unsent:
             poll.register(1, select.POLLOUT)
@@ -195,7 +163,7 @@ class StdioDoor:
         if link is not None:
             events = select.POLLIN if len(self._unsent) < MOST_UNSENT_BYTES else 0
             poll.register(link, events | (select.POLLOUT if self._out else 0))
-        ready = {number for number, _ in poll.poll()}
+        ready = {number for number, _ in poll.poll(self._limit_wait())}
         if wakes in ready:
             os.read(wakes, 64)
             self._end_input()
@@ -208,33 +176,71 @@ class StdioDoor:
             alone = self._serve_link(link)
         return alone or self._leave_if_done()
 
+    def _is_reading(self) -> bool:
+        if self._is_ended or len(self._out) >= MOST_UNSENT_BYTES:
+            return False
+        if self._answers is not None:
+            return len(self._answers.kept) < _MOST_QUEUED and len(self._answers.rest) <= self._line_bytes
+        return len(self._queue) < _MOST_QUEUED and (len(self._rest) <= self._line_bytes or self._is_sending())
+
+    def _limit_wait(self) -> float | None:
+        """Milliseconds after which something is due; None where nothing is."""
+        due = [] if self._rests_until_s is None else [self._rests_until_s]
+        if self._is_ended:
+            due.append(self._flushed_s + _LAST_S)
+        return max(0.0, min(due) - time.monotonic()) * 1_000 if due else None
+
     def _leave_if_done(self) -> Alone | None:
+        if self._rests_until_s is not None and time.monotonic() >= self._rests_until_s:
+            self._wants_link = True
         if self._wants_link and self._link is None:
             try:
                 self._join()
             except OSError as exc:
                 return self._build_alone(f"{exc.strerror or exc}: {exc.filename or ''}".removesuffix(": "))
-        if self._is_ended and self._link is None and not self._unsent:
-            raise Gone
+        if self._is_ended:
+            is_done = self._link is None and self._rests_until_s is None and not self._unsent
+            if is_done or time.monotonic() >= self._flushed_s + _LAST_S:
+                raise Gone
         return None
 
     def _read_client(self) -> None:
-        chunk = os.read(0, CHUNK_BYTES)
+        try:
+            chunk = os.read(0, CHUNK_BYTES)
+        except ConnectionError:  # of a socket: the client has left answers unread
+            chunk = b""
         if not chunk:
             self._end_input()
             return
         if self._answers is not None:
             self._write(self._answers.feed(chunk))
             return
+        if self._is_long:
+            chunk = self._pass_piece(chunk)
         for line in split_lines(self._rest, chunk):
             if line.strip():
                 self._take(line)
+        if len(self._rest) > self._line_bytes and self._is_sending() and not self._queue:
+            self._is_long = True
+            self._out += self._rest
+            self._rest.clear()
+        self._push()
+
+    def _pass_piece(self, chunk: bytes) -> bytes:
+        """Pass on the next piece of a long line; returns what comes behind the line."""
+        end = chunk.find(b"\n") + 1
+        if self._is_sending():  # else to nobody: the gateway that had its beginning has ended
+            self._out += chunk[:end] if end else chunk
+            self._sent += bool(end)
+        self._is_long = not end
+        return chunk[end:] if end else b""
 
     def _end_input(self) -> None:
         """The client says no more; what it has asked for is still answered."""
-        self._is_ended = True
+        if not self._is_ended:
+            self._is_ended, self._flushed_s = True, time.monotonic()
         if self._link is None and not self._queue:
-            self._wants_link = False
+            self._wants_link, self._rests_until_s = False, None
         self._shut_if_sent()
 
     def _shut_if_sent(self) -> None:
@@ -272,7 +278,7 @@ class StdioDoor:
     def _join(self) -> None:
         link = self._connect()
         link.setblocking(False)
-        self._link, self._is_in, self._wants_link = link, False, False
+        self._link, self._is_in, self._wants_link, self._rests_until_s = link, False, False, None
         self._in.clear()
         self._out[:] = self._hello()
         self._sent, self._taken, self._repeated, self._is_stopped = 0, None, None, False
@@ -292,8 +298,11 @@ class StdioDoor:
             return self._build_alone(said["alone"])
         if "variables" in said:
             self._out += self._tell_variables(said["variables"])
+        elif "replaced" in said:
+            self._tries -= 1  # it has answered, and ends
         elif "joined" in said:
             self._is_in, self._tries = True, 0
+            self._questions.begin()
             self._joins.append(time.monotonic())
             if self._answers is not None:
                 kept, self._rest = self._answers.kept, self._answers.rest
@@ -312,6 +321,8 @@ class StdioDoor:
             self._tries += 1
             self._wants_link = True
             return self._build_alone("no gateway in the background stays up") if self._tries == _TRIES else None
+        # A line that has left in part is none yet.
+        sent = self._sent - self._out.count(b"\n")
         open_, self._open = self._open, {}
         again = []
         for each in self._session:
@@ -319,22 +330,26 @@ class StdioDoor:
             is_waited_for = pending is not None and not pending.is_hidden and pending.line == each.line
             again.append(QueuedLine(each.line) if is_waited_for else each)
         told = {each.line for each in again}
-        for pending in open_.values():
-            is_unsent = self._taken is not None and pending.number > self._taken
-            if pending.line in told or pending.is_hidden:
+        waiting = [each for each in open_.values() if not each.is_hidden]
+        for pending in waiting:
+            is_unsent = pending.number > (sent if self._taken is None else self._taken)
+            if pending.line in told:
                 continue
-            if is_unsent or is_repeatable(pending.request):
-                again.append(QueuedLine(pending.line))
+            if is_unsent:
+                again.append(QueuedLine(pending.line, None, pending.repeats))
+            elif is_repeatable(pending.request) and (pending.repeats < _MOST_REPEATS or pending.is_lasting):
+                again.append(QueuedLine(pending.line, None, pending.repeats + 1))
             else:
                 self._write(build_lost_error(pending.request))
-        for key in self._asked:
+        for key in self._questions.end():
             self._write(build_cancellation(key))
-        self._stale |= self._asked
-        self._asked.clear()
-        is_asked = bool(self._queue) or again != self._session
+        # One that a person has stopped is not started for news alone.
+        is_asked = bool(self._queue) or any(not (self._is_stopped and each.is_lasting) for each in waiting)
         self._queue.extendleft(reversed(again))
-        self._wants_link = is_asked and not self._is_stopped and (self._is_ended or self._may_join())
-        if not self._wants_link and self._is_ended:
+        self._wants_link = is_asked and (self._is_ended or self._may_join())
+        if is_asked and not self._wants_link:
+            self._rests_until_s = self._joins[0] + _REST_S
+        if not is_asked and self._is_ended:
             self._queue.clear()
         return None
 
@@ -348,6 +363,8 @@ class StdioDoor:
             rest = self._answers.rest
         else:
             queued, rest = [*self._queue], self._rest
+        if self._signal and not any(each.said is None for each in queued):
+            raise Gone
         return Alone(why, queued, bytes(rest), bytes(self._unsent))
 
     # The client's lines.
@@ -377,14 +394,14 @@ class StdioDoor:
             if method == "notifications/cancelled" and isinstance(ended := get_param(message, "requestId"), int | str):
                 self._open.pop(ended, None)  # nobody waits for it any more
             if isinstance(key, int | str):
-                self._open[key] = Pending(queued.line, message, self._sent + 1, queued.said is not None)
+                is_hidden = queued.said is not None
+                self._open[key] = Pending(queued.line, message, self._sent + 1, is_hidden, queued.repeats)
                 if queued.said is not None:
                     self._repeated = key
-        elif isinstance(key, int | str):
-            if key in self._stale:
-                self._stale.discard(key)
+        elif isinstance(key, int | str) and ("result" in message or "error" in message):
+            if (answer := self._questions.answer(queued.line, key)) is None:
                 return
-            self._asked.discard(key)
+            queued = QueuedLine(answer)
         self._sent += 1
         self._out += queued.line
         self._out += b"\n"
@@ -413,7 +430,9 @@ class StdioDoor:
         kind, key = read_head(line)
         pending = self._open.pop(key, None) if kind == "answer" else None
         if kind == "request":
-            self._asked.add(key)
+            line = self._questions.ask(line, key)
+        elif kind == "other":
+            line = self._questions.hear(line)
         elif pending is not None and pending.is_hidden:
             self._repeated = None
             self._tell_changes(pending, line)
@@ -445,3 +464,5 @@ class StdioDoor:
             except OSError:
                 raise Gone from None
             del self._unsent[:count]
+            if self._is_ended:
+                self._flushed_s = time.monotonic()
