@@ -15,9 +15,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from smart_mcp_proxy.desktop.lines import (
+    Id,
+    build_cancellation,
     build_lost_error,
     get_param,
     is_repeatable,
@@ -26,7 +28,9 @@ from smart_mcp_proxy.desktop.lines import (
     split_lines,
 )
 from smart_mcp_proxy.desktop.pipes import CHUNK_BYTES, MOST_UNSENT_BYTES, ClientPipes, Gone
+from smart_mcp_proxy.desktop.questions import Questions
 from smart_mcp_proxy.desktop.session import SessionLines, build_changes
+from smart_mcp_proxy.desktop.waiting import Alone, Pending, QueuedLine
 
 GREET_AFTER_S: Final = 0.03
 """A gateway that runs answers sooner; for one that is starting, the client is answered from the last start."""
@@ -39,51 +43,10 @@ _MOST_QUEUED: Final = 1_000
 """Lines that wait for a gateway; the rest waits in the pipe."""
 _MARK: Final = b"\0"
 """First byte of the gateway's own lines, which no message begins with."""
-Id = int | str
-
-
-class Pending(NamedTuple):
-    """Request of the client that is not answered.
-
-    Attributes:
-        line: As it came.
-        request: Read.
-        number: Its place among the lines that the present gateway was sent, from 1.
-        is_hidden: Whether the client has its answer, or never asked.
-    """
-
-    line: bytes
-    request: dict[str, Any]
-    number: int
-    is_hidden: bool
-
-
-class QueuedLine(NamedTuple):
-    """Line that waits for the gateway.
-
-    Attributes:
-        line: As it came, without its end.
-        said: What the client was answered already; None where the gateway answers.
-    """
-
-    line: bytes
-    said: bytes | None = None
-
-
-class Alone(NamedTuple):
-    """The client is served by a gateway of its own, in this process.
-
-    Attributes:
-        why: In words; empty where nobody need be told.
-        queued: Lines for it, in order.
-        rest: The beginning of the next line.
-        unsent: Answers that have not left yet.
-    """
-
-    why: str
-    queued: list[QueuedLine]
-    rest: bytes
-    unsent: bytes
+_MOST_REPEATS: Final = 3
+"""Of one request: it may be what the gateways end of."""
+_LAST_S: Final = 30.0
+"""A client that has said its last takes its answers in less, or does not read them any more."""
 
 
 class StdioDoor:
@@ -94,6 +57,7 @@ class StdioDoor:
         hello: The first line that it is sent.
         tell_variables: The second line, with the values of variables that it asks for.
         greet: The answers that can be given without it, as `greeting.answers.Answers`; None where none can.
+        line_bytes: A longer line is passed on as it comes: the gateway refuses it.
     """
 
     def __init__(
@@ -102,11 +66,13 @@ class StdioDoor:
         hello: Callable[[], bytes],
         tell_variables: Callable[[list[Any]], bytes],
         greet: Callable[[], Any],
+        line_bytes: int,
     ) -> None:
         self._connect = connect
         self._hello = hello
         self._tell_variables = tell_variables
         self._greet = greet
+        self._line_bytes = line_bytes
         self._answers: Any = None
         self._link: socket.socket | None = None
         self._is_in = False
@@ -115,6 +81,7 @@ class StdioDoor:
         self._in = bytearray()
         self._pipes = ClientPipes()
         self._lines = SessionLines()
+        self._questions = Questions()
         self._queue: deque[QueuedLine] = deque()
         self._open: dict[Id, Pending] = {}
         self._sent = 0
@@ -125,9 +92,13 @@ class StdioDoor:
         """Whether a person has stopped it: the next one is started when the client asks for something."""
         self._repeated: Id | None = None
         """Id of the request whose answer is awaited before more is sent."""
+        self._is_long = False
+        """Whether the client is in the middle of a line that is passed on as it comes."""
         self._tries = 0
         self._joins: deque[float] = deque(maxlen=_MOST_JOINS)
         self._wants_link = True
+        self._rests_until_s: float | None = None
+        """When the next gateway is joined, where this has to wait."""
 
     def run(self) -> Alone | None:
         """Carries messages until the client leaves; returns how it is to be served if not through here."""
@@ -154,13 +125,12 @@ class StdioDoor:
 
     def _step(self) -> Alone | None:
         poll = select.poll()
-        has_room = len(self._out) < MOST_UNSENT_BYTES and len(self._queue) < _MOST_QUEUED
-        self._pipes.register(poll, is_reading=has_room)
+        self._pipes.register(poll, is_reading=self._is_reading())
         link = self._link
         if link is not None:
             events = 0 if self._pipes.is_full else select.POLLIN
             poll.register(link, events | (select.POLLOUT if self._out else 0))
-        ready = {number for number, _ in poll.poll()}
+        ready = {number for number, _ in poll.poll(self._limit_wait())}
         was_ended = self._pipes.is_ended
         if chunk := self._pipes.serve(ready):
             self._read_client(chunk)
@@ -171,28 +141,62 @@ class StdioDoor:
             alone = self._serve_link(link)
         return alone or self._leave_if_done()
 
+    def _is_reading(self) -> bool:
+        if len(self._out) >= MOST_UNSENT_BYTES:
+            return False
+        if self._answers is not None:
+            return len(self._answers.kept) < _MOST_QUEUED and len(self._answers.rest) <= self._line_bytes
+        return len(self._queue) < _MOST_QUEUED and (len(self._pipes.rest) <= self._line_bytes or self._is_sending())
+
+    def _limit_wait(self) -> float | None:
+        """Milliseconds after which something is due; None where nothing is."""
+        due = [] if self._rests_until_s is None else [self._rests_until_s]
+        if self._pipes.is_ended:
+            due.append(self._pipes.taken_s + _LAST_S)
+        return max(0.0, min(due) - time.monotonic()) * 1_000 if due else None
+
     def _leave_if_done(self) -> Alone | None:
+        if self._rests_until_s is not None and time.monotonic() >= self._rests_until_s:
+            self._wants_link = True
         if self._wants_link and self._link is None:
             try:
                 self._join()
             except OSError as exc:
                 return self._build_alone(f"{exc.strerror or exc}: {exc.filename or ''}".removesuffix(": "))
-        if self._pipes.is_ended and self._link is None and not self._pipes.unsent:
-            raise Gone
+        if self._pipes.is_ended:
+            is_done = self._link is None and self._rests_until_s is None and not self._pipes.unsent
+            if is_done or time.monotonic() >= self._pipes.taken_s + _LAST_S:
+                raise Gone
         return None
 
     def _read_client(self, chunk: bytes) -> None:
         if self._answers is not None:
             self._pipes.write(self._answers.feed(chunk))
             return
+        if self._is_long:
+            chunk = self._pass_piece(chunk)
         for line in split_lines(self._pipes.rest, chunk):
             if line.strip():
                 self._take(line)
+        if len(self._pipes.rest) > self._line_bytes and self._is_sending() and not self._queue:
+            self._is_long = True
+            self._out += self._pipes.rest
+            self._pipes.rest.clear()
+        self._push()
+
+    def _pass_piece(self, chunk: bytes) -> bytes:
+        """Pass on the next piece of a long line; returns what comes behind the line."""
+        end = chunk.find(b"\n") + 1
+        if self._is_sending():  # else to nobody: the gateway that had its beginning has ended
+            self._out += chunk[:end] if end else chunk
+            self._sent += bool(end)
+        self._is_long = not end
+        return chunk[end:] if end else b""
 
     def _end_input(self) -> None:
         """The client says no more; what it has asked for is still answered."""
         if self._link is None and not self._queue:
-            self._wants_link = False
+            self._wants_link, self._rests_until_s = False, None
         self._shut_if_sent()
 
     def _shut_if_sent(self) -> None:
@@ -230,7 +234,7 @@ class StdioDoor:
     def _join(self) -> None:
         link = self._connect()
         link.setblocking(False)
-        self._link, self._is_in, self._wants_link = link, False, False
+        self._link, self._is_in, self._wants_link, self._rests_until_s = link, False, False, None
         self._in.clear()
         self._out[:] = self._hello()
         self._sent, self._taken, self._repeated, self._is_stopped = 0, None, None, False
@@ -250,8 +254,11 @@ class StdioDoor:
             return self._build_alone(said["alone"])
         if "variables" in said:
             self._out += self._tell_variables(said["variables"])
+        elif "replaced" in said:
+            self._tries -= 1  # it has answered, and ends
         elif "joined" in said:
             self._is_in, self._tries = True, 0
+            self._questions.begin()
             self._joins.append(time.monotonic())
             if self._answers is not None:
                 kept, self._pipes.rest = self._answers.kept, self._answers.rest
@@ -270,6 +277,8 @@ class StdioDoor:
             self._tries += 1
             self._wants_link = True
             return self._build_alone("no gateway in the background stays up") if self._tries == _TRIES else None
+        # A line that has left in part is none yet.
+        sent = self._sent - self._out.count(b"\n")
         open_, self._open = self._open, {}
         session = [QueuedLine(each, b"" if "id" in read_message(each) else None) for each in self._lines.lines]
         again = []
@@ -278,19 +287,25 @@ class StdioDoor:
             is_waited_for = pending is not None and not pending.is_hidden and pending.line == each.line
             again.append(QueuedLine(each.line) if is_waited_for else each)
         told = {each.line for each in again}
-        for pending in open_.values():
-            is_unsent = self._taken is not None and pending.number > self._taken
-            if pending.line in told or pending.is_hidden:
+        waiting = [each for each in open_.values() if not each.is_hidden]
+        for pending in waiting:
+            is_unsent = pending.number > (sent if self._taken is None else self._taken)
+            if pending.line in told:
                 continue
-            if is_unsent or is_repeatable(pending.request):
-                again.append(QueuedLine(pending.line))
+            if is_unsent:
+                again.append(QueuedLine(pending.line, None, pending.repeats))
+            elif is_repeatable(pending.request) and (pending.repeats < _MOST_REPEATS or pending.is_lasting):
+                again.append(QueuedLine(pending.line, None, pending.repeats + 1))
             else:
                 self._pipes.write(build_lost_error(pending.request))
-        self._pipes.write(self._lines.end_questions())
-        is_asked = bool(self._queue) or again != session
+        self._pipes.write(b"".join(map(build_cancellation, self._questions.end())))
+        # One that a person has stopped is not started for news alone.
+        is_asked = bool(self._queue) or any(not (self._is_stopped and each.is_lasting) for each in waiting)
         self._queue.extendleft(reversed(again))
-        self._wants_link = is_asked and not self._is_stopped and (self._pipes.is_ended or self._may_join())
-        if not self._wants_link and self._pipes.is_ended:
+        self._wants_link = is_asked and (self._pipes.is_ended or self._may_join())
+        if is_asked and not self._wants_link:
+            self._rests_until_s = self._joins[0] + _REST_S
+        if not is_asked and self._pipes.is_ended:
             self._queue.clear()
         return None
 
@@ -304,6 +319,8 @@ class StdioDoor:
             rest = self._answers.rest
         else:
             queued, rest = [*self._queue], self._pipes.rest
+        if self.signal and not any(each.said is None for each in queued):
+            raise Gone
         return Alone(why, queued, bytes(rest), bytes(self._pipes.unsent))
 
     # The client's lines.
@@ -333,11 +350,14 @@ class StdioDoor:
             if method == "notifications/cancelled" and isinstance(ended := get_param(message, "requestId"), int | str):
                 self._open.pop(ended, None)  # nobody waits for it any more
             if isinstance(key, int | str):
-                self._open[key] = Pending(queued.line, message, self._sent + 1, queued.said is not None)
+                is_hidden = queued.said is not None
+                self._open[key] = Pending(queued.line, message, self._sent + 1, is_hidden, queued.repeats)
                 if queued.said is not None:
                     self._repeated = key
-        elif isinstance(key, int | str) and not self._lines.take_answer(key):
-            return
+        elif isinstance(key, int | str) and ("result" in message or "error" in message):
+            if (answer := self._questions.answer(queued.line, key)) is None:
+                return
+            queued = QueuedLine(answer)
         self._sent += 1
         self._out += queued.line
         self._out += b"\n"
@@ -353,7 +373,9 @@ class StdioDoor:
         kind, key = read_head(line)
         pending = self._open.pop(key, None) if kind == "answer" else None
         if kind == "request":
-            self._lines.ask(key)
+            line = self._questions.ask(line, key)
+        elif kind == "other":
+            line = self._questions.hear(line)
         elif pending is not None and pending.is_hidden:
             self._repeated = None
             if pending.request.get("method") == "initialize":

@@ -46,11 +46,14 @@ class Place:
 
     def hello(self) -> bytes:
         """The first line that the gateway is sent."""
-        settings = {name: text for name, text in self._environ.items() if name.startswith(PREFIX) and text}
+        # A server file in a variable is long, and part of the source.
+        wanted = (each for each in self._environ if each.startswith(PREFIX) and each != f"{PREFIX}CONFIG_JSON")
+        settings = {name: text for name in wanted if (text := self._environ[name])}
         said = {
             "version": __version__,
             "pid": os.getpid(),
             "directory": self._directory,
+            "data_dir": os.path.realpath(self._data_dir),
             "source": self.source,
             "profile": self._profile,
             "settings": settings,

@@ -2,10 +2,13 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
+Id = int | str
 _INTERNAL_ERROR: Final = -32603
 _HEAD: Final = b'{"jsonrpc":"2.0","id":'
+_KINDS: Final = {b',"result":': "answer", b',"error":': "answer", b',"method":': "request"}
 _REPEATABLE: Final = frozenset({
     "initialize", "ping", "server/discover", "subscriptions/listen", "logging/setLevel", "completion/complete",
     "tools/list", "prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read",
@@ -50,13 +53,12 @@ def read_head(line: bytes) -> tuple[str, Any]:
     """Whether a line of the gateway is an answer, a request or something else, and its id."""
     if line.startswith(_HEAD):
         start = len(_HEAD)
-        end = line.find(b'"', start + 1) + 1 if line[start] == 0x22 else line.find(b",", start)
+        end = line.find(b'"', start + 1) + 1 if line[start : start + 1] == b'"' else line.find(b",", start)
         after = line[end : end + 10]
-        if b"\\" not in line[start:end]:
-            if after.startswith((b',"result":', b',"error":')):
-                return "answer", json.loads(line[start:end])
-            if after == b',"method":':
-                return "request", json.loads(line[start:end])
+        kind = _KINDS.get(after) or _KINDS.get(after[:9])
+        if kind is not None and b"\\" not in line[start:end]:
+            with suppress(ValueError):
+                return kind, json.loads(line[start:end])
     message = read_message(line)
     if "id" not in message:
         return "other", None
@@ -77,7 +79,7 @@ def build_lost_error(request: dict[str, Any]) -> bytes:
     return encode({"jsonrpc": "2.0", "id": request["id"], "error": error})
 
 
-def build_cancellation(key: int | str) -> bytes:
+def build_cancellation(key: Id) -> bytes:
     """Tell a client that the answer to a request is no longer wanted."""
     params = {"requestId": key, "reason": "the gateway has ended"}
     return encode({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})

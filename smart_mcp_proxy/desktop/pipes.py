@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -25,6 +26,7 @@ class ClientPipes:
         unsent: What it has not read yet.
         is_ended: Whether it says no more.
         signal: The signal that has asked for the end; 0 where none has.
+        taken_s: When it has last taken something, or said its last, on the monotonic clock.
     """
 
     def __init__(self) -> None:
@@ -32,6 +34,7 @@ class ClientPipes:
         self.unsent = bytearray()
         self.is_ended = False
         self.signal = 0
+        self.taken_s = 0.0
         self._wakes = -1
 
     @property
@@ -80,14 +83,22 @@ class ClientPipes:
         if self._wakes in ready:
             with suppress(BlockingIOError):
                 os.read(self._wakes, 64)
-            self.is_ended = True
+            self._end()
         if 1 in ready:
             self.flush()
         if 0 in ready:
-            chunk = os.read(0, CHUNK_BYTES)
-            self.is_ended = self.is_ended or not chunk
+            try:
+                chunk = os.read(0, CHUNK_BYTES)
+            except ConnectionError:  # of a socket: the client has left answers unread
+                chunk = b""
+            if not chunk:
+                self._end()
             return chunk
         return b""
+
+    def _end(self) -> None:
+        if not self.is_ended:
+            self.is_ended, self.taken_s = True, time.monotonic()
 
     def write(self, data: bytes) -> None:
         """Write as much as the client takes now, and the rest when it takes more.
@@ -112,3 +123,5 @@ class ClientPipes:
             except OSError:
                 raise Gone from None
             del self.unsent[:count]
+            if self.is_ended:
+                self.taken_s = time.monotonic()

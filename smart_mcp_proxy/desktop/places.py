@@ -8,6 +8,8 @@ PREFIX = "MCPPROXY_"
 CONFIG_NAME = "mcp_config.json"
 SOCKET_PATH_LIMIT = 100
 """Bytes of a Unix socket's path; Linux allows 107, macOS 103."""
+_MESSAGE_BYTES = 16 * 1024 * 1024
+"""As the settings have it."""
 FIRST_MESSAGE_BYTES = 16_384
 """What a client says of itself takes less; a longer message is the SDK's."""
 _FLAGS = {"--config", "--passthrough", "--profile"}
@@ -80,6 +82,12 @@ def words_for_stdio(words: Sequence[str], environ: Mapping[str, str]) -> bool:
         if not equals:
             rest.pop(0)
     return True
+
+
+def read_message_limit(environ: Mapping[str, str]) -> int:
+    """Bytes of a message, as far as the settings are well-formed."""
+    text = environ.get(f"{PREFIX}MAX_MESSAGE_BYTES", "")
+    return int(text) if text.isdecimal() else _MESSAGE_BYTES
 
 
 def read_option(flag: str, words: Sequence[str]) -> str | None:

@@ -1,16 +1,24 @@
-"""A desktop for each test, at the end of which nothing goes on."""
+"""Fixtures of the tests of the gateway that clients share."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from desk import Desk
+from desks import Desk, opened_desk
+from homes import Home
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    """A home with one server."""
-    opened = Desk(tmp_path)
+async def desk(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Desk]:
+    """A desk at which nothing runs any more at the end; clients are driven by an event loop."""
+    async with opened_desk(tmp_path / "desk") as found:
+        yield found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A home with one server, in which nothing runs any more at the end; clients are driven step by step."""
+    opened = Home(tmp_path)
     try:
         yield opened
     finally:

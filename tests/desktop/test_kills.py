@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from desk import ENVELOPE, LIMIT_S, Client, Desk, wait_for
+from homes import ENVELOPE, LIMIT_S, Client, Home, wait_for
 
 
 def kill(pids: list[int]) -> None:
@@ -46,12 +46,12 @@ def judge(request: str, answer: dict[str, Any]) -> str:
     return "server lost" if "not_sent" in said or '\\"delivery\\":\\"unknown\\"' in said else "answered"
 
 
-def strike(desk: Desk, victim: str, client: Client) -> None:
+def strike(home: Home, victim: str, client: Client) -> None:
     """Kills one of those that take part; the client is the one whose turn it is."""
     if victim == "gateway":
-        kill(desk.gateways())
+        kill(home.gateways())
     elif victim == "server":
-        kill(desk.servers())
+        kill(home.servers())
     elif victim == "door":
         client.kill()
     else:
@@ -59,19 +59,19 @@ def strike(desk: Desk, victim: str, client: Client) -> None:
         client.process.stdin.close()
 
 
-def renew(desk: Desk, client: Client) -> Client:
+def renew(home: Home, client: Client) -> Client:
     """Another client in the place of one that is gone."""
     client.kill()
-    desk.clients.remove(client)
-    renewed = desk.client()
+    home.clients.remove(client)
+    renewed = home.client()
     renewed.greet()
     return renewed
 
 
-def live(desk: Desk, rounds: int, seed: int) -> Counter[str]:
+def live(home: Home, rounds: int, seed: int) -> Counter[str]:
     """Rounds in which one of four is killed while three clients ask; counts how the requests ended."""
     chance, ended = random.Random(seed), Counter[str]()
-    clients = [desk.client() for _ in range(3)]
+    clients = [home.client() for _ in range(3)]
     for client in clients:
         client.greet()
         client.where("placed")
@@ -79,62 +79,62 @@ def live(desk: Desk, rounds: int, seed: int) -> Counter[str]:
         victim = ("gateway", "server", "door", "client")[number % 4]
         begun = [begin_some(client) for client in clients]
         early = [read_answers(client, asked, chance.randrange(3)) for client, asked in zip(clients, begun, strict=True)]
-        strike(desk, victim, clients[2])
+        strike(home, victim, clients[2])
         is_gone = victim in ("door", "client")
         for client, asked, answers in list(zip(clients, begun, early, strict=True))[: 2 if is_gone else 3]:
             left = {key: request for key, request in asked.items() if key not in answers}
             answers.update(read_answers(client, left, len(left)))
             ended.update(judge(asked[key], answer) for key, answer in answers.items())
         if is_gone:
-            clients[2] = renew(desk, clients[2])
-        assert len(desk.gateways()) <= 1
+            clients[2] = renew(home, clients[2])
+        assert len(home.gateways()) <= 1
     for client in clients:
         client.where("placed")
         assert client.leave() == 0
-    assert len(desk.gateways()) == 1
+    assert len(home.gateways()) == 1
     return ended
 
 
 @pytest.mark.parametrize("rounds", [pytest.param(8, marks=pytest.mark.long), pytest.param(200, marks=pytest.mark.soak)])
-def test_whatever_is_killed_every_request_has_one_answer(desk: Desk, rounds: int) -> None:
+def test_whatever_is_killed_every_request_has_one_answer(home: Home, rounds: int) -> None:
     """No call is lost, there is never a second gateway, and a client notices nothing but an unknown outcome."""
-    ended = live(desk, rounds, seed=rounds)
+    ended = live(home, rounds, seed=rounds)
     print(f"{rounds} rounds: {dict(ended)}")
     assert ended["answered"] > 3 * rounds
-    assert "Traceback" not in "".join(client.said for client in desk.clients)
+    assert "Traceback" not in "".join(client.said for client in home.clients)
 
 
-def test_a_search_is_repeated_and_a_call_is_not(desk: Desk) -> None:
+def test_a_search_is_repeated_and_a_call_is_not(home: Home) -> None:
     """The client's session goes on at the next gateway, unseen."""
-    client = desk.client()
+    client = home.client()
     client.greet()
     client.where("placed")
     arguments = {"name": "placed:where", "args": {"wait_s": 20}}
     slow = client.begin("tools/call", name="call_tool_read", arguments=arguments)
     client.ask("ping")
-    wait_for(lambda: len(desk.servers()) == 1)
-    kill(desk.gateways())
+    wait_for(lambda: len(home.servers()) == 1)
+    kill(home.gateways())
     lost = client.answer(slow)
     assert lost["error"]["data"] == {"delivery": "unknown"}
     assert "placed:where" in json.dumps(client.search())
     assert client.where("placed")["pid"]
-    assert len(desk.gateways()) == 1
+    assert len(home.gateways()) == 1
 
 
-def test_a_listening_client_of_the_modern_era_goes_on_listening(desk: Desk) -> None:
+def test_a_listening_client_of_the_modern_era_goes_on_listening(home: Home) -> None:
     """Its subscription is opened again without being asked."""
-    client = desk.client()
+    client = home.client()
     wanted = {"toolsListChanged": True}
     client.begin("subscriptions/listen", notifications=wanted, _meta=ENVELOPE)
     assert client.receive()["method"] == "notifications/subscriptions/acknowledged"
-    kill(desk.gateways())
+    kill(home.gateways())
     assert client.receive()["method"] == "notifications/subscriptions/acknowledged"
-    assert len(desk.gateways()) == 1
+    assert len(home.gateways()) == 1
 
 
-def test_a_client_that_goes_gets_what_it_has_asked_for(desk: Desk) -> None:
+def test_a_client_that_goes_gets_what_it_has_asked_for(home: Home) -> None:
     """It may close its end at once."""
-    client = desk.client()
+    client = home.client()
     client.greet()
     client.where("placed")
     begun = begin_some(client)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from desk import Desk, wait_for
+from homes import Home, wait_for
 
 from smart_mcp_proxy.desktop.joining import Place
 from smart_mcp_proxy.desktop.places import make_private
@@ -70,17 +70,17 @@ def open_folder() -> Iterator[Path]:
 
 def test_a_connection_of_another_user_is_refused(open_folder: Path) -> None:
     """The gateway says whose it was, and nothing else."""
-    desk = Desk(open_folder)
+    home = Home(open_folder)
     try:
-        desk.client().greet()
-        (path,) = (desk.data / "run").glob("join-*.sock")
-        for each in (path, path.parent, desk.data):
+        home.client().greet()
+        (path,) = (home.data / "run").glob("join-*.sock")
+        for each in (path, path.parent, home.data):
             each.chmod(0o777)
         with as_other(partial(ask_at, path)) as outcome:
             assert os.read(outcome, 99) == b"told: "
-        wait_for(lambda: f"of user {OTHER} was refused" in (desk.data / "run" / "background.log").read_text())
+        wait_for(lambda: f"of user {OTHER} was refused" in (home.data / "run" / "background.log").read_text())
     finally:
-        desk.close()
+        home.close()
 
 
 def test_a_gateway_of_another_user_is_not_joined(open_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from smart_mcp_proxy.desktop.alone import find_reason_to_stay_alone
 
 if TYPE_CHECKING:
-    from smart_mcp_proxy.desktop.door import Alone
+    from smart_mcp_proxy.desktop.waiting import Alone
     from smart_mcp_proxy.greeting.greeter import Handed
 
 
@@ -28,10 +28,12 @@ def serve_through_door(words: list[str], environ: Mapping[str, str]) -> "tuple[i
     # Here and not above: a client that is served alone is greeted without them.
     from smart_mcp_proxy.desktop.door import StdioDoor
     from smart_mcp_proxy.desktop.joining import Place
+    from smart_mcp_proxy.desktop.places import read_message_limit
 
     try:
         place = Place(words, environ)
-        door = StdioDoor(place.connect, place.hello, place.tell_variables, lambda: _greet(words, environ))
+        limit_bytes = read_message_limit(environ)
+        door = StdioDoor(place.connect, place.hello, place.tell_variables, lambda: _greet(words, environ), limit_bytes)
         alone = door.run()
     except OSError as exc:
         _say(f"{exc.filename or 'the system'}: {exc.strerror}")

@@ -8,10 +8,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
-from anyio import to_thread
+from anyio import move_on_after, to_thread
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.desktop.background import listen_at, lock_socket
@@ -21,16 +21,24 @@ from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.greeting.eras import StdioEras, stdio_eras
+from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
+from smart_mcp_proxy.greeting.eras import stdio_eras
 from smart_mcp_proxy.io.lines import OfferingReader
+from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.servers import find_variables, uses_workspace
 from smart_mcp_proxy.settings import Settings, load_settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.web.stdio.stdio import Leaving, serve_joined
-from smart_mcp_proxy.web.stdio.stdio_pipes import open_joined_streams
+from smart_mcp_proxy.web.stdio.stdio import FLUSH_S, Leaving, serve_joined
+from smart_mcp_proxy.web.stdio.stdio_pipes import Writer, open_joined_streams
 
 HELLO_S: Final = 10.0
 """A connection that does not say who it is for so long is closed."""
+_REST_S: Final = 0.2
+"""Until the next connection is accepted where there is no descriptor left for it."""
+_LAST_ANSWERS_S: Final = DRAIN_S + 3 * FLUSH_S
+"""What clients that do not read are waited for at the gateway's end; those that do have had everything by then."""
+_START_S: Final = 120.0
+"""What a server that lacks a new variable is waited for until it says so; it does at once, or it does not lack it."""
 PER_SESSION: Final = frozenset({"routing_type", "stdio_era"})
 """Settings that each client has for itself."""
 IGNORED: Final = frozenset({
@@ -44,34 +52,40 @@ IGNORED: Final = frozenset({
 })  # fmt: skip
 """Settings that are about the process, its HTTP, or the commands, or are known to be equal."""
 
+_USELESS: Final = (TimeoutError, OSError, ValueError, RecursionError, asyncio.LimitOverrunError)
+"""Failures to read what a door says first: msgspec's are ValueErrors."""
+T = TypeVar("T")
+
 log = get_logger("join")
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """Introduction of a client.
+    """First words of a door.
 
     Attributes:
         version: Of its program.
-        pid: Of its process.
-        directory: Its working directory.
-        source: Where its servers come from, see `desktop.places.server_source`.
-        profile: That it wants to see; empty for everything.
-        settings: Its variables of the gateway.
+        pid: Its own.
+        directory: Its client's working directory.
+        data_dir: The data directory, without links.
+        source: Where the servers are read from.
+        profile: The one that its client sees; empty for all.
+        settings: Its client's variables that begin with `MCPPROXY_`.
     """
 
     version: str
     pid: int
     directory: str
+    data_dir: str
     source: str
     profile: str
     settings: dict[str, str]
 
 
-class _Wish(msgspec.Struct, frozen=True):
+class _Greeting(msgspec.Struct, frozen=True):
     join: Hello
 
 
-class _Values(msgspec.Struct, frozen=True):
+class _Told(msgspec.Struct, frozen=True):
     variables: dict[str, str]
 
 
@@ -98,6 +112,7 @@ class JoinService:
         path = gateway.settings.config_path
         words = [] if path is None else ["--config", str(path)]
         self._source = server_source(words, environ)
+        self._data_dir = os.path.realpath(gateway.settings.data_dir)
         self._environ = environ
         self._stop = stop
         self._is_told = is_told
@@ -127,25 +142,44 @@ class JoinService:
     async def serve(self, listener: socket.socket) -> None:
         """Lets clients in until the gateway is stopped, and serves them to their end."""
         listener.setblocking(False)
+        place = _Bound(listener)
         accepting = spawn(self._accept(listener), "joining clients")
-        self._await_clients()
+        self._await_clients(HELLO_S)
         try:
             await self._stop.wait()
         finally:
             accepting.cancel()
-            await to_thread.run_sync(_withdraw, listener)
-            if self._timer is not None:
-                self._timer.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+            await to_thread.run_sync(place.withdraw)
+            self._hold_on()
+            await self._see_off()
+
+    async def _see_off(self) -> None:
+        """Wait for the clients' last answers, not for ever where one does not read them."""
+        if self._tasks:
+            _, left = await asyncio.wait(self._tasks, timeout=_LAST_ANSWERS_S)
+            for task in left:
+                task.cancel()
+            if left:
+                log.warning("%d clients did not read their last answers", len(left))
+                await asyncio.wait(left)
 
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            link, _ = await loop.sock_accept(listener)
+            try:
+                link, _ = await loop.sock_accept(listener)
+            except OSError as exc:
+                log.warning("a client waits to join: %s", exc.strerror)
+                await asyncio.sleep(_REST_S)
+                continue
+            self._hold_on()
             task = spawn(self._meet(link), "joined client")
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._await_clients(self._keep_alive_s)
 
     async def _meet(self, link: socket.socket) -> None:
         if (uid := peer_uid(link)) not in (None, os.getuid()):
@@ -155,25 +189,29 @@ class JoinService:
         reader, writer = await open_joined_streams(link)
         try:
             async with asyncio.timeout(HELLO_S):
-                hello = msgspec.json.decode(await _read_line(reader), type=_Wish).join
+                hello = (await _read(reader, _Greeting)).join
                 answer, settings = await self._decide(hello)
                 if answer is None:
                     writer.write(_encode(variables=sorted(names := self._variables())))
-                    values = msgspec.json.decode(await _read_line(reader), type=_Values).variables
-                    answer = self._take_variables(names, values)
+                    told = await _read(reader, _Told)
+                    answer = self._take_variables(names, told.variables)
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
             if answer is None:
-                await self._serve_client(hello, values, settings, reader, writer)
+                await self._serve_client(hello, told.variables, settings, reader, writer)
         except EOFError:
             log.debug("a client left before it was let in")
-        except (TimeoutError, ValueError, RecursionError) as exc:
+        except _USELESS as exc:
             log.warning("a connection that said nothing of use was closed: %s", type(exc).__name__)
         finally:
-            await writer.close()
+            with move_on_after(FLUSH_S):
+                await writer.close()
+            writer.abort()
 
     async def _decide(self, hello: Hello) -> tuple[dict[str, Any] | None, Settings]:
         """Why a client cannot be let in; None if it can, and with which settings."""
         own = self._gateway.settings
+        if hello.data_dir != self._data_dir:
+            return {"alone": f"the gateway that runs here has its data in {self._data_dir}"}, own
         if hello.source != self._source:
             return {"alone": f"the gateway that runs here reads its servers from {self._source}"}, own
         if self._keep_alive_s is not None and _number(hello.version) > _number(__version__):
@@ -187,7 +225,7 @@ class JoinService:
         for name in Settings.model_fields.keys() - IGNORED - PER_SESSION:
             if getattr(theirs, name) != getattr(own, name):
                 return {"alone": f"MCPPROXY_{name.upper()} differs from that of the gateway that runs"}, own
-        if (profile := hello.profile) and not self._gateway.lists.views.of(profile):
+        if hello.profile and not self._gateway.lists.views.of(hello.profile):
             return {"alone": ""}, own
         return self._check_folder(hello.directory), theirs
 
@@ -215,8 +253,16 @@ class JoinService:
         self._environ.update(new)
         for name, config in servers.items() if new else ():
             if find_variables(config) & new.keys() and not config.is_off:
-                self._gateway.upstreams.fleet.retry(name)
+                spawn(self._bring_up(name), "server with a new variable")
         return None
+
+    async def _bring_up(self, name: str) -> None:
+        """Start a server that has waited for a variable, or is about to: it may just be looking for it."""
+        fleet = self._gateway.upstreams.fleet
+        fleet.retry(name)
+        server = fleet.upstreams.get(name)
+        if server is not None and not await server.ready(_START_S) and server.status.state is ServerState.NEEDS_ENV:
+            await fleet.restart(name)
 
     async def _serve_client(
         self,
@@ -224,36 +270,56 @@ class JoinService:
         variables: Mapping[str, str],
         settings: Settings,
         reader: OfferingReader,
-        writer: Any,
+        writer: Writer,
     ) -> None:
         client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), variables)
-        if self._timer is not None:
-            self._timer.cancel()
-        profile = hello.profile
+        path = f"p/{hello.profile}" if hello.profile else ""
         try:
-            with (
-                self._joined.note_client(client),
-                bind_joined(f"p/{profile}" if profile else "", settings.routing_type),
-            ):
-                await serve_joined(
-                    self._gateway, reader, writer, Leaving(self._stop, self._is_told), self._choose_eras(settings)
-                )
+            with self._joined.note_client(client), bind_joined(path, settings.routing_type):
+                eras = stdio_eras(settings.stdio_era, settings.routing_type)
+                await serve_joined(self._gateway, reader, writer, Leaving(self._stop, self._is_told), eras)
         finally:
             await self._gateway.requests.clients.leave(client)
-            self._await_clients()
 
-    def _choose_eras(self, settings: Settings) -> StdioEras:
-        return stdio_eras(settings.stdio_era, settings.routing_type)
+    def _await_clients(self, wait_s: float | None) -> None:
+        """End the gateway if nobody comes for so long."""
+        if self._keep_alive_s is None or wait_s is None or self._tasks or self._stop.is_set():
+            return
+        self._hold_on()
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._leave)
 
-    def _await_clients(self) -> None:
-        """Ends the gateway if nobody comes for long."""
-        if self._keep_alive_s is not None and not self._joined:
-            self._timer = asyncio.get_running_loop().call_later(self._keep_alive_s, self._leave)
+    def _hold_on(self) -> None:
+        """Do not end for want of clients."""
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _leave(self) -> None:
-        if not self._joined:
-            log.info("no client for %g s: the gateway ends", self._keep_alive_s)
-            self._stop.set()
+        log.info("no client for %g s: the gateway ends", self._keep_alive_s)
+        self._stop.set()
+
+
+class _Bound:
+    """Path at which a socket listens, as long as it does."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._path = listener.getsockname()
+        self._file = self._find()
+
+    def withdraw(self) -> None:
+        """Stop listening: who comes now starts another gateway, and waits until it can listen at this path."""
+        with suppress(OSError), lock_socket(self._path):
+            if self._find() == self._file:  # somebody may have removed it, and another have bound its own
+                os.unlink(self._path)
+            self._listener.close()
+        self._listener.close()
+
+    def _find(self) -> tuple[int, int] | None:
+        try:
+            found = os.lstat(self._path)
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
 
 
 @asynccontextmanager
@@ -274,17 +340,9 @@ async def let_join(
             await asyncio.wait([serving])
 
 
-async def _read_line(reader: OfferingReader) -> bytes:
-    """Read a line of the greeting.
-
-    Raises:
-        ValueError: It does not end.
-        EOFError: The client is gone.
-    """
-    try:
-        return await reader.readuntil(b"\n")
-    except asyncio.LimitOverrunError as exc:
-        raise ValueError("too long") from exc
+async def _read(reader: OfferingReader, form: type[T]) -> T:
+    # Not by msgspec alone: text that is no UTF-8 comes as surrogates, as Python has it.
+    return msgspec.convert(json.loads(await reader.readuntil(b"\n")), form)
 
 
 def _encode(**said: Any) -> bytes:
@@ -295,12 +353,3 @@ def _number(version: str) -> tuple[int, ...]:
     """A version to compare; what is no release comes before all."""
     parts = version.split(".")
     return tuple(map(int, parts)) if all(part.isdecimal() for part in parts) else ()
-
-
-def _withdraw(listener: socket.socket) -> None:
-    """Stop listening: who comes now starts another gateway, and waits until it can listen at this path."""
-    path = listener.getsockname()
-    with suppress(OSError), lock_socket(path):
-        os.unlink(path)
-        listener.close()
-    listener.close()

@@ -104,6 +104,9 @@ class Writer:
     async def close(self) -> None:
         """Returns when everything was taken."""
 
+    def abort(self) -> None:
+        """Drop what was not taken."""
+
 
 class _PipeWriter(Writer):
     """Writes to a pipe, socket or terminal without blocking the event loop."""
@@ -148,6 +151,10 @@ class _PipeWriter(Writer):
         self._pipe.close()
         with suppress(OSError):
             await self._pipe.wait_closed()
+
+    def abort(self) -> None:
+        """See `Writer`."""
+        self._stream.transport.abort()
 
 
 class _Flow(asyncio.StreamReaderProtocol):

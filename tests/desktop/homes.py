@@ -118,7 +118,7 @@ class Client:
                 pipe.close()
 
 
-class Desk:
+class Home:
     """A home directory, its server file, and what clients start there."""
 
     def __init__(self, folder: Path) -> None:
