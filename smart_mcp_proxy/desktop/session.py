@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from smart_mcp_proxy.desktop.lines import build_cancellation, encode, get_param, read_message
+from smart_mcp_proxy.desktop.lines import encode, get_param, read_message
 
 
 class SessionLines:
-    """Client's lines that a session rests on, and the questions of its gateway that are open.
+    """Client's lines that a session rests on.
 
     Attributes:
         lines: What the next gateway has to be told first, in order.
@@ -14,8 +14,6 @@ class SessionLines:
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
-        self._asked: set[int | str] = set()
-        self._stale: set[int | str] = set()
 
     def note(self, method: str, message: dict[str, Any], line: bytes) -> None:
         """Keep a line of the client, if the session rests on it; let go of those that it takes back."""
@@ -28,24 +26,6 @@ class SessionLines:
             ended = ("resources/subscribe", get_param(message, "uri"))
             seen = ((each, read_message(each)) for each in self.lines)
             self.lines = [each for each, said in seen if (said.get("method"), get_param(said, "uri")) != ended]
-
-    def ask(self, key: int | str) -> None:
-        """A question of the gateway goes to the client."""
-        self._asked.add(key)
-
-    def take_answer(self, key: int | str) -> bool:
-        """Whether an answer of the client is for the present gateway, and not for one that has ended."""
-        if key in self._stale:
-            self._stale.discard(key)
-            return False
-        self._asked.discard(key)
-        return True
-
-    def end_questions(self) -> bytes:
-        """The gateway has ended: lines that tell the client to leave its questions."""
-        ended, self._asked = self._asked, set()
-        self._stale |= ended
-        return b"".join(map(build_cancellation, ended))
 
 
 def build_changes(answer: bytes) -> bytes:

@@ -16,8 +16,17 @@ from typing import Any, Final
 from smart_mcp_proxy.desktop.http.address import HttpAddress
 from smart_mcp_proxy.desktop.http.exchange import Exchange
 from smart_mcp_proxy.desktop.http.link import Link
-from smart_mcp_proxy.desktop.lines import build_lost_error, encode, get_param, read_head, read_message, split_lines
+from smart_mcp_proxy.desktop.lines import (
+    build_cancellation,
+    build_lost_error,
+    encode,
+    get_param,
+    read_head,
+    read_message,
+    split_lines,
+)
 from smart_mcp_proxy.desktop.pipes import ClientPipes, Gone
+from smart_mcp_proxy.desktop.questions import Questions
 from smart_mcp_proxy.desktop.session import SessionLines, build_changes
 
 _VERSION, _SESSION = "mcp-protocol-version", "mcp-session-id"
@@ -52,6 +61,8 @@ class HttpDoor:
         self._address = address
         self._pipes = ClientPipes()
         self._lines = SessionLines()
+        self._questions = Questions()
+        self._questions.begin()
         self._session: dict[str, str] = {}
         """Headers of the session, whose first is the protocol's version."""
         self._open: list[Exchange] = []
@@ -153,8 +164,10 @@ class HttpDoor:
             return
         if method == "notifications/cancelled" and not self._passes_cancellation(get_param(message, "requestId")):
             return
-        if method is None and isinstance(key, int | str) and not self._lines.take_answer(key):
-            return
+        if method is None and isinstance(key, int | str):
+            if (answer := self._questions.answer(line, key)) is None:
+                return
+            line, message = answer, message if answer is line else read_message(answer)
         each = Exchange(line, message)
         if each.is_request or each.is_barrier or not self._may_send():
             self._queue.append(each)
@@ -227,7 +240,9 @@ class HttpDoor:
         if each.verb == "GET":
             self._last_event_id, self._reopen_s = each.events.last_id, _REOPEN_S
         if kind == "request" and isinstance(key, int | str):
-            self._lines.ask(key)
+            data = self._questions.ask(data, key)
+        elif kind == "other":
+            data = self._questions.hear(data)
         if kind == "answer" and each.is_request and key == each.key:
             self._answer(each, data)
         else:
@@ -294,7 +309,8 @@ class HttpDoor:
             self._last_event_id = ""
             for stream in self._verbs("GET"):
                 self._drop(stream)
-            self._pipes.write(self._lines.end_questions())
+            self._pipes.write(b"".join(map(build_cancellation, self._questions.end())))
+            self._questions.begin()
             hidden = ((line, read_message(line)) for line in self._lines.lines)
             self._replay.extend(Exchange(line, message, is_hidden=True) for line, message in hidden)
         if each.is_waited_for and not each.is_hidden:
