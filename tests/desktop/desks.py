@@ -15,7 +15,7 @@ from smart_mcp_proxy.desktop.places import shared_socket
 
 SERVER = Path(__file__).parent / "desk_server.py"
 PROGRAM = (sys.executable, "-m", "smart_mcp_proxy")
-DEADLINE_S = 40.0
+DEADLINE_S = 20.0
 LINE_BYTES = 1 << 26
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "desk", "version": "1"}}
 META = "io.modelcontextprotocol/"
