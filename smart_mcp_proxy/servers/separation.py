@@ -3,10 +3,12 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.servers.config import ServerConfig
-from smart_mcp_proxy.servers.expand import uses_workspace
+from smart_mcp_proxy.servers.expand import expand, find_variables, uses_workspace
 
 _STATEFUL: Final = {
     "drives a browser": (
@@ -30,6 +32,17 @@ def explain_separation(config: ServerConfig) -> str:
         return "depends on the working directory"
     words = (_VERSION.sub("", word) for word in (config.command.rpartition("/")[2], *config.args))
     return next((_REASONS[word] for word in words if word in _REASONS), "")
+
+
+def expand_for_client(config: ServerConfig, environ: Mapping[str, str], client: JoinedClient) -> ServerConfig:
+    """Expand an entry with the working directory and the variables of one client; see `expand()`.
+
+    Of the variables that the entry names it gets the client's own: the gateway's may be another client's.
+    """
+    named, folder = find_variables(config), Path(client.directory)
+    others = {name: text for name, text in environ.items() if name not in named}
+    expanded = expand(config, {**others, **client.variables}, workspace=folder)
+    return replace(expanded, cwd=str(folder / (expanded.cwd or ""))) if config.transport == "stdio" else expanded
 
 
 def with_own_processes(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:

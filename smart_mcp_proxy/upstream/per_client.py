@@ -10,7 +10,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, Final, Literal
 
-from smart_mcp_proxy.errors import ProxyError, RateLimitedError, UpstreamError
+from smart_mcp_proxy.errors import ConfigError, ProxyError, RateLimitedError, UpstreamError
 from smart_mcp_proxy.models import ClientLine, ContentKind, Era, OnMessage, OnProgress, ProgressReport
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, collect_secrets
@@ -343,7 +343,10 @@ class OwnConnections:
             elif isinstance(event, ToolsChanged | ContentsChanged) and connection is not None:
                 connection.forget_lists()
 
-        config = await self._expanded()
+        try:
+            config = await self._expanded()
+        except ConfigError as exc:  # of this client: the others may have what it lacks
+            raise UpstreamError(exc.message, hint=exc.hint) from exc
         with secrets_hidden(collect_secrets(config)):
             session = await self._open_session(config, "handshake", hear, conversation)
             try:

@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from smart_mcp_proxy.desktop.present import get_present_client
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, collect_secrets, expand
+from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, collect_secrets, expand, expand_for_client
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.ending import Ending
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, MissingScopeError
@@ -403,10 +402,7 @@ class Upstream:
         """The same with the working directory and the variables of the client whose request this is."""
         if (client := get_present_client()) is None:
             return await self._expand_config()
-        environ = {**self._environ, **client.variables}
-        folder = Path(client.directory)
-        config = await asyncio.to_thread(expand, self.config, environ, workspace=folder)
-        return replace(config, cwd=str(folder / (config.cwd or ""))) if config.transport == "stdio" else config
+        return await asyncio.to_thread(expand_for_client, self.config, self._environ, client)
 
     async def _start_session(
         self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Conversation | None = None

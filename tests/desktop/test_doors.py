@@ -98,7 +98,7 @@ async def test_an_unanswered_call_is_answered_and_searches_are_repeated(desk: De
         link.close()
         answer = await client.answer("call")
         assert answer["error"]["data"] == {"delivery": "unknown"}
-        link = await regreeted(gateway)
+        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
         repeated = await link.hear()
         assert (repeated["id"], repeated["params"]["name"]) == (search, "retrieve_tools")
         link.say(id=search, result={"content": []})
@@ -123,7 +123,7 @@ async def test_what_a_session_rests_on_is_told_to_the_next_gateway(desk: Desk) -
         before = dict(client.answers)
         link.close()
         search = client.search()
-        link = await regreeted(gateway)
+        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
         said = [await link.answer("resources/subscribe"), await link.answer("logging/setLevel")]
         assert [each["params"] for each in said] == [{"uri": "board://b"}, {"level": "error"}]
         await link.answer("tools/call")
@@ -145,7 +145,7 @@ async def test_a_gateway_that_leaves_is_asked_no_more(desk: Desk) -> None:
         assert (await client.answer(taken))["result"] == {"content": [1]}
         assert not gateway.is_awaited()
         link.close()
-        link = await regreeted(gateway)
+        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
         asked = [(await link.hear())["id"] for _ in range(3)]
         assert asked == [missed, later, "last"]
         for each in asked:
@@ -161,11 +161,11 @@ async def test_one_that_was_stopped_is_started_again_by_a_request_alone(desk: De
         link.leave(taken=3, is_stopped=True)
         link.close()
         key = client.search()
-        link = await regreeted(gateway)
+        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
         assert [(await link.hear())["id"] for _ in range(2)] == ["news", key]
         link.leave(taken=3, is_stopped=True)
         link.close()  # the search was not taken
-        link = await regreeted(gateway)
+        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
         assert [(await link.hear())["id"] for _ in range(2)] == ["news", key]
         link.say(id=key, result={})
         await client.answer(key)
@@ -179,7 +179,7 @@ async def test_what_has_not_left_the_door_was_not_sent(desk: Desk) -> None:
         await client.stdin.drain()
         await until(lambda: read_status(client.pid)["State"].startswith("S"))
         link.close()
-        link = await regreeted(gateway)
+        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
         again = [(await link.hear())["id"]]
         while again[-1] != keys[-1]:
             again.append((await link.hear())["id"])
@@ -200,7 +200,7 @@ async def test_an_answer_to_a_gateway_that_has_ended_reaches_no_other(desk: Desk
         link.close()
         assert (await client.hears("notifications/cancelled"))["params"]["requestId"] == 1
         client.search()
-        link = await regreeted(gateway)
+        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
         assert (await link.hear())["method"] == "tools/call"
         link.say(id=1, method="roots/list")
         question = await client.hears("roots/list")
@@ -220,7 +220,7 @@ async def test_gateways_that_end_at_once_are_joined_after_a_rest(desk: Desk) -> 
         for _ in range(3):
             assert (await link.hear())["id"] == key
             link.close()
-            link = await regreeted(gateway)
+            link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
         assert (await link.hear())["id"] == key
         link.close()
         assert (await client.answer(key))["error"]["data"] == {"delivery": "unknown"}
@@ -234,12 +234,12 @@ async def test_a_door_rejoins_by_itself_after_its_rest(desk: Desk) -> None:
         for each in range(4):
             link.close()
             client.search()
-            link = await regreeted(gateway)
+            link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
             assert (await link.hear())["params"]["name"] == "retrieve_tools"
             if each < 3:
                 link.say(id=client.search() - 1, result={})
         link.close()
-        link = await regreeted(gateway)
+        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
         assert (await link.hear())["params"]["name"] == "retrieve_tools"
 
 

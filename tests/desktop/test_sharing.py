@@ -136,6 +136,19 @@ def test_what_differs_by_client_stays_apart(home: Home) -> None:
     wait_for(lambda: len(home.servers()) == before - 2)
 
 
+def test_a_variable_of_one_client_reaches_no_process_of_another(home: Home) -> None:
+    """Who lacks it hears which it is, also where the gateway knows a value for its lists."""
+    home.serve(folder=placed_server("${workspaceFolder}", env={"TOKEN": "${WORD}"}))
+    having, lacking = home.client(env=home.environment(WORD="one")), home.client()
+    having.greet()
+    assert having.where("folder")["token"] == "one"
+    lacking.greet()
+    arguments = {"name": "folder:where", "args": {}}
+    answer = lacking.ask("tools/call", name="call_tool_read", arguments=arguments)["result"]
+    assert answer["isError"] and "needs the environment variable WORD" in json.dumps(answer)
+    assert having.where("folder")["token"] == "one"
+
+
 def test_projects_with_a_server_file_each_share_nothing(home: Home) -> None:
     """Neither a gateway nor a variable; each server runs in its project's folder."""
     found = []
