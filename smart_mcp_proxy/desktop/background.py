@@ -46,8 +46,9 @@ def listen_at(path: str) -> socket.socket:
     try:
         listener.bind(path)
         listener.listen(_QUEUE)
-    except OSError:
+    except OSError as exc:
         listener.close()
+        exc.filename = path
         raise
     finally:
         os.umask(before)
@@ -83,7 +84,15 @@ def start_in_background(
                 os._exit(0)
     finally:
         os.close(stderr)
-    os.waitpid(child, 0)
+    with suppress(ChildProcessError):  # where the client ignores SIGCHLD the system takes it away
+        os.waitpid(child, 0)
+
+
+def _list_descriptors() -> list[int]:
+    try:
+        return [int(each) for each in os.listdir("/dev/fd")]
+    except OSError:  # where there is no /proc
+        return []
 
 
 def _become(argv: list[str], listener: socket.socket, environ: Mapping[str, str], folder: str, stderr: int) -> None:
@@ -94,7 +103,8 @@ def _become(argv: list[str], listener: socket.socket, environ: Mapping[str, str]
     high = [fcntl.fcntl(each, fcntl.F_DUPFD, 10) for each in (null, null, stderr, listener.fileno())]
     for number, each in enumerate(high):
         os.dup2(each, number)
-    os.closerange(LISTENER + 1, os.sysconf("SC_OPEN_MAX"))
+    # More than the limit, which may have been lowered once they were open.
+    os.closerange(LISTENER + 1, max([os.sysconf("SC_OPEN_MAX"), *_list_descriptors()]) + 1)
     for limit in ("AS", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC"):
         if hasattr(resource, name := f"RLIMIT_{limit}"):
             kind = getattr(resource, name)

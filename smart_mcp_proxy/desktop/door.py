@@ -31,6 +31,7 @@ from smart_mcp_proxy.desktop.lines import (
     read_message,
     split_lines,
 )
+from smart_mcp_proxy.desktop.places import describe_failure
 from smart_mcp_proxy.desktop.questions import Questions
 from smart_mcp_proxy.desktop.waiting import Alone, Pending, QueuedLine
 
@@ -197,7 +198,7 @@ class StdioDoor:
             try:
                 self._join()
             except OSError as exc:
-                return self._build_alone(f"{exc.strerror or exc}: {exc.filename or ''}".removesuffix(": "))
+                return self._build_alone(describe_failure(exc))
         if self._is_ended:
             is_done = self._link is None and self._rests_until_s is None and not self._unsent
             if is_done or time.monotonic() >= self._flushed_s + _LAST_S:

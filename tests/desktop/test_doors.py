@@ -89,7 +89,8 @@ async def test_lines_pass_as_they_are(desk: Desk) -> None:
 
 async def test_an_unanswered_call_is_answered_and_searches_are_repeated(desk: Desk) -> None:
     """After a crash a call has an answer that says what is not known; what changes nothing is sent once more."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         client.call({}, key="call")
         search = client.search()
         for _ in range(2):
@@ -109,7 +110,8 @@ async def test_an_unanswered_call_is_answered_and_searches_are_repeated(desk: De
 
 async def test_what_a_session_rests_on_is_told_to_the_next_gateway(desk: Desk) -> None:
     """Handshake, level of the log and subscriptions come first, in order, each once, and their answers stay unseen."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         for method, params in (
             ("logging/setLevel", {"level": "info"}),
             ("resources/subscribe", {"uri": "board://a"}),
@@ -134,7 +136,8 @@ async def test_what_a_session_rests_on_is_told_to_the_next_gateway(desk: Desk) -
 
 async def test_a_gateway_that_leaves_is_asked_no_more(desk: Desk) -> None:
     """What a leaving gateway has taken it answers, at its leisure; what it has not taken the next one is asked."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         taken, missed, later = (client.call({}, key=each) for each in ("taken", "missed", "later"))
         await client.stdin.drain()
         for _ in range(3):
@@ -155,7 +158,8 @@ async def test_a_gateway_that_leaves_is_asked_no_more(desk: Desk) -> None:
 
 async def test_one_that_was_stopped_is_started_again_by_a_request_alone(desk: Desk) -> None:
     """After a stop a door joins the next gateway when its client asks, or has asked what was not taken."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         client.ask("subscriptions/listen", {}, "news")
         await link.hear()
         link.leave(taken=3, is_stopped=True)
@@ -173,7 +177,8 @@ async def test_one_that_was_stopped_is_started_again_by_a_request_alone(desk: De
 
 async def test_what_has_not_left_the_door_was_not_sent(desk: Desk) -> None:
     """Calls that a gateway which is killed cannot have read are sent to the next one, whatever they are."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         link.pause()
         keys = [client.call({"text": "x" * 100_000}, key=f"call{each}") for each in range(40)]
         await client.stdin.drain()
@@ -194,7 +199,8 @@ async def test_what_has_not_left_the_door_was_not_sent(desk: Desk) -> None:
 
 async def test_an_answer_to_a_gateway_that_has_ended_reaches_no_other(desk: Desk) -> None:
     """A question of a killed gateway is taken back; a late answer goes nowhere, though the next one counts alike."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         link.say(id=1, method="roots/list")
         assert (await client.hears("roots/list"))["id"] == 1
         link.close()
@@ -215,7 +221,8 @@ async def test_an_answer_to_a_gateway_that_has_ended_reaches_no_other(desk: Desk
 
 async def test_gateways_that_end_at_once_are_joined_after_a_rest(desk: Desk) -> None:
     """A request that gateways end of is given up after the third repetition; nothing is asked without end."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         key = client.search()
         for _ in range(3):
             assert (await link.hear())["id"] == key
@@ -230,7 +237,8 @@ async def test_gateways_that_end_at_once_are_joined_after_a_rest(desk: Desk) -> 
 @pytest.mark.long
 async def test_a_door_rejoins_by_itself_after_its_rest(desk: Desk) -> None:
     """Where gateways end again and again, a request under way waits some seconds and is then sent, unasked for."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         for each in range(4):
             link.close()
             client.search()
