@@ -47,8 +47,9 @@ def listen_at(path: str) -> socket.socket:
     try:
         listener.bind(path)
         listener.listen(_QUEUE)
-    except OSError:
+    except OSError as exc:
         listener.close()
+        exc.filename = path
         raise
     finally:
         os.umask(before)
@@ -84,7 +85,8 @@ def start_in_background(
                 os._exit(0)
     finally:
         os.close(stderr)
-    os.waitpid(child, 0)
+    with suppress(ChildProcessError):  # where the client ignores SIGCHLD the system takes it away
+        os.waitpid(child, 0)
 
 
 def _close_above(last: int) -> None:

@@ -28,6 +28,7 @@ from smart_mcp_proxy.desktop.lines import (
     split_lines,
 )
 from smart_mcp_proxy.desktop.pipes import CHUNK_BYTES, MOST_UNSENT_BYTES, ClientPipes, Gone
+from smart_mcp_proxy.desktop.places import describe_failure
 from smart_mcp_proxy.desktop.questions import Questions
 from smart_mcp_proxy.desktop.session import SessionLines, build_changes
 from smart_mcp_proxy.desktop.waiting import Alone, Pending, QueuedLine
@@ -162,7 +163,7 @@ class StdioDoor:
             try:
                 self._join()
             except OSError as exc:
-                return self._build_alone(f"{exc.strerror or exc}: {exc.filename or ''}".removesuffix(": "))
+                return self._build_alone(describe_failure(exc))
         if self._pipes.is_ended:
             is_done = self._link is None and self._rests_until_s is None and not self._pipes.unsent
             if is_done or time.monotonic() >= self._pipes.taken_s + _LAST_S:

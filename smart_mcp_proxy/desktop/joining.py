@@ -94,8 +94,9 @@ class Place:
         except (FileNotFoundError, ConnectionRefusedError):
             link.close()
             return None
-        except BaseException:
+        except OSError as exc:
             link.close()
+            exc.filename = self.path
             raise
         return link
 

@@ -58,11 +58,17 @@ def make_private(folder: str) -> None:
     Raises:
         OSError: It cannot be made, or belongs to somebody else.
     """
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    for each in (folder, os.path.dirname(folder)) if folder.startswith("/tmp/mcpproxy-") else (folder,):
+    is_short = folder.startswith("/tmp/mcpproxy-")
+    for each in (os.path.dirname(folder), folder) if is_short else (folder,):
+        os.makedirs(each, mode=0o700, exist_ok=True)  # the umask holds for the folders above it
         found = os.lstat(each)
         if found.st_uid != os.getuid() or found.st_mode & 0o022:
             raise PermissionError(1, "Other users can write to it, or it is theirs", each)
+
+
+def describe_failure(exc: OSError) -> str:
+    """Where something of a client's way to the gateway failed, and why."""
+    return f"{exc.filename or 'the system'}: {exc.strerror or exc}"
 
 
 def words_for_stdio(words: Sequence[str], environ: Mapping[str, str]) -> bool:

@@ -89,7 +89,8 @@ async def test_lines_pass_as_they_are(desk: Desk) -> None:
 
 async def test_an_unanswered_call_is_answered_and_searches_are_repeated(desk: Desk) -> None:
     """After a crash a call has an answer that says what is not known; what changes nothing is sent once more."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         client.call({}, key="call")
         search = client.search()
         for _ in range(2):
@@ -98,7 +99,7 @@ async def test_an_unanswered_call_is_answered_and_searches_are_repeated(desk: De
         link.close()
         answer = await client.answer("call")
         assert answer["error"]["data"] == {"delivery": "unknown"}
-        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+        link = await regreeted(gateway)
         repeated = await link.hear()
         assert (repeated["id"], repeated["params"]["name"]) == (search, "retrieve_tools")
         link.say(id=search, result={"content": []})
@@ -109,7 +110,8 @@ async def test_an_unanswered_call_is_answered_and_searches_are_repeated(desk: De
 
 async def test_what_a_session_rests_on_is_told_to_the_next_gateway(desk: Desk) -> None:
     """Handshake, level of the log and subscriptions come first, in order, each once, and their answers stay unseen."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         for method, params in (
             ("logging/setLevel", {"level": "info"}),
             ("resources/subscribe", {"uri": "board://a"}),
@@ -123,7 +125,7 @@ async def test_what_a_session_rests_on_is_told_to_the_next_gateway(desk: Desk) -
         before = dict(client.answers)
         link.close()
         search = client.search()
-        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+        link = await regreeted(gateway)
         said = [await link.answer("resources/subscribe"), await link.answer("logging/setLevel")]
         assert [each["params"] for each in said] == [{"uri": "board://b"}, {"level": "error"}]
         await link.answer("tools/call")
@@ -134,7 +136,8 @@ async def test_what_a_session_rests_on_is_told_to_the_next_gateway(desk: Desk) -
 
 async def test_a_gateway_that_leaves_is_asked_no_more(desk: Desk) -> None:
     """What a leaving gateway has taken it answers, at its leisure; what it has not taken the next one is asked."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         taken, missed, later = (client.call({}, key=each) for each in ("taken", "missed", "later"))
         await client.stdin.drain()
         for _ in range(3):
@@ -145,7 +148,7 @@ async def test_a_gateway_that_leaves_is_asked_no_more(desk: Desk) -> None:
         assert (await client.answer(taken))["result"] == {"content": [1]}
         assert not gateway.is_awaited()
         link.close()
-        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+        link = await regreeted(gateway)
         asked = [(await link.hear())["id"] for _ in range(3)]
         assert asked == [missed, later, "last"]
         for each in asked:
@@ -155,17 +158,18 @@ async def test_a_gateway_that_leaves_is_asked_no_more(desk: Desk) -> None:
 
 async def test_one_that_was_stopped_is_started_again_by_a_request_alone(desk: Desk) -> None:
     """After a stop a door joins the next gateway when its client asks, or has asked what was not taken."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         client.ask("subscriptions/listen", {}, "news")
         await link.hear()
         link.leave(taken=3, is_stopped=True)
         link.close()
         key = client.search()
-        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+        link = await regreeted(gateway)
         assert [(await link.hear())["id"] for _ in range(2)] == ["news", key]
         link.leave(taken=3, is_stopped=True)
         link.close()  # the search was not taken
-        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+        link = await regreeted(gateway)
         assert [(await link.hear())["id"] for _ in range(2)] == ["news", key]
         link.say(id=key, result={})
         await client.answer(key)
@@ -173,13 +177,14 @@ async def test_one_that_was_stopped_is_started_again_by_a_request_alone(desk: De
 
 async def test_what_has_not_left_the_door_was_not_sent(desk: Desk) -> None:
     """Calls that a gateway which is killed cannot have read are sent to the next one, whatever they are."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         link.pause()
         keys = [client.call({"text": "x" * 100_000}, key=f"call{each}") for each in range(40)]
         await client.stdin.drain()
         await until(lambda: read_status(client.pid)["State"].startswith("S"))
         link.close()
-        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+        link = await regreeted(gateway)
         again = [(await link.hear())["id"]]
         while again[-1] != keys[-1]:
             again.append((await link.hear())["id"])
@@ -194,13 +199,14 @@ async def test_what_has_not_left_the_door_was_not_sent(desk: Desk) -> None:
 
 async def test_an_answer_to_a_gateway_that_has_ended_reaches_no_other(desk: Desk) -> None:
     """A question of a killed gateway is taken back; a late answer goes nowhere, though the next one counts alike."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         link.say(id=1, method="roots/list")
         assert (await client.hears("roots/list"))["id"] == 1
         link.close()
         assert (await client.hears("notifications/cancelled"))["params"]["requestId"] == 1
         client.search()
-        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+        link = await regreeted(gateway)
         assert (await link.hear())["method"] == "tools/call"
         link.say(id=1, method="roots/list")
         question = await client.hears("roots/list")
@@ -215,12 +221,13 @@ async def test_an_answer_to_a_gateway_that_has_ended_reaches_no_other(desk: Desk
 
 async def test_gateways_that_end_at_once_are_joined_after_a_rest(desk: Desk) -> None:
     """A request that gateways end of is given up after the third repetition; nothing is asked without end."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         key = client.search()
         for _ in range(3):
             assert (await link.hear())["id"] == key
             link.close()
-            link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+            link = await regreeted(gateway)
         assert (await link.hear())["id"] == key
         link.close()
         assert (await client.answer(key))["error"]["data"] == {"delivery": "unknown"}
@@ -230,16 +237,17 @@ async def test_gateways_that_end_at_once_are_joined_after_a_rest(desk: Desk) -> 
 @pytest.mark.long
 async def test_a_door_rejoins_by_itself_after_its_rest(desk: Desk) -> None:
     """Where gateways end again and again, a request under way waits some seconds and is then sent, unasked for."""
-    async with greeted(desk) as (gateway, link, client):
+    async with greeted(desk) as (gateway, first, client):
+        link = first
         for each in range(4):
             link.close()
             client.search()
-            link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+            link = await regreeted(gateway)
             assert (await link.hear())["params"]["name"] == "retrieve_tools"
             if each < 3:
                 link.say(id=client.search() - 1, result={})
         link.close()
-        link = await regreeted(gateway)  # noqa: PLW2901  (the next gateway in the place of the first)
+        link = await regreeted(gateway)
         assert (await link.hear())["params"]["name"] == "retrieve_tools"
 
 

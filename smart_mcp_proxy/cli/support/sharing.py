@@ -28,7 +28,7 @@ def serve_through_door(words: list[str], environ: Mapping[str, str]) -> "tuple[i
     # Here and not above: a client that is served alone is greeted without them.
     from smart_mcp_proxy.desktop.door import StdioDoor
     from smart_mcp_proxy.desktop.joining import Place
-    from smart_mcp_proxy.desktop.places import read_message_limit
+    from smart_mcp_proxy.desktop.places import describe_failure, read_message_limit
 
     try:
         place = Place(words, environ)
@@ -36,7 +36,7 @@ def serve_through_door(words: list[str], environ: Mapping[str, str]) -> "tuple[i
         door = StdioDoor(place.connect, place.hello, place.tell_variables, lambda: _greet(words, environ), limit_bytes)
         alone = door.run()
     except OSError as exc:
-        _say(f"{exc.filename or 'the system'}: {exc.strerror}")
+        _say(describe_failure(exc))
         return None, None
     if alone is None:
         return (128 + door.signal if door.signal == 2 else 0), None
