@@ -270,8 +270,7 @@ class _Client:
                     self._reader.take = self._take_at_once
                     while chunk := await self._reader.read(CHUNK_BYTES):
                         for line in self._lines.feed(chunk):
-                            if self._writer.is_behind:
-                                await self._send()
+                            await self._hold_back()
                             await self._receive(line, inbound_in)
                             self._taken += 1
                 # Before the SDK's stream is closed: it gives up what it has not answered then.
@@ -296,6 +295,13 @@ class _Client:
             yield inbound_out, outbound_in
             group.cancel_scope.cancel()
 
+    async def _hold_back(self) -> None:
+        """Return when the client's next line may be begun."""
+        if self._is_leaving():
+            await anyio.sleep_forever()  # until `_heed` ends it, which has yet to hear of the stop
+        if self._writer.is_behind:
+            await self._send()
+
     async def _receive(self, line: bytes | OverlongLine, inbound: Any) -> None:
         if isinstance(line, OverlongLine):
             log.warning("a message of %d bytes was refused: it is over the limit", line.size_bytes)
@@ -313,9 +319,13 @@ class _Client:
                     self._mark_answered(coerce_request_id(wire.params.requestId))  # nobody waits for it any more
                 await self._hand_on(line, inbound)
 
+    def _is_leaving(self) -> bool:
+        """Whether the client's next gateway is asked from now on."""
+        return self._leaving is not None and self._stop.is_set()
+
     def _take_at_once(self, chunk: bytes) -> bool:
         """Begins a call where nothing but the call has arrived; everything else waits to be read."""
-        line = None if self._writer.is_behind else self._lines.whole(chunk)
+        line = None if self._writer.is_behind or self._is_leaving() else self._lines.whole(chunk)
         call = parse_wire(line) if line is not None else None
         is_taken = isinstance(call, WireCall) and self._began(call)
         self._taken += is_taken
