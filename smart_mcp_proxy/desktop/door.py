@@ -18,10 +18,14 @@ from contextlib import suppress
 from typing import Any, Final
 
 from smart_mcp_proxy.desktop.lines import (
+    ACKNOWLEDGED,
+    SUBSCRIPTION,
     Id,
     build_cancellation,
     build_lost_error,
+    build_missed_news,
     get_param,
+    is_refused_at_end,
     is_repeatable,
     read_head,
     read_message,
@@ -35,6 +39,8 @@ from smart_mcp_proxy.desktop.waiting import Alone, Pending, QueuedLine
 
 GREET_AFTER_S: Final = 0.03
 """A gateway that runs answers sooner; for one that is starting, the client is answered from the last start."""
+_MOST_REPLACED: Final = 4
+"""Gateways in a row that make room for a newer one: what is started here may be older than this."""
 _TRIES: Final = 2
 """Gateways that end before they have let a client in, before it is served alone."""
 _REST_S: Final = 5.0
@@ -95,7 +101,7 @@ class StdioDoor:
         """Id of the request whose answer is awaited before more is sent."""
         self._is_long = False
         """Whether the client is in the middle of a line that is passed on as it comes."""
-        self._tries = 0
+        self._tries = self._replaced = 0
         self._joins: deque[float] = deque(maxlen=_MOST_JOINS)
         self._wants_link = True
         self._rests_until_s: float | None = None
@@ -256,9 +262,12 @@ class StdioDoor:
         if "variables" in said:
             self._out += self._tell_variables(said["variables"])
         elif "replaced" in said:
+            self._replaced += 1
+            if self._replaced > _MOST_REPLACED:
+                return self._build_alone("what starts in the background is older than this program")
             self._tries -= 1  # it has answered, and ends
         elif "joined" in said:
-            self._is_in, self._tries = True, 0
+            self._is_in, self._tries, self._replaced = True, 0, 0
             self._questions.begin()
             self._joins.append(time.monotonic())
             if self._answers is not None:
@@ -372,17 +381,31 @@ class StdioDoor:
 
     def _pass_on(self, line: bytes) -> None:
         kind, key = read_head(line)
-        pending = self._open.pop(key, None) if kind == "answer" else None
         if kind == "request":
             line = self._questions.ask(line, key)
         elif kind == "other":
             line = self._questions.hear(line)
-        elif pending is not None and pending.is_hidden:
-            self._repeated = None
-            if pending.request.get("method") == "initialize":
-                self._pipes.write(build_changes(line))
-            self._send_queued()
-            self._shut_if_sent()
-            return
+            if ACKNOWLEDGED in line and self._is_repeated(line):
+                self._pipes.write(b"".join(build_missed_news(line)))
+                return
+        elif (pending := self._open.get(key)) is not None:
+            if self._taken is not None and (pending.is_lasting or is_refused_at_end(line)):
+                # The next gateway goes on with it, or begins it.
+                self._open[key] = pending if pending.is_lasting else pending._replace(number=self._sent + 1)
+                return
+            del self._open[key]
+            if pending.is_hidden:
+                self._repeated = None
+                if pending.request.get("method") == "initialize":
+                    self._pipes.write(build_changes(line))
+                self._send_queued()
+                self._shut_if_sent()
+                return
         self._pipes.unsent += line
         self._pipes.unsent += b"\n"
+
+    def _is_repeated(self, line: bytes) -> bool:
+        """Whether the subscription that is acknowledged was so by an earlier gateway."""
+        meta = get_param(read_message(line), "_meta")
+        pending = self._open.get(meta.get(SUBSCRIPTION, "")) if isinstance(meta, dict) else None
+        return pending is not None and pending.repeats > 0

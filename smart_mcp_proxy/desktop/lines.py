@@ -9,6 +9,9 @@ Id = int | str
 _INTERNAL_ERROR: Final = -32603
 _HEAD: Final = b'{"jsonrpc":"2.0","id":'
 _KINDS: Final = {b',"result":': "answer", b',"error":': "answer", b',"method":': "request"}
+_AT_END: Final = b"shutting_down"
+ACKNOWLEDGED: Final = b"notifications/subscriptions/acknowledged"
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _REPEATABLE: Final = frozenset({
     "initialize", "ping", "server/discover", "subscriptions/listen", "logging/setLevel", "completion/complete",
     "tools/list", "prompts/list", "prompts/get", "resources/list", "resources/templates/list", "resources/read",
@@ -83,6 +86,37 @@ def build_cancellation(key: Id) -> bytes:
     """Tell a client that the answer to a request is no longer wanted."""
     params = {"requestId": key, "reason": "the gateway has ended"}
     return encode({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
+
+
+def is_refused_at_end(line: bytes) -> bool:
+    """Whether a leaving gateway answers that it has not begun this call: the next one may be asked."""
+    if _AT_END not in line:
+        return False
+    message = read_message(line)
+    for outcome, member in (("error", "data"), ("result", "structuredContent")):
+        found = message.get(outcome)
+        told = found.get(member) if isinstance(found, dict) else None
+        told = told.get("error", told) if isinstance(told, dict) else None
+        if isinstance(told, dict) and (told.get("code"), told.get("delivery")) == ("shutting_down", "not_sent"):
+            return True
+    return False
+
+
+def build_missed_news(line: bytes) -> list[bytes]:
+    """Say to a client that listens that all may have changed of what it listens to.
+
+    Args:
+        line: A gateway's acknowledgement of what it is to tell.
+    """
+    message = read_message(line)
+    agreed, meta = get_param(message, "notifications"), {"_meta": get_param(message, "_meta")}
+    if not isinstance(agreed, dict):
+        return []
+    lists = [each for each in ("tools", "prompts", "resources") if agreed.get(f"{each}ListChanged")]
+    news = [(f"notifications/{each}/list_changed", meta) for each in lists]
+    uris = agreed.get("resourceSubscriptions") or ()
+    news += [("notifications/resources/updated", {"uri": each, **meta}) for each in uris]
+    return [encode({"jsonrpc": "2.0", "method": method, "params": params}) for method, params in news]
 
 
 def encode(message: dict[str, Any]) -> bytes:

@@ -67,7 +67,7 @@ def make_private(folder: str) -> None:
 
 
 def describe_failure(exc: OSError) -> str:
-    """Where something of a client's way to the gateway failed, and why."""
+    """Place and reason of a failure on a client's way to the gateway."""
     return f"{exc.filename or 'the system'}: {exc.strerror or exc}"
 
 

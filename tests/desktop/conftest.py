@@ -1,5 +1,6 @@
 """Fixtures of the tests of the gateway that clients share."""
 
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,10 +10,14 @@ from homes import Home
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, anyio_backend: str) -> AsyncIterator[Desk]:
-    """A desk at which nothing runs any more at the end; clients are driven by an event loop."""
-    async with opened_desk(tmp_path / "desk") as found:
-        yield found
+async def desk(anyio_backend: str) -> AsyncIterator[Desk]:
+    """A desk at which nothing runs any more at the end; clients are driven by an event loop.
+
+    Its path is short enough for sockets.
+    """
+    with tempfile.TemporaryDirectory(prefix="desk-") as folder:
+        async with opened_desk(Path(folder).resolve() / "desk") as found:
+            yield found
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from desks import HELLO, PROGRAM, Desk, DeskClient, read_status, until
+from desks import HELLO, META, PROGRAM, Desk, DeskClient, read_status, until
 from fake_gateways import FakeGateway, Link, listening
 
 pytestmark = pytest.mark.anyio
@@ -249,6 +249,29 @@ async def test_a_door_rejoins_by_itself_after_its_rest(desk: Desk) -> None:
         link.close()
         link = await regreeted(gateway)
         assert (await link.hear())["params"]["name"] == "retrieve_tools"
+
+
+async def test_who_listens_hears_that_it_may_have_missed_news(desk: Desk) -> None:
+    """A subscription of the modern era goes on with the next gateway: news come, its end and beginning do not."""
+    async with listening(desk.socket) as gateway, desk.client() as client:
+        client.ask("subscriptions/listen", {}, "news")
+        first = await gateway.joined()
+        await first.hear()
+        agreed = {"toolsListChanged": True, "promptsListChanged": False, "resourceSubscriptions": ["board://a"]}
+        told = {"_meta": {META + "subscriptionId": "news"}, "notifications": agreed}
+        first.say(method="notifications/subscriptions/acknowledged", params=told)
+        await client.hears("notifications/subscriptions/acknowledged")
+        first.leave(taken=1)
+        first.say(id="news", result={"resultType": "complete"})
+        first.close()
+        link = await gateway.joined()
+        assert (await link.hear())["id"] == "news"
+        link.say(method="notifications/subscriptions/acknowledged", params=told)
+        await client.hears("notifications/tools/list_changed")
+        assert (await client.hears("notifications/resources/updated"))["params"]["uri"] == "board://a"
+        link.say(id="news", result={})
+        assert (await client.answer("news"))["result"] == {}
+        assert not client.heard
 
 
 async def test_a_gateway_that_makes_room_for_a_newer_one_counts_for_nothing(desk: Desk) -> None:

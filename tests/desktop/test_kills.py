@@ -122,13 +122,13 @@ def test_a_search_is_repeated_and_a_call_is_not(home: Home) -> None:
 
 
 def test_a_listening_client_of_the_modern_era_goes_on_listening(home: Home) -> None:
-    """Its subscription is opened again without being asked."""
+    """Its subscription is opened again without being asked, and it hears that its list may have changed."""
     client = home.client()
     wanted = {"toolsListChanged": True}
     client.begin("subscriptions/listen", notifications=wanted, _meta=ENVELOPE)
     assert client.receive()["method"] == "notifications/subscriptions/acknowledged"
     kill(home.gateways())
-    assert client.receive()["method"] == "notifications/subscriptions/acknowledged"
+    assert client.receive()["method"] == "notifications/tools/list_changed"
     assert len(home.gateways()) == 1
 
 

@@ -33,6 +33,9 @@ from smart_mcp_proxy.web.stdio.stdio_pipes import Writer, open_joined_streams
 
 HELLO_S: Final = 10.0
 """A connection that does not say who it is for so long is closed."""
+_TAKE_S: Final = 2.0
+"""What a newer program's client may take to listen in the place of this gateway."""
+_LOOK_S: Final = 0.01
 _REST_S: Final = 0.2
 """Until the next connection is accepted where there is no descriptor left for it."""
 _LAST_ANSWERS_S: Final = DRAIN_S + 3 * FLUSH_S
@@ -120,6 +123,7 @@ class JoinService:
         self._joined.keep_alive_s = self._keep_alive_s = keep_alive_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._place: _Bound | None = None
         self._folder = Path.cwd()
 
     def __repr__(self) -> str:
@@ -142,16 +146,25 @@ class JoinService:
     async def serve(self, listener: socket.socket) -> None:
         """Lets clients in until the gateway is stopped, and serves them to their end."""
         listener.setblocking(False)
-        place = _Bound(listener)
-        accepting = spawn(self._accept(listener), "joining clients")
+        self._place = place = _Bound(listener)
+        place.accepting = spawn(self._accept(listener), "joining clients")
         self._await_clients(HELLO_S)
         try:
             await self._stop.wait()
         finally:
-            accepting.cancel()
-            await to_thread.run_sync(place.withdraw)
+            await place.withdraw()
             self._hold_on()
             await self._see_off()
+
+    async def _make_room(self, place: "_Bound") -> None:
+        """Leave the place to a newer program; the clients that are here hear of it once it is taken.
+
+        Each of them would start a gateway of its own version at once, which the newer one had to replace again.
+        """
+        with move_on_after(_TAKE_S):
+            while not place.is_taken():  # noqa: ASYNC110  (by another process)
+                await asyncio.sleep(_LOOK_S)
+        self._stop.set()
 
     async def _see_off(self) -> None:
         """Wait for the clients' last answers, not for ever where one does not read them."""
@@ -216,7 +229,9 @@ class JoinService:
             return {"alone": f"the gateway that runs here reads its servers from {self._source}"}, own
         if self._keep_alive_s is not None and _number(hello.version) > _number(__version__):
             log.info("a newer program, %s, takes the place of this one", hello.version)
-            self._stop.set()
+            if self._place is not None:
+                await self._place.withdraw()
+                spawn(self._make_room(self._place), "room for a newer program")
             return {"replaced": __version__}, own
         try:
             theirs = await to_thread.run_sync(load_settings, hello.settings)
@@ -299,19 +314,36 @@ class JoinService:
 
 
 class _Bound:
-    """Path at which a socket listens, as long as it does."""
+    """Path at which a socket listens, as long as it does.
+
+    Attributes:
+        accepting: Takes its connections.
+    """
 
     def __init__(self, listener: socket.socket) -> None:
+        self.accepting: asyncio.Task[None] | None = None
         self._listener = listener
         self._path = listener.getsockname()
         self._file = self._find()
 
-    def withdraw(self) -> None:
+    async def withdraw(self) -> None:
         """Stop listening: who comes now starts another gateway, and waits until it can listen at this path."""
+        if self.accepting is not None:
+            self.accepting.cancel()
+            await asyncio.wait([self.accepting])
+        await to_thread.run_sync(self._remove)
+
+    def is_taken(self) -> bool:
+        """Whether another gateway is to listen at this path."""
+        return self._find() is not None
+
+    def _remove(self) -> None:
         with suppress(OSError), lock_socket(self._path):
-            if self._find() == self._file:  # somebody may have removed it, and another have bound its own
+            # Once: a later file may have the same number. And not one that another gateway has bound meanwhile.
+            if self._file is not None and self._find() == self._file:
                 os.unlink(self._path)
             self._listener.close()
+        self._file = None
         self._listener.close()
 
     def _find(self) -> tuple[int, int] | None:

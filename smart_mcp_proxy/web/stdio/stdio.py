@@ -251,12 +251,12 @@ class _Client:
         if self._leaving is not None and self._stop.is_set():
             said = {"taken": self._taken, "stopped": self._leaving.is_told()}
             await self._send(b"\0" + msgspec.json.encode(said))
-        # Nothing new can come, so nothing is refused; after a signal all calls of a client alone have ended.
-        has_drained = self._leaving is None and self._stop.is_set()
-        with anyio.move_on_after(FLUSH_S if has_drained else DRAIN_S):
+            await self._agent.drain()  # of all clients; a door has the next gateway asked what this one refuses
+        # At the end of the input nothing new can come, so nothing is refused; after a signal all calls have ended.
+        with anyio.move_on_after(FLUSH_S if self._stop.is_set() and self._leaving is None else DRAIN_S):
             await self._all_answered.wait()
             await self._writer.flush()
-        if self._leaving is None or self._stop.is_set():
+        if self._leaving is None:
             await self._agent.drain(0)
         elif self._calls is not None:
             self._calls.cancel_all()
@@ -277,8 +277,7 @@ class _Client:
                     self._reader.take = self._take_at_once
                     while chunk := await self._reader.read(CHUNK_BYTES):
                         for line in self._lines.feed(chunk):
-                            if self._writer.is_behind:
-                                await self._send()
+                            await self._hold_back()
                             await self._receive(line, inbound_in)
                             self._taken += 1
                 # Before the SDK's stream is closed: it gives up what it has not answered then.
@@ -303,6 +302,13 @@ class _Client:
             yield inbound_out, outbound_in
             group.cancel_scope.cancel()
 
+    async def _hold_back(self) -> None:
+        """Return when the client's next line may be begun."""
+        if self._is_leaving():
+            await anyio.sleep_forever()  # until `_heed` ends it, which has yet to hear of the stop
+        if self._writer.is_behind:
+            await self._send()
+
     async def _receive(self, line: bytes | OverlongLine, inbound: Any) -> None:
         if isinstance(line, OverlongLine):
             log.warning("a message of %d bytes was refused: it is over the limit", line.size_bytes)
@@ -320,9 +326,13 @@ class _Client:
                     self._mark_answered(coerce_request_id(wire.params.requestId))  # nobody waits for it any more
                 await self._hand_on(line, inbound)
 
+    def _is_leaving(self) -> bool:
+        """Whether the client's next gateway is asked from now on."""
+        return self._leaving is not None and self._stop.is_set()
+
     def _take_at_once(self, chunk: bytes) -> bool:
         """Begins a call where nothing but the call has arrived; everything else waits to be read."""
-        line = None if self._writer.is_behind else self._lines.whole(chunk)
+        line = None if self._writer.is_behind or self._is_leaving() else self._lines.whole(chunk)
         call = parse_wire(line) if line is not None else None
         is_taken = isinstance(call, WireCall) and self._began(call)
         self._taken += is_taken
