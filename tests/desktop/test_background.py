@@ -81,10 +81,9 @@ async def test_a_client_in_a_sandbox_stays_alone(desk: Desk) -> None:
     if read_status(1)["NoNewPrivs"] != "0":
         pytest.skip("everything here runs without new privileges")
     async with desk.client(program=("setpriv", "--no-new-privs", *PROGRAM, "serve")) as client:
-        await client.greet()
-        assert f"{OWN}: the client runs it in a sandbox (no new privileges).\n" in desk.stderr
-        assert not desk.gateways()
-        assert await client.leave() == 0
+        client.ask("initialize", HELLO)
+        await until(lambda: f"{OWN}: the client runs it in a sandbox (no new privileges).\n" in desk.stderr)
+        assert desk.processes() == [client.pid]
 
 
 def test_what_confines_a_client_is_seen_in_proc(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +229,11 @@ async def test_nonsense_on_the_socket_harms_nobody(desk: Desk) -> None:
                 await second.greet()
                 await second.text()
         await client.text()
-        assert len(desk.gateways()) == 1
+        gateway = await desk.gateway()
+        with _connected(desk.socket) as silent:
+            silent.sendall(b'{"join": ')
+            os.kill(gateway, signal.SIGTERM)
+            await until(lambda: not desk.gateways(), 5)
         assert "background task" not in desk.log
 
 
@@ -261,6 +264,7 @@ async def test_a_gateway_without_descriptors_goes_on_later(desk: Desk) -> None:
         assert len(desk.gateways()) == 1
 
 
+@pytest.mark.long
 async def test_a_long_hello_is_read(desk: Desk, tmp_path: Path) -> None:
     """Neither servers in a variable nor a folder that is no UTF-8 keep clients from meeting."""
     content = {"mcpServers": {"up": {**desk.entry(), "trust": "trusted"}}, "x-note": "ü" * 60_000}
@@ -304,7 +308,7 @@ async def test_two_users_never_meet(desk: Desk) -> None:
                 each.chmod(0o777)
         _let_others_in(desk.folder)
         refused = await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True, check=False)
-        assert refused.stdout == "b''\n" or "reset" in refused.stderr, refused
+        assert "Permission" not in refused.stderr, refused
         await until(lambda: "a connection of user 65534 was refused" in desk.log)
 
 
@@ -321,7 +325,8 @@ async def test_a_door_refuses_a_gateway_of_another_user(desk: Desk) -> None:
         assert stranger.stdout is not None
         stranger.stdout.readline()
         async with desk.client() as client:
-            await client.greet()
+            client.ask("initialize", HELLO)
+            await until(lambda: "own" in desk.stderr)
             assert f"{OWN}: {desk.socket}: The gateway at this socket is of user 65534.\n" in desk.stderr
         assert stranger.stdout.read() == b"b''\n"
 

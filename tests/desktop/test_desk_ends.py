@@ -69,6 +69,7 @@ async def test_a_stop_answers_calls_and_is_no_end_for_clients(desk: Desk) -> Non
         assert OWN not in desk.stderr
 
 
+@pytest.mark.long
 async def test_an_idle_client_starts_nothing_after_a_stop(desk: Desk) -> None:
     """After `mcpproxy stop` nothing runs but the doors, until one of their clients asks for something."""
     async with desk.client() as client, desk.client() as modern:
@@ -241,6 +242,7 @@ async def test_no_call_is_lost_when_gateways_are_replaced_under_load(desk: Desk)
 @pytest.mark.long
 async def test_a_question_to_a_client_ends_with_its_gateway(desk: Desk) -> None:
     """A server's question that is open when the gateway is killed is taken back; the next one is answered anew."""
+    desk.write_servers(up=desk.entry(connection="per_client"))
     async with desk.client() as client:
         await client.greet(roots={}, elicitation={})
         await client.text()
@@ -278,7 +280,7 @@ async def test_what_a_client_has_subscribed_to_survives_its_gateway(desk: Desk) 
 
 @pytest.mark.long
 async def test_ten_thousand_requests_at_once(desk: Desk) -> None:
-    """A client that sends everything before it reads anything has every answer, and the door stays small."""
+    """A client that sends all before it reads anything has every answer, and its door stays small."""
     async with desk.client() as client:
         await client.greet()
         await client.text()

@@ -124,6 +124,8 @@ class JoinService:
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._place: _Bound | None = None
+        self._strangers: set[asyncio.Timeout] = set()
+        """Limits of those that have not said yet who they are."""
         self._folder = Path.cwd()
 
     def __repr__(self) -> str:
@@ -168,6 +170,8 @@ class JoinService:
 
     async def _see_off(self) -> None:
         """Wait for the clients' last answers, not for ever where one does not read them."""
+        for each in (each for each in self._strangers if not each.expired()):
+            each.reschedule(asyncio.get_running_loop().time() + FLUSH_S)
         if self._tasks:
             _, left = await asyncio.wait(self._tasks, timeout=_LAST_ANSWERS_S)
             for task in left:
@@ -201,7 +205,7 @@ class JoinService:
             return
         reader, writer = await open_joined_streams(link)
         try:
-            async with asyncio.timeout(HELLO_S):
+            async with asyncio.timeout(HELLO_S) as limit, self._note_stranger(limit):
                 hello = (await _read(reader, _Greeting)).join
                 answer, settings = await self._decide(hello)
                 if answer is None:
@@ -219,6 +223,14 @@ class JoinService:
             with move_on_after(FLUSH_S):
                 await writer.close()
             writer.abort()
+
+    @asynccontextmanager
+    async def _note_stranger(self, limit: asyncio.Timeout) -> AsyncIterator[None]:
+        self._strangers.add(limit)
+        try:
+            yield
+        finally:
+            self._strangers.discard(limit)
 
     async def _decide(self, hello: Hello) -> tuple[dict[str, Any] | None, Settings]:
         """Why a client cannot be let in; None if it can, and with which settings."""
