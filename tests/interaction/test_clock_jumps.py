@@ -14,6 +14,7 @@ from agents import Agent, wait_covered
 from transports import odd_server, on_stdio, opened_gateway, rest_at, spawned
 
 from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.desktop.places import sockets_folder
 from smart_mcp_proxy.gateway.activity.activity_log import steady
 
 pytestmark = pytest.mark.anyio
@@ -76,7 +77,7 @@ async def test_agents_notice_nothing_of_a_year_ahead_or_a_day_back(tmp_path: Pat
         async with (
             spawned(data_dir, servers, program=program, **settings) as process,
             on_stdio(process, "handshake") as agent,
-            rest_at(data_dir / "run" / f"{process.pid}.sock") as rest,
+            rest_at(Path(sockets_folder(str(data_dir))) / f"{process.pid}.sock") as rest,
         ):
             await wait_covered(agent)
             return [*await tell(agent, clock, jumps), await calls_recorded(rest)]

@@ -14,6 +14,7 @@ import anyio
 import pytest
 from transports import ENVIRON, STDIO_COMMAND, in_memory, odd_server, on_stdio, opened_gateway, rest_at, served
 
+from smart_mcp_proxy.desktop.places import sockets_folder
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.servers import load_servers
@@ -146,7 +147,7 @@ async def running(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
 
 async def shown(folder: Path, process: asyncio.subprocess.Process, name: str) -> dict[str, Any]:
     """What the process's status shows of one server once it is neither new nor connecting."""
-    address = folder / "data" / "run" / f"{process.pid}.sock"
+    address = Path(sockets_folder(str(folder / "data"))) / f"{process.pid}.sock"
     with anyio.fail_after(30):
         while not address.exists():  # a client is greeted before the gateway is loaded
             await asyncio.sleep(0.1)
@@ -179,7 +180,7 @@ async def test_a_gateway_below_another_is_a_server_like_any_other(tmp_path: Path
         row = await shown(top, process, "below")
         assert row["state"] == "ready"
         with anyio.fail_after(30):
-            while not (sockets := list((below / "data" / "run").glob("*.sock"))):
+            while not (sockets := list(Path(sockets_folder(str(below / "data"))).glob("*.sock"))):
                 await asyncio.sleep(0.1)
         child = sockets[0].stem
         async with rest_at(sockets[0]) as rest:

@@ -70,7 +70,7 @@ async def test_an_idle_gateway_ends_within_two_seconds(
         ("cyclopts", []),
         ("smart_mcp_proxy.cli.app", ["serve"]),
         ("pydantic", ["serve", "--http", "--port", "0"]),
-        ("mcp", ["serve"]),
+        ("mcp_types", ["serve"]),
         ("smart_mcp_proxy.gateway", ["serve", "--http", "--port", "0"]),
     ],
 )
