@@ -360,8 +360,7 @@ class StdioDoor:
             if method == "notifications/cancelled" and isinstance(ended := get_param(message, "requestId"), int | str):
                 self._open.pop(ended, None)  # nobody waits for it any more
             if isinstance(key, int | str):
-                is_hidden = queued.said is not None
-                self._open[key] = Pending(queued.line, message, self._sent + 1, is_hidden, queued.repeats)
+                self._open[key] = Pending(queued.line, message, self._sent + 1, queued.said, queued.repeats)
                 if queued.said is not None:
                     self._repeated = key
         elif isinstance(key, int | str) and ("result" in message or "error" in message):
@@ -396,7 +395,7 @@ class StdioDoor:
             del self._open[key]
             if pending.is_hidden:
                 self._repeated = None
-                if pending.request.get("method") == "initialize":
+                if pending.request.get("method") == "initialize" and pending.said != line:
                     self._pipes.write(build_changes(line))
                 self._send_queued()
                 self._shut_if_sent()

@@ -10,15 +10,20 @@ class Pending(NamedTuple):
         line: As it came.
         request: Read.
         number: Its place among the lines that the present gateway was sent, from 1.
-        is_hidden: Whether the client has its answer, or never asked.
+        said: What the client was answered already, empty where an earlier gateway did; None where this one answers.
         repeats: How often it was sent before.
     """
 
     line: bytes
     request: dict[str, Any]
     number: int
-    is_hidden: bool
+    said: bytes | None
     repeats: int
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the client has its answer."""
+        return self.said is not None
 
     @property
     def is_lasting(self) -> bool:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -326,7 +327,12 @@ async def test_kill_9_leaves_no_child(tmp_path: Path, mode: str) -> None:
 def watchdogs_of(pid: int) -> list[int]:
     """The watchdog processes of a gateway."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"watchdog_child" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    found = []
+    for child in children:
+        with suppress(FileNotFoundError):  # it has ended meanwhile
+            if b"watchdog_child" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return found
 
 
 async def test_a_killed_watchdog_is_replaced_by_one_that_knows_the_groups(tmp_path: Path) -> None:
