@@ -35,7 +35,9 @@ def lock_socket(path: str) -> Iterator[None]:
 
 
 def listen_at(path: str) -> socket.socket:
-    """A listening socket at `path`, whose lock is held and at which nobody listens any more.
+    """A listening socket of this user's alone at `path`, at which nobody listens any more.
+
+    Where several may want the path, its lock is held.
 
     Raises:
         OSError: The path is too long, or cannot be written.

@@ -18,6 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.server import ServerState
 
+from smart_mcp_proxy.desktop.background import listen_at
 from smart_mcp_proxy.desktop.places import make_private, sockets_folder
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.io.memory import keep_freed
@@ -163,21 +164,13 @@ async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
 
 
 def _unix_listener(path: Path) -> socket.socket | None:
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         make_private(str(path.parent))
-        path.unlink(missing_ok=True)
-        old_mask = os.umask(0o177)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(old_mask)
-        listener.listen()
-        listener.setblocking(False)
+        listener = listen_at(str(path))
     except OSError as exc:
-        listener.close()
         log.warning("no command line socket: %s: %s", path, exc.strerror)
         return None
+    listener.setblocking(False)
     return listener
 
 
