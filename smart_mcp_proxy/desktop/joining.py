@@ -14,6 +14,8 @@ from smart_mcp_proxy.desktop.places import (
     PREFIX,
     data_directory,
     make_private,
+    meeting_point,
+    names_relative_files,
     read_option,
     server_source,
     shared_socket,
@@ -35,9 +37,11 @@ class Place:
         self._environ = environ
         self._data_dir = data_directory(environ)
         self._directory = os.getcwd()
-        self.source = server_source(words, environ)
+        self._source = server_source(words, environ)
+        self._is_bound = names_relative_files(self._source, environ)
+        self._meeting_point = meeting_point(words, environ)
         self._profile = read_option("--profile", words) or ""
-        self.path = shared_socket(self._data_dir, self.source)
+        self.path = shared_socket(self._data_dir, self._meeting_point)
 
     @property
     def log(self) -> str:
@@ -54,7 +58,7 @@ class Place:
             "pid": os.getpid(),
             "directory": self._directory,
             "data_dir": os.path.realpath(self._data_dir),
-            "source": self.source,
+            "source": self._meeting_point,
             "profile": self._profile,
             "settings": settings,
         }
@@ -111,12 +115,13 @@ class Place:
                 "one for its client.\n"
             )
         environ = select_own(self._environ)
-        home, is_file = environ.get("HOME", ""), os.path.isfile(self.source)
-        folder = self._data_dir
-        if is_file:
-            environ[f"{PREFIX}CONFIG_PATH"] = self.source
-            is_here = self.source == os.path.realpath(os.path.join(self._directory, CONFIG_NAME))
-            folder = os.path.dirname(self.source) if is_here else home if os.path.isdir(home) else folder
+        home = environ.get("HOME", "")
+        folder = self._directory if self._is_bound else self._data_dir
+        if os.path.isfile(self._source):
+            environ[f"{PREFIX}CONFIG_PATH"] = self._source
+            is_here = self._source == os.path.realpath(os.path.join(self._directory, CONFIG_NAME))
+            if not self._is_bound and (is_here or os.path.isdir(home)):
+                folder = os.path.dirname(self._source) if is_here else home
         environ[f"{PREFIX}TRANSPORT"] = "stdio"
         start_in_background(["serve", "--background"], listener, environ, folder, self.log)
 

@@ -1,9 +1,15 @@
 """Files by which clients of a user meet: data directory, server file, socket of their gateway."""
 
 import os
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 
+_RELATIVE = re.compile(
+    rb'"(?:\.{1,2}(?:[/\\][^"\n]*)?|(?:[\w.-]+/)*[\w.-]+\.(?:py|js|mjs|cjs|ts|mts|sh|rb|jar|php|pl))"'
+    rb'|"command"\s*:\s*"[\w.-]+/[^"\n]*"'
+)
+"""A text that names a file below or above the working directory."""
 PREFIX = "MCPPROXY_"
 CONFIG_NAME = "mcp_config.json"
 SOCKET_PATH_LIMIT = 100
@@ -37,6 +43,28 @@ def server_source(words: Sequence[str], environ: Mapping[str, str]) -> str:
         return f"json:{zlib.crc32(text.encode(errors='surrogateescape')):08x}:{len(text)}"
     files = server_files(words, environ)
     return os.path.realpath(next((file for file in files if os.path.lexists(file)), files[-1]))
+
+
+def meeting_point(words: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Text that clients have in common which share a gateway on one data directory.
+
+    The source of the servers, and the working directory as well where an entry names a program or a script by its place
+    in there: a gateway elsewhere would not find it.
+    """
+    source = server_source(words, environ)
+    return f"{source} in {os.getcwd()}" if names_relative_files(source, environ) else source
+
+
+def names_relative_files(source: str, environ: Mapping[str, str]) -> bool:
+    """Whether an entry depends on where the gateway runs; as a text, whatever form the file has."""
+    text = environ.get(f"{PREFIX}CONFIG_JSON", "").encode(errors="surrogateescape")
+    if not text:
+        try:
+            with open(source, "rb") as file:
+                text = file.read()
+        except OSError:  # who needs it says so
+            return False
+    return _RELATIVE.search(text) is not None
 
 
 def sockets_folder(data_dir: str) -> str:

@@ -1,13 +1,14 @@
 """Clients on stdio share one gateway, or say why not."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from homes import ENVELOPE, LIMIT_S, PROGRAM, Home, placed_server, wait_for
+from homes import ENVELOPE, LIMIT_S, PROGRAM, SERVER, Home, placed_server, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
@@ -128,3 +129,20 @@ def test_a_door_that_is_told_to_end_answers_first(home: Home, signal_name: str) 
     client.process.send_signal(getattr(signal, signal_name))
     assert "result" in client.answer(slow)
     assert client.process.wait(LIMIT_S) == (130 if signal_name == "SIGINT" else 0)
+
+
+def test_clients_share_scripts_named_by_their_place_with_those_in_the_same_folder(home: Home) -> None:
+    """Where an entry names a file relative to the working directory, a gateway elsewhere would not find it."""
+    folders = [home.folder / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+        shutil.copy(SERVER, folder / "server.py")
+    home.serve(placed={"command": sys.executable, "args": ["-S", "-E", "-I", "server.py"]})
+    clients = [home.client(cwd=folder) for folder in (*folders, folders[0])]
+    for client in clients:
+        client.greet()
+    found = [client.where("placed") for client in clients]
+    assert [each["folder"] for each in found] == [str(folders[0]), str(folders[1]), str(folders[0])]
+    assert found[0]["pid"] == found[2]["pid"] != found[1]["pid"]
+    assert {client.said for client in clients} == {""}
+    assert len(home.gateways()) == 2

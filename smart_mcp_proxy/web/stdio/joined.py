@@ -16,7 +16,7 @@ from anyio import move_on_after, to_thread
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.desktop.background import listen_at, lock_socket
 from smart_mcp_proxy.desktop.joining import peer_uid
-from smart_mcp_proxy.desktop.places import server_source, shared_socket
+from smart_mcp_proxy.desktop.places import meeting_point, shared_socket
 from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
@@ -70,7 +70,7 @@ class Hello(msgspec.Struct, frozen=True):
         pid: Its own.
         directory: Its client's working directory.
         data_dir: The data directory, without links.
-        source: Where the servers are read from.
+        source: See `desktop.places.meeting_point`.
         profile: The one that its client sees; empty for all.
         settings: Its client's variables that begin with `MCPPROXY_`.
     """
@@ -114,7 +114,7 @@ class JoinService:
         self._gateway = gateway
         path = gateway.settings.config_path
         words = [] if path is None else ["--config", str(path)]
-        self._source = server_source(words, environ)
+        self._source = meeting_point(words, environ)
         self._data_dir = os.path.realpath(gateway.settings.data_dir)
         self._environ = environ
         self._stop = stop
