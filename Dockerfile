@@ -17,11 +17,12 @@ COPY smart_mcp_proxy /src/smart_mcp_proxy
 # (*.libs) stay as they are: the wheels' tools have patched them, and strip may break a patched file.
 RUN /opt/mcpproxy/bin/pip install --no-cache-dir --no-compile "/src[postgres,metrics,otel]" dumb-init \
     && rm -rf /opt/mcpproxy/lib/python3*/site-packages/pip /opt/mcpproxy/lib/python3*/site-packages/pip-* \
-    && find /opt/mcpproxy/lib -type d -name tests -prune -exec rm -r {} + \
+    && find /opt/mcpproxy/lib -type d \
+        -regex '.*/\(tests\|sqlalchemy/testing\|sqlalchemy/dialects/\(mysql\|oracle\|mssql\)\|numpy/\(f2py\|testing\)\)' \
+        -prune -exec rm -r {} + \
     && find /opt/mcpproxy/lib -type f -regex '.*\.\(pyi\|pyx\|pxd\|c\|h\|a\)' -delete \
     && find /opt/mcpproxy/lib -name '*.so' -not -path '*.libs/*' -exec strip --strip-unneeded {} + \
-    && /opt/mcpproxy/bin/python -m compileall -q -j 0 \
-        -x '/(pygments/(lexers|styles)|sqlalchemy/(testing|dialects/(mysql|oracle|mssql))|numpy/(f2py|testing))/' /opt/mcpproxy/lib
+    && /opt/mcpproxy/bin/python -m compileall -q -j 0 -x '/pygments/(lexers|styles)/' /opt/mcpproxy/lib
 
 # What stdio servers are started with, apart from the gateway's own packages. The headers serve to compile node modules;
 # npm and npx are links in node's own archive, which a wheel cannot hold.

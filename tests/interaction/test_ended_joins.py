@@ -13,6 +13,7 @@ import anyio
 import pytest
 from fastmcp import FastMCP
 from fastmcp.server.low_level import LowLevelServer
+from living import living
 from mcp.server.connection import Connection
 from mcp.server.runner import ServerRunner
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
@@ -56,7 +57,7 @@ GREETINGS: Mapping[str, tuple[str, dict[str, Any]]] = {
 
 def alive() -> Counter[str]:
     """How many objects there are of each class that a client has one of."""
-    return Counter(type(each).__name__ for each in gc.get_objects() if type(each) in KEPT)
+    return Counter(type(each).__name__ for each in living(KEPT))
 
 
 async def visit(gateway: Gateway, era: str) -> None:

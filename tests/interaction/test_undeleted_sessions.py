@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 import anyio
 import pytest
+from living import living
 from mcp.server.connection import Connection
 from mcp.server.runner import ServerRunner
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
@@ -60,12 +61,7 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 def alive() -> Counter[str]:
     """How many objects there are of each class that a session has one of."""
-    return Counter(type(each).__name__ for each in gc.get_objects() if type(each) in KEPT)
-
-
-def sessions() -> Iterator[HttpSession]:
-    """All that there are."""
-    return (each for each in gc.get_objects() if type(each) is HttpSession)
+    return Counter(type(each).__name__ for each in living(KEPT))
 
 
 @contextmanager
@@ -103,7 +99,9 @@ async def test_an_ended_session_is_freed_without_a_collection(
     """As many of its objects are alive as sessions are open, however many there were."""
     monkeypatch.setattr(http_sessions, "IDLE_S", 0.0)
     gc.collect()
-    elsewhere = WeakSet(sessions())  # of gateways that other tests of this process keep open; some may end meanwhile
+    elsewhere = WeakSet(
+        living({HttpSession})
+    )  # of gateways that other tests of this process keep open; some may end meanwhile
     async with (
         settled(tmp_path, {"new": odd_server("modern")}, routing_type=routing, max_sessions=OPEN) as gateway,
         served(gateway) as base,
@@ -111,7 +109,7 @@ async def test_an_ended_session_is_freed_without_a_collection(
         for _ in range(OPEN + 1):
             await visit(base, does_listen=does_listen)
         with without_collector(), anyio.fail_after(LIMIT_S):
-            before, own = alive(), sum(each not in elsewhere for each in sessions())
+            before, own = alive(), sum(each not in elsewhere for each in living({HttpSession}))
             for _ in range(ENDED):
                 await visit(base, does_listen=does_listen)
             gc.collect(YOUNGEST)  # a cancelled task leaves a circle of its traceback, which is as young as its end

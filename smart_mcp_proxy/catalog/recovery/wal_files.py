@@ -38,7 +38,7 @@ def companion_ids(path: Path) -> tuple[FileId | None, ...]:
     Args:
         path: Of the database.
     """
-    return tuple(file_id(path.with_name(path.name + ending)) for ending in COMPANIONS)
+    return tuple([file_id(path.with_name(path.name + ending)) for ending in COMPANIONS])
 
 
 def stamp_files(path: Path) -> tuple[object, ...]:
