@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# Builds, starts and tests the container images: image.sh prepare | build | test | run [OPTION ...] | engine WORD ...
+# Builds, starts and tests the container images: image.sh prepare | build | test | base | run [OPTION ...] | engine WORD ...
 #   BASE=...    the image to build on; without a registry one is made of Debian packages
 #   TARGETS=... "slim full" if it is not set
 #   NAME=...    what the images are called, mcpproxy if it is not set
+# `build` puts what each image holds beside it: build/NAME-TARGET.cdx.json, a list in CycloneDX. `base` prints the BASE, else
+# the Dockerfile's, with the digest that its tag has now, which asks its registry.
 # `run` and `engine` take what `docker run` and `docker` take. Uses docker where its service runs, else buildah and
 # podman, which `prepare` installs where it may, and makes a base for. Exit status 3, with the reason on stderr, where
 # images cannot be built or started.
@@ -102,7 +104,22 @@ build() {
         else
             bud --target "$target" -t "localhost/$image:$target" "$context"
         fi
+        mkdir -p build
+        (run --rm -i --network none --entrypoint python3 "$image:$target" - <scripts/sbom.py) >"build/${image##*/}-$target.cdx.json"
     done
+}
+
+print_base() {
+    local name=${base:-$(sed -n 's/^ARG BASE=//p' Dockerfile)} digest=
+    name=${name%@*}
+    if [[ $engine == docker ]]; then
+        digest=$(docker buildx imagetools inspect --format '{{.Manifest.Digest}}' "$name") || true
+    else
+        command -v skopeo >/dev/null || give_up "without docker, skopeo asks for the digest: apt-get install skopeo"
+        digest=$(skopeo inspect --format '{{.Digest}}' "docker://$name") || true
+    fi
+    [[ $digest == sha256:* ]] || give_up "no registry tells the digest of $name"
+    printf '%s@%s\n' "$name" "$digest"
 }
 
 # The building machine's certificates serve a network that has its own; they do not become part of the image.
@@ -125,6 +142,7 @@ run() {
 case ${1:-} in
 prepare) prepare ;;
 build) build ;;
+base) print_base ;;
 run) run "${@:2}" ;;
 engine) if [[ $engine == docker ]]; then docker "${@:2}"; else pod "${@:2}"; fi ;;
 test)

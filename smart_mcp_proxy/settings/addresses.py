@@ -1,6 +1,7 @@
 """Checks of settings that hold addresses, users or secrets."""
 
 import re
+from ipaddress import ip_network
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -51,6 +52,13 @@ def are_origins(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse anything but whole origins: a pattern would let in pages that nobody has thought of."""
     if not all(_ORIGIN.fullmatch(text) for text in texts):
         raise ValueError("not an origin")
+    return texts
+
+
+def are_networks(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse anything but IP addresses and networks; a network of all would let anybody pose as anybody."""
+    if not all(ip_network(text).prefixlen for text in texts):
+        raise ValueError("all addresses")
     return texts
 
 

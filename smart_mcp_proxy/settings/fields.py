@@ -10,10 +10,10 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
-from smart_mcp_proxy.settings.addresses import BEARER, are_origins, are_users, bearer_only, is_database, is_url
+from smart_mcp_proxy.settings.addresses import are_networks, are_origins, are_users, bearer_only, is_database, is_url
 from smart_mcp_proxy.settings.choices import OneOf, list_choices
 
-__all__ = ["BEARER", "PREFIX", "Settings"]
+__all__ = ["PREFIX", "Settings"]
 
 PREFIX = "MCPPROXY_"
 _MESSAGE_DEFAULT_BYTES = 16 * 1024 * 1024
@@ -106,6 +106,11 @@ _Truncation = Annotated[
 _Names = Annotated[tuple[str, ...], BeforeValidator(_split_list)]
 _Origins = Annotated[
     _Names, AfterValidator(are_origins), _accepts("origins such as https://app.example, separated by commas")
+]
+_Networks = Annotated[
+    _Names,
+    AfterValidator(are_networks),
+    _accepts("addresses and networks such as 10.0.0.5,10.1.0.0/16,fd00::/8, separated by commas"),
 ]
 _Users = Annotated[
     _Names,
@@ -286,6 +291,11 @@ class Settings(BaseSettings):
     )
     allowed_hosts: Annotated[_Names, _accepts("host names, separated by commas")] = Field(
         default=(), description="Host names under which clients may reach the gateway, besides the loopback names."
+    )
+    trusted_proxies: _Networks = Field(
+        default=(),
+        description="Balancers and proxies in front, by address or network: whom they name in X-Forwarded-For, else "
+        "Forwarded, is the client where requests are counted by address. Anybody else's such fields are ignored.",
     )
     cors_origins: _Origins = Field(
         default=(), description="Origins of pages in a browser that may use the HTTP broker; none by default."

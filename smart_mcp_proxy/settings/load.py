@@ -7,8 +7,9 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.settings.addresses import BEARER
 from smart_mcp_proxy.settings.explain import Setting, all_settings
-from smart_mcp_proxy.settings.fields import BEARER, Settings
+from smart_mcp_proxy.settings.fields import Settings
 from smart_mcp_proxy.settings.pairs import EXCLUSIVE, SECRET_FILES
 
 _SHOWN_CHARS = 80

@@ -33,6 +33,7 @@ from smart_mcp_proxy.web.auth.auth import Keys, TokenMiddleware
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, create_jwt_verifier, resource_url
 from smart_mcp_proxy.web.broker.app import serve_broker_beside
+from smart_mcp_proxy.web.common.forwarded import ForwardedClients
 from smart_mcp_proxy.web.common.hosts import PlainAddress, list_allowed_hosts
 from smart_mcp_proxy.web.common.paths import ServedPaths, not_found, serve_beside
 from smart_mcp_proxy.web.common.refusals import Refusals, guard_app
@@ -90,6 +91,8 @@ async def serve_http(
     rest = EndingStreams(guard_app(build_rest_app(gateway, authorizer.admit), gateway.settings), stop.is_over)
     whole = serve_metrics_beside(serve_beside(app, rest, _is_rest), gateway, authorizer.admit)
     whole = serve_beside(whole, LatePage(gateway, stop.is_over, sign_in), _is_page)
+    if gateway.settings.trusted_proxies:
+        whole = ForwardedClients(whole, gateway.settings.trusted_proxies)
     async with AsyncExitStack() as stack:
         if gateway.catalog.is_shared:
             timed = TIMED if sign_in is None else sign_in.timed

@@ -16,7 +16,7 @@ import httpx2
 from balancers import Balancer
 from plain_http import plain_client
 
-__all__ = ["DEADLINE_S", "HOST", "NAMES", "Fleet", "Session", "opened_fleet"]
+__all__ = ["DEADLINE_S", "HOST", "NAMES", "Fleet", "Session", "free_port", "opened_fleet", "running", "until_serving"]
 
 NAMES = ("gateway-a", "gateway-b")
 HOST = "tools.example"
@@ -205,10 +205,15 @@ async def opened_fleet(kind: str, balancer: Balancer, folder: Path, **settings: 
             f"http://127.0.0.1:{door}/mcp", {name: each for name, (each, _) in zip(NAMES, opened, strict=True)}, folder
         )
         async with asyncio.timeout(DEADLINE_S), fleet.client() as client:
-            while not await is_serving(client, fleet.url.replace("/mcp", "/readyz")):
-                assert process.returncode is None, log.read_text()
-                await asyncio.sleep(0.05)
+            await until_serving(client, fleet.url.replace("/mcp", "/readyz"), process, log)
         yield fleet
+
+
+async def until_serving(client: httpx2.AsyncClient, url: str, process: asyncio.subprocess.Process, log: Path) -> None:
+    """Returns when a gateway answers through the balancer; fails where that has ended."""
+    while not await is_serving(client, url):
+        assert process.returncode is None, log.read_text()
+        await asyncio.sleep(0.05)
 
 
 async def is_serving(client: httpx2.AsyncClient, url: str) -> bool:

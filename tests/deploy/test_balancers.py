@@ -6,10 +6,18 @@ from collections import Counter
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import httpx2
 import pytest
 from balancers import BALANCERS
-from fleet import DEADLINE_S, HOST, NAMES, Fleet, Session, opened_fleet
+from fleet import DEADLINE_S, HOST, NAMES, Fleet, Session, free_port, opened_fleet, running, until_serving
+from plain_http import TRUSTS_NOBODY
 from postgres_server import PostgresServer
+from starlette.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
+
+from smart_mcp_proxy.web.common.forwarded import ForwardedClients
+from smart_mcp_proxy.web.listening import bind
+from smart_mcp_proxy.web.serve import serve_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
@@ -213,3 +221,25 @@ async def test_the_host_and_bodies_of_the_default_size_are_passed_on(rig: Rig) -
             headers = {"host": host, "content-type": "application/json"}
             reply = await client.post(fleet.url, content=b"{}", headers=headers)
             assert reply.status_code == status, reply.text
+
+
+@pytest.mark.parametrize("kind", BALANCERS)
+async def test_gateways_learn_who_asks_and_nobody_can_pose_as_another(kind: str, tmp_path: Path) -> None:
+    """Each client by the address that it has, whatever it sends in the fields that balancers write."""
+    told = {"x-forwarded-for": "198.51.100.9", "forwarded": "for=198.51.100.9"}
+
+    async def tell_address(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse(scope["client"][0])(scope, receive, send)
+
+    balancer, door, listener = BALANCERS[kind], free_port(), bind("127.0.0.1", 0)
+    file, log = balancer.at(tmp_path, door, dict.fromkeys(NAMES, listener.getsockname()[1])), tmp_path / "balancer.log"
+    async with (
+        serve_app(ForwardedClients(tell_address, ["127.0.0.1"]), listener),
+        running(balancer.program(kind), *balancer.start(file), log=log) as process,
+        asyncio.timeout(DEADLINE_S),
+    ):
+        for address in ("127.0.0.2", "127.0.0.3"):
+            way = httpx2.AsyncHTTPTransport(local_address=address, verify=TRUSTS_NOBODY)
+            async with httpx2.AsyncClient(transport=way) as client:
+                await until_serving(client, url := f"http://127.0.0.1:{door}/who", process, log)
+                assert (await client.get(url, headers=told)).text == address

@@ -220,7 +220,8 @@ def test_no_hidden_file_of_a_checkout_is_packed() -> None:
 def test_the_image_is_built_of_named_paths() -> None:
     """Also by a plain `docker build .`: nothing else of a checkout, such as its secrets, is copied."""
     copied = re.findall(r"^(?:COPY|ADD) +(?!--from=)(.+) \S+$", DOCKERFILE, re.MULTILINE)
-    assert copied == ["pyproject.toml README.md LICENSE", "smart_mcp_proxy"]
+    pins = [f"deploy/pins/{name}.txt" for name in ("build", "gateway", "runners")]
+    assert copied == [" ".join(pins[:2]), "pyproject.toml README.md LICENSE", "smart_mcp_proxy", pins[2]]
 
 
 def test_pods_run_as_the_image_does() -> None:

@@ -21,7 +21,10 @@ import pytest
 from asgi_server import listening
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StreamableHttpTransport
+from packaging.requirements import Requirement
 from postgres_server import free_port
+
+from smart_mcp_proxy import __version__
 
 pytestmark = [pytest.mark.anyio, pytest.mark.image, pytest.mark.long]
 
@@ -55,6 +58,15 @@ assert len(found) > 40, found
 for path in found:
     ctypes.CDLL(str(path))
 print("all of them can be loaded")
+"""
+COMPILED = """
+import importlib, importlib.util, os, sys
+for name in ("cli.app", "web.serve_http", "web.page.app", "web.auth.sign_in_pages", "catalog.store.postgres"):
+    importlib.import_module("smart_mcp_proxy." + name)
+files = [str(getattr(module, "__file__", None)) for module in sys.modules.values()]
+late = [file for file in files if file.endswith(".py") and not os.path.exists(importlib.util.cache_from_source(file))]
+assert not late, late
+print("all of them are compiled")
 """
 MOST_BYTES = {"slim": 330_000_000, "full": 520_000_000}
 
@@ -290,7 +302,9 @@ def test_the_image_says_what_it_is_and_holds_no_secret(target: str) -> None:
     """Labels, port, volume, user, health check; no variable that is named like a secret."""
     image = json.loads(image_script("engine", "inspect", f"mcpproxy:{target}"))[0]
     config = image["Config"]
-    assert {name: text for name, text in config["Labels"].items() if name.startswith("org.opencontainers.")} == LABELS
+    labels = {name: text for name, text in config["Labels"].items() if name.startswith("org.opencontainers.")}
+    assert labels.pop("org.opencontainers.image.base.name")
+    assert labels == LABELS
     assert (list(config["ExposedPorts"]), list(config["Volumes"])) == (["8000/tcp"], ["/data"])
     assert config["User"] == "10001:10001"
     assert config["Entrypoint"][0] == "dumb-init"
@@ -364,6 +378,31 @@ def _found(file: Any, words: set[bytes]) -> set[bytes]:
         seen = seen[-max(map(len, words)) :] + chunk
         found |= {word for word in words if word in seen}
     return found
+
+
+def _list_pins(name: str) -> set[str]:
+    """Package addresses of what a file of pins has for the Python of the images."""
+    version = image_script("run", "--rm", "--entrypoint", "python3", "mcpproxy:slim", "--version").split()[-1]
+    lines = (ROOT / "deploy" / "pins" / f"{name}.txt").read_text("utf-8").splitlines()
+    pins = [Requirement(line.removesuffix(" \\")) for line in lines if line[:1].isalnum()]
+    fitting = [pin for pin in pins if pin.marker is None or pin.marker.evaluate({"python_full_version": version})]
+    return {f"pkg:pypi/{pin.name}@{next(iter(pin.specifier)).version}" for pin in fitting}
+
+
+@pytest.mark.parametrize(("target", "pinned"), [("slim", ["gateway"]), ("full", ["gateway", "runners"])])
+def test_the_list_beside_an_image_has_what_is_pinned_and_nothing_else_of_python(target: str, pinned: list[str]) -> None:
+    """It is written when the image is built, and also names the base's packages."""
+    told = json.loads((ROOT / "build" / f"mcpproxy-{target}.cdx.json").read_text("utf-8"))
+    addresses = {part["purl"] for part in told["components"]}
+    assert {each for each in addresses if each.startswith("pkg:pypi/")} == set().union(*map(_list_pins, pinned))
+    assert len([each for each in addresses if each.startswith("pkg:deb/")]) > 50
+    assert told["metadata"]["component"]["purl"] == f"pkg:generic/smart-mcp-proxy@{__version__}"
+
+
+def test_what_a_gateway_loads_is_compiled() -> None:
+    """Where the root is read-only it would be compiled at each start; what is left out nobody loads."""
+    done = image_script("run", "--rm", "--entrypoint", "python3", "mcpproxy:slim", "-c", COMPILED)
+    assert done.splitlines()[-1] == "all of them are compiled"
 
 
 def test_every_library_can_be_loaded_without_its_symbols() -> None:

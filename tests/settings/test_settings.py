@@ -72,6 +72,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "oidc_client_secret_file": str(token_file),
         "oidc_scopes": "openid, email,offline_access",
         "oidc_users": "ann@example.com=write, @example.com,*=read",
+        "trusted_proxies": "10.0.0.5, 10.1.0.0/16,fd00::/8",
         "oidc_operators": "ann@example.com",
         "public_url": "https://gateway.example/tools",
         "config_path": "servers.json",
@@ -148,6 +149,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert settings.oidc_client_secret.get_secret_value() == "secret-from-file"
     assert settings.oidc_scopes == ("openid", "email", "offline_access")
     assert settings.oidc_operators == ("ann@example.com",)
+    assert settings.trusted_proxies == ("10.0.0.5", "10.1.0.0/16", "fd00::/8")
     assert settings.oidc_users == ("ann@example.com=write", "@example.com", "*=read")
     assert settings.config_path == Path("servers.json")
     assert settings.inherit_env == ("NPM_TOKEN", "UV_INDEX_CORP_PASSWORD")
@@ -214,6 +216,14 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         ("CORS_ORIGINS", "*", "origins such as https://app.example, separated by commas"),
         ("CORS_ORIGINS", "https://*.example", "origins such as https://app.example, separated by commas"),
         ("CORS_ORIGINS", "https://app.example/", "origins such as https://app.example, separated by commas"),
+        *(
+            (
+                "TRUSTED_PROXIES",
+                text,
+                "addresses and networks such as 10.0.0.5,10.1.0.0/16,fd00::/8, separated by commas",
+            )
+            for text in ("balancer", "10.0.0.5/16", "10.0.0.0/33", "10.0.0.5,::/0", "*")
+        ),
         ("LIST_CHANGED_EXEC", "say 'hello", "a command line with balanced quotes"),
     ],
 )

@@ -8,13 +8,13 @@ the provider's. Relied on: `_jti_mapping_store` and `_upstream_token_store`, whi
 `_upstream_oauth_client`, which asks the provider to renew what it gave.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 from fastmcp.server.auth import AccessToken, TokenVerifier, cimd, jwt_issuer
 from fastmcp.server.auth.oauth_proxy import consent, proxy, upstream
-from fastmcp.server.auth.oauth_proxy.models import JTIMapping, UpstreamTokenSet
+from fastmcp.server.auth.oauth_proxy.models import JTIMapping, ProxyDCRClient, UpstreamTokenSet
 from fastmcp.server.auth.oidc_proxy import OIDCProxy
 from joserfc.errors import JoseError
 from key_value.aio.protocols import AsyncKeyValue
@@ -66,6 +66,7 @@ class SignInProxy(OIDCProxy):
         scopes: To ask for.
         algorithm: That the provider signs with.
         base_url: The gateway's public address.
+        own_clients: Addresses to which browsers come back, by the ids of clients that need not register.
         store: Keeps clients and tokens. Where it raises, so does what is asked here.
         signing_key: Of the gateway's own tokens, 32 bytes.
         is_let_in: Whether the holder of a provider's token may use the gateway.
@@ -88,6 +89,7 @@ class SignInProxy(OIDCProxy):
         scopes: Sequence[str],
         algorithm: str,
         base_url: str,
+        own_clients: Mapping[str, str],
         store: AsyncKeyValue,
         signing_key: bytes,
         is_let_in: Callable[[AccessToken], bool],
@@ -112,6 +114,7 @@ class SignInProxy(OIDCProxy):
             require_authorization_consent=True,
         )
         self._scopes = list(scopes)
+        self._own_clients = own_clients
         self._is_let_in = is_let_in
         self._alone = alone
         self._in_exchange: dict[str, bool] = {}
@@ -221,6 +224,14 @@ class SignInProxy(OIDCProxy):
         """Checks the provider's tokens, by its keys of the moment."""
         config = self.oidc_config
         return RotatingKeyVerifier(jwks_uri=str(config.jwks_uri), issuer=str(config.issuer), **given)
+
+    async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
+        """Look up a client: the gateway's own, or one that has registered."""
+        if (address := self._own_clients.get(client_id)) is None:
+            return await super().get_client(client_id)
+        known = {"client_id": client_id, "client_name": client_id, "redirect_uris": [address]}
+        known |= {"scope": " ".join(self._scopes), "token_endpoint_auth_method": "none"}
+        return ProxyDCRClient.model_validate(known)
 
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         """Keeps a client, at first for a day: anybody who reaches the gateway may register any number of them.

@@ -13,6 +13,10 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.signed_tokens import MISTAKEN, SignedTokens, parse_names_claim
 
 _ANYBODY: Final = "*"
+PAGE_CLIENT: Final = "mcpproxy-page"
+"""Client id of the gateway's own page, which need not register: strangers who do can neither stop nor displace it."""
+PAGE_BACK_PATH: Final = "/ui/signed-in"
+"""Path of the page to which a browser comes back that signed in."""
 
 
 class BrowserSignIn(NamedTuple):

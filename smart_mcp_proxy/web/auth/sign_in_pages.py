@@ -5,7 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from ipaddress import IPv6Address, ip_address
+from ipaddress import IPv6Address
 from typing import Any, Final
 
 import httpx2
@@ -23,9 +23,10 @@ from smart_mcp_proxy.errors import CatalogError, ConfigError, ProxyError, RateLi
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED, SignInProxy
 from smart_mcp_proxy.policy.limits import TokenBucket
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn, Users
+from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, PAGE_CLIENT, BrowserSignIn, Users
 from smart_mcp_proxy.web.auth.sign_in_store import EndedSignIns, SignInTurns, open_store
 from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S, ReachOf, SignedTokens
+from smart_mcp_proxy.web.common.hosts import parse_address
 from smart_mcp_proxy.web.common.messages import TooLargeError, json_response, read_body
 from smart_mcp_proxy.web.common.refusals import guard_app
 
@@ -77,7 +78,7 @@ async def open_oidc_login(settings: Settings, catalog: Catalog | None = None) ->
 
 def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> BrowserSignIn:
     assert settings.oidc_url and settings.oidc_client_id and settings.public_url
-    secret = settings.oidc_client_secret
+    base, secret = settings.public_url.rstrip("/"), settings.oidc_client_secret
     store, key = open_store(settings, catalog)
     has_others = settings.workers > 1 or (catalog is not None and catalog.is_shared)
     try:
@@ -87,7 +88,8 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: Rea
             client_secret=None if secret is None else secret.get_secret_value(),
             scopes=settings.oidc_scopes,
             algorithm=settings.jwt_algorithm,
-            base_url=settings.public_url.rstrip("/"),
+            base_url=base,
+            own_clients={PAGE_CLIENT: base + PAGE_BACK_PATH},
             store=store,
             signing_key=hmac.digest(key, b"tokens", "sha256"),
             is_let_in=lambda token: reach_of(token) is not None,
@@ -244,14 +246,9 @@ class BoundedPages:
 
 
 def _parse_client_address(client: Any) -> int | None:
-    """Address of a request's client; None for this machine, which proxied clients share."""
-    try:
-        address = ip_address(client[0])
-    except (TypeError, ValueError):
-        return None
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address.is_loopback:
+    """Address of a request's client; None for this machine, which clients of a local proxy share."""
+    address = parse_address(client[0]) if client else None
+    if address is None or address.is_loopback:
         return None
     return int(address) >> (_PREFIX_BITS if isinstance(address, IPv6Address) else 0)
 

@@ -1,13 +1,15 @@
 """Under which names the gateway may be reached: one answer for `/mcp`, the broker and REST."""
 
 import re
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.settings import Settings
+
+Address = IPv4Address | IPv6Address
 
 _HOST = re.compile(rb"(?:[^\[\]@/\s]*|\[[0-9A-Fa-f:.]+\](?::\d+)?)")
 """A name or an IPv4 address, or an IPv6 address and nothing behind it but a port. Source: RFC 3986, section 3.2.2."""
@@ -19,14 +21,19 @@ def list_allowed_hosts(settings: Settings) -> tuple[str, ...]:
     return (*settings.allowed_hosts, public) if public else settings.allowed_hosts
 
 
+def parse_address(text: str) -> Address | None:
+    """An IP address, that of IPv4 where IPv6 only wraps one; None for any other text."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` can be reached from this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    address = parse_address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 class PlainAddress:

@@ -14,7 +14,6 @@ import binascii
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -35,6 +34,7 @@ from smart_mcp_proxy.models import WHOLE, Principal
 from smart_mcp_proxy.registry.listing import OFFICIAL
 from smart_mcp_proxy.web.auth.auth import Keys
 from smart_mcp_proxy.web.auth.signed_tokens import resource_url
+from smart_mcp_proxy.web.common.hosts import parse_address
 from smart_mcp_proxy.web.common.messages import JSON_TYPE
 from smart_mcp_proxy.web.common.paths import serve_beside
 from smart_mcp_proxy.web.common.refusals import guard_app
@@ -151,9 +151,7 @@ def build_card_catalog(places: Iterable[DiscoveryEndpoint]) -> dict[str, Any]:
 
 def _namespace(host: str) -> str:
     """A host name with its parts the other way round; an address as it is."""
-    try:
-        ip_address(host)
-    except ValueError:
+    if parse_address(host) is None:
         host = ".".join(reversed(host.rstrip(".").split(".")))
     return _NOT_IN_A_NAME.sub("-", host)
 

@@ -17,11 +17,11 @@ from smart_mcp_proxy.errors import ProxyError, RefusedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
+from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, BrowserSignIn
 from smart_mcp_proxy.web.common.refusals import guard_app
 from smart_mcp_proxy.web.page.operations import Operations, read_status
 from smart_mcp_proxy.web.page.places import PLACES
-from smart_mcp_proxy.web.page.provider_sign_in import BACK_PATH, BEGIN_PATH, ProviderSignIn
+from smart_mcp_proxy.web.page.provider_sign_in import BEGIN_PATH, ProviderSignIn
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
 from smart_mcp_proxy.web.page.visit import Form, PageRoute, PageVisit, cookie_name
 
@@ -76,7 +76,7 @@ def build_page(gateway: Gateway, sign_in: BrowserSignIn | None = None) -> ASGIAp
             Route("/ui", _to_the_start),
             Route(ENTRY_PATH + "{token}", page.enter),
             Route(BEGIN_PATH, page.begin),
-            Route(BACK_PATH, page.come_back),
+            Route(PAGE_BACK_PATH, page.come_back),
             Route("/ui/leave", partial(page.answer_visit, PageRoute("POST", "/leave", page.leave)), methods=["POST"]),
             Route("/ui/static/{name}", PageFiles().answer),
             *(Route("/ui" + place.path, partial(page.answer_visit, place), methods=[place.method]) for place in PLACES),

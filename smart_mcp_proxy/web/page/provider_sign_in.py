@@ -13,13 +13,12 @@ from starlette.responses import RedirectResponse, Response
 
 from smart_mcp_proxy.errors import RefusedError, UpstreamAuthError
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
-from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
+from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, PAGE_CLIENT, BrowserSignIn
 from smart_mcp_proxy.web.page.asking import build_scope, call_asgi_app
 from smart_mcp_proxy.web.page.rendering import HEADERS
 from smart_mcp_proxy.web.page.visit import cookie_name
 
 BEGIN_PATH: Final = "/ui/sign-in"
-BACK_PATH: Final = "/ui/signed-in"
 _WAIT_S: Final = 600
 """For passwords and second factors."""
 _BYTES: Final = 32
@@ -44,32 +43,13 @@ class ProviderSignIn:
         self._is_https = self._base.startswith("https:")
 
     async def begin(self, request: Request) -> Response:
-        """Send the browser on its way.
-
-        Raises:
-            UpstreamAuthError: The gateway's own sign-in does not take us as a client.
-        """
-        client = await self._post(
-            request,
-            "/register",
-            "application/json",
-            msgspec.json.encode(
-                {
-                    "client_name": "mcpproxy page",
-                    "redirect_uris": [self._base + BACK_PATH],
-                    "grant_types": ["authorization_code", "refresh_token"],
-                    "response_types": ["code"],
-                    "token_endpoint_auth_method": "none",
-                    "scope": " ".join(self._sign_in.scopes),
-                }
-            ),
-        )
+        """Send the browser on its way."""
         state, verifier = secrets.token_urlsafe(_BYTES), secrets.token_urlsafe(_BYTES)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
         words = {
             "response_type": "code",
-            "client_id": client["client_id"],
-            "redirect_uri": self._base + BACK_PATH,
+            "client_id": PAGE_CLIENT,
+            "redirect_uri": self._base + PAGE_BACK_PATH,
             "state": state,
             "code_challenge": challenge,
             "code_challenge_method": "S256",
@@ -79,9 +59,9 @@ class ProviderSignIn:
         response = RedirectResponse(f"{self._base}/authorize?{urlencode(words)}", 303, headers=HEADERS)
         response.set_cookie(
             cookie_name(request, "sign-in"),
-            f"{state}.{verifier}.{client['client_id']}",
+            f"{state}.{verifier}",
             max_age=_WAIT_S,
-            path=BACK_PATH,
+            path=PAGE_BACK_PATH,
             httponly=True,
             samesite="lax",  # it comes back from another site
             secure=self._is_https,
@@ -95,9 +75,9 @@ class ProviderSignIn:
             RefusedError: It did not begin here, or whoever signed in is no operator.
             UpstreamAuthError: The sign-in was refused.
         """
-        parts = request.cookies.get(cookie_name(request, "sign-in"), "").split(".", 2)
+        parts = request.cookies.get(cookie_name(request, "sign-in"), "").split(".", 1)
         given = request.query_params
-        if len(parts) != 3 or not hmac.compare_digest(parts[0].encode(), given.get("state", "").encode()):
+        if len(parts) != 2 or not hmac.compare_digest(parts[0].encode(), given.get("state", "").encode()):
             raise RefusedError(
                 "This sign-in was not begun in this browser, or too long ago.",
                 hint="Begin it again.",
@@ -109,17 +89,16 @@ class ProviderSignIn:
         form = {
             "grant_type": "authorization_code",
             "code": given["code"],
-            "redirect_uri": self._base + BACK_PATH,
-            "client_id": parts[2],
+            "redirect_uri": self._base + PAGE_BACK_PATH,
+            "client_id": PAGE_CLIENT,
             "code_verifier": parts[1],
         }
-        kind = "application/x-www-form-urlencoded"
-        tokens = await self._post(request, "/token", kind, urlencode(form).encode())
+        tokens = await self._post("/token", form)
         try:
             is_operator = await self._sign_in.is_operator(tokens["access_token"])
         finally:  # who it was is known: the token is for nothing else
-            used = {"token": tokens["access_token"], "client_id": parts[2]}
-            await self._post(request, "/revoke", kind, urlencode(used).encode())
+            used = {"token": tokens["access_token"], "client_id": PAGE_CLIENT}
+            await self._post("/revoke", used)
         if not is_operator:
             raise RefusedError(
                 "Signed in, but not as somebody who may use this page.",
@@ -128,9 +107,9 @@ class ProviderSignIn:
             )
         return await self._sessions.open("web")
 
-    async def _post(self, request: Request, path: str, kind: str, body: bytes) -> dict[str, Any]:
-        # Each address has its share of what is registered.
-        scope = {**build_scope("POST", path, self._base, body, kind), "client": request.scope["client"]}
+    async def _post(self, path: str, form: dict[str, str]) -> dict[str, Any]:
+        body = urlencode(form).encode()
+        scope = build_scope("POST", path, self._base, body, "application/x-www-form-urlencoded")
         status, text = await call_asgi_app(self._sign_in.pages, scope, body)
         answer: Any = msgspec.json.decode(text) if text.startswith(b"{") else {}
         if status >= 400:

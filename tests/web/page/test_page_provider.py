@@ -16,6 +16,7 @@ from openid_fakes import CLIENT_ID, CLIENT_SECRET, OpenIdProvider
 from page_gateway import Browser, opened, stranger, tool
 from pydantic import SecretStr
 
+from smart_mcp_proxy.web.auth.sign_in_pages import ADDRESS_SHARE, REGISTRATIONS_AT_ONCE
 from smart_mcp_proxy.web.listening import bind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
@@ -80,6 +81,43 @@ async def test_who_may_use_the_gateway_alone_does_not_see_the_page(tmp_path: Pat
         assert (await browser.get()).status_code == 401
         reply = await browser.client.get("/ui/signed-in?code=x&state=y")
         assert reply.status_code == 403 and "not begun in this browser" in reply.text
+
+
+REGISTRATION = {"redirect_uris": ["http://127.0.0.1:9/back"], "token_endpoint_auth_method": "none"}
+
+
+async def count_registrations(browser: Browser, **headers: str) -> int:
+    """How many a stranger gets through with these header fields, until one is refused."""
+    for number in range(2 * REGISTRATIONS_AT_ONCE):
+        reply = await browser.client.post("/register", json=REGISTRATION, headers=headers)
+        if reply.status_code == 429:
+            return number
+        assert reply.status_code == 201, reply.text
+    return 2 * REGISTRATIONS_AT_ONCE
+
+
+async def test_strangers_who_register_do_not_stop_a_sign_in_to_the_page(tmp_path: Path) -> None:
+    """As many as may, so that nobody else can; the page registers nothing, today and the next time."""
+    async with world(tmp_path, oidc_operators=("ann@example.com",)) as (browser, _):
+        assert await count_registrations(browser) == REGISTRATIONS_AT_ONCE
+        for _visit in range(2):
+            await signed_in(browser)
+            assert "You are in" in browser.text
+
+
+async def test_strangers_behind_a_trusted_balancer_have_a_share_each(tmp_path: Path) -> None:
+    """By the address that it adds; without the setting all behind it have its own."""
+    share = REGISTRATIONS_AT_ONCE // ADDRESS_SHARE
+    for folder in (trusting := tmp_path / "trusting", other := tmp_path / "other"):
+        folder.mkdir()
+    async with world(trusting, trusted_proxies=("127.0.0.1",)) as (browser, _):
+        for one in ("203.0.113.7", "2001:db8:0:1::1"):
+            named = [{"x-forwarded-for": f"{claimed}, {one}"} for claimed in ("198.51.100.1", "198.51.100.2")]
+            counted = [await count_registrations(browser, **fields) for fields in named]
+            assert counted == [share, 0]
+    async with world(other) as (browser, _):
+        counts = [await count_registrations(browser, **{"x-forwarded-for": one}) for one in ("203.0.113.7", "::2")]
+        assert counts == [REGISTRATIONS_AT_ONCE, 0]
 
 
 async def test_without_operators_there_is_no_such_way(tmp_path: Path) -> None:
