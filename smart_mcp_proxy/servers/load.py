@@ -70,6 +70,12 @@ def find_config(settings: Settings, cwd: Path) -> Path | None:
     return next((path for path in candidates if os.path.lexists(path)), None)
 
 
+def list_guarded_places(settings: Settings, cwd: Path) -> tuple[Path, ...]:
+    """List what decides about servers and approvals, so that no server may reach it."""
+    file = settings.config_path or CONFIG_NAME
+    return settings.data_dir, cwd / file
+
+
 def load_configured_servers(settings: Settings, cwd: Path) -> ServerFile:
     """Read the servers of these settings: inline, else from the file found, else none and a hint.
 

@@ -270,7 +270,7 @@ def test_a_name_that_is_taken_or_looks_like_it_is_a_conflict(tmp_path: Path, nam
         ({"url": "localhost:80"}, "not an http or https"),
         ({"url": "file:///etc/passwd"}, "not an http or https"),
         ({"url": "https://user:hunter2@example.com"}, "user name or password"),
-        ({"command": "x", "isolation": {"image": "node"}}, "isolation"),
+        ({"command": "x", "isolation": {"images": "node"}}, "isolation"),
         ({"command": "x", "args": "a"}, "'args'"),
         ({"command": "x\0"}, "NUL"),
         ({"command": "x", "env": {"A": "***"}}, "mask"),
