@@ -71,9 +71,13 @@ def find_config(settings: Settings, cwd: Path) -> Path | None:
 
 
 def list_guarded_places(settings: Settings, cwd: Path) -> tuple[Path, ...]:
-    """List what decides about servers and approvals, so that no server may reach it."""
-    file = settings.config_path or CONFIG_NAME
-    return settings.data_dir, cwd / file
+    """List what decides about servers and approvals, so that no server may reach it.
+
+    Raises:
+        ConfigError: A server file is configured and does not exist.
+    """
+    file = find_config(settings, cwd) if settings.config_json is None else None
+    return (settings.data_dir,) if file is None else (settings.data_dir, file)
 
 
 def load_configured_servers(settings: Settings, cwd: Path) -> ServerFile:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.servers import ServerConfig, describe_isolation, identify_program, isolate
+from smart_mcp_proxy.servers import ServerConfig, describe_isolation, identify_program, isolate, warnings_about
 from smart_mcp_proxy.servers.config import Allowance, Isolation
 from smart_mcp_proxy.servers.entry import parse_entry
 
@@ -81,3 +81,23 @@ def test_how_a_server_is_held_is_one_word() -> None:
         {},
     )
     assert [describe_isolation(config) for config in shown.values()] == ["sandbox", "none", "container", ""]
+
+
+@pytest.mark.parametrize(
+    ("entry", "warning"),
+    [
+        ({"args": ["/home/u"], "allow": {}}, "args[0] names /home/u: it is not open to the server"),
+        ({"env": {"DB": "/home/u/x.db"}, "allow": {}}, "env.DB names /home/u/x.db: it is not open"),
+        (
+            {"allow": {"write": ["~/notes"]}},
+            "allow.write names ~/notes: once you approve, the server may read and change",
+        ),
+        ({"isolation": "none"}, "it would run with your rights"),
+        ({"isolation": {"image": "x/y"}}, "container of that image"),
+    ],
+)
+def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any], warning: str) -> None:
+    """Paths that somebody else has named are only proposed; what would be open is named."""
+    waiting = {"command": "x", "quarantined": True} | entry
+    assert any(warning in each for each in warnings_about(waiting))
+    assert warnings_about({"command": "x"} | entry) == []

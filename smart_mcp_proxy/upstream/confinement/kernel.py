@@ -65,12 +65,14 @@ class KernelRules(NamedTuple):
     Attributes:
         read: Files, and folders with all in them, that it may read and start.
         write: The same for all that changes them.
+        listed: Folders whose entries' names it may read.
         devices: Files that it may read and write, not remove.
         families: Families of sockets that it may open.
     """
 
     read: tuple[str, ...]
     write: tuple[str, ...]
+    listed: tuple[str, ...]
     devices: tuple[str, ...]
     families: tuple[int, ...]
 
@@ -134,6 +136,7 @@ def _restrict_files(rules: KernelRules) -> None:
         for paths, access in (
             (rules.read, reads),
             (rules.write, _CHANGE | _MOVE | _TRUNCATE),
+            (rules.listed, _LIST),
             (rules.devices, _READ | _WRITE | _DEVICES),
         ):
             _add_rules(ruleset, paths, access & handled)

@@ -62,6 +62,7 @@ class ServerReach(NamedTuple):
     Attributes:
         read: Files and folders that it may read.
         write: The same that it may change.
+        listed: Folders whose entries' names it may read.
         network: Whether it may open connections.
         has_sockets: Whether it may open sockets of the file system, since one is named.
         variables: Its whole environment.
@@ -71,6 +72,7 @@ class ServerReach(NamedTuple):
 
     read: tuple[str, ...]
     write: tuple[str, ...]
+    listed: tuple[str, ...]
     network: bool
     has_sockets: bool
     variables: Mapping[str, str]
@@ -134,6 +136,7 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
     return ServerReach(
         read=tuple(dict.fromkeys(read)),
         write=tuple(dict.fromkeys(write)),
+        listed=tuple(carve.listed),
         network=named.network,
         has_sockets=any(path.is_socket() for path in _resolve((*named.read, *named.write), home, cwd)),
         variables=variables,
@@ -169,11 +172,15 @@ class Carving:
     Args:
         home: The user's: of a folder that holds it, its hidden entries are left out.
         guarded: Never reached.
+
+    Attributes:
+        listed: Folders of which only a file was left out, so that their entries may be listed.
     """
 
     def __init__(self, home: Path, guarded: Iterable[Path]) -> None:
         self._home = home.resolve()
         self._guarded = tuple(path.resolve() for path in guarded)
+        self.listed: list[str] = []
 
     def each(self, paths: Iterable[Path]) -> Iterator[str]:
         """The paths, of a folder with something to leave out the rest of its entries."""
@@ -189,9 +196,14 @@ class Carving:
         if is_whole or not path.is_dir():
             yield str(path)
             return
+        if path != self._home and path not in self._home.parents and not self._holds_guarded_folder(path):
+            self.listed.append(str(path))
         for entry in sorted(path.iterdir()):
             if not entry.is_symlink():
                 yield from self._carve(entry, is_named=False)
+
+    def _holds_guarded_folder(self, path: Path) -> bool:
+        return any(path in guarded.parents and guarded.is_dir() for guarded in self._guarded)
 
 
 def _resolve(paths: Iterable[str], home: Path, cwd: Path) -> Iterator[Path]:

@@ -73,7 +73,7 @@ async def start_in_sandbox(
     families = (NETLINK, *((INTERNET, INTERNET_6) if reach.network else ()), *((LOCAL,) if reach.has_sockets else ()))
     command = (config.command, *config.args)
     if way == "Landlock":
-        rules = KernelRules((*SYSTEM, *reach.read), reach.write, DEVICES, families)
+        rules = KernelRules((*SYSTEM, *reach.read), reach.write, reach.listed, DEVICES, families)
         return await start_confined(protocol_factory, command, rules, reach.variables, reach.cwd)
     program = find_bubblewrap()
     assert program is not None

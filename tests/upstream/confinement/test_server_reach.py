@@ -131,6 +131,18 @@ def test_carving_keeps_guarded_and_hidden_entries_out(home: Path) -> None:
     assert str(home / ".ssh") not in set(carve.each([home.parent]))
 
 
+def test_a_folder_with_a_guarded_file_can_be_listed(home: Path) -> None:
+    """Python looks for modules by listing; a guarded folder's names stay hidden."""
+    file = home / "project" / "mcp_config.json"
+    file.write_text("{}")
+    carve = Carving(home, (home / "data", file))
+    assert set(carve.each([home / "project"])) == {f"{home}/project/package.json", f"{home}/project/src"}
+    assert carve.listed == [str(home / "project")]
+    (home / "tools" / "data").mkdir()
+    hidden = Carving(home, (home / "tools" / "data",))
+    assert list(hidden.each([home / "tools"])) == [f"{home}/tools/bin"] and hidden.listed == []
+
+
 def test_links_lead_to_what_is_allowed_of_the_home(home: Path) -> None:
     """At its usual place; what the server has put there itself is left alone."""
     reach = planned(home, allow={"read": ["~/.ssh"], "write": ["~/project/src"]})
