@@ -351,6 +351,7 @@ class ServerStatus:
         last_error: Why the last try failed, while the next one is under way.
         severity: How bad what `error` says of a server that is ready is; empty where nothing is known.
         reason: What agents are told of its condition; empty where its state says all.
+        isolation: How its process is held: none, sandbox or container; empty where it is no process of ours.
     """
 
     name: str
@@ -366,6 +367,7 @@ class ServerStatus:
     last_error: str = ""
     severity: Severity = ""
     reason: str = ""
+    isolation: str = ""
 
     @property
     def cause(self) -> str:

@@ -36,6 +36,7 @@ from smart_mcp_proxy.catalog.tables.sealed import (
     store_sealed,
     take_lease,
 )
+from smart_mcp_proxy.catalog.tables.tools import bind_unconfined
 from smart_mcp_proxy.catalog.tables.toolsets import (
     Toolset,
     filter_stored_toolsets,
@@ -68,6 +69,7 @@ __all__ = [
     "TokenKind",
     "Toolset",
     "approval_digest",
+    "bind_unconfined",
     "build_approved_record",
     "canonical_json",
     "change_hash",

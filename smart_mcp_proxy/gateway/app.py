@@ -5,9 +5,10 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from types import MappingProxyType
 
-from smart_mcp_proxy.catalog import Catalog, open_catalog
+from smart_mcp_proxy.catalog import Catalog, bind_unconfined, open_catalog
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.activity_log import open_activity_log
 from smart_mcp_proxy.gateway.admin_parts import forget_unused, open_admin
@@ -22,7 +23,7 @@ from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import require_secret_key
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.servers import Profile, ServerConfig
+from smart_mcp_proxy.servers import Profile, ServerConfig, identify_program
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
@@ -69,6 +70,7 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
     usable, unavailable = available(settings, environ)
     async with AsyncExitStack() as stack:
         catalog = await stack.enter_async_context(open_gateway_catalog(settings))
+        config.remember(await _read_unconfined(catalog, config))
         metrics = create_metrics(settings, config.servers)
         recorder = await stack.enter_async_context(open_activity_log(catalog, settings, metrics))
         if tracing is None and serves:
@@ -103,6 +105,15 @@ def open_gateway_catalog(settings: Settings) -> AbstractAsyncContextManager[Cata
         CatalogError: The file stays locked.
     """
     return open_catalog(settings, reset=settings.reset_data, is_needed="data_dir" in settings.model_fields_set)
+
+
+async def _read_unconfined(catalog: Catalog, config: Configuration) -> Mapping[str, str]:
+    """The programs of servers that ran before there was a sandbox."""
+    programs = {name: identify_program(server) for name, server in config.servers().items()}
+    try:
+        return await catalog.write(partial(bind_unconfined, programs=programs), is_ordered=False)
+    except CatalogError:  # it is told of elsewhere; what nobody remembers starts in the sandbox
+        return {}
 
 
 async def _assemble(base: Base, stack: AsyncExitStack) -> Gateway:

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import Profile, ServerConfig, with_inherited, with_own_processes
+from smart_mcp_proxy.servers import Profile, ServerConfig, isolate, with_inherited, with_own_processes
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.upstream import find_way
 
 
 class Configuration:
@@ -40,7 +41,10 @@ class Configuration:
         self.passthrough = passthrough
         self._separates = separates
         self._inherited = settings.inherit_env
+        self._isolation = settings.isolation if settings.isolation != "auto" or find_way() else "none"
+        self._known: Mapping[str, str] = {}
         self._configured: frozenset[str]
+        self._chosen: Mapping[str, ServerConfig]
         self._servers: Mapping[str, ServerConfig]
         self._profiles: Mapping[str, Profile]
         self.replace(servers, profiles)
@@ -52,8 +56,19 @@ class Configuration:
         """Put another configuration in force."""
         self._configured = frozenset(servers)
         chosen = {name: config for name, config in servers.items() if self.passthrough in (None, name)}
-        self._servers = with_inherited(with_own_processes(chosen) if self._separates else chosen, self._inherited)
+        separated = with_own_processes(chosen) if self._separates else chosen
+        self._chosen = with_inherited(separated, self._inherited)
+        self._servers = isolate(self._chosen, self._isolation, self._known)
         self._profiles = profiles
+
+    def remember(self, known: Mapping[str, str]) -> None:
+        """Leave servers as they are that ran before there was a sandbox.
+
+        Args:
+            known: Digests of their programs, by server.
+        """
+        self._known = known
+        self._servers = isolate(self._chosen, self._isolation, known)
 
     @property
     def server_names(self) -> frozenset[str]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from smart_mcp_proxy.catalog import Catalog
@@ -30,10 +31,10 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.io.worker import Worker
 from smart_mcp_proxy.models import ServerStatus, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.servers import Profile, ServerConfig
+from smart_mcp_proxy.servers import Profile, ServerConfig, list_guarded_places
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, get_logger
-from smart_mcp_proxy.upstream import Connector, Fleet, Keeper, SignIns, TlsContext
+from smart_mcp_proxy.upstream import SHELTER, Connector, Fleet, Keeper, Shelter, SignIns, TlsContext
 
 START_DELAY_S: Final = 0.3
 """Upstreams start when the first client has been answered, or after this time.
@@ -142,7 +143,9 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
     tls = TlsContext(base.environ)
     store = sign_in_store(base.catalog, settings)
     sign_ins = SignIns(settings.data_dir, store=store, now=base.catalog.now_s, tls=tls)
-    connector = await stack.enter_async_context(Connector(settings.max_message_bytes, sign_ins, tls, worker))
+    shelter = Shelter(settings.data_dir / SHELTER, list_guarded_places(settings, Path.cwd()))
+    connector = Connector(settings.max_message_bytes, sign_ins, tls, worker, shelter)
+    await stack.enter_async_context(connector)
     sandbox = await stack.enter_async_context(Sandbox(settings.code_parallel, connector.watchdog))
     fleet = Fleet(
         environ=base.environ,

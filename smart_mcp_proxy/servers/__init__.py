@@ -23,7 +23,14 @@ from smart_mcp_proxy.servers.edit_servers import (
     require_named,
 )
 from smart_mcp_proxy.servers.expand import UnsetVariableError, collect_secrets, expand, find_variables, uses_workspace
-from smart_mcp_proxy.servers.load import FILE_LIMIT_BYTES, find_config, load_configured_servers, load_servers
+from smart_mcp_proxy.servers.isolation import describe_isolation, identify_program, isolate
+from smart_mcp_proxy.servers.load import (
+    FILE_LIMIT_BYTES,
+    find_config,
+    list_guarded_places,
+    load_configured_servers,
+    load_servers,
+)
 from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
 from smart_mcp_proxy.servers.separation import expand_for_client, explain_separation, with_own_processes
 
@@ -44,12 +51,16 @@ __all__ = [
     "ToolFilter",
     "UnsetVariableError",
     "collect_secrets",
+    "describe_isolation",
     "diff",
     "expand",
     "expand_for_client",
     "explain_separation",
     "find_config",
     "find_variables",
+    "identify_program",
+    "isolate",
+    "list_guarded_places",
     "load_configured_servers",
     "load_servers",
     "mask_entry",

@@ -19,6 +19,43 @@ ConnectionKind = Literal["shared", "per_client"]
 """Who uses a connection to a server: all clients, or each client of the handshake era one of its own."""
 
 
+IsolationMode = Literal["none", "sandbox", "container"]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """Access of a confined server beyond its own package, the system and its private folder.
+
+    Attributes:
+        read: Files, and folders with all that is in them, that it may read.
+        write: The same that it may change.
+        network: Whether it may open connections.
+
+    Source: docs/isolation.md#isolation-of-servers
+    """
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    network: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Isolation of a server's process.
+
+    Attributes:
+        mode: None where the gateway's default holds.
+        image: Of its container; empty for one that fits its command.
+        allow: None for the working directory and the paths that the entry's arguments name.
+        is_required: Whether it was asked for by name, so that a server is not started without it.
+    """
+
+    mode: IsolationMode | None = None
+    image: str = ""
+    allow: Allowance | None = None
+    is_required: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """Limits of one server's calls and their durations. None is no limit.
@@ -106,6 +143,7 @@ class ServerConfig:
         connection: Whether its clients share one connection, or each has one on which the server can ask it.
         input_requests: Whether it may ask the user, the model or the roots of a client that lets itself be asked.
         shared: Whether one process of a stdio server serves all workers of this gateway, or each has its own.
+        isolation: How the process of a stdio server is held.
         refusal: Why the entry cannot be used, and what to do about it; None for one that can.
         unknown: Keys of the entry that mean nothing here, with their values.
         raw: The entry as it was written.
@@ -133,6 +171,7 @@ class ServerConfig:
     connection: ConnectionKind = "shared"
     input_requests: bool = False
     shared: bool = True
+    isolation: Isolation = Isolation()
     refusal: tuple[str, str] | None = None
     # Not compared: a change in one of these is no reason to restart a server.
     unknown: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

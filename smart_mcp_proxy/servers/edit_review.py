@@ -14,6 +14,8 @@ _STEERING = re.compile(
 )
 """Variables by which a trusted program is made to load or start something else, and package managers to fetch it."""
 
+_ABSOLUTE = re.compile(r"(?:^|=|://)[/~]")
+
 
 def mask_unless_quarantined(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The entry for its user's own eyes: a quarantined one in full, any other as `mask_entry`.
@@ -34,7 +36,7 @@ def warnings_about(entry: Mapping[str, Any]) -> list[str]:
         for name in (*(env if isinstance(env, Mapping) else ()), *_list_inherit_names(entry))
         if _STEERING.fullmatch(name.upper())
     ]
-    return [*steering, *_describe_disclosures(entry)]
+    return [*steering, *_describe_disclosures(entry), *_describe_reach(entry)]
 
 
 def _waits(entry: Mapping[str, Any]) -> bool:
@@ -54,6 +56,26 @@ def _describe_disclosures(entry: Mapping[str, Any]) -> Iterator[str]:
     if isinstance(oauth, Mapping) and (path := oauth.get("assertion_file")):
         to = oauth.get("idp_token_endpoint") or oauth.get("issuer") or "the authorization server that the server names"
         yield f"oauth.assertion_file names the file {path}: once you approve, the token in it is sent to {to}."
+
+
+def _describe_reach(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Describe how the server would be held, and paths that it names without being let to them."""
+    if not entry.get("command"):
+        return
+    isolation, allow = entry.get("isolation"), entry.get("allow")
+    if isolation == "none":
+        yield 'isolation is "none": it would run with your rights, read your keys and be able to approve itself.'
+    if isinstance(isolation, Mapping) and isolation.get("image"):
+        yield f"isolation.image is {isolation['image']!r}: it would run in a container of that image."
+    if not isinstance(allow, Mapping):
+        return
+    for key, deed in (("read", "read"), ("write", "read and change")):
+        for path in allow.get(key) or ():
+            yield f"allow.{key} names {path}: once you approve, the server may {deed} it and all that is in it."
+    if not allow:
+        for field, text in _texts({key: entry.get(key) for key in ("args", "cwd", "env")}, ""):
+            if _ABSOLUTE.search(text):
+                yield f"{field} names {text}: it is not open to the server; to let it, say mcpproxy server allow."
 
 
 def _list_inherit_names(entry: Mapping[str, Any]) -> list[str]:

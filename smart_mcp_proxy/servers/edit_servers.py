@@ -28,6 +28,8 @@ it; the last two lift it.
 
 _OWN_KEYS = frozenset({"quarantined", "trust", "input_requests", "connection"})
 """Keys that say whether a server is trusted: set by the user's own hand alone."""
+_NAMING_KEYS = frozenset({"command", "args", "cwd", "env"})
+"""What names paths that a confined server may use, where its entry has no `allow`."""
 _HARMLESS_KEYS = frozenset({"timeout", "pin"})
 """What an agent may change of a trusted server, beside switches: anything else decides what runs, where data goes, or
 what is kept from the agent."""
@@ -225,6 +227,8 @@ class ServerEdits:
         _refuse_own_keys({}, whole, by)
         if by != "operator":
             whole["quarantined"] = True
+        if whole.get("quarantined") is True and "command" in whole:
+            whole.setdefault("allow", {})  # paths that somebody else has named are proposed, not open
         _check_entry(name, whole)
         return whole
 
@@ -304,6 +308,8 @@ def _guard_entry_change(name: str, old: Mapping[str, Any], new: dict[str, Any], 
     harmful = [key for key in touched - _HARMLESS_KEYS if not is_switch(key)]
     if is_started or (by != "operator" and harmful):
         new["quarantined"] = True
+        if touched & _NAMING_KEYS and "command" in new:
+            new.setdefault("allow", {})
     _check_entry(name, new)
     return new
 

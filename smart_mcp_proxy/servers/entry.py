@@ -20,6 +20,7 @@ from smart_mcp_proxy.servers.dialects import (
     off_keys,
 )
 from smart_mcp_proxy.servers.fields import EntryReader, check_headers, check_url
+from smart_mcp_proxy.servers.isolation import read_isolation, refuse_foreign_sandbox
 from smart_mcp_proxy.servers.oauth import OAUTH_KEYS, read_oauth
 
 BY_AGENT = "by agent"
@@ -27,7 +28,7 @@ BY_AGENT = "by agent"
 
 _KNOWN_KEYS = CLIENT_KEYS | {
     *("timeout", "limits", "tools", "pin", "inherit", "oauth", "enabled"),
-    *("quarantined", "trust", "connection", "input_requests", "shared", "proxy", "isolation"),
+    *("quarantined", "trust", "connection", "input_requests", "shared", "proxy", "isolation", "allow"),
 }
 _LIMIT_KEYS = frozenset(ServerLimits.__dataclass_fields__)
 _FILTER_KEYS = frozenset(ToolFilter.__dataclass_fields__)
@@ -49,8 +50,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         ConfigError: The entry cannot be used. The message names server and field, and no value.
     """
     entry = EntryReader(name, raw)
-    _refuse_isolation(entry)
-    _refuse_sandbox(entry)
+    refuse_foreign_sandbox(raw, SANDBOX_KEYS, name)
     unknown = _unknown(entry)
     command, url = entry.text("command"), _url(entry)
     transport = _transport(entry, command, url, unknown)
@@ -82,6 +82,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         connection=_connection(entry, transport),
         input_requests=entry.flag("input_requests", default=False),
         shared=entry.flag("shared", default=True),
+        isolation=read_isolation(entry),
         unknown=unknown,
         raw=raw,
     )
@@ -110,29 +111,6 @@ def _unknown(entry: EntryReader) -> dict[str, Any]:
         if isinstance(inner, dict):
             unknown.update({f"{key}.{name}": value for name, value in inner.items() if name not in known})
     return unknown
-
-
-def _refuse_isolation(entry: EntryReader) -> None:
-    isolation = entry.values.get("isolation")
-    if not isolation or (isinstance(isolation, dict) and isolation.get("enabled") is False):
-        return
-    raise ConfigError(
-        f"Server {entry.server!r} asks for isolation, which is not available yet.",
-        hint="Remove 'isolation', or make 'command' start the container itself.",
-    )
-
-
-def _refuse_sandbox(entry: EntryReader) -> None:
-    """Refuse an entry that asks for protection which cannot be given.
-
-    Source: docs/design/protocol-surface.md#what-an-entry-asks-for-and-cannot-get
-    """
-    for key in SANDBOX_KEYS:
-        if entry.values.get(key):
-            raise ConfigError(
-                f"Server {entry.server!r} asks for a sandbox ({key!r}), which is not available.",
-                hint=f"Remove {key!r}, or make 'command' start the sandbox itself.",
-            )
 
 
 def _url(entry: EntryReader) -> str:

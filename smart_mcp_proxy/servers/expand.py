@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, read_keyring_secret
-from smart_mcp_proxy.servers.config import ServerConfig
+from smart_mcp_proxy.servers.config import Isolation, ServerConfig
 from smart_mcp_proxy.servers.edit_masks import extract_masked_secrets, is_plain, mask_entry
 from smart_mcp_proxy.servers.fields import check_headers, check_text, check_url
 from smart_mcp_proxy.servers.oauth import OAUTH_SECRETS, read_oauth
@@ -79,6 +79,7 @@ def expand(
             **{name: fill(f"env.{name}", value) for name, value in config.env.items()},
         },
         cwd=None if config.cwd is None else fill("cwd", config.cwd),
+        isolation=_fill_paths(fill, config.isolation),
         url=fill("url", config.url),
         headers={name: fill(f"headers.{name}", value) for name, value in config.headers.items()},
         oauth=None
@@ -95,6 +96,14 @@ def expand(
     if expanded.oauth is not None:
         read_oauth(config.name, expanded.oauth)
     return replace(expanded, secrets=tuple(expansion.secrets))
+
+
+def _fill_paths(fill: Callable[[str, str], str], isolation: Isolation) -> Isolation:
+    allow = isolation.allow
+    if allow is None:
+        return isolation
+    read, write = (tuple(fill("allow", path) for path in paths) for paths in (allow.read, allow.write))
+    return replace(isolation, allow=replace(allow, read=read, write=write))
 
 
 def references(text: str) -> Iterator[str]:

@@ -70,6 +70,16 @@ def find_config(settings: Settings, cwd: Path) -> Path | None:
     return next((path for path in candidates if os.path.lexists(path)), None)
 
 
+def list_guarded_places(settings: Settings, cwd: Path) -> tuple[Path, ...]:
+    """List what decides about servers and approvals, so that no server may reach it.
+
+    Raises:
+        ConfigError: A server file is configured and does not exist.
+    """
+    file = find_config(settings, cwd) if settings.config_json is None else None
+    return (settings.data_dir,) if file is None else (settings.data_dir, file)
+
+
 def load_configured_servers(settings: Settings, cwd: Path) -> ServerFile:
     """Read the servers of these settings: inline, else from the file found, else none and a hint.
 

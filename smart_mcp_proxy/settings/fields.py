@@ -369,6 +369,11 @@ class Settings(BaseSettings):
         description="Who approves tools: you, but for a server's first list; the scanner where it finds nothing, in "
         "first lists too; or nobody. A tool that calls itself less dangerous than before waits for you in any case.",
     )
+    isolation: Literal["auto", "none", "sandbox", "container"] = Field(
+        default="auto",
+        description="How servers on stdio are held whose entry does not say it. auto: in a sandbox, where the system "
+        "has one and the catalog has not seen the server before.",
+    )
     strict: bool = Field(default=False, description="Whether a missing optional package stops the start.")
     proxy_tool: _ToolName = Field(
         default=None,

@@ -1,5 +1,7 @@
 """Talking to servers: transports, one supervisor per server, raw relay of requests and results."""
 
+from smart_mcp_proxy.upstream.confinement.reach import SHELTER, Shelter
+from smart_mcp_proxy.upstream.confinement.sandbox import describe_gaps, find_way
 from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.fleet import Fleet
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, TlsContext
@@ -16,6 +18,7 @@ from smart_mcp_proxy.upstream.supervisor import Upstream
 
 __all__ = [
     "LOGIN_TIMEOUT_S",
+    "SHELTER",
     "CallbackServer",
     "Connector",
     "Fleet",
@@ -23,13 +26,16 @@ __all__ = [
     "LostSessionError",
     "OnEvent",
     "OwnConnection",
+    "Shelter",
     "SignIn",
     "SignIns",
     "TlsContext",
     "ToolListing",
     "Upstream",
     "UpstreamSession",
+    "describe_gaps",
     "fetch_page",
+    "find_way",
     "is_listed",
     "mark_environment",
 ]

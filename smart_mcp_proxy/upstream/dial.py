@@ -10,6 +10,7 @@ from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.models import Era, Transport
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import fields, get_logger
+from smart_mcp_proxy.upstream.confinement.reach import Shelter
 from smart_mcp_proxy.upstream.http.raw_http import open_raw_http
 from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
@@ -40,6 +41,7 @@ class Connector:
         max_message_bytes: Larger messages are refused, on every transport.
         tls: Certificates and proxies; the system's own and none if left out.
         worker: This process; a stdio server that all workers share may be another one's.
+        shelter: Keeps folders for confined servers.
 
     Attributes:
         watchdog: Ends our children's process groups if we are killed.
@@ -52,11 +54,13 @@ class Connector:
         sign_ins: SignIns | None = None,
         tls: TlsContext | None = None,
         worker: Worker = ALONE,
+        shelter: Shelter | None = None,
     ) -> None:
         self._max_message_bytes = max_message_bytes
         self._sign_ins = sign_ins
         self._tls = tls or TlsContext()
         self._worker = worker
+        self._shelter = shelter
         self.watchdog = Watchdog()
 
     async def __aenter__(self) -> Self:
@@ -76,7 +80,15 @@ class Connector:
     ) -> UpstreamSession:
         """An open session; see `OpenSession`."""
         options = SessionOptions(
-            config, on_event, era, peer, environ, self._max_message_bytes, self._tls, watchdog=self.watchdog
+            config,
+            on_event,
+            era,
+            peer,
+            environ,
+            self._max_message_bytes,
+            self._tls,
+            watchdog=self.watchdog,
+            shelter=self._shelter,
         )
         try:
             return await self._open_transport(options)

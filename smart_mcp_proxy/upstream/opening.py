@@ -8,6 +8,7 @@ from typing import Any, Final
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.confinement.reach import Shelter
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
@@ -35,6 +36,7 @@ class SessionOptions:
         tls: Certificates and proxies.
         bearer: The sign-in that every request carries; closed with the session.
         watchdog: Ends the server's process group if the gateway is killed.
+        shelter: Keeps folders for confined servers.
     """
 
     config: ServerConfig
@@ -46,6 +48,7 @@ class SessionOptions:
     tls: TlsContext = field(default_factory=TlsContext)
     bearer: Bearer | None = None
     watchdog: Watchdog | None = None
+    shelter: Shelter | None = None
 
     def folders(self) -> tuple[str, ...]:
         """The folders that the server's process is given: working folder, home, that for temporary files."""

@@ -7,7 +7,7 @@ from typing import Final
 from smart_mcp_proxy.models import ServerState as State
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers import ServerConfig, describe_isolation
 
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 60.0
@@ -46,7 +46,8 @@ def first_status(config: ServerConfig) -> ServerStatus:
     elif config.refusal is not None:
         state, (error, hint) = State.ERROR, config.refusal
         reason = error
-    return ServerStatus(config.name, config.transport, state, error, hint, reason=reason)
+    isolation = describe_isolation(config)
+    return ServerStatus(config.name, config.transport, state, error, hint, reason=reason, isolation=isolation)
 
 
 def check_transition(server: str, old: State, new: State) -> None:

@@ -16,6 +16,7 @@ from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, Serv
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, collect_secrets, expand, expand_for_client
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
+from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal
 from smart_mcp_proxy.upstream.ending import Ending
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, MissingScopeError
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_contents, fetch_tools, is_listed
@@ -56,6 +57,8 @@ _AUTH_PAUSE_S: Final = 60.0
 """Between tries at a server that has never let us in: it will not change its mind, and must not be stormed."""
 _NUDGE_S: Final = 2.0
 """A call for a failed server brings its next try forward, but not sooner than this after the last."""
+
+_LAST_LINES: Final = 40
 
 _log = get_logger("upstream")
 
@@ -461,7 +464,8 @@ class Upstream:
         _log.log(level, "%s%s (try %d)", error, said, self._failures, extra=fields(server=self.name))
         if not needs_auth:
             older = older_sdk_hint(self.config, said)
-            hint = older or hint + network_hint(self._environ, self.config, error + said)
+            network = network_hint(self._environ, self.config, error + said)
+            hint = older or hint + network + hint_refusal(self.config, self._written.last(_LAST_LINES))
         self._set_state(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self._rng)
         # One that has let us in before may do so again soon.

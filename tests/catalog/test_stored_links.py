@@ -26,7 +26,7 @@ LINKS_VERSION = 10
 UNDO_GONE = (
     "DROP TRIGGER tools_gone; DROP TABLE gone; DROP TABLE sealed; DROP TABLE leases; DROP INDEX idx_approvals_blocked;"
     "ALTER TABLE instances DROP COLUMN serves; DROP TABLE gateway_tokens; DROP TABLE gateway_keys;"
-    "DROP TABLE former_approvals;"
+    "DROP TABLE former_approvals; DROP TABLE unconfined;"
 )
 """The versions after it."""
 

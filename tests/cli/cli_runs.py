@@ -44,7 +44,10 @@ def some_servers(*names: str) -> dict[str, Any]:
 def environment(data_dir: Path, **settings: str) -> dict[str, str]:
     """Variables for a process: none of this shell's settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MCPPROXY_")}
-    kept |= {"MCPPROXY_SHARED": "false"}  # tests/desktop has the gateway that clients share
+    kept |= {
+        "MCPPROXY_SHARED": "false",
+        "MCPPROXY_ISOLATION": "none",
+    }  # they have tests of their own
     return kept | {"MCPPROXY_DATA_DIR": str(data_dir)} | {f"MCPPROXY_{name}": text for name, text in settings.items()}
 
 

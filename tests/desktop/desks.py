@@ -207,6 +207,7 @@ class Desk:
     def environ(self, **variables: str) -> dict[str, str]:
         """The environment of a client."""
         own = {"PATH": os.environ["PATH"], "HOME": str(self.home), "LANG": "C.UTF-8"}
+        own["MCPPROXY_ISOLATION"] = "none"  # tests/upstream/confinement has the sandbox
         return own | {"MCPPROXY_DATA_DIR": str(self.data_dir), "MCPPROXY_KEEP_ALIVE": "60"} | variables
 
     @property

@@ -134,6 +134,7 @@ class Home:
 
     def environment(self, **variables: str) -> dict[str, str]:
         named = {"PATH": os.environ["PATH"], "HOME": str(self.folder), "MCPPROXY_DATA_DIR": str(self.data)}
+        named["MCPPROXY_ISOLATION"] = "none"  # tests/upstream/confinement has the sandbox
         return named | variables
 
     def client(

@@ -73,7 +73,9 @@ class World:
 async def opened_world(folder: Path, servers: dict[str, Any], **settings: Any) -> AsyncIterator[World]:
     file = folder / "servers.json"
     file.write_text(json.dumps({"mcpServers": servers}, indent=2))
-    chosen = Settings(data_dir=folder / "data", **{"config_path": file, "manage": True, **settings})
+    chosen = Settings(
+        data_dir=folder / "data", **{"config_path": file, "manage": True, "isolation": "none", **settings}
+    )
     async with AsyncExitStack() as stack:
         gateway = await stack.enter_async_context(open_gateway(chosen, load_servers(file).servers, environ=ENVIRON))
         base = await stack.enter_async_context(served(gateway))
@@ -133,8 +135,9 @@ async def test_a_server_that_an_agent_adds_waits_until_the_user_approves_it(worl
     added = await world.agent(operation="add", name="new", **arguments)
     assert (added["state"], added["quarantined"]) == ("quarantined", True)
     assert "mcpproxy server approve new" in added["message"]
-    assert added["changed"] == ["args", "command", "env.A", "quarantined"]
-    assert world.stored()["new"] == {"command": "touch", "args": [str(proof)], "env": {"A": "1"}, "quarantined": True}
+    assert added["changed"] == ["allow", "args", "command", "env.A", "quarantined"]
+    written = {"command": "touch", "args": [str(proof)], "env": {"A": "1"}, "quarantined": True}
+    assert world.stored()["new"] == written | {"allow": {}}
     for operation in ("restart", "refresh"):
         assert (await world.agent(operation=operation, name="new"))["error"]["code"] == "quarantined"
     assert (await world.web.post("servers/new/approve")).status_code == 401
@@ -192,11 +195,11 @@ async def test_a_patch_changes_what_it_names(world: World) -> None:
     assert world.stored()["mine"] == entry | {"quarantined": True}
     await world.user.post("servers/mine/approve")
     done = await world.agent(operation="update", name="mine", env_json='{"B": "2", "TOKEN": "***"}', args_json='["a"]')
-    assert (done["changed"], done["quarantined"]) == (["args", "env.B", "quarantined"], True)
+    assert (done["changed"], done["quarantined"]) == (["allow", "args", "env.B", "quarantined"], True)
     assert world.stored()["mine"]["env"] == {"TOKEN": CANARY, "B": "2"}
     done = await world.agent(operation="patch", name="mine", env_json="null", args_json="[]")
     assert done["changed"] == ["args", "env.B", "env.TOKEN"]
-    done = await world.agent(operation="patch", name="mine", isolation_json='{"image": "node"}')
+    done = await world.agent(operation="patch", name="mine", isolation_json='{"images": "node"}')
     assert done["error"]["code"] == "invalid_entry" and "isolation" in done["error"]["message"]
 
 

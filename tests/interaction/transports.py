@@ -37,6 +37,7 @@ ENVIRON = {
     "HOME": os.environ.get("HOME", "/"),
     "LANG": "C.UTF-8",
     "MCPPROXY_SHARED": "false",  # tests/desktop has the gateway that clients share
+    "MCPPROXY_ISOLATION": "none",  # tests/upstream/confinement has the sandbox
 }
 
 CHANNELS = [
@@ -76,7 +77,7 @@ async def opened_gateway(
     assert {problem.server for problem in loaded.problems} == set(refused)
     for server in loaded.servers.values():
         configured_with(server.headers)
-    own = Settings(data_dir=data_dir, **settings)
+    own = Settings(data_dir=data_dir, **{"isolation": "none", **settings})  # tests/upstream/confinement has it
     async with open_gateway(
         own,
         loaded.servers,

@@ -27,8 +27,18 @@ def stored(folder: Path) -> dict[str, Any]:
 def test_what_others_add_waits_for_the_user(tmp_path: Path, by: Author) -> None:
     """Whatever the entry says about itself."""
     done = edits_of(tmp_path).add("new", {"command": "true", "args": ["-x"]}, by)
-    assert done.is_quarantined and done.changed == ("args", "command", "quarantined")
-    assert stored(tmp_path) == {"new": {"command": "true", "args": ["-x"], "quarantined": True}}
+    assert done.is_quarantined and done.changed == ("allow", "args", "command", "quarantined")
+    assert stored(tmp_path) == {"new": {"command": "true", "args": ["-x"], "quarantined": True, "allow": {}}}
+
+
+def test_paths_that_others_name_are_not_open(tmp_path: Path) -> None:
+    """An agent that leads a user's server elsewhere proposes its paths as well; other changes close nothing."""
+    edits = edits_of(tmp_path)
+    edits.add("mine", {"command": "true", "args": ["/home/u"]}, "operator")
+    edits.patch("mine", {"timeout": 5000}, "agent")
+    assert "allow" not in stored(tmp_path)["mine"]
+    edits.patch("mine", {"args": ["/"]}, "agent")
+    assert stored(tmp_path)["mine"]["allow"] == {}
 
 
 def test_what_the_user_adds_may_run(tmp_path: Path) -> None:
@@ -270,7 +280,7 @@ def test_a_name_that_is_taken_or_looks_like_it_is_a_conflict(tmp_path: Path, nam
         ({"url": "localhost:80"}, "not an http or https"),
         ({"url": "file:///etc/passwd"}, "not an http or https"),
         ({"url": "https://user:hunter2@example.com"}, "user name or password"),
-        ({"command": "x", "isolation": {"image": "node"}}, "isolation"),
+        ({"command": "x", "isolation": {"images": "node"}}, "isolation"),
         ({"command": "x", "args": "a"}, "'args'"),
         ({"command": "x\0"}, "NUL"),
         ({"command": "x", "env": {"A": "***"}}, "mask"),

@@ -52,6 +52,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "top_k": " 7 ",
         "tools_limit": "100",
         "list_all_below_tokens": "2000",
+        "isolation": "Sandbox",
         "tool_name_limit": "10",
         "truncate_output_len": "200",
         "transport": "Streamable-HTTP",

@@ -8,9 +8,13 @@ import anyio
 import pytest
 
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers.config import Isolation, IsolationMode
+from smart_mcp_proxy.upstream import find_way
 from smart_mcp_proxy.upstream.stdio.stdio import ChildProcess
 
 pytestmark = pytest.mark.anyio
+
+MODES: tuple[IsolationMode, ...] = ("none", "sandbox") if find_way() else ("none",)
 
 FLOOD = "head -c 2000000 /dev/zero"
 """More than is read ahead: the end of the pipe behind it is never seen."""
@@ -18,10 +22,18 @@ HELD = "setsid sleep 600 & echo $!; wait"
 """Its pipes stay open: what left the group is not ended with it."""
 
 
+def shell(script: str, mode: IsolationMode) -> ServerConfig:
+    """A server that is a script of the shell."""
+    return ServerConfig(
+        name="s", transport="stdio", command="/bin/sh", args=("-c", script), isolation=Isolation(mode, is_required=True)
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("script", [FLOOD, HELD])
-async def test_pipes_that_do_not_end_hold_no_descriptor(script: str) -> None:
+async def test_pipes_that_do_not_end_hold_no_descriptor(script: str, mode: IsolationMode) -> None:
     """Or a server that is restarted for ever would use them all up."""
-    config = ServerConfig(name="s", transport="stdio", command="/bin/sh", args=("-c", script))
+    config = shell(script, mode)
     before = len(os.listdir("/proc/self/fd"))
     with anyio.fail_after(20):
         child = await ChildProcess.start(config, dict(os.environ), lambda line: None)
@@ -33,9 +45,10 @@ async def test_pipes_that_do_not_end_hold_no_descriptor(script: str) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-async def test_who_closes_it_may_be_cancelled() -> None:
+@pytest.mark.parametrize("mode", MODES)
+async def test_who_closes_it_may_be_cancelled(mode: IsolationMode) -> None:
     """It is ended, waited for and holds no descriptor all the same."""
-    config = ServerConfig(name="s", transport="stdio", command="/bin/sh", args=("-c", "sleep 600"))
+    config = shell("sleep 600", mode)
     before = len(os.listdir("/proc/self/fd"))
     with anyio.fail_after(20):
         child = await ChildProcess.start(config, dict(os.environ), lambda line: None)

@@ -386,6 +386,12 @@ _FORMER_APPROVALS_TABLE = (
     )""",
 )
 
+_UNCONFINED_TABLE = (
+    # Servers that ran before there was a sandbox; the program is bound at the next start.
+    "CREATE TABLE unconfined (server_name TEXT PRIMARY KEY, program TEXT NOT NULL)",
+    "INSERT INTO unconfined SELECT name, '' FROM servers",
+)
+
 
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
@@ -417,5 +423,6 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_GATEWAY_TOKENS_TABLE, (*_translate(_GATEWAY_TOKENS_TABLE), *_GATEWAY_TOKENS_TOLD)),
     Migration(_GATEWAY_KEYS_TABLE, _translate(_GATEWAY_KEYS_TABLE)),
     Migration(_FORMER_APPROVALS_TABLE, _translate(_FORMER_APPROVALS_TABLE)),
+    Migration(_UNCONFINED_TABLE, _UNCONFINED_TABLE),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""

@@ -58,4 +58,5 @@ gone = _define_table("gone", "id", "generation", integers="id generation")
 sealed = _define_table(
     "sealed", "kind key", "box size stamp expires_s", integers="size", reals="expires_s", blobs="box"
 )
+unconfined = _define_table("unconfined", "server_name", "program")
 leases = _define_table("leases", "name", "holder until_s", reals="until_s")

@@ -10,7 +10,7 @@ from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.recovery.rollback_guard import GENERATION_KEY
 from smart_mcp_proxy.catalog.tables.following import forget_gone
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
-from smart_mcp_proxy.catalog.tables.schema import listed_names, meta, servers, tools
+from smart_mcp_proxy.catalog.tables.schema import listed_names, meta, servers, tools, unconfined
 from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import build_listed_name
@@ -193,6 +193,7 @@ def delete_servers(connection: Connection, names: Collection[str]) -> None:
     if connection.execute(delete(tools).where(tools.c.server_name.in_(names))).rowcount:
         forget_gone(connection, _next_generation(connection))
     connection.execute(delete(servers).where(servers.c.name.in_(names)))
+    connection.execute(delete(unconfined).where(unconfined.c.server_name.in_(names)))
 
 
 def note_syncs(connection: Connection, at_s: Mapping[str, float]) -> None:
@@ -207,3 +208,19 @@ def note_syncs(connection: Connection, at_s: Mapping[str, float]) -> None:
         replace_columns(connection, servers, "last_sync_s", "tool_count"),
         [{"name": name, "last_sync_s": at, "tool_count": counts.get(name, 0)} for name, at in sorted(at_s.items())],
     )
+
+
+def bind_unconfined(connection: Connection, programs: Mapping[str, str]) -> dict[str, str]:
+    """The programs by server; those that are not bound yet become what `programs` names.
+
+    Args:
+        connection: To the store.
+        programs: Digest of the program that each configured server has.
+    """
+    rows = connection.execute(select(unconfined.c.server_name, unconfined.c.program)).all()
+    found: dict[str, str] = {row.server_name: row.program for row in rows}
+    for name in programs.keys() & {name for name, program in found.items() if not program}:
+        bound = update(unconfined).where(unconfined.c.server_name == name).values(program=programs[name])
+        connection.execute(bound)
+        found[name] = programs[name]
+    return found

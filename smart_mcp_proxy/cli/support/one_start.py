@@ -8,9 +8,18 @@ from typing import Any, Final
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import open_sign_ins
 from smart_mcp_proxy.models import PENDING_STATES, Era, ServerStatus
-from smart_mcp_proxy.servers import ServerConfig, find_config, with_inherited
+from smart_mcp_proxy.servers import ServerConfig, find_config, list_guarded_places, with_inherited
 from smart_mcp_proxy.settings import Settings, environment
-from smart_mcp_proxy.upstream import Connector, Fleet, OnEvent, TlsContext, UpstreamSession, mark_environment
+from smart_mcp_proxy.upstream import (
+    SHELTER,
+    Connector,
+    Fleet,
+    OnEvent,
+    Shelter,
+    TlsContext,
+    UpstreamSession,
+    mark_environment,
+)
 
 _ANSWER_S: Final = 30.0
 """As long as one listing may take. Source: docs/design/limits.md#listing"""
@@ -46,9 +55,10 @@ async def read_start_log(settings: Settings, config: ServerConfig, count: int) -
             came.set()
 
     tls = TlsContext(environ)
+    shelter = Shelter(settings.data_dir / SHELTER, list_guarded_places(settings, Path.cwd()))
     async with (
         open_sign_ins(settings, tls) as sign_ins,
-        Connector(settings.max_message_bytes, sign_ins, tls) as dialer,
+        Connector(settings.max_message_bytes, sign_ins, tls, shelter=shelter) as dialer,
     ):
         # Tools are never listed here.
         fleet = Fleet(environ=environ, on_change=note, on_tools_changed=lambda _: None, open_session=_OneTry(dialer))

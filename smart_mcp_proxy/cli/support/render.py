@@ -28,12 +28,13 @@ def servers_table(servers: Iterable[Mapping[str, Any]]) -> Table:
             server["transport"],
             state_text(server["state"]),
             f"{server['tools']:,}",
+            server.get("isolation", ""),  # a gateway of an earlier version does not say it
             " ".join(filter(None, (server["error"], server["hint"], format_waiting_hint(server))))
             or server["server_info"],
         ]
         for server in servers
     ]
-    return table(["server", "transport", "state", "tools#", "remarks"], rows)
+    return table(["server", "transport", "state", "tools#", "isolation", "remarks"], rows)
 
 
 def format_waiting_hint(server: Mapping[str, Any]) -> str:

@@ -20,6 +20,8 @@ from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.upstream.confinement.reach import Shelter
+from smart_mcp_proxy.upstream.confinement.sandbox import start_in_sandbox
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import request_line
@@ -120,17 +122,25 @@ class ChildProcess:
         environ: Mapping[str, str],
         on_stderr: Callable[[str], None],
         watchdog: Watchdog | None = None,
+        shelter: Shelter | None = None,
     ) -> "ChildProcess":
         """Starts the server's command.
+
+        Args:
+            config: The server, expanded.
+            environ: The gateway's environment.
+            on_stderr: Told of every line it writes to stderr.
+            watchdog: Ends its group if we are killed.
+            shelter: Keeps folders for confined servers.
 
         Raises:
             UpstreamError: It cannot be started; the message says what is missing.
         """
         if watchdog is None:
-            return cls(*await _begin(config, child_environment(environ, config.env)), on_stderr)
+            return cls(*await _begin(config, child_environment(environ, config.env), shelter), on_stderr)
         await watchdog.start()
         async with watchdog.announce_child() as mark:
-            transport, notices = await _begin(config, child_environment(environ, config.env) | mark)
+            transport, notices = await _begin(config, child_environment(environ, config.env) | mark, shelter)
             watchdog.watch(transport.get_pid())
         return cls(transport, notices, on_stderr, watchdog)
 
@@ -222,9 +232,15 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
 
-async def _begin(config: ServerConfig, env: Mapping[str, str]) -> tuple[SubprocessTransport, _Notices]:
+async def _begin(
+    config: ServerConfig, env: Mapping[str, str], shelter: Shelter | None
+) -> tuple[SubprocessTransport, _Notices]:
     """Transport and protocol of the process of a server's command."""
     try:
+        if config.isolation.mode == "container":
+            raise UpstreamError(f"Server '{config.name}' is to run in a container, which is not available yet.")
+        if config.isolation.mode == "sandbox":
+            return await start_in_sandbox(_Notices, config, env, shelter)
         return await asyncio.get_running_loop().subprocess_exec(
             _Notices,
             config.command or "",
@@ -340,7 +356,7 @@ async def open_stdio(opening: SessionOptions) -> "StdioSession":
 
 async def _spawn_session(opening: SessionOptions) -> "StdioSession":
     child = await ChildProcess.start(
-        opening.config, opening.environ, lambda line: opening.on_event(LogLine(line)), opening.watchdog
+        opening.config, opening.environ, lambda line: opening.on_event(LogLine(line)), opening.watchdog, opening.shelter
     )
     return StdioSession(opening, child)
 

@@ -214,6 +214,7 @@ def _server(server: ServerStatus, tools: int, waiting: int) -> dict[str, Any]:
         "era": server.era,
         "protocol_version": server.protocol_version,
         "server_info": server.server_info,
+        "isolation": server.isolation,
         "restarts": server.restarts,
         "breaker": server.breaker,
         "severity": server.severity,

@@ -429,7 +429,7 @@ async def test_an_earlier_file_is_read_on_a_full_disk(opened: Any, data_dir: Pat
         file.executescript(
             "DROP TABLE links; DROP TABLE gone; DROP TABLE sealed; DROP TABLE leases; DROP INDEX idx_approvals_blocked;"
             "ALTER TABLE instances DROP COLUMN serves; DROP TABLE gateway_tokens; DROP TABLE gateway_keys;"
-            "DROP TABLE former_approvals;"
+            "DROP TABLE former_approvals; DROP TABLE unconfined;"
         )
         file.execute("PRAGMA user_version = 8")
     (data_dir / CHECKPOINT_NAME).unlink()

@@ -23,6 +23,9 @@ statement is prepared, so none is tied to the old one. `test_the_log_of_an_earli
 """
 
 
+FILLS = re.compile(r"INSERT INTO (\w+) SELECT ")
+
+
 def takes_away(statements: Sequence[str]) -> list[str]:
     """Those statements of a step that do more than add: a program of the version before might miss something."""
     made = {found[1] for statement in statements if (found := CREATES.match(statement))}
@@ -32,6 +35,8 @@ def takes_away(statements: Sequence[str]) -> list[str]:
 def _only_adds(statement: str, made: set[str]) -> bool:
     if CREATES.match(statement):
         return True
+    if found := FILLS.match(statement):
+        return found[1] in made
     if found := RULES.match(statement):  # on a table from before it may refuse what is inserted there
         return found[1] in made
     # Who does not know the column does not name it.

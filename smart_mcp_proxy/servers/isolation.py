@@ -1,0 +1,130 @@
+"""Isolation of servers' processes, as their entries say it and where they say nothing."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, Literal, get_args
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers.config import Allowance, Isolation, IsolationMode, ServerConfig
+from smart_mcp_proxy.servers.fields import EntryReader
+
+ENGINES: Final = ("docker", "podman", "nerdctl")
+"""Programs that start containers."""
+_OBJECT_KEYS: Final = frozenset({"enabled", "mode", "image", "network_mode", "allow"})
+_ALLOW_KEYS: Final = frozenset({"read", "write", "network"})
+_NO_NETWORK: Final = "none"
+
+IsolationDefault = Literal["auto", "none", "sandbox", "container"]
+"""`auto`: a sandbox for servers that the catalog has not seen before, where the system has one."""
+
+
+def read_isolation(entry: EntryReader) -> Isolation:
+    """The isolation that an entry asks for.
+
+    Raises:
+        ConfigError: It asks for what there is not.
+
+    Source: docs/isolation.md#isolation-of-servers
+    """
+    asked = entry.values.get("isolation")
+    allow = _read_allowance(entry) if entry.values.get("allow") is not None else None
+    if asked is None or asked is False:
+        return Isolation(allow=allow)
+    if isinstance(asked, str):
+        return Isolation(_check_mode(entry, "isolation", asked), allow=allow, is_required=True)
+    if not isinstance(asked, dict):
+        raise entry.wrong("isolation", asked, "none, sandbox, container or an object")
+    inner = EntryReader(entry.server, asked, "isolation.")
+    if unknown := sorted(asked.keys() - _OBJECT_KEYS):
+        raise ConfigError(
+            f"Server {entry.server!r}: 'isolation' has keys that are not known: {', '.join(map(repr, unknown))}.",
+            hint=f"Known: {', '.join(sorted(_OBJECT_KEYS))}.",
+        )
+    if asked.get("allow") is not None:
+        if allow is not None:
+            raise ConfigError(f"Server {entry.server!r} has 'allow' twice.", hint="Keep the one beside 'isolation'.")
+        allow = _read_allowance(inner)
+    if inner.text("network_mode") == _NO_NETWORK:
+        allow = replace(allow or Allowance(), network=False)
+    if not inner.flag("enabled", default=True):
+        return Isolation(allow=allow)
+    mode = _check_mode(inner, "mode", inner.text("mode") or "container")
+    return Isolation(mode, inner.text("image"), allow, is_required=True)
+
+
+def _check_mode(entry: EntryReader, key: str, written: str) -> IsolationMode:
+    modes: tuple[IsolationMode, ...] = get_args(IsolationMode)
+    found = next((mode for mode in modes if mode == written.lower()), None)
+    if found is None:
+        raise ConfigError(
+            f"Server {entry.server!r}: '{entry.prefix}{key}' is {written!r:.40}.",
+            hint=f"Expected one of {', '.join(modes)}.",
+        )
+    return found
+
+
+def _read_allowance(entry: EntryReader) -> Allowance:
+    given = EntryReader(entry.server, entry.read_object("allow"), f"{entry.prefix}allow.")
+    if unknown := sorted(given.values.keys() - _ALLOW_KEYS):
+        raise ConfigError(
+            f"Server {entry.server!r}: '{entry.prefix}allow' has keys that are not known: "
+            f"{', '.join(map(repr, unknown))}.",
+            hint=f"Known: {', '.join(sorted(_ALLOW_KEYS))}.",
+        )
+    return Allowance(given.texts("read"), given.texts("write"), given.flag("network", default=True))
+
+
+def identify_program(config: ServerConfig) -> str:
+    """Return a digest of the program that an entry starts; another program is another server."""
+    words = "\0".join((config.command, *config.args))
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+def isolate(
+    servers: Mapping[str, ServerConfig], default: IsolationDefault, known: Mapping[str, str]
+) -> dict[str, ServerConfig]:
+    """The servers, each with the isolation that holds for it.
+
+    Args:
+        servers: As configured.
+        default: Of those whose entry says nothing.
+        known: Programs that ran before there was a sandbox, by server; empty for whatever its entry starts.
+    """
+    return {name: _isolate(config, default, known) for name, config in servers.items()}
+
+
+def _isolate(config: ServerConfig, default: IsolationDefault, known: Mapping[str, str]) -> ServerConfig:
+    asked = config.isolation
+    if config.transport != "stdio":
+        mode: IsolationMode = "none"
+    elif asked.mode is not None:
+        return config
+    elif config.command.rpartition("/")[2] in ENGINES:
+        mode = "none"  # its command makes the container
+    elif default != "auto":
+        return replace(config, isolation=replace(asked, mode=default, is_required=True))
+    else:
+        mode = "none" if known.get(config.name) in ("", identify_program(config)) else "sandbox"
+    return replace(config, isolation=replace(asked, mode=mode))
+
+
+def describe_isolation(config: ServerConfig) -> str:
+    """Name how a server is held; empty for one that is no process of ours."""
+    if config.transport != "stdio":
+        return ""
+    is_container = config.command.rpartition("/")[2] in ENGINES
+    return "container" if is_container else config.isolation.mode or "none"
+
+
+def refuse_foreign_sandbox(entry: Mapping[str, Any], keys: tuple[str, ...], server: str) -> None:
+    """Refuse an entry that asks for protection in another program's words, which we would not keep.
+
+    Source: docs/design/protocol-surface.md#what-an-entry-asks-for-and-cannot-get
+    """
+    for key in keys:
+        if entry.get(key):
+            raise ConfigError(
+                f"Server {server!r} asks for a sandbox ({key!r}), in words of another program.",
+                hint=f'Remove {key!r} and write "isolation": "sandbox".',
+            )

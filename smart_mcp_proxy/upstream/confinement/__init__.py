@@ -1,0 +1,1 @@
+"""Confinement of servers' processes by the system."""

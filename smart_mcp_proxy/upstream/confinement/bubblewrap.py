@@ -1,0 +1,59 @@
+"""Confinement by bubblewrap: mounts, processes and, if asked for, network of its own."""
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from functools import cache
+from subprocess import DEVNULL, TimeoutExpired, run
+from typing import Final
+
+from smart_mcp_proxy.upstream.confinement.places import SYSTEM
+from smart_mcp_proxy.upstream.confinement.reach import ServerReach
+
+_NAMESPACES: Final = ("user", "pid", "ipc", "uts")
+_TRIAL_S: Final = 5.0
+_OF_ITS_OWN: Final = ("/proc", "/sys", "/dev")
+
+
+@cache
+def find_bubblewrap() -> str | None:
+    """The program, if it is installed and the system lets it work; None else."""
+    program = shutil.which("bwrap")
+    if program is None:
+        return None
+    trial = [program, *_unshare(network=True), "--ro-bind", "/", "/", "--proc", "/proc", "--", "/bin/true"]
+    try:
+        code = run(trial, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, timeout=_TRIAL_S, check=False).returncode
+    except (OSError, TimeoutExpired):
+        return None
+    return program if code == 0 else None
+
+
+def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: int) -> list[str]:
+    """The command that starts a server inside.
+
+    Args:
+        program: bubblewrap's.
+        reach: Of the server.
+        command: Its own.
+        filter_fd: Descriptor that the filter of its sockets is read from.
+    """
+    words = [program, *_unshare(network=reach.network), "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    words += ["--seccomp", str(filter_fd), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    binds = {path: "--ro-bind-try" for path in (*SYSTEM, *reach.read) if not path.startswith(_OF_ITS_OWN)}
+    binds |= dict.fromkeys(reach.write, "--bind-try")
+    for path in sorted(binds):  # a folder before what is in it
+        words += _bind(binds[path], path)
+    return [*words, "--chdir", reach.cwd, "--", *command]
+
+
+def _bind(option: str, path: str) -> Iterator[str]:
+    if os.path.islink(path) and os.path.dirname(path) == "/":
+        yield from ("--symlink", os.readlink(path), path)
+    else:
+        yield from (option, path, path)
+
+
+def _unshare(*, network: bool) -> list[str]:
+    kinds = _NAMESPACES if network else (*_NAMESPACES, "net")
+    return [*(f"--unshare-{kind}" for kind in kinds), "--unshare-cgroup-try"]

@@ -1,0 +1,53 @@
+"""Places of a system, as data: what every program reads, where runtimes are, what may hold secrets."""
+
+import re
+from typing import Final
+
+SYSTEM: Final = (
+    "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix/store", "/snap", "/home/linuxbrew/.linuxbrew",
+    "/etc/ssl", "/etc/pki", "/etc/ca-certificates", "/etc/ca-certificates.conf", "/etc/alternatives", "/etc/fonts",
+    "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf",
+    "/etc/resolv.conf", "/etc/hosts", "/etc/host.conf", "/etc/gai.conf", "/etc/services", "/etc/protocols",
+    "/etc/localtime", "/etc/timezone", "/etc/locale.alias", "/etc/mime.types", "/etc/magic", "/etc/os-release",
+    "/etc/debian_version", "/etc/lsb-release", "/etc/gitconfig", "/etc/npmrc", "/etc/pip.conf", "/etc/uv",
+    "/etc/java", "/etc/chromium", "/etc/chromium.d", "/etc/shells", "/etc/terminfo", "/etc/static",
+    "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/loadavg", "/proc/uptime", "/proc/version", "/proc/sys",
+    "/proc/filesystems", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm/transparent_hugepage",
+)  # fmt: skip
+"""Read by programs of every kind. Of `/proc` no process: another one's arguments may hold secrets."""
+DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+RUNTIMES: Final = (
+    ("PYENV_ROOT", ".pyenv", ""),
+    ("PYTHONUSERBASE", ".local", "lib"),
+    ("NVM_DIR", ".nvm", ""),
+    ("VOLTA_HOME", ".volta", ""),
+    ("FNM_DIR", ".local/share/fnm", ""),
+    ("ASDF_DATA_DIR", ".asdf", ""),
+    ("MISE_DATA_DIR", ".local/share/mise", ""),
+    ("RUSTUP_HOME", ".rustup", ""),
+    ("PLAYWRIGHT_BROWSERS_PATH", ".cache/ms-playwright", ""),
+    ("PUPPETEER_CACHE_DIR", ".cache/puppeteer", ""),
+)
+"""Variable that names it, the place in the home where it is otherwise, and the part of it that is read."""
+GROWING: Final = (".local/share/uv/python",)
+"""Places in the home with versions of a runtime: those there are read, others come into the private home."""
+RUNNER_FILES: Final = (
+    ("NPM_CONFIG_USERCONFIG", ".npmrc"),
+    ("UV_CONFIG_FILE", ".config/uv/uv.toml"),
+    ("PIP_CONFIG_FILE", ".config/pip/pip.conf"),
+    ("GIT_CONFIG_GLOBAL", ".gitconfig"),
+)
+"""Variable that names it, and where it is in the home: where to download from. Read where no credential is in it."""
+CREDENTIAL: Final = re.compile(rb"_auth|password|passwd|token|secret|credential|://[^/\s'\"]*@", re.IGNORECASE)
+FILE_VARIABLE: Final = re.compile(
+    r"\w*(?:CERT|CA_BUNDLE|CAFILE|FIND_LINKS)\w*|NVM_DIR|UV_PYTHON\w*|UV_TOOL_DIR", re.IGNORECASE
+)
+"""Variables that may name files and folders which a program reads to find its way."""
+LEFT_OUT: Final = re.compile(
+    r"XDG_(?:CACHE|CONFIG|DATA|STATE)_HOME|XDG_RUNTIME_DIR|(?:UV|PIP|npm_config)_CACHE(?:_DIR)?", re.IGNORECASE
+)
+"""Variables that lead to folders which all programs of the user share: the private home has each of them."""
+PROJECT_MARKS: Final = ("package.json", "pyproject.toml", "node_modules", "setup.py", "deno.json", "go.mod", ".venv")
+SCRIPT: Final = re.compile(r".+\.(?:py|js|mjs|cjs|ts|mts|sh|rb|jar|php|pl|wasm)$")
+DATABASE: Final = re.compile(r".+\.(?:db|sqlite3?|duckdb)$")
+"""Databases write beside themselves."""

@@ -1,0 +1,276 @@
+"""Reach of a confined server, from its entry, its environment and the files that are there."""
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers.config import Allowance
+from smart_mcp_proxy.upstream.confinement.places import (
+    CREDENTIAL,
+    DATABASE,
+    FILE_VARIABLE,
+    GROWING,
+    LEFT_OUT,
+    PROJECT_MARKS,
+    RUNNER_FILES,
+    RUNTIMES,
+    SCRIPT,
+)
+
+SHELTER: Final = "sandbox"
+"""Folder in the data directory that holds the private folders."""
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
+"""A path in an argument: alone, or after `=` or a scheme."""
+_LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
+_MOST_PARENTS: Final = 4
+_MOST_BYTES: Final = 1 << 16
+
+
+class PrivateFolder(NamedTuple):
+    """Folder of one confined server alone.
+
+    Attributes:
+        path: Its home.
+        guarded: What no server reaches, whatever names it: the data directory and the server file.
+    """
+
+    path: Path
+    guarded: tuple[Path, ...]
+
+
+class Shelter(NamedTuple):
+    """Place of confined servers' private folders.
+
+    Attributes:
+        root: The folder of the folders.
+        guarded: What no server reaches, whatever names it: the data directory and the server file.
+    """
+
+    root: Path
+    guarded: tuple[Path, ...] = ()
+
+
+class ServerReach(NamedTuple):
+    """Files, network and variables of a confined server.
+
+    Attributes:
+        read: Files and folders that it may read.
+        write: The same that it may change.
+        listed: Folders whose entries' names it may read.
+        network: Whether it may open connections.
+        has_sockets: Whether it may open sockets of the file system, since one is named.
+        variables: Its whole environment.
+        cwd: Its working directory.
+        links: Places in its home that lead to what it may reach in the user's, by their path there.
+    """
+
+    read: tuple[str, ...]
+    write: tuple[str, ...]
+    listed: tuple[str, ...]
+    network: bool
+    has_sockets: bool
+    variables: Mapping[str, str]
+    cwd: str
+    links: Mapping[str, str]
+
+
+def choose_private_folder(shelter: Shelter, server: str) -> PrivateFolder:
+    """The private folder of a server; other names never share one."""
+    name = f"{_NOT_IN_NAMES.sub('_', server)[:40]}-{sha256(server.encode()).hexdigest()[:8]}"
+    return PrivateFolder(shelter.root / name, shelter.guarded)
+
+
+def make_private_folder(folder: PrivateFolder, links: Mapping[str, str]) -> None:
+    """Make the folder, and the links in it that are not there yet; what the server has put there stays.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    for path in (folder.path, folder.path / "tmp"):
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for inside, target in links.items():
+        place = folder.path / inside
+        if not os.path.lexists(place) and place.parent.resolve().is_relative_to(folder.path.resolve()):
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            place.symlink_to(target)
+
+
+def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: PrivateFolder) -> ServerReach:
+    """Plan the reach of a server.
+
+    Args:
+        config: The server, expanded.
+        environ: What its process would be started with outside.
+        folder: Its own.
+    """
+    home = Path(environ.get("HOME") or Path.home())
+    cwd = Path(config.cwd or ".").absolute()
+    allow = config.isolation.allow
+    named = find_named_paths(config, cwd) if allow is None else allow
+    carve = Carving(home, folder.guarded)
+    write = [*carve.each(_resolve(named.write, home, cwd)), str(folder.path)]
+    read = [
+        *carve.each(_resolve(named.read, home, cwd)),
+        *carve.each(_find_own_package(config, environ, home, cwd)),
+        *carve.each(_find_named_files(environ)),
+    ]
+    variables = {name: text for name, text in environ.items() if name in config.env or not LEFT_OUT.fullmatch(name)}
+    for name, path, part in RUNTIMES:
+        place = Path(environ.get(name) or home / path)
+        if place.is_dir():
+            variables.setdefault(name, str(place))
+            read.append(str(place / part))
+    read += [str(version) for path in GROWING for version in (home / path).glob("*")]
+    for name, path in RUNNER_FILES:
+        if name not in variables and _is_free_of_credentials(home / path):
+            variables[name] = str(home / path)
+            read.append(str(home / path))
+    own = {"HOME": str(folder.path), "TMPDIR": str(folder.path / "tmp")}
+    variables |= {name: text for name, text in own.items() if name not in config.env}
+    return ServerReach(
+        read=tuple(dict.fromkeys(read)),
+        write=tuple(dict.fromkeys(write)),
+        listed=tuple(carve.listed),
+        network=named.network,
+        has_sockets=any(path.is_socket() for path in _resolve((*named.read, *named.write), home, cwd)),
+        variables=variables,
+        cwd=_choose_cwd(config, folder),
+        links={str(Path(path).relative_to(home)): path for path in (*read, *write) if _is_inside(Path(path), home)},
+    )
+
+
+def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:
+    """Paths that an entry names: working directory, and existing ones in arguments and variables."""
+    own = config.raw.get("env")
+    texts = [*config.args, *(config.env.get(name, "") for name in (own if isinstance(own, Mapping) else ()))]
+    found = [cwd / path for path in ([config.cwd] if config.cwd else [])]
+    for text in texts:
+        match = _PATH.search(text)
+        path = Path(match[1]) if match else cwd / text
+        if (match or "/" in text) and not SCRIPT.fullmatch(text) and path.exists():
+            found.append(path.parent if DATABASE.fullmatch(path.name) else path)
+    return Allowance(write=tuple(map(str, found)))
+
+
+def _choose_cwd(config: ServerConfig, folder: PrivateFolder) -> str:
+    """Choose its home, unless a word of its entry means something in the gateway's working directory."""
+    here = Path.cwd()
+    if config.cwd or any((here / word).exists() for word in (config.command, *config.args) if word):
+        return config.cwd or str(here)
+    return str(folder.path)
+
+
+class Carving:
+    """Folders without the entries that nobody means by naming them.
+
+    Args:
+        home: The user's: of a folder that holds it, its hidden entries are left out.
+        guarded: Never reached.
+
+    Attributes:
+        listed: Folders of which only a file was left out, so that their entries may be listed.
+    """
+
+    def __init__(self, home: Path, guarded: Iterable[Path]) -> None:
+        self._home = home.resolve()
+        self._guarded = tuple(path.resolve() for path in guarded)
+        self.listed: list[str] = []
+
+    def each(self, paths: Iterable[Path]) -> Iterator[str]:
+        """The paths, of a folder with something to leave out the rest of its entries."""
+        for path in paths:
+            yield from self._carve(path.resolve(), is_named=True)
+
+    def _carve(self, path: Path, *, is_named: bool) -> Iterator[str]:
+        if any(path == guarded or guarded in path.parents for guarded in self._guarded):
+            return
+        if not is_named and path.parent == self._home and path.name.startswith("."):
+            return
+        is_whole = not any(path in inner.parents for inner in (*self._guarded, self._home / "x"))
+        if is_whole or not path.is_dir():
+            yield str(path)
+            return
+        if path != self._home and path not in self._home.parents and not self._holds_guarded_folder(path):
+            self.listed.append(str(path))
+        for entry in sorted(path.iterdir()):
+            if not entry.is_symlink():
+                yield from self._carve(entry, is_named=False)
+
+    def _holds_guarded_folder(self, path: Path) -> bool:
+        return any(path in guarded.parents and guarded.is_dir() for guarded in self._guarded)
+
+
+def _resolve(paths: Iterable[str], home: Path, cwd: Path) -> Iterator[Path]:
+    for path in paths:
+        yield home / path.removeprefix("~").lstrip("/") if path.startswith("~") else cwd / path
+
+
+def _find_own_package(config: ServerConfig, environ: Mapping[str, str], home: Path, cwd: Path) -> Iterator[Path]:
+    """The program, what it is installed with, and the project of a script."""
+    program = shutil.which(config.command, path=environ.get("PATH")) or config.command
+    for folder in (Path(program).parent, *(Path(each) for each in environ.get("PATH", "").split(os.pathsep) if each)):
+        yield from _find_installation(folder, home)
+    real = Path(program).resolve()
+    yield from (Path(program), real, *_find_installation(real.parent, home))
+    for word in (config.command, *config.args):
+        script = cwd / word
+        if SCRIPT.fullmatch(word) and script.is_file():
+            yield _find_project(script.resolve(), home)
+
+
+def _find_installation(folder: Path, home: Path) -> Iterator[Path]:
+    """A folder of programs, and its installation: an environment with its Python, a version of node."""
+    yield folder
+    root = folder.parent
+    is_shared = root in (home, home / ".local", home / ".cargo", *home.parents)
+    if folder.name != "bin" or is_shared:
+        return
+    yield root
+    yield from _find_linked_sources(root)
+    settings = root / "pyvenv.cfg"
+    if settings.is_file():
+        for line in settings.read_text("utf-8", "replace").splitlines():
+            key, _, value = line.partition("=")
+            if key.strip() == "home":
+                yield Path(value.strip()).resolve().parent
+
+
+def _find_linked_sources(root: Path) -> Iterator[Path]:
+    """Folders that packages of a Python stand in which were installed to be edited."""
+    for packages in root.glob("lib/python*/site-packages"):
+        for file in (*packages.glob("*.pth"), *packages.glob("__editable__*.py")):
+            found = _LINKED_PATH.finditer(file.read_text("utf-8", "replace"))
+            yield from (Path(each[1]) for each in found if Path(each[1]).is_dir())
+
+
+def _find_project(script: Path, home: Path) -> Path:
+    """The folder that a script is part of; the script itself where that would be a whole home."""
+    folders = [folder for folder in script.parents[:_MOST_PARENTS] if folder != home and folder not in home.parents]
+    marked = (folder for folder in folders if any((folder / mark).exists() for mark in PROJECT_MARKS))
+    return next(marked, folders[0] if folders else script)
+
+
+def _find_named_files(environ: Mapping[str, str]) -> Iterator[Path]:
+    """Certificates, local package folders and runtimes that variables name."""
+    for name, text in environ.items():
+        if FILE_VARIABLE.fullmatch(name):
+            yield from (Path(word.removeprefix("file://")) for word in text.split() if "/" in word[:8])
+
+
+def _is_free_of_credentials(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_MOST_BYTES + 1)
+    except OSError:
+        return False
+    return len(head) <= _MOST_BYTES and not CREDENTIAL.search(head)
+
+
+def _is_inside(path: Path, home: Path) -> bool:
+    return home in path.parents

@@ -1,0 +1,103 @@
+"""How an entry says what its server's process may reach, and what holds where it says nothing."""
+
+from typing import Any
+
+import pytest
+
+from smart_mcp_proxy.servers import ServerConfig, describe_isolation, identify_program, isolate, warnings_about
+from smart_mcp_proxy.servers.config import Allowance, Isolation
+from smart_mcp_proxy.servers.entry import parse_entry
+
+
+def server(**entry: Any) -> ServerConfig:
+    """The server of an entry."""
+    return parse_entry("s", {"command": "npx", "args": ["-y", "pkg"]} | entry)[0]
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({}, Isolation()),
+        ({"isolation": "none"}, Isolation("none", is_required=True)),
+        ({"isolation": "Sandbox"}, Isolation("sandbox", is_required=True)),
+        ({"isolation": {"enabled": False}}, Isolation()),
+        ({"isolation": {"enabled": True}}, Isolation("container", is_required=True)),
+        ({"isolation": {"image": "node:22"}}, Isolation("container", "node:22", is_required=True)),
+        ({"isolation": {"mode": "sandbox"}}, Isolation("sandbox", is_required=True)),
+        (
+            {"isolation": {"image": "node:22", "network_mode": "none"}},
+            Isolation("container", "node:22", Allowance(network=False), is_required=True),
+        ),
+        ({"allow": {"read": ["~/a"], "write": ["/b"]}}, Isolation(allow=Allowance(("~/a",), ("/b",)))),
+        ({"isolation": {"enabled": False, "allow": {"network": False}}}, Isolation(allow=Allowance(network=False))),
+    ],
+)
+def test_an_entry_says_how_its_server_is_held(entry: dict[str, Any], expected: Isolation) -> None:
+    """In one word, or in mcpproxy-go's object."""
+    assert server(**entry).isolation == expected
+
+
+@pytest.mark.parametrize(
+    ("entry", "default", "known", "mode", "is_required"),
+    [
+        ({}, "auto", {}, "sandbox", False),
+        ({}, "auto", {"s": ""}, "none", False),
+        ({}, "auto", {"s": "another program"}, "sandbox", False),
+        ({}, "none", {}, "none", True),
+        ({}, "sandbox", {"s": ""}, "sandbox", True),
+        ({}, "container", {}, "container", True),
+        ({"isolation": "none"}, "sandbox", {}, "none", True),
+        ({"isolation": "sandbox"}, "none", {"s": ""}, "sandbox", True),
+        ({"command": "/usr/bin/docker"}, "sandbox", {}, "none", False),
+        ({"command": None, "args": None, "url": "http://localhost/mcp"}, "sandbox", {}, "none", False),
+    ],
+)
+def test_the_default_holds_where_an_entry_says_nothing(
+    entry: dict[str, Any], default: Any, known: dict[str, str], mode: str, is_required: bool
+) -> None:
+    """What ran before there was a sandbox goes on as it did, as long as it is the same program."""
+    held = isolate({"s": server(**entry)}, default, known)["s"].isolation
+    assert (held.mode, held.is_required) == (mode, is_required)
+
+
+def test_another_program_under_a_known_name_is_a_new_server() -> None:
+    """So an entry that is led elsewhere does not keep the rights of the one before it."""
+    before, after = server(), server(args=["-y", "other"])
+    known = {"s": identify_program(before)}
+    assert isolate({"s": before}, "auto", known)["s"].isolation.mode == "none"
+    assert isolate({"s": after}, "auto", known)["s"].isolation.mode == "sandbox"
+
+
+def test_how_a_server_is_held_is_one_word() -> None:
+    """A command that starts a container is one."""
+    shown = isolate(
+        {
+            "a": server(),
+            "b": server(isolation="none"),
+            "c": server(command="podman"),
+            "d": parse_entry("d", {"url": "http://localhost/mcp"})[0],
+        },
+        "auto",
+        {},
+    )
+    assert [describe_isolation(config) for config in shown.values()] == ["sandbox", "none", "container", ""]
+
+
+@pytest.mark.parametrize(
+    ("entry", "warning"),
+    [
+        ({"args": ["/home/u"], "allow": {}}, "args[0] names /home/u: it is not open to the server"),
+        ({"env": {"DB": "/home/u/x.db"}, "allow": {}}, "env.DB names /home/u/x.db: it is not open"),
+        (
+            {"allow": {"write": ["~/notes"]}},
+            "allow.write names ~/notes: once you approve, the server may read and change",
+        ),
+        ({"isolation": "none"}, "it would run with your rights"),
+        ({"isolation": {"image": "x/y"}}, "container of that image"),
+    ],
+)
+def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any], warning: str) -> None:
+    """Paths that somebody else has named are only proposed; what would be open is named."""
+    waiting = {"command": "x", "quarantined": True} | entry
+    assert any(warning in each for each in warnings_about(waiting))
+    assert warnings_about({"command": "x"} | entry) == []

@@ -1,0 +1,48 @@
+"""Hints on what a sandbox refused, from the words of real programs."""
+
+import pytest
+
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.servers.config import Allowance, Isolation
+from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal
+
+
+def server(isolation: Isolation) -> ServerConfig:
+    """A server that is held so."""
+    return ServerConfig(name="my notes", transport="stdio", command="x", isolation=isolation)
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("Error: EACCES: permission denied, open '/home/u/notes.db'", "--read /home/u/notes.db"),
+        ("Error: EACCES: permission denied, mkdir '/home/u/x'", "--write /home/u/x"),
+        ("PermissionError: [Errno 13] Permission denied: '/home/u/notes.db'", "--read /home/u/notes.db"),
+        ("sh: 1: cannot create /home/u/log: Permission denied", "--write /home/u/log"),
+        ('  cause: Permission denied (os error 13) at path "/home/u/.tmpX" while writing', "--write /home/u/.tmpX"),
+        ("open /home/u/.kube/config: permission denied", "--read /home/u/.kube/config"),
+        ("ls: cannot open directory '/root': Permission denied", "--read /root"),
+    ],
+)
+def test_a_refused_path_is_named_with_the_command_that_allows_it(line: str, option: str) -> None:
+    """The last refusal counts; a hint names the server as a shell needs it."""
+    hint = hint_refusal(server(Isolation("sandbox")), ["EACCES: open '/other'", line, "bye"])
+    assert hint.endswith(f"mcpproxy server allow 'my notes' {option}")
+
+
+def test_who_is_not_confined_gets_no_such_hint() -> None:
+    """The refusal was the system's own."""
+    assert hint_refusal(server(Isolation("none")), ["EACCES: permission denied, open '/x'"]) == ""
+    assert hint_refusal(server(Isolation("sandbox")), ["Error: no API key"]) == ""
+
+
+def test_a_closed_network_is_named() -> None:
+    """Programs say that in many words."""
+    closed = server(Isolation("sandbox", allow=Allowance(network=False)))
+    assert hint_refusal(closed, ["getaddrinfo EAI_AGAIN example.test"]).endswith("--network on")
+    assert hint_refusal(server(Isolation("sandbox")), ["getaddrinfo EAI_AGAIN example.test"]) == ""
+
+
+def test_a_refusal_without_a_path_is_a_guess() -> None:
+    """And says so."""
+    assert "may be why" in hint_refusal(server(Isolation("sandbox")), ["Operation not permitted"])

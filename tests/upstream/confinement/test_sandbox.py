@@ -1,0 +1,205 @@
+"""What a server can open in a sandbox, by each way of making one, and for what it starts itself."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from smart_mcp_proxy.errors import UpstreamError
+from smart_mcp_proxy.servers import ServerConfig, isolate
+from smart_mcp_proxy.servers.entry import parse_entry
+from smart_mcp_proxy.upstream.confinement import sandbox
+from smart_mcp_proxy.upstream.confinement.bubblewrap import find_bubblewrap
+from smart_mcp_proxy.upstream.confinement.kernel import landlock_version
+from smart_mcp_proxy.upstream.confinement.reach import Shelter
+from smart_mcp_proxy.upstream.stdio.stdio import ChildProcess
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not landlock_version(), reason="the kernel has no Landlock")]
+
+PROBE = Path(__file__).with_name("probe_server.py")
+LIMIT_S = 30
+HOWS = ("self", "grandchild", "detached")
+
+
+class Home:
+    """A user's home with secrets, a data directory, and a sibling process.
+
+    Args:
+        folder: Empty.
+        sibling: Process of another server.
+        listener: A socket of the file system that the user's programs listen on.
+    """
+
+    def __init__(self, folder: Path, sibling: "subprocess.Popen[bytes]", listener: socket.socket) -> None:
+        self.folder, self.sibling, self.listener = folder, sibling, listener
+        self.data = folder / "data"
+        self.work = folder / "work"
+        self.keys = folder / ".ssh" / "id"
+        for file in (self.keys, self.data / "proxy.db", self.work / "notes.txt", folder / "mcp_config.json"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("x")
+        self.socket = str(folder / "socket")
+        listener.bind(self.socket)
+        listener.listen()
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What the gateway runs with."""
+        return {"HOME": str(self.folder), "PATH": os.environ["PATH"]}
+
+    def attempts(self, way: str) -> list[str]:
+        """Attempts of a server at what is not its own."""
+        files = (self.keys, self.data / "proxy.db", self.folder / "mcp_config.json")
+        processes = (os.getpid(), self.sibling.pid)
+        return [
+            *(f"{kind}:{path}" for path in files for kind in ("read", "write")),
+            # bubblewrap makes folders that lead to what it shows; nothing else is in them.
+            *(f"list:{path}" for path in (self.folder, self.data, "/tmp") if way == "Landlock"),
+            *(f"{kind}:{pid}" for pid in processes for kind in ("signal", "environment", "memory", "arguments")),
+            f"socket:{self.socket}",
+        ]
+
+    def shelter(self) -> Shelter:
+        """Where private folders are."""
+        return Shelter(self.data / "sandbox", (self.data, self.folder / "mcp_config.json"))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A home, as long as the test runs."""
+    with subprocess.Popen(["sleep", "600"]) as sibling, socket.socket(socket.AF_UNIX) as listener:
+        yield Home(tmp_path, sibling, listener)
+        sibling.kill()
+
+
+@pytest.fixture(params=["Landlock", "bubblewrap"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the sandbox is made."""
+    chosen: str = request.param
+    if chosen == "bubblewrap":
+        if find_bubblewrap() is None:
+            pytest.skip("bubblewrap is not installed, or may not be used")
+        monkeypatch.setattr(sandbox, "landlock_version", lambda: 0)
+    return chosen
+
+
+def probing(mode: str, **entry: Any) -> ServerConfig:
+    """The probe as a server."""
+    written = {"command": sys.executable, "args": [str(PROBE)], "isolation": mode, **entry}
+    return isolate({"probe": parse_entry("probe", written)[0]}, "auto", {})["probe"]
+
+
+@asynccontextmanager
+async def started(config: ServerConfig, home: Home) -> AsyncIterator[ChildProcess]:
+    """The server's process."""
+    child = await ChildProcess.start(config, home.environ, lambda line: None, None, home.shelter())
+    try:
+        yield child
+    finally:
+        await child.close()
+
+
+async def ask(child: ChildProcess, wanted: Sequence[str], how: str = "self") -> list[str]:
+    """The attempts that succeed."""
+    call = {"name": "probe", "arguments": {"wanted": list(wanted), "how": how}}
+    await child.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}).encode() + b"\n")
+    text = b""
+    while not text.endswith(b"\n"):
+        more = await child.read()
+        assert more, "it has ended"
+        text += more
+    found: list[str] = json.loads(json.loads(text)["result"]["content"][0]["text"])
+    return found
+
+
+@pytest.mark.parametrize("how", HOWS)
+async def test_nothing_of_the_user_is_open_in_a_sandbox(home: Home, way: str, how: str) -> None:
+    """Not to the server, nor to what it starts, nor to what leaves its session; without a sandbox nearly all is."""
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("none"), home) as child:
+            assert set(await ask(child, home.attempts(way), how)) == set(home.attempts(way))
+        async with started(probing("sandbox"), home) as child:
+            assert await ask(child, home.attempts(way), how) == []
+
+
+async def test_what_an_entry_names_can_be_read_and_written(home: Home, way: str) -> None:
+    """Paths in arguments and variables, the working directory; not what lies beside them."""
+    beside = home.folder / "beside.txt"
+    beside.write_text("x")
+    inside = [f"read:{home.work}/notes.txt", f"write:{home.work}/notes.txt"]
+    with anyio.fail_after(LIMIT_S):
+        for entry in (
+            {"args": [str(PROBE), str(home.work)]},
+            {"args": [str(PROBE), f"--folder={home.work}"]},
+            {"env": {"FOLDER": str(home.work)}},
+            {"cwd": str(home.work)},
+        ):
+            async with started(probing("sandbox", **entry), home) as child:
+                assert await ask(child, [*inside, f"read:{beside}"]) == inside
+
+
+async def test_allow_says_all_that_is_open(home: Home, way: str) -> None:
+    """Also of what the arguments name; reading is not writing."""
+    beside = home.folder / "beside.txt"
+    beside.write_text("x")
+    config = probing("sandbox", args=[str(PROBE), str(home.folder)], allow={"read": ["~/work"]})
+    wanted = [f"read:{home.work}/notes.txt", f"write:{home.work}/notes.txt", f"read:{beside}"]
+    with anyio.fail_after(LIMIT_S):
+        async with started(config, home) as child:
+            assert await ask(child, wanted) == wanted[:1]
+
+
+async def test_a_whole_home_is_named_without_its_secrets(home: Home, way: str) -> None:
+    """Hidden entries, the data directory and the server file stay closed."""
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("sandbox", args=[str(PROBE), str(home.folder)]), home) as child:
+            found = await ask(child, [*home.attempts(way), f"write:{home.work}/notes.txt"])
+    assert found == [f"write:{home.work}/notes.txt"]
+
+
+async def test_the_network_can_be_closed(home: Home, way: str) -> None:
+    """Else it is open, this machine's addresses included."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, anyio.fail_after(LIMIT_S):
+        port = f"port:{listener.getsockname()[1]}"
+        async with started(probing("sandbox"), home) as child:
+            assert await ask(child, [port]) == [port]
+        async with started(probing("sandbox", allow={"network": False}), home) as child:
+            assert await ask(child, [port]) == []
+
+
+async def test_a_socket_can_be_allowed(home: Home, way: str) -> None:
+    """An ssh agent's, for example."""
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("sandbox", allow={"read": [home.socket]}), home) as child:
+            assert await ask(child, [f"socket:{home.socket}"]) == [f"socket:{home.socket}"]
+
+
+async def test_a_server_that_asks_for_a_sandbox_is_never_started_without(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says what is missing and what can be done."""
+    monkeypatch.setattr(sandbox, "landlock_version", lambda: 0)
+    monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: None)
+    with pytest.raises(UpstreamError, match="this system has none") as caught:
+        await ChildProcess.start(probing("sandbox"), home.environ, lambda line: None)
+    assert '"isolation": "none"' in caught.value.hint
+
+
+async def test_its_home_is_its_own_and_stays(home: Home, way: str) -> None:
+    """It is kept between starts; what the entry allows of the user's stands at its usual place."""
+    config = probing("sandbox", allow={"write": ["~/work"]})
+    with anyio.fail_after(LIMIT_S):
+        async with started(config, home) as child:
+            (private,) = (home.data / "sandbox").iterdir()
+            assert (private / "work").readlink() == home.work
+            wanted = [f"write:{private}/work/notes.txt", f"list:{private}", f"list:{private}/tmp"]
+            assert await ask(child, wanted) == wanted
+    assert private.stat().st_mode & 0o777 == 0o700

@@ -1,0 +1,167 @@
+"""What a confined server may reach, worked out without starting anything."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from smart_mcp_proxy.servers.entry import parse_entry
+from smart_mcp_proxy.upstream.confinement.reach import (
+    Carving,
+    ServerReach,
+    Shelter,
+    choose_private_folder,
+    make_private_folder,
+    plan_reach,
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with what people have in theirs."""
+    for folder in (".ssh", ".local/bin", ".local/share/keyrings", ".nvm", "project/src", "venv/bin", "tools/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "project" / "package.json").write_text("{}")
+    (tmp_path / "project" / "src" / "server.js").write_text("")
+    (tmp_path / "venv" / "pyvenv.cfg").write_text("home = /usr/local/python/bin\nversion = 3.12\n")
+    (tmp_path / "venv" / "bin" / "python").write_text("")
+    (tmp_path / "venv" / "bin" / "python").chmod(0o755)
+    return tmp_path
+
+
+def planned(home: Path, *, environ: dict[str, str] | None = None, **entry: Any) -> ServerReach:
+    """The reach of a server."""
+    config, _ = parse_entry("s", {"command": "node"} | entry)
+    folder = choose_private_folder(Shelter(home / "data" / "sandbox", (home / "data",)), "s")
+    return plan_reach(config, {"HOME": str(home), "PATH": "/usr/bin"} | (environ or {}), folder)
+
+
+def test_a_script_is_read_with_its_project(home: Path) -> None:
+    """The nearest folder above it that is one; never a whole home."""
+    script = home / "project" / "src" / "server.js"
+    assert str(home / "project") in planned(home, args=[str(script)]).read
+    (home / "project" / "package.json").unlink()
+    assert str(home / "project" / "src") in planned(home, args=[str(script)]).read
+    alone = home / "alone.py"
+    alone.write_text("")
+    reach = planned(home, args=[str(alone)])
+    assert str(alone) in reach.read and str(home) not in reach.read
+
+
+def test_a_virtual_environment_is_read_with_its_python(home: Path) -> None:
+    """Its `pyvenv.cfg` says where that is."""
+    read = planned(home, command=str(home / "venv" / "bin" / "python")).read
+    assert {str(home / "venv"), "/usr/local/python"} <= set(read)
+
+
+def test_packages_that_are_edited_where_they_stand_are_read(home: Path) -> None:
+    """Their folders stand in the environment's `.pth` files and finders."""
+    packages = home / "venv" / "lib" / "python3.12" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "_editable_a.pth").write_text(f"{home}/project\nimport site\n")
+    (packages / "__editable___b_finder.py").write_text(f"MAPPING = {{'b': '{home}/tools'}}\n")
+    assert {f"{home}/project", f"{home}/tools"} <= set(planned(home, command=f"{home}/venv/bin/python").read)
+
+
+def test_folders_of_programs_open_nothing_beside_them(home: Path) -> None:
+    """`~/.local/bin` is no reason to read `~/.local`, which holds the keyring; other installations are read whole."""
+    path = f"{home}/.local/bin:{home}/tools/bin:/usr/bin"
+    read = set(planned(home, environ={"PATH": path}).read)
+    assert {f"{home}/.local/bin", f"{home}/tools"} <= read
+    assert f"{home}/.local" not in read and str(home) not in read
+
+
+def test_runtimes_and_runner_settings_are_named_to_it(home: Path) -> None:
+    """They are where they always were, while its home is another; settings with a credential are not."""
+    (home / ".npmrc").write_text("fund=false")
+    (home / ".gitconfig").write_text("[url]\n  insteadOf = https://me:pw@example.test/")
+    reach = planned(home)
+    assert reach.variables["NVM_DIR"] == str(home / ".nvm")
+    assert reach.variables["NPM_CONFIG_USERCONFIG"] == str(home / ".npmrc")
+    assert "GIT_CONFIG_GLOBAL" not in reach.variables and str(home / ".gitconfig") not in reach.read
+
+
+def test_its_home_and_temporary_folder_are_its_own(home: Path) -> None:
+    """Unless its entry says where they are; shared caches are not passed on."""
+    shared = {"XDG_CACHE_HOME": "/c", "UV_CACHE_DIR": "/u", "XDG_RUNTIME_DIR": "/run/user/1", "LANG": "C"}
+    reach = planned(home, environ=shared)
+    private = reach.variables["HOME"]
+    assert private.startswith(str(home / "data" / "sandbox" / "s-")) and private in reach.write
+    assert reach.variables["TMPDIR"] == f"{private}/tmp" and reach.variables["LANG"] == "C"
+    assert not reach.variables.keys() & {"XDG_CACHE_HOME", "UV_CACHE_DIR", "XDG_RUNTIME_DIR"}
+    assert planned(home, env={"HOME": "/h"}, environ={"HOME": "/h"}).variables["HOME"] == "/h"
+
+
+def test_servers_never_share_a_private_folder(tmp_path: Path) -> None:
+    """However alike their names become on the disk."""
+    shelter = Shelter(tmp_path)
+    names = ["a b", "a_b", "a/b", "a" * 200, "a" * 201, "..", "Ä"]
+    folders = [choose_private_folder(shelter, name).path for name in names]
+    assert len(set(folders)) == len(names) and {folder.parent for folder in folders} == {tmp_path}
+
+
+@pytest.mark.parametrize(
+    ("argument", "found"),
+    [
+        ("{home}/project", "{home}/project"),
+        ("--root={home}/project", "{home}/project"),
+        ("file://{home}/project", "{home}/project"),
+        ("sqlite:///{home}/project/x.db", "{home}/project"),
+        ("{home}/nothing", None),
+        ("project", None),
+        ("--verbose", None),
+    ],
+)
+def test_existing_paths_of_arguments_are_open(home: Path, argument: str, found: str | None) -> None:
+    """A database with the folder that it writes its journal to; a word that is no path opens nothing."""
+    (home / "project" / "x.db").write_text("")
+    write = [path for path in planned(home, args=[argument.format(home=home)]).write if "/sandbox/" not in path]
+    assert write == ([found.format(home=home)] if found else [])
+
+
+def test_carving_keeps_guarded_and_hidden_entries_out(home: Path) -> None:
+    """Also below a path that holds the whole home; a hidden folder that is named itself is open."""
+    (home / "data").mkdir()
+    carve = Carving(home, (home / "data",))
+    kept = set(carve.each([home]))
+    assert kept == {str(home / name) for name in ("project", "venv", "tools")}
+    assert set(carve.each([home / ".ssh"])) == {str(home / ".ssh")}
+    assert list(carve.each([home / "data", home / "data" / "x"])) == []
+    assert str(home / ".ssh") not in set(carve.each([home.parent]))
+
+
+def test_a_folder_with_a_guarded_file_can_be_listed(home: Path) -> None:
+    """Python looks for modules by listing; a guarded folder's names stay hidden."""
+    file = home / "project" / "mcp_config.json"
+    file.write_text("{}")
+    carve = Carving(home, (home / "data", file))
+    assert set(carve.each([home / "project"])) == {f"{home}/project/package.json", f"{home}/project/src"}
+    assert carve.listed == [str(home / "project")]
+    (home / "tools" / "data").mkdir()
+    hidden = Carving(home, (home / "tools" / "data",))
+    assert list(hidden.each([home / "tools"])) == [f"{home}/tools/bin"] and hidden.listed == []
+
+
+def test_links_lead_to_what_is_allowed_of_the_home(home: Path) -> None:
+    """At its usual place; what the server has put there itself is left alone."""
+    reach = planned(home, allow={"read": ["~/.ssh"], "write": ["~/project/src"]})
+    folder = choose_private_folder(Shelter(home / "data" / "sandbox"), "s")
+    make_private_folder(folder, reach.links)
+    assert (folder.path / ".ssh").readlink() == home / ".ssh"
+    assert (folder.path / "project" / "src").readlink() == home / "project" / "src"
+    (folder.path / ".ssh").unlink()
+    (folder.path / ".ssh").mkdir()
+    make_private_folder(folder, reach.links)
+    assert (folder.path / ".ssh").is_dir() and not (folder.path / ".ssh").is_symlink()
+
+
+def test_a_link_that_the_server_made_leads_us_nowhere(home: Path) -> None:
+    """Folders are made inside its home alone."""
+    folder = choose_private_folder(Shelter(home / "data" / "sandbox"), "s")
+    make_private_folder(folder, {})
+    elsewhere = home / "elsewhere"
+    elsewhere.mkdir()
+    (folder.path / "project").symlink_to(elsewhere)
+    make_private_folder(folder, {"project/deep/src": str(home / "project" / "src")})
+    assert os.listdir(elsewhere) == []
