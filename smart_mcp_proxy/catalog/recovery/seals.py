@@ -97,14 +97,14 @@ class Seals:
         with suppress(OSError), alone(self._path.parent):  # another process was faster, or there is none
             self._pending.replace(self._path)
 
-    def seal(self, kind: str, *values: str | bytes | None) -> str:
-        """The seal of a row: HMAC-SHA256 over its values, each with its length."""
-        parts = [_frame(kind), *map(_frame, values)]
-        return hmac.digest(self._key, b"".join(parts), "sha256").hex()
+    def seal(self, kind: str, *values: str | None, text: str | bytes = "") -> str:
+        """The seal of a row: HMAC-SHA256 over its values, each with its bounds, and its long text."""
+        body = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+        return hmac.digest(self._key, b"%a\n%s" % ((kind, *values), body), "sha256").hex()
 
-    def fits(self, seal: str, kind: str, *values: str | bytes | None) -> bool:
+    def fits(self, seal: str, kind: str, *values: str | None, text: str | bytes = "") -> bool:
         """Whether a seal is that of these values."""
-        return hmac.compare_digest(str(seal).encode("utf-8", "replace"), self.seal(kind, *values).encode())
+        return hmac.compare_digest(str(seal).encode("utf-8", "replace"), self.seal(kind, *values, text=text).encode())
 
     def open_trust(self, text: str, seal: str) -> SealedTrust | None:
         """The value of the sealed row; None where another key has sealed it, or none."""
@@ -113,13 +113,6 @@ class Seals:
 
 def _is_key(path: Path) -> bool:
     return path.exists() and path.stat().st_size >= _KEY_BYTES
-
-
-def _frame(value: str | bytes | None) -> bytes:
-    if value is None:
-        return b"-"
-    held = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
-    return b"%d:%s" % (len(held), held)
 
 
 def has_hash(server: str, definition: str | bytes, hash_: str | None) -> bool:

@@ -68,10 +68,10 @@ def seal_rows(connection: Connection, seals: Seals, former: Seals | None = None)
             sealed.append((seals.seal(kind, *values) if is_believed else "", *(named[key] for key in keys)))
         _store_seals(connection, table, keys, sealed)
     definitions = []
-    for id_, own, *values in connection.execute(select(tools.c.id, tools.c.seal, *SEALED)):
-        server, _, _, text, hash_, _ = values
-        is_believed = has_hash(server, text, hash_) if former is None else former.fits(own, "tool", *values)
-        definitions.append((seals.seal("tool", *values) if is_believed else "", id_))
+    for id_, own, *values, text in connection.execute(select(tools.c.id, tools.c.seal, *SEALED)):
+        server, _, _, hash_, _ = values
+        is_believed = has_hash(server, text, hash_) if former is None else former.fits(own, "tool", *values, text=text)
+        definitions.append((seals.seal("tool", *values, text=text) if is_believed else "", id_))
     _store_seals(connection, tools, ["id"], definitions)
     if former is None:
         mark_all_changed(connection)

@@ -197,10 +197,10 @@ def approve(
         is_one = (listed.server_name == server) & listed.name.in_(some)
         rows = connection.execute(select(listed.seal, *SEALED).where(is_one)).all()
         kept = frozenset() if lifts else _read_blocked_names(connection, server, some)
-        for seal, *sealed in rows:
-            _, name, _, text, hash_, _ = sealed
+        for seal, *sealed, text in rows:
+            _, name, _, hash_, _ = sealed
             is_meant = seen[key := ToolKey(server, name)] == hash_ and name not in kept
-            if is_meant and seals.fits(seal, "tool", *sealed):
+            if is_meant and seals.fits(seal, "tool", *sealed, text=text):
                 found.append((key, hash_, text))
     _write(connection, found, by, now_s, seals)
     if reopens:

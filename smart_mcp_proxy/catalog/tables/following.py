@@ -204,9 +204,9 @@ def _build_changes_query(dialect: str) -> Select[Any]:
             tools.c.server_name,
             tools.c.name,
             tools.c.listed_name,
-            definition,
             tools.c.hash,
             tools.c.annotations,
+            definition,
             tools.c.seal,
             approvals.c.state,
             approvals.c.hash,
@@ -227,8 +227,8 @@ def forget_gone(connection: Connection, generation: int) -> None:
 def _judge(row: Sequence[Any], beside: _Beside, seals: Seals) -> ToolRecord | Withheld:
     """Decide whether agents may see a tool; of an altered row nothing but its names is taken."""
     *told, seal, state, approved_hash, approval_seal, approved = row
-    if not seals.fits(seal, "tool", *told[1:]):
-        told[4], told[6] = canonical_json({"name": told[2]}), "{}"
+    if not seals.fits(seal, "tool", *told[1:6], text=told[6]):
+        told[5:] = "{}", canonical_json({"name": told[2]})
         return Withheld(_record(told, beside.learned), WithheldState.ALTERED)
     record = _record(told, beside.learned)
     if state is None:
@@ -248,7 +248,7 @@ def _judge(row: Sequence[Any], beside: _Beside, seals: Seals) -> ToolRecord | Wi
 
 
 def _record(told: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
-    id_, server, name, listed, definition, hash_, annotations = told
+    id_, server, name, listed, hash_, annotations, definition = told
     return ToolRecord(
         id=id_,
         key=ToolKey(sys.intern(server), name),

@@ -21,7 +21,7 @@ _log = get_logger("catalog")
 
 
 # Made once: to put a statement together takes longer than to run it.
-SEALED = tuple(tools.c[name] for name in ("server_name", "name", "listed_name", "definition", "hash", "annotations"))
+SEALED = tuple(tools.c[name] for name in ("server_name", "name", "listed_name", "hash", "annotations", "definition"))
 """The columns that a tool's seal covers, in its order: all that is shown, or called by."""
 _STORED = select(tools.c.id, tools.c.seal, *SEALED).where(tools.c.server_name == bindparam("server"))
 _GIVEN = select(listed_names.c.name, listed_names.c.listed_name).where(
@@ -52,9 +52,9 @@ def is_unstored(connection: Connection, server: str, wanted: Mapping[str, Prepar
 
 def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], seals: Seals) -> _Plan:
     stored: dict[str, tuple[int, str, str | None]] = {}
-    for id_, seal, *sealed in connection.execute(_STORED, {"server": server}):
-        _, name, listed, _, hash_, _ = sealed
-        stored[name] = (id_, listed, hash_ if seals.fits(seal, "tool", *sealed) else None)
+    for id_, seal, *sealed, text in connection.execute(_STORED, {"server": server}):
+        _, name, listed, hash_, _ = sealed
+        stored[name] = (id_, listed, hash_ if seals.fits(seal, "tool", *sealed, text=text) else None)
     return _Plan(
         added=tuple(tool for name, tool in wanted.items() if name not in stored),
         changed=tuple(
@@ -109,7 +109,7 @@ def _columns(tool: PreparedTool, listed: str, generation: int, seals: Seals) -> 
         "digest": approval_digest(tool.hash),
         "annotations": tool.annotations,
         "generation": generation,
-        "seal": seals.seal("tool", *tool.key, listed, tool.raw, tool.hash, tool.annotations),
+        "seal": seals.seal("tool", *tool.key, listed, tool.hash, tool.annotations, text=tool.raw),
     }
 
 
@@ -171,9 +171,9 @@ def shorten_listed_names(connection: Connection, limit: int, seals: Seals) -> No
         name = build_listed_name(ToolKey(row.server_name, row.name), limit, taken)
         taken.add(name)
         seal = ""
-        for own, *sealed in connection.execute(select(tools.c.seal, *SEALED).where(_is_one(tools, row))):
-            is_intact = seals.fits(own, "tool", *sealed)
-            seal = seals.seal("tool", *sealed[:2], name, *sealed[3:]) if is_intact else ""
+        for own, *sealed, text in connection.execute(select(tools.c.seal, *SEALED).where(_is_one(tools, row))):
+            is_intact = seals.fits(own, "tool", *sealed, text=text)
+            seal = seals.seal("tool", *sealed[:2], name, *sealed[3:], text=text) if is_intact else ""
         for table, extra in ((listed_names, {}), (tools, {"generation": generation, "seal": seal})):
             connection.execute(update(table).where(_is_one(table, row)).values(listed_name=name, **extra))
 
