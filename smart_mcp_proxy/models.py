@@ -74,6 +74,8 @@ class WithheldState(StrEnum):
     """Approved, with another definition than this one."""
     BLOCKED = "blocked"
     """Switched off by the user, whatever its definition says."""
+    ALTERED = "altered"
+    """Stored, or decided on, as no gateway with this one's key has written it."""
 
 
 class Withheld(msgspec.Struct, frozen=True):

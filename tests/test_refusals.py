@@ -44,6 +44,7 @@ REFUSALS = {
     "gateway/sessions/agent.py:_build_shutdown_error": "caller",
     "gateway/admin/agent_tokens.py:create": "caller",
     "gateway/admin/approvals.py:approve": "caller",
+    "gateway/admin/approvals.py:reseal": "caller",
     "gateway/broker/brokering.py:_require": "user",
     "gateway/calls/gates.py:check_variant": "caller",
     "gateway/calls/gates.py:build_definition_changed_error": "caller",

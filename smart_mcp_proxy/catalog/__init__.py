@@ -20,6 +20,7 @@ from smart_mcp_proxy.catalog.tables.agent_tokens import (
     store_agent_token,
 )
 from smart_mcp_proxy.catalog.tables.feedback import Example, Lesson
+from smart_mcp_proxy.catalog.tables.following import UNSEALED
 from smart_mcp_proxy.catalog.tables.instances import Instance
 from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, find_linking_servers, store_links
 from smart_mcp_proxy.catalog.tables.prepared_tools import build_approved_record
@@ -52,6 +53,7 @@ __all__ = [
     "LINK_LIFE_S",
     "NO_ROOM_HINT",
     "STORE_AGAIN_S",
+    "UNSEALED",
     "ActivityFigures",
     "ActivityFilter",
     "AgentToken",

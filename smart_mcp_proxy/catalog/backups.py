@@ -35,7 +35,7 @@ async def backup_catalog(source: StoreLocation, file: Path, *, told: Told = lamb
     """
     _require_new(file)
     with _scratch_folder(file.parent) as folder:
-        copied = await copy_catalog(source, StoreLocation(None, folder), told=told)
+        copied = await copy_catalog(source, StoreLocation(None, folder), told=told, passes_seals=False)
         with _wrap_storage_errors(
             f"'{file}' cannot be written", "There is no backup. Make room there, or name another file."
         ):
@@ -70,7 +70,7 @@ async def restore_catalog(
         with _wrap_storage_errors(f"'{file}' cannot be restored", hint):
             await to_thread.run_sync(shutil.copyfile, file, folder / DATABASE_NAME)
         await to_thread.run_sync(_require_usable, folder, file)
-        return await copy_catalog(StoreLocation(None, folder), target, replaces=replaces, told=told)
+        return await copy_catalog(StoreLocation(None, folder), target, replaces=replaces, told=told, passes_seals=False)
 
 
 def _require_usable(folder: Path, file: Path) -> None:

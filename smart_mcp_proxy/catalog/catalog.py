@@ -10,9 +10,11 @@ from typing import Self, TypeVar
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
+from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.server_lists import ServerLists
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.memory_fallback import restore
+from smart_mcp_proxy.catalog.store.seal_rows import bring_up
 from smart_mcp_proxy.catalog.store.store import StorageError
 from smart_mcp_proxy.catalog.store.stores import open_store
 from smart_mcp_proxy.catalog.store.versions import is_latest
@@ -54,6 +56,7 @@ class Catalog(ServerLists):
         reset: bool = False,
         is_needed: bool = True,
         clock: Clock = time.time,
+        secret: str | None = None,
     ) -> AsyncIterator[Self]:
         """The catalog of a data directory, with what was known when it was last used.
 
@@ -64,13 +67,15 @@ class Catalog(ServerLists):
             reset: Whether to start without tools; listed names and used ids stay.
             is_needed: Whether a directory that cannot be used is an error; otherwise tools are kept in memory.
             clock: Seconds since the epoch. Times are compared with those of other processes, so it is not monotonic.
+            secret: That all gateways on the database have, for the key of their seals.
 
         Raises:
             ConfigError: The directory or the database cannot be used, or a newer program has written it.
             CatalogError: The file stays locked.
         """
         async with open_store(url, data_dir, is_needed=is_needed) as database:
-            catalog = cls(database, name_limit=name_limit, clock=clock)
+            seals = Seals(data_dir, secret, is_shared=database.is_shared)
+            catalog = cls(database, name_limit=name_limit, clock=clock, seals=seals)
             await database.run(partial(catalog._load, is_reset=reset))
             try:
                 yield catalog
@@ -117,7 +122,7 @@ class Catalog(ServerLists):
             self._migrate(is_lost=not is_new)
             if is_reset:
                 self._database.write(tools.clear)
-            self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit))
+            self._database.write(partial(tools.shorten_listed_names, limit=self._name_limit, seals=self._seals))
             self._snapshot, self._standing, self._last_sync_s = self._database.read(self._look)
             self._database.advance_checkpoint(self._standing.checkpoint, adopts=True)
         except StorageError as exc:
@@ -126,14 +131,15 @@ class Catalog(ServerLists):
                 self._recall(is_lost=not is_new)
 
     def _migrate(self, *, is_lost: bool) -> None:
-        if not self._database.read(is_latest):
-            self._database.write(partial(self._database.migrate, is_lost=is_lost))
+        work = partial(bring_up, migrate=partial(self._database.migrate, is_lost=is_lost), seals=self._seals)
+        self._database.write(work, is_ordered=not self._database.read(is_latest))
+        self._seals.keep()
 
     def _recall(self, *, is_lost: bool) -> None:
         """Load a file that cannot be written; one that falls short is not trusted."""
 
         def look(connection: Connection) -> Followed:
-            self._database.migrate(connection, is_lost=is_lost)
+            bring_up(connection, migrate=partial(self._database.migrate, is_lost=is_lost), seals=self._seals)
             return self._look(connection)
 
         try:
@@ -209,6 +215,7 @@ class Catalog(ServerLists):
                 self._heard,
                 known,
                 self._name_limit,
+                self._seals,
                 is_new_file=is_new_file,
                 is_whole=is_whole,
                 now_s=now_s,
@@ -234,11 +241,12 @@ def open_catalog(
     settings: Settings, *, reset: bool = False, is_needed: bool = True
 ) -> AbstractAsyncContextManager[Catalog]:
     """Open the catalog in the settings' database, or in their data directory; see `Catalog.open`."""
-    url = settings.database_url
+    url, secret = settings.database_url, settings.secret_key
     return Catalog.open(
         settings.data_dir,
         name_limit=settings.tool_name_limit,
         url=None if url is None else url.get_secret_value(),
         reset=reset,
         is_needed=is_needed,
+        secret=None if secret is None else secret.get_secret_value(),
     )

@@ -15,8 +15,10 @@ from sqlalchemy import Connection, Row, Table, delete, func, insert, literal_col
 from sqlalchemy.exc import SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, CheckpointFile, read_checkpoint
+from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.migrations import FILL_LOCK, LONGEST_KEY_BYTES
+from smart_mcp_proxy.catalog.store.seal_rows import bring_up, pass_on
 from smart_mcp_proxy.catalog.store.stores import build_hang_up, create_store_engine, open_store
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
 from smart_mcp_proxy.catalog.tables.schema import gateway_keys, gateway_tokens, instances, leases, meta, metadata
@@ -251,14 +253,25 @@ class StoreLocation(NamedTuple):
     Attributes:
         url: Of a database; None for the file in the data directory.
         data_dir: Of a gateway.
+        secret: That all gateways on the database have.
     """
 
     url: str | None
     data_dir: Path
+    secret: str | None = None
+
+    def open_seals(self) -> Seals:
+        """The seals of this store."""
+        return Seals(self.data_dir, self.secret, is_shared=self.url is not None)
 
 
 async def copy_catalog(
-    source: StoreLocation, target: StoreLocation, *, replaces: bool = False, told: Told = lambda *_: None
+    source: StoreLocation,
+    target: StoreLocation,
+    *,
+    replaces: bool = False,
+    told: Told = lambda *_: None,
+    passes_seals: bool = True,
 ) -> Copied:
     """Copy every row of `source`, in one transaction of each store, and compare both before it counts.
 
@@ -269,6 +282,7 @@ async def copy_catalog(
         target: Made if there is none.
         replaces: Whether what `target` holds is dropped; otherwise it has to be empty.
         told: How far it is.
+        passes_seals: Whether decisions that carry the seal of `source` get that of `target`; else they keep it.
 
     Returns:
         Numbers of rows.
@@ -283,7 +297,7 @@ async def copy_catalog(
             hint="MCPPROXY_DATA_DIR names another data directory.",
         )
     await _prepare_store(target, is_source=False)
-    return await _run(partial(_copy, source, target, replaces, told))
+    return await _run(partial(_copy, source, target, replaces, told, passes_seals=passes_seals))
 
 
 async def _run(copy: Callable[[_Stop], Copied]) -> Copied:
@@ -316,18 +330,21 @@ async def _prepare_store(place: StoreLocation, *, is_source: bool) -> bool:
             if is_source and store.is_blank():
                 return False
             store.connect()
-            if not store.read(versions.is_latest):
-                # A source as a start does: one in the place of what was lost trusts nothing, and nor does its copy.
-                # A target is closed until the copy is committed, which replaces all of `meta`: where it never is, a
-                # gateway that starts there would approve as a first list what the source blocks.
-                closed = partial(versions.migrate, label=store.label, is_closed=True)
-                store.write(partial(store.migrate, is_lost=False) if is_source else closed)
+            # A source as a start does: one in the place of what was lost trusts nothing, and nor does its copy.
+            # A target is closed until the copy is committed, which replaces all of `meta`: where it never is, a
+            # gateway that starts there would approve as a first list what the source blocks.
+            closed = partial(versions.migrate, label=store.label, is_closed=True)
+            seals, migrate = place.open_seals(), partial(store.migrate, is_lost=False) if is_source else closed
+            store.write(partial(bring_up, migrate=migrate, seals=seals))
+            seals.keep()
             return True
 
         return await store.run(make)
 
 
-def _copy(source: StoreLocation, target: StoreLocation, replaces: bool, told: Told, stop: _Stop) -> Copied:
+def _copy(
+    source: StoreLocation, target: StoreLocation, replaces: bool, told: Told, stop: _Stop, *, passes_seals: bool = True
+) -> Copied:
     beside = CheckpointFile(target.data_dir) if target.url is None else None
     former = None if beside is None else beside.read()
     is_committed = False
@@ -342,6 +359,8 @@ def _copy(source: StoreLocation, target: StoreLocation, replaces: bool, told: To
                 _require_known(side)
             _require_room(writing, replaces=replaces)
             copied = Transfer(reading, writing, told, stop.require_unset).run()
+            if passes_seals:
+                pass_on(reading, writing, source.open_seals(), target.open_seals())
             checkpoint = read_checkpoint(writing)
             stop.pass_by()
             if beside is not None:

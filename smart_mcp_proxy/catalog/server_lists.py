@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection
 
+from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.memory_fallback import FIRST_REMEMBERED_ID, UnstoredServerList, remember
 from smart_mcp_proxy.catalog.store.repository import Archive
@@ -48,8 +49,8 @@ class _Waiting:
 class ServerLists(Archive):
     """The part of a catalog that takes what servers list."""
 
-    def __init__(self, database: Store, *, name_limit: int, clock: Callable[[], float]) -> None:
-        super().__init__(database, clock=clock)
+    def __init__(self, database: Store, *, name_limit: int, clock: Callable[[], float], seals: Seals) -> None:
+        super().__init__(database, clock=clock, seals=seals)
         self._name_limit = name_limit
         self._snapshot = Snapshot()
         self._standing = ApprovalStanding(is_closed=True)
@@ -93,6 +94,11 @@ class ServerLists(Archive):
     def is_closed(self) -> bool:
         """Whether the record of approvals was lost: every tool waits for the user, also those of a first list."""
         return self._standing.is_closed
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether decisions carry the seal of this process's key; otherwise none counts, and it is closed."""
+        return self._standing.is_sealed
 
     async def sync(
         self,
@@ -190,9 +196,9 @@ class ServerLists(Archive):
 
         def store(connection: Connection) -> None:
             for server, one in unstored.items():
-                written = tools.store(connection, server, one.wanted, self._name_limit)
+                written = tools.store(connection, server, one.wanted, self._name_limit, self._seals)
                 # In the same transaction: no list stands in the file without what was agreed to with it.
-                approvals.settle(connection, server, one.wanted, one.review, written=written, now_s=now_s)
+                approvals.settle(connection, server, one.wanted, one.review, self._seals, written=written, now_s=now_s)
             tools.note_syncs(connection, dict.fromkeys(unstored, now_s))
 
         if self._lost is not None:
@@ -217,8 +223,8 @@ class ServerLists(Archive):
             return False
 
         def look(connection: Connection) -> bool:  # what waits for the user may be approved by the policy now
-            return tools.is_unstored(connection, server, heard.wanted) or bool(
-                approvals.settlement(connection, server, heard.wanted, heard.review)
+            return tools.is_unstored(connection, server, heard.wanted, self._seals) or bool(
+                approvals.settlement(connection, server, heard.wanted, heard.review, self._seals)
             )
 
         try:
@@ -238,7 +244,8 @@ class ServerLists(Archive):
     def _look(self, connection: Connection, base: Snapshot | None = None) -> Followed:
         """Read what is stored, on from `base`, or from the present snapshot if none is given."""
         snapshot = self._snapshot if base is None else base
-        return follow(connection, snapshot, self._standing) or Followed(snapshot, self._standing, self._last_sync_s)
+        followed = follow(connection, snapshot, self._standing, self._seals)
+        return followed or Followed(snapshot, self._standing, self._last_sync_s)
 
     def _read_on(self) -> Diff:
         """Return what the file holds and the snapshot does not."""

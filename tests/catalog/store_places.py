@@ -2,21 +2,27 @@
 
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, closing
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from postgres_server import PostgresServer
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
+from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.migrations import LOCK
+from smart_mcp_proxy.catalog.store.migrations import LOCK, MIGRATIONS
 from smart_mcp_proxy.catalog.store.postgres_edge import postgres_engine
+from smart_mcp_proxy.catalog.store.repository import Archive
+from smart_mcp_proxy.catalog.store.seal_rows import bring_up
+from smart_mcp_proxy.catalog.store.stores import open_store
 
-__all__ = ["KINDS", "NAME_LIMIT", "HandClock", "MakeTool", "OpenCatalog", "StorePlace"]
+__all__ = ["KINDS", "NAME_LIMIT", "HandClock", "MakeTool", "OpenCatalog", "StorePlace", "open_earlier"]
 
 NAME_LIMIT = 60
 KINDS = ("sqlite", "postgresql")
@@ -39,8 +45,22 @@ def make_tables(url: str) -> None:
     engine = postgres_engine(lambda: psycopg.connect(url, autocommit=True))
     with closing(engine.connect()) as connection:
         connection.exec_driver_sql("BEGIN")
-        versions.migrate(connection, url, is_closed=False)
+        migrate = partial(versions.migrate, label=url, is_closed=False)
+        bring_up(connection, migrate, Seals(Path(), is_shared=True))
         connection.commit()
+
+
+@asynccontextmanager
+async def open_earlier(url: str, data_dir: Path, version: int, patch: pytest.MonkeyPatch) -> AsyncIterator[Archive]:
+    """What a gateway of an earlier version does with a database: its tables, and its part of the log."""
+    with patch.context() as patched:
+        patched.setattr(versions, "LATEST_VERSION", version)
+        patched.setattr(versions, "MIGRATIONS", MIGRATIONS[:version])
+        async with open_store(url, data_dir, is_needed=True) as store:
+            await store.run(store.connect)
+            await store.run(partial(store.write, partial(store.migrate, is_lost=False)))
+            patched.undo()
+            yield Archive(store, clock=time.time, seals=Seals(data_dir, is_shared=True))
 
 
 class StorePlace:

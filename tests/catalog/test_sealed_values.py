@@ -160,4 +160,6 @@ async def test_processes_that_ask_for_a_key_at_once_get_the_same(store: StorePla
         ends = await asyncio.gather(*(taker.communicate(b"go\n") for taker in takers))
     assert [stderr for _, stderr in ends] == [b""] * 4
     (key,) = {stdout for stdout, _ in ends}
-    assert [bytes(kept).hex() for (kept,) in store.rows("SELECT key FROM gateway_keys")] == [key.decode()]
+    assert [bytes(kept).hex() for (kept,) in store.rows("SELECT key FROM gateway_keys WHERE name <> 'approvals'")] == [
+        key.decode()
+    ]

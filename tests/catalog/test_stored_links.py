@@ -15,6 +15,7 @@ from old_catalogs import version
 from sqlalchemy import Connection, create_engine
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, LINK_LIFE_S, Catalog, find_linking_servers, store_links
+from smart_mcp_proxy.catalog.recovery.seals import KEY_NAME
 from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
 from smart_mcp_proxy.catalog.tables.links import LINKS_PER_PRINCIPAL
 
@@ -27,6 +28,7 @@ UNDO_GONE = (
     "DROP TRIGGER tools_gone; DROP TABLE gone; DROP TABLE sealed; DROP TABLE leases; DROP INDEX idx_approvals_blocked;"
     "ALTER TABLE instances DROP COLUMN serves; DROP TABLE gateway_tokens; DROP TABLE gateway_keys;"
     "DROP TABLE former_approvals; DROP TABLE unconfined;"
+    "ALTER TABLE tools DROP COLUMN seal; ALTER TABLE approvals DROP COLUMN seal; DROP TABLE seals;"
 )
 """The versions after it."""
 
@@ -91,6 +93,7 @@ async def test_a_file_of_the_version_before_gets_room_for_links(tmp_path: Path) 
         await catalog.sync("s", [{"name": "a", "inputSchema": {}}])
     with closing(sqlite3.connect(tmp_path / DATABASE_NAME)) as file:
         file.executescript(f"DROP TABLE links; {UNDO_GONE} PRAGMA user_version = {LINKS_VERSION - 1};")
+    (tmp_path / KEY_NAME).unlink()
     async with opened(tmp_path) as catalog:
         assert version(tmp_path) >= LINKS_VERSION
         assert {str(key) for key in catalog.snapshot.by_key} == {"s:a"}

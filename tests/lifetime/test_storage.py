@@ -17,6 +17,7 @@ from trusting import TrustingCatalog
 from worlds import Client, SmallServer, connected, end, error_of, started, text_of
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, ActivityFilter, Catalog, Diff
+from smart_mcp_proxy.catalog.recovery.seals import KEY_NAME
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
@@ -86,6 +87,7 @@ async def test_a_damaged_file_is_moved_aside_and_filled_anew(tmp_path: Path, cap
         data_dir = tmp_path / damage
         data_dir.mkdir()
         (data_dir / DATABASE_NAME).write_bytes(content)
+        shutil.copy(tmp_path / "sound" / KEY_NAME, data_dir)
         caplog.clear()
         async with opened(data_dir) as catalog:
             aside = [path.name for path in data_dir.glob(f"{DATABASE_NAME}.corrupt-*") if "-wal" not in path.name]

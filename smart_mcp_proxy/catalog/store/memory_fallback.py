@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, update
 
 from smart_mcp_proxy.catalog.hashing import approval_digest
+from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables import approvals
 from smart_mcp_proxy.catalog.tables.following import ApprovalStanding, parse_hints
@@ -117,12 +118,13 @@ def _judge_record(
     return Withheld(record, WithheldState.CHANGED if approved_hash else WithheldState.PENDING, approved, approved_hash)
 
 
-def restore(
+def restore(  # noqa: PLR0913  (each is another part of the memory, or of the store)
     connection: Connection,
     snapshot: Snapshot,
     lists: Mapping[str, UnstoredServerList],
     standing: ApprovalStanding,
     name_limit: int,
+    seals: Seals,
     *,
     is_new_file: bool,
     is_whole: bool,
@@ -142,7 +144,7 @@ def restore(
         for server in {key.server for key in (*snapshot.by_key, *snapshot.withheld)}:
             definitions = [json.loads(record.raw) for record in snapshot.collect_server_tools(server)]
             heard.setdefault(server, UnstoredServerList(prepare(server, definitions)))
-        approvals.recall(connection, standing, _iterate_approvals(snapshot) if is_whole else (), now_s)
+        approvals.recall(connection, standing, _iterate_approvals(snapshot) if is_whole else (), now_s, seals)
     behind = update(meta).where(meta.c.key == "generation", meta.c.value < snapshot.generation)
     connection.execute(behind.values(value=snapshot.generation))
     for server, each in heard.items():
@@ -152,8 +154,8 @@ def restore(
         ]
         if names:
             connection.execute(upsert(connection, listed_names).on_conflict_do_nothing(), names)
-        written = store(connection, server, each.wanted, name_limit)
-        approvals.settle(connection, server, each.wanted, each.review, written=written, now_s=now_s)
+        written = store(connection, server, each.wanted, name_limit, seals)
+        approvals.settle(connection, server, each.wanted, each.review, seals, written=written, now_s=now_s)
 
 
 def _iterate_approvals(snapshot: Snapshot) -> Iterator[tuple[ToolKey, str, str]]:

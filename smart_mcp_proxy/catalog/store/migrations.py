@@ -392,6 +392,15 @@ _UNCONFINED_TABLE = (
     "INSERT INTO unconfined SELECT name, '' FROM servers",
 )
 
+_SEALS = (
+    # Empty where a program without seals has written the row, which then counts for nothing.
+    *(
+        f"ALTER TABLE {table} ADD COLUMN seal TEXT NOT NULL DEFAULT ''"
+        for table in ("tools", "approvals", "former_approvals")
+    ),
+    "CREATE TABLE seals (name TEXT PRIMARY KEY, content TEXT NOT NULL, seal TEXT NOT NULL)",
+)
+
 
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
@@ -424,5 +433,8 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_GATEWAY_KEYS_TABLE, _translate(_GATEWAY_KEYS_TABLE)),
     Migration(_FORMER_APPROVALS_TABLE, _translate(_FORMER_APPROVALS_TABLE)),
     Migration(_UNCONFINED_TABLE, _UNCONFINED_TABLE),
+    Migration(_SEALS, _SEALS),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""
+SEALED_FROM: Final = next(number for number, step in enumerate(MIGRATIONS, 1) if step.sqlite is _SEALS)
+"""The first version whose rows are sealed."""

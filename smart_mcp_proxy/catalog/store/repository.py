@@ -11,6 +11,8 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
+from smart_mcp_proxy.catalog.recovery.seals import Seals
+from smart_mcp_proxy.catalog.store.seal_rows import seal_rows
 from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
 from smart_mcp_proxy.catalog.tables import activity, activity_stats, approvals, instances, tools, vectors
 from smart_mcp_proxy.catalog.tables import feedback as examples
@@ -40,8 +42,9 @@ class Archive:
     By it processes know of each other, too; while the file fails that waits.
     """
 
-    def __init__(self, database: Store, *, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Store, *, clock: Callable[[], float], seals: Seals) -> None:
         self._database = database
+        self._seals = seals
         self._clock = clock
         self._lost: StorageError | None = None
         self.lost_since: datetime | None = None
@@ -111,17 +114,22 @@ class Archive:
             reopens: Whether first lists are trusted again, where the record of approvals was lost.
             lifts: Whether those among them that are blocked are no longer.
         """
-        work = partial(approvals.approve, seen=seen, by=by, now_s=self.now_s(), reopens=reopens, lifts=lifts)
+        made = partial(approvals.approve, by=by, now_s=self.now_s(), seals=self._seals)
+        work = partial(made, seen=seen, reopens=reopens, lifts=lifts)
         return await self._database.run(partial(self._decide, work))
+
+    async def reseal(self) -> int:
+        """Believe all decisions about tools as they stand; return how many. `refresh` shows the effect."""
+        return await self._database.run(partial(self._decide, partial(seal_rows, seals=self._seals)))
 
     async def block(self, key: ToolKey, by: str) -> None:
         """Keeps a tool from agents, whatever its definition becomes; `refresh` shows it."""
-        work = partial(approvals.block, key=key, by=by, now_s=self.now_s())
+        work = partial(approvals.block, key=key, by=by, now_s=self.now_s(), seals=self._seals)
         await self._database.run(partial(self._decide, work))
 
     async def unblock(self, key: ToolKey, by: str) -> bool:
         """Lifts a block, whether there was one; what was approved before it is approved again."""
-        work = partial(approvals.unblock, key=key, by=by, now_s=self.now_s())
+        work = partial(approvals.unblock, key=key, by=by, now_s=self.now_s(), seals=self._seals)
         return await self._database.run(partial(self._decide, work))
 
     async def append_activity(self, batch: Sequence[Activity], limit_rows: int = 0) -> None:

@@ -8,17 +8,23 @@ through a `Review`, or the user.
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, literal, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, literal, select, union_all
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
+from smart_mcp_proxy.catalog.recovery.seals import Seals, has_hash
 from smart_mcp_proxy.catalog.tables.following import ApprovalStanding
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
-from smart_mcp_proxy.catalog.tables.tools import mark_changed
+from smart_mcp_proxy.catalog.tables.sealed import note_trust, read_trust
+from smart_mcp_proxy.catalog.tables.tools import SEALED, mark_changed
 from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns, upsert
 from smart_mcp_proxy.models import Review, Submission, ToolKey
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.sqlite import Insert
 
 BY_FIRST_LIST = "first list"
 BY_POLICY = "policy"
@@ -34,7 +40,7 @@ _STANDING = union_all(
     select(literal(_HEARD)).where(baselines.c.server_name == bindparam("server")),
     select(literal(_CLOSED)).where(meta.c.key == CLOSED_KEY),
 )
-_DECIDED = select(approvals.c.name, approvals.c.state, approvals.c.hash).where(
+_DECIDED = select(approvals.c.name, approvals.c.state, approvals.c.hash, approvals.c.seal).where(
     approvals.c.server_name == bindparam("server")
 )
 
@@ -62,51 +68,61 @@ class Settlement:
 
 
 def settlement(
-    connection: Connection, server: str, wanted: Mapping[str, PreparedTool], review: Review | None
+    connection: Connection, server: str, wanted: Mapping[str, PreparedTool], review: Review | None, seals: Seals
 ) -> Settlement:
     """Decide which definitions of a server's list become approved with it.
 
     Of a first list those that were never decided on, except what the server's policy holds back; of a later one those
     that were approved before, as in A, B, A, and those that the policy approves; of one that is heard after the record
-    was lost none. What the user blocked stays blocked.
+    was lost none. What the user blocked stays blocked, and what was decided otherwise than by a gateway waits.
 
     Args:
         connection: In a transaction.
         server: Configured name.
         wanted: Its whole list.
         review: The server's policy; None where only the user approves.
+        seals: Of the store.
     """
-    standing = connection.scalars(_STANDING, {"server": server}).all()
-    is_heard, is_closed = _HEARD in standing, _CLOSED in standing
+    standing, trust = connection.scalars(_STANDING, {"server": server}).all(), read_trust(connection, seals)
+    is_heard = _HEARD in standing or (trust is not None and server in trust.heard)
     rows = connection.execute(_DECIDED, {"server": server}).all() if wanted else ()
-    decided = {name: (state, hash_) for name, state, hash_ in rows}
-    open_ = [tool for name, tool in wanted.items() if decided.get(name, ("", ""))[0] != "blocked"]
-    open_ = [tool for tool in open_ if decided.get(tool.key.tool, ("", ""))[1] != tool.hash]
-    if is_closed:
+    decided = {name: hash_ for name, _, hash_, _ in rows}
+    shut = {key.tool for key in (trust.blocked if trust is not None else ()) if key.server == server}
+    shut |= {
+        name
+        for name, state, hash_, seal in rows
+        if state == "blocked" or not seals.fits(seal, "decision", server, name, state, hash_)
+    }
+    open_ = [tool for name, tool in wanted.items() if name not in shut and decided.get(name) != tool.hash]
+    if _CLOSED in standing or trust is None:
         return Settlement({}, not is_heard)
     if not is_heard:
         new = (tool for tool in open_ if tool.key.tool not in decided)
         granted = [tool for tool in new if review is None or review(_submission(tool, None))]
         return Settlement({BY_FIRST_LIST: granted}, True)
     changed = [tool for tool in open_ if tool.key.tool in decided]
-    known = _read_former_hashes(connection, server, changed)
+    known = _read_former_hashes(connection, server, changed, seals)
     again = [tool for tool in changed if (tool.key.tool, tool.hash) in known]
     if review is None:
         return Settlement({BY_EARLIER_APPROVAL: again}, False)
     approved = _definitions(connection, server, [tool.key.tool for tool in changed])
-    others = [tool for tool in open_ if (tool.key.tool, tool.hash) not in known]
+    altered = {name for name, text in approved.items() if not has_hash(server, text, decided[name])}
+    others = [tool for tool in open_ if (tool.key.tool, tool.hash) not in known and tool.key.tool not in altered]
     granted = [tool for tool in others if review(_submission(tool, approved.get(tool.key.tool)))]
     return Settlement({BY_EARLIER_APPROVAL: again, BY_POLICY: granted}, False)
 
 
 def _read_former_hashes(
-    connection: Connection, server: str, changed: Collection[PreparedTool]
+    connection: Connection, server: str, changed: Collection[PreparedTool], seals: Seals
 ) -> frozenset[tuple[str, str]]:
     """Name and hash of every definition that was approved before of these tools of a server."""
     found: list[tuple[str, str]] = []
     for some in parts(tool.key.tool for tool in changed):
-        rows = select(_FORMER.name, _FORMER.hash).where(_FORMER.server_name == server, _FORMER.name.in_(some))
-        found += [(row.name, row.hash) for row in connection.execute(rows)]
+        rows = select(_FORMER.name, _FORMER.hash, _FORMER.seal)
+        rows = rows.where(_FORMER.server_name == server, _FORMER.name.in_(some))
+        for name, hash_, seal in connection.execute(rows):
+            if seals.fits(seal, "former", server, name, hash_):
+                found.append((name, hash_))
     return frozenset(found)
 
 
@@ -130,6 +146,7 @@ def settle(
     server: str,
     wanted: Mapping[str, PreparedTool],
     review: Review | None,
+    seals: Seals,
     *,
     written: Collection[str],
     now_s: float,
@@ -141,15 +158,16 @@ def settle(
         server: Configured name.
         wanted: Its whole list.
         review: The server's policy; None where only the user approves.
+        seals: Of the store.
         written: Names of the tools whose rows the list has changed.
         now_s: Seconds since the epoch.
     """
-    made = settlement(connection, server, wanted, review)
+    made = settlement(connection, server, wanted, review, seals)
     for by, granted in made.granted.items():
-        _write(connection, ((tool.key, tool.hash, tool.definition) for tool in granted), by, now_s)
+        _write(connection, ((tool.key, tool.hash, tool.definition) for tool in granted), by, now_s, seals)
         mark_changed(connection, [tool.key for tool in granted if tool.key.tool not in written])
     if made.is_first:
-        _note_heard(connection, [server], now_s)
+        _note_heard(connection, [server], now_s, seals)
 
 
 def approve(
@@ -157,6 +175,7 @@ def approve(
     seen: Mapping[ToolKey, str],
     by: str,
     now_s: float,
+    seals: Seals,
     *,
     reopens: bool = False,
     lifts: bool = True,
@@ -168,6 +187,7 @@ def approve(
         seen: The change hash that the user saw, by tool.
         by: Who approves.
         now_s: Seconds since the epoch.
+        seals: Of the store; a definition without one of its own waits for its server to list it again.
         reopens: Whether first lists are trusted again from now on.
         lifts: Whether a block is lifted with it; else a tool that somebody has blocked meanwhile stays so.
     """
@@ -175,17 +195,18 @@ def approve(
     listed = tools_table.c
     for server, some in _group_by_server(seen):
         is_one = (listed.server_name == server) & listed.name.in_(some)
-        rows = connection.execute(select(listed.name, listed.hash, listed.definition).where(is_one)).all()
+        rows = connection.execute(select(listed.seal, *SEALED).where(is_one)).all()
         kept = frozenset() if lifts else _read_blocked_names(connection, server, some)
-        found += [
-            (key, hash_, text)
-            for name, hash_, text in rows
-            if seen[key := ToolKey(server, name)] == hash_ and name not in kept
-        ]
-    _write(connection, found, by, now_s)
+        for seal, *sealed, text in rows:
+            _, name, _, hash_, _ = sealed
+            is_meant = seen[key := ToolKey(server, name)] == hash_ and name not in kept
+            if is_meant and seals.fits(seal, "tool", *sealed, text=text):
+                found.append((key, hash_, text))
+    _write(connection, found, by, now_s, seals)
     if reopens:
         connection.execute(delete(meta).where(meta.c.key == CLOSED_KEY))
     approved = frozenset(key for key, _, _ in found)
+    note_trust(connection, seals, lifted=approved)
     mark_changed(connection, approved)
     return approved
 
@@ -196,32 +217,49 @@ def _read_blocked_names(connection: Connection, server: str, names: Collection[s
     return frozenset(connection.execute(select(approvals.c.name).where(is_one)).scalars())
 
 
-def block(connection: Connection, key: ToolKey, by: str, now_s: float) -> None:
+def block(connection: Connection, key: ToolKey, by: str, now_s: float, seals: Seals) -> None:
     """Switch a tool off, whatever its definition becomes; its last approved definition is remembered."""
-    row = {"server_name": key.server, "name": key.tool, "state": "blocked", "decided_by": by, "at_s": now_s}
-    connection.execute(replace_columns(connection, approvals, "state", "decided_by", "at_s"), row)
+    hash_, text = _find_decided(connection, key, seals)
+    connection.execute(_build_replacement(connection), _row(key, "blocked", hash_, text, by, now_s, seals))
+    note_trust(connection, seals, blocked=[key])
     # The user took their word back: what it had stood for earlier must not come back by itself.
     connection.execute(delete(former_approvals).where(_is(key, former_approvals)))
     mark_changed(connection, [key])
 
 
-def unblock(connection: Connection, key: ToolKey, by: str, now_s: float) -> bool:
+def _find_decided(connection: Connection, key: ToolKey, seals: Seals) -> tuple[str | None, str | None]:
+    """Hash and definition that a gateway has approved last of a tool, also of a blocked one."""
+    row = connection.execute(select(approvals).where(_is(key))).one_or_none()
+    if row is None or not seals.fits(row.seal, "decision", *key, row.state, row.hash):
+        return None, None
+    return row.hash, row.definition
+
+
+def _build_replacement(connection: Connection) -> "Insert":
+    return replace_columns(connection, approvals, "state", "hash", "definition", "decided_by", "at_s", "seal")
+
+
+def unblock(connection: Connection, key: ToolKey, by: str, now_s: float, seals: Seals) -> bool:
     """Lift a block; returns whether there was one.
 
     A definition approved before is approved again, any other waits.
     """
-    is_blocked = _is(key) & (approvals.c.state == "blocked")
-    was_approved = is_blocked & approvals.c.hash.is_not(None)
-    values = {"state": "approved", "decided_by": by, "at_s": now_s}
-    lifted = connection.execute(update(approvals).where(was_approved).values(values)).rowcount
-    lifted += connection.execute(delete(approvals).where(is_blocked)).rowcount
-    if lifted:
-        mark_changed(connection, [key])
-    return bool(lifted)
+    hash_, text = _find_decided(connection, key, seals)
+    if not connection.execute(delete(approvals).where(_is(key) & (approvals.c.state == "blocked"))).rowcount:
+        return False
+    if hash_ is not None:
+        connection.execute(_build_replacement(connection), _row(key, "approved", hash_, text, by, now_s, seals))
+    note_trust(connection, seals, lifted=[key])
+    mark_changed(connection, [key])
+    return True
 
 
 def recall(
-    connection: Connection, standing: ApprovalStanding, known: Iterable[tuple[ToolKey, str, str]], now_s: float
+    connection: Connection,
+    standing: ApprovalStanding,
+    known: Iterable[tuple[ToolKey, str, str]],
+    now_s: float,
+    seals: Seals,
 ) -> None:
     """Writes into a new file what the memory knows of approvals; what the file knows already stays.
 
@@ -230,35 +268,42 @@ def recall(
         standing: As it was last read.
         known: Tool, change hash and definition of what was approved.
         now_s: Seconds since the epoch.
+        seals: Of the store.
     """
     stored = upsert(connection, approvals).on_conflict_do_nothing()
     open_ = [each for each in known if each[0] not in standing.blocked]
-    rows = [_row(key, "approved", hash_, text, BY_MEMORY, now_s) for key, hash_, text in open_]
-    rows += [_row(key, "blocked", None, None, BY_MEMORY, now_s) for key in standing.blocked]
+    rows = [_row(key, "approved", hash_, text, BY_MEMORY, now_s, seals) for key, hash_, text in open_]
+    rows += [_row(key, "blocked", None, None, BY_MEMORY, now_s, seals) for key in standing.blocked]
     if rows:
         connection.execute(stored, rows)
-    _note_heard(connection, standing.baselined, now_s)
+    note_trust(connection, seals, blocked=standing.blocked)
+    _note_heard(connection, standing.baselined, now_s, seals)
 
 
-def _write(connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by: str, now_s: float) -> None:
-    written = replace_columns(connection, approvals, "state", "hash", "definition", "decided_by", "at_s")
+def _write(
+    connection: Connection, found: Iterable[tuple[ToolKey, str, str]], by: str, now_s: float, seals: Seals
+) -> None:
+    written = _build_replacement(connection)
     for some in parts(found):
         if by != BY_FIRST_LIST:  # before it there was nothing
-            _keep_former(connection, {key: hash_ for key, hash_, _ in some}, now_s)
-        rows = [_row(key, "approved", hash_, text, by, now_s) for key, hash_, text in some]
+            _keep_former(connection, {key: hash_ for key, hash_, _ in some}, now_s, seals)
+        rows = [_row(key, "approved", hash_, text, by, now_s, seals) for key, hash_, text in some]
         connection.execute(written, rows)
 
 
-def _keep_former(connection: Connection, entering: Mapping[ToolKey, str], now_s: float) -> None:
+def _keep_former(connection: Connection, entering: Mapping[ToolKey, str], now_s: float, seals: Seals) -> None:
     """Keep approved definitions of these tools that are about to be replaced, for when they come back."""
     leaving: list[dict[str, object]] = []
     for server, some in _group_by_server(entering):
         is_one = (approvals.c.server_name == server) & approvals.c.name.in_(some) & (approvals.c.state == "approved")
-        for name, hash_ in connection.execute(select(approvals.c.name, approvals.c.hash).where(is_one)):
-            if hash_ != entering[ToolKey(server, name)]:
-                leaving.append({"server_name": server, "name": name, "hash": hash_, "at_s": now_s})
+        wanted = select(approvals.c.name, approvals.c.hash, approvals.c.seal).where(is_one)
+        for name, hash_, seal in connection.execute(wanted):
+            is_decided = seals.fits(seal, "decision", server, name, "approved", hash_)
+            if is_decided and hash_ != entering[ToolKey(server, name)]:
+                sealed = seals.seal("former", server, name, hash_)
+                leaving.append({"server_name": server, "name": name, "hash": hash_, "at_s": now_s, "seal": sealed})
     if leaving:
-        connection.execute(replace_columns(connection, former_approvals, "at_s"), leaving)
+        connection.execute(replace_columns(connection, former_approvals, "at_s", "seal"), leaving)
         connection.execute(_FORGET, [{"server": row["server_name"], "tool": row["name"]} for row in leaving])
 
 
@@ -270,14 +315,17 @@ def _group_by_server(keys: Iterable[ToolKey]) -> Iterator[tuple[str, list[str]]]
     return ((server, some) for server, own in names.items() for some in parts(own))
 
 
-def _note_heard(connection: Connection, servers: Collection[str], now_s: float) -> None:
+def _note_heard(connection: Connection, servers: Collection[str], now_s: float, seals: Seals) -> None:
     rows = [{"server_name": server, "at_s": now_s} for server in servers]
     if rows:
         connection.execute(upsert(connection, baselines).on_conflict_do_nothing(), rows)
+        note_trust(connection, seals, heard=servers)
 
 
-def _row(key: ToolKey, state: str, hash_: str | None, text: str | None, by: str, now_s: float) -> dict[str, object]:
-    values = (key.server, key.tool, state, hash_, text, by, now_s)
+def _row(
+    key: ToolKey, state: str, hash_: str | None, text: str | None, by: str, now_s: float, seals: Seals
+) -> dict[str, object]:
+    values = (*key, state, hash_, text, by, now_s, seals.seal("decision", *key, state, hash_))
     return dict(zip(approvals.c.keys(), values, strict=True))
 
 

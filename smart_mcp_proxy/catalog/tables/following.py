@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, LargeBinary, Select, bindparam, case, cast, delete, func, select
 from sqlalchemy.exc import NoResultFound
 
+from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json
 from smart_mcp_proxy.catalog.recovery.rollback_guard import (
     CLOSED_KEY,
     GENERATION_KEY,
@@ -23,13 +24,24 @@ from smart_mcp_proxy.catalog.recovery.rollback_guard import (
     build_checkpoint,
     read_meta,
 )
+from smart_mcp_proxy.catalog.recovery.seals import SealedTrust, Seals, has_hash
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED
 from smart_mcp_proxy.catalog.tables.schema import approvals, gone, tools
 from smart_mcp_proxy.models import ToolKey, ToolRecord, Withheld, WithheldState
+from smart_mcp_proxy.telemetry import get_logger
+
+UNSEALED = (
+    "what was decided about tools does not carry this gateway's seal: the key was lost or is another "
+    "(approvals.key, or MCPPROXY_SECRET_KEY), or the record was changed. Every tool waits: mcpproxy approve --reseal"
+)
+
+_log = get_logger("catalog")
 
 _ROWS = 1_000
 """Tools read at a time: of what is read and thrown away again, the process keeps the memory."""
+_TOLD = 20
+"""Names in a message; `mcpproxy approve --list` has all."""
 _HINT_COMBINATIONS = 81
 """Each of the four hints is true, false or absent."""
 _GONE_KEPT = 1_000
@@ -38,11 +50,12 @@ _GONE_KEPT = 1_000
 _BESIDE = f"""SELECT 'heard', name, NULL, last_sync_s FROM servers
   UNION ALL SELECT 'first', server_name, NULL, 0 FROM baselines
   UNION ALL SELECT 'blocked', server_name, name, 0 FROM approvals WHERE state = 'blocked'
+  UNION ALL SELECT 'trust', content, seal, 0 FROM seals WHERE name = 'trust'
   UNION ALL SELECT 'gone', NULL, NULL, id FROM gone WHERE generation > {{seen:d}}
   UNION ALL SELECT 'learned', words, question, tools.id FROM tools
     JOIN examples ON examples.server_name = tools.server_name AND examples.name = tools.name
     WHERE tools.generation > {{seen:d}} AND uses >= {USES_NEEDED}"""
-"""A kind, two texts and a number, each. One statement: by itself each of the five costs a process 0.3 ms."""
+"""A kind, two texts and a number, each. One statement: by itself each of the six costs a process 0.3 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +67,14 @@ class ApprovalStanding:
         blocked: Tools that the user switched off.
         is_closed: Whether the record of approvals was lost: no first list is trusted before the user says so.
         checkpoint: Which file this was read from, and how far it had come.
+        is_sealed: Whether a gateway with this one's key has sealed what first lists go by; else it is closed.
     """
 
     baselined: frozenset[str] = frozenset()
     blocked: frozenset[ToolKey] = frozenset()
     is_closed: bool = False
     checkpoint: Checkpoint = NO_CHECKPOINT
+    is_sealed: bool = True
 
     def trusts_first_list(self, server: str) -> bool:
         """Whether the next list of `server` is its first, agreed to with its server unless its policy doubts."""
@@ -89,13 +104,20 @@ class _Beside:
     blocked: set[ToolKey] = field(default_factory=set)
     gone: set[int] = field(default_factory=set)
     learned: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    trust: SealedTrust | None = None
+
+    @property
+    def lifted(self) -> frozenset[ToolKey]:
+        """Tools whose block no gateway has lifted, though no row says any more that they are blocked."""
+        return self.trust.blocked - self.blocked if self.trust is not None else frozenset()
 
 
-def follow(connection: Connection, snapshot: Snapshot, standing: ApprovalStanding) -> Followed | None:
+def follow(connection: Connection, snapshot: Snapshot, standing: ApprovalStanding, seals: Seals) -> Followed | None:
     """Read the catalog as it is now; None if no process has written a tool or an approval since.
 
     Here, where a tool enters the memory, it is decided whether agents may see it: only if its definition and the
-    approved one have the same full hash. Anything else about it, be it in doubt, leads to `withheld`.
+    approved one have the same full hash, and both rows are as a gateway has sealed them. Anything else about it, be it
+    in doubt, leads to `withheld`.
     """
     counters = read_meta(connection)
     if (generation := counters.get(GENERATION_KEY)) is None:
@@ -106,14 +128,23 @@ def follow(connection: Connection, snapshot: Snapshot, standing: ApprovalStandin
         return None
     if generation < snapshot.generation:  # what was written last is lost, and memory must not hide it
         snapshot = Snapshot()
-    beside = _read_beside(connection, snapshot.generation)
-    decided = ApprovalStanding(frozenset(beside.first), frozenset(beside.blocked), CLOSED_KEY in counters, checkpoint)
+    beside = _read_beside(connection, snapshot.generation, seals)
+    trust, is_sealed = beside.trust or SealedTrust(), beside.trust is not None
+    decided = ApprovalStanding(
+        trust.heard | beside.first,
+        trust.blocked | beside.blocked,
+        CLOSED_KEY in counters or not is_sealed,
+        checkpoint,
+        is_sealed,
+    )
+    if standing.is_sealed and not is_sealed:
+        _log.warning("%s", UNSEALED)
     if generation != snapshot.generation:
-        snapshot = _advance(connection, snapshot, generation, beside)
+        snapshot = _advance(connection, snapshot, generation, beside, seals)
     return Followed(snapshot, decided, beside.heard)
 
 
-def _read_beside(connection: Connection, seen: int) -> _Beside:
+def _read_beside(connection: Connection, seen: int, seals: Seals) -> _Beside:
     found, learned = _Beside(), []
     for kind, first, second, number in connection.exec_driver_sql(_BESIDE.format(seen=seen)).all():
         if kind == "heard":
@@ -122,6 +153,8 @@ def _read_beside(connection: Connection, seen: int) -> _Beside:
             found.first.add(first)
         elif kind == "blocked":
             found.blocked.add(ToolKey(first, second))
+        elif kind == "trust":
+            found.trust = seals.open_trust(first, second)
         elif kind == "gone":
             found.gone.add(int(number))
         else:
@@ -131,20 +164,25 @@ def _read_beside(connection: Connection, seen: int) -> _Beside:
     return found
 
 
-def _advance(connection: Connection, snapshot: Snapshot, generation: int, beside: _Beside) -> Snapshot:
+def _advance(connection: Connection, snapshot: Snapshot, generation: int, beside: _Beside, seals: Seals) -> Snapshot:
     changed = _build_changes_query(connection.dialect.name)
     if not snapshot.generation:
         changed = changed.execution_options(yield_per=_ROWS)  # by a cursor at the server: there may be many
     records, withheld = [], []
     for row in connection.execute(changed, {"seen": snapshot.generation}):
-        record, (state, approved_hash, approved) = _record(row, beside.learned), row[8:]
-        if state == "approved" and approved_hash == record.change_hash:
-            records.append(record)
+        judged = _judge(row, beside, seals)
+        if isinstance(judged, ToolRecord):
+            records.append(judged)
         else:
-            withheld.append(_withheld(record, state, approved_hash, approved))
+            withheld.append(judged)
     # Sorted here: SQLite would walk all ids instead of the index of generations.
     records.sort(key=attrgetter("id"))
     withheld.sort(key=attrgetter("record.id"))
+    altered = [str(each.record.key) for each in withheld if each.state is WithheldState.ALTERED]
+    if altered and beside.trust is not None:
+        _log.warning(
+            "changed in the catalog by something else than a gateway, and withheld: %s", ", ".join(altered[:_TOLD])
+        )
     removed = beside.gone
     if not snapshot.generation:
         removed = set()
@@ -166,12 +204,13 @@ def _build_changes_query(dialect: str) -> Select[Any]:
             tools.c.server_name,
             tools.c.name,
             tools.c.listed_name,
-            definition,
             tools.c.hash,
-            tools.c.digest,
             tools.c.annotations,
+            definition,
+            tools.c.seal,
             approvals.c.state,
             approvals.c.hash,
+            approvals.c.seal,
             # Most are equal: the text need not be read twice.
             case((approvals.c.hash != tools.c.hash, approvals.c.definition)),
         )
@@ -185,24 +224,38 @@ def forget_gone(connection: Connection, generation: int) -> None:
     connection.execute(delete(gone).where(gone.c.generation <= generation - _GONE_KEPT))
 
 
-def _withheld(record: ToolRecord, state: str | None, approved_hash: str | None, approved: str | None) -> Withheld:
-    if approved_hash is None:
-        reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.PENDING
-        return Withheld(record, reason)
-    reason = WithheldState.BLOCKED if state == "blocked" else WithheldState.CHANGED
-    text = record.raw if approved is None else approved.encode()
-    return Withheld(record, reason, text, approved_hash)
+def _judge(row: Sequence[Any], beside: _Beside, seals: Seals) -> ToolRecord | Withheld:
+    """Decide whether agents may see a tool; of an altered row nothing but its names is taken."""
+    *told, seal, state, approved_hash, approval_seal, approved = row
+    if not seals.fits(seal, "tool", *told[1:6], text=told[6]):
+        told[5:] = "{}", canonical_json({"name": told[2]})
+        return Withheld(_record(told, beside.learned), WithheldState.ALTERED)
+    record = _record(told, beside.learned)
+    if state is None:
+        is_lifted = record.key in beside.lifted
+        return Withheld(record, WithheldState.ALTERED if is_lifted else WithheldState.PENDING)
+    is_decided = seals.fits(approval_seal, "decision", *record.key, state, approved_hash)
+    is_same = approved_hash == record.change_hash
+    if is_decided and not is_same and approved is not None:
+        is_decided = has_hash(record.key.server, approved, approved_hash)
+    if state == "blocked":  # whoever says so
+        if not is_decided or approved_hash is None:
+            return Withheld(record, WithheldState.BLOCKED)
+        return Withheld(record, WithheldState.BLOCKED, record.raw if is_same else approved.encode(), approved_hash)
+    if not is_decided or record.key in beside.lifted:
+        return Withheld(record, WithheldState.ALTERED)
+    return record if is_same else Withheld(record, WithheldState.CHANGED, approved.encode(), approved_hash)
 
 
-def _record(row: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
-    id_, server, name, listed, definition, hash_, digest, annotations = row[:8]
+def _record(told: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> ToolRecord:
+    id_, server, name, listed, hash_, annotations, definition = told
     return ToolRecord(
         id=id_,
         key=ToolKey(sys.intern(server), name),
         listed_name=listed,
         raw=definition,
         change_hash=hash_,
-        digest=digest,
+        digest=approval_digest(hash_),
         annotations=parse_hints(annotations),
         examples=learned.get(id_, ()),
     )

@@ -20,7 +20,7 @@ def _define_table(name: str, keys: str, others: str, *, integers: str = "", real
 tools = _define_table(
     "tools",
     "id",
-    "name description hash server_name faiss_vector_id definition digest annotations listed_name generation",
+    "name description hash server_name faiss_vector_id definition digest annotations listed_name generation seal",
     integers="id faiss_vector_id generation",
 )
 listed_names = _define_table("listed_names", "server_name name", "listed_name")
@@ -40,8 +40,9 @@ examples = _define_table(
     "examples", "server_name name words", "question uses last_used_s", integers="uses", reals="last_used_s"
 )
 vectors = _define_table("vectors", "definition_hash embedder", "used_s vector", reals="used_s", blobs="vector")
-approvals = _define_table("approvals", "server_name name", "state hash definition decided_by at_s", reals="at_s")
-former_approvals = _define_table("former_approvals", "server_name name hash", "at_s", reals="at_s")
+approvals = _define_table("approvals", "server_name name", "state hash definition decided_by at_s seal", reals="at_s")
+former_approvals = _define_table("former_approvals", "server_name name hash", "at_s seal", reals="at_s")
+seals = _define_table("seals", "name", "content seal")
 toolsets = _define_table("toolsets", "id", "handle principal profile tools expires_s", integers="id", reals="expires_s")
 links = _define_table("links", "id", "principal server_name uri expires_s", integers="id", reals="expires_s")
 agent_tokens = _define_table(

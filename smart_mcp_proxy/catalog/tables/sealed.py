@@ -4,12 +4,15 @@ Values are encrypted before they come here: the store knows no key of theirs. It
 gateways were given none.
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, delete, or_, select
 
-from smart_mcp_proxy.catalog.tables.schema import gateway_keys, leases, meta, sealed
+from smart_mcp_proxy.catalog.recovery.seals import SealedTrust, Seals
+from smart_mcp_proxy.catalog.tables.schema import gateway_keys, leases, meta, sealed, seals
 from smart_mcp_proxy.catalog.tables.upsert import replace_columns, upsert
+from smart_mcp_proxy.models import ToolKey
 
 _ENDED_KEY: Final = "sign_ins_ended"
 """In `meta`."""
@@ -100,7 +103,42 @@ def drop_lease(connection: Connection, name: str, holder: str) -> None:
 
 def gateway_key(connection: Connection, name: str, made: bytes) -> bytes:
     """Store `made` as the key of this name if there is none; return the stored key."""
+    wanted = select(gateway_keys.c.key).where(gateway_keys.c.name == name)
+    if (stored := connection.execute(wanted).scalar()) is not None:  # also where nothing can be written
+        return bytes(stored)
     row = upsert(connection, gateway_keys).values(name=name, key=made)
     # Where another is about to commit one, this waits for it, and the next statement sees what was committed.
     connection.execute(row.on_conflict_do_nothing(index_elements=[gateway_keys.c.name]))
-    return bytes(connection.execute(select(gateway_keys.c.key).where(gateway_keys.c.name == name)).scalar_one())
+    return bytes(connection.execute(wanted).scalar_one())
+
+
+_TRUST: Final = "trust"
+"""In `seals`."""
+
+
+def read_trust(connection: Connection, with_: Seals) -> SealedTrust | None:
+    """Read the facts that first lists and policies go by; None where another key has sealed them, or none."""
+    row = connection.execute(select(seals.c.content, seals.c.seal).where(seals.c.name == _TRUST)).one_or_none()
+    return None if row is None else with_.open_trust(row.content, row.seal)
+
+
+def store_trust(connection: Connection, with_: Seals, trust: SealedTrust) -> None:
+    """Keep, sealed, what first lists and policies go by."""
+    content = trust.write()
+    kept = replace_columns(connection, seals, "content", "seal")
+    connection.execute(kept, {"name": _TRUST, "content": content, "seal": with_.seal(_TRUST, content)})
+
+
+def note_trust(
+    connection: Connection,
+    with_: Seals,
+    *,
+    heard: Iterable[str] = (),
+    blocked: Iterable[ToolKey] = (),
+    lifted: Iterable[ToolKey] = (),
+) -> None:
+    """Note first lists, blocks and lifted blocks; nothing where another key has sealed those before."""
+    if (trust := read_trust(connection, with_)) is not None:
+        noted = SealedTrust(trust.heard.union(heard), trust.blocked.union(blocked).difference(lifted))
+        if noted != trust:
+            store_trust(connection, with_, noted)

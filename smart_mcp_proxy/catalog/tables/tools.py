@@ -4,10 +4,11 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, and_, bindparam, delete, func, insert, select, update
 
 from smart_mcp_proxy.catalog.hashing import approval_digest
 from smart_mcp_proxy.catalog.recovery.rollback_guard import GENERATION_KEY
+from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.tables.following import forget_gone
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta, servers, tools, unconfined
@@ -20,7 +21,9 @@ _log = get_logger("catalog")
 
 
 # Made once: to put a statement together takes longer than to run it.
-_STORED = select(tools.c.name, tools.c.id, tools.c.hash).where(tools.c.server_name == bindparam("server"))
+SEALED = tuple(tools.c[name] for name in ("server_name", "name", "listed_name", "hash", "annotations", "definition"))
+"""The columns that a tool's seal covers, in its order: all that is shown, or called by."""
+_STORED = select(tools.c.id, tools.c.seal, *SEALED).where(tools.c.server_name == bindparam("server"))
 _GIVEN = select(listed_names.c.name, listed_names.c.listed_name).where(
     listed_names.c.server_name == bindparam("server")
 )
@@ -35,33 +38,39 @@ class _Plan:
     """The writes that make the stored tools of one server equal to its list."""
 
     added: tuple[PreparedTool, ...]
-    changed: tuple[tuple[int, PreparedTool], ...]
+    changed: tuple[tuple[int, str, PreparedTool], ...]
     removed: tuple[int, ...]
 
     def __bool__(self) -> bool:
         return bool(self.added or self.changed or self.removed)
 
 
-def is_unstored(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> bool:
-    """Whether the stored tools of `server` differ from `wanted`."""
-    return bool(_plan(connection, server, wanted))
+def is_unstored(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], seals: Seals) -> bool:
+    """Whether the stored tools of `server` differ from `wanted`, or have another seal."""
+    return bool(_plan(connection, server, wanted, seals))
 
 
-def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool]) -> _Plan:
-    rows = connection.execute(_STORED, {"server": server}).all()
-    stored = {name: (id_, hash_) for name, id_, hash_ in rows}
+def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], seals: Seals) -> _Plan:
+    stored: dict[str, tuple[int, str, str | None]] = {}
+    for id_, seal, *sealed, text in connection.execute(_STORED, {"server": server}):
+        _, name, listed, hash_, _ = sealed
+        stored[name] = (id_, listed, hash_ if seals.fits(seal, "tool", *sealed, text=text) else None)
     return _Plan(
         added=tuple(tool for name, tool in wanted.items() if name not in stored),
         changed=tuple(
-            (stored[name][0], tool) for name, tool in wanted.items() if name in stored and stored[name][1] != tool.hash
+            (*stored[name][:2], tool)
+            for name, tool in wanted.items()
+            if name in stored and stored[name][2] != tool.hash
         ),
-        removed=tuple(id_ for name, (id_, _) in stored.items() if name not in wanted),
+        removed=tuple(id_ for name, (id_, *_) in stored.items() if name not in wanted),
     )
 
 
-def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], name_limit: int) -> frozenset[str]:
+def store(
+    connection: Connection, server: str, wanted: Mapping[str, PreparedTool], name_limit: int, seals: Seals
+) -> frozenset[str]:
     """Make the stored tools of `server` equal to `wanted`; returns new and changed names."""
-    plan = _plan(connection, server, wanted)
+    plan = _plan(connection, server, wanted, seals)
     if not plan:
         return frozenset()  # another process was faster
     generation = _next_generation(connection)
@@ -73,7 +82,7 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
     if plan.changed:
         connection.execute(
             update(tools).where(tools.c.id == bindparam("row_id")),
-            [{"row_id": id_, **_columns(tool, generation)} for id_, tool in plan.changed],
+            [{"row_id": id_, **_columns(tool, listed, generation, seals)} for id_, listed, tool in plan.changed],
         )
     if plan.added:
         names = _assign_listed_names(connection, server, [tool.key.tool for tool in plan.added], name_limit)
@@ -83,16 +92,16 @@ def store(connection: Connection, server: str, wanted: Mapping[str, PreparedTool
                     "server_name": server,
                     "name": tool.key.tool,
                     "listed_name": names[tool.key.tool],
-                    **_columns(tool, generation),
+                    **_columns(tool, names[tool.key.tool], generation, seals),
                 }
                 for tool in some
             ]
             connection.execute(insert(tools), rows)
         connection.execute(_NUMBER_VECTORS)
-    return frozenset(tool.key.tool for tool in (*plan.added, *(tool for _, tool in plan.changed)))
+    return frozenset(tool.key.tool for tool in (*plan.added, *(tool for *_, tool in plan.changed)))
 
 
-def _columns(tool: PreparedTool, generation: int) -> dict[str, Any]:
+def _columns(tool: PreparedTool, listed: str, generation: int, seals: Seals) -> dict[str, Any]:
     return {
         "description": tool.description,
         "hash": tool.hash,
@@ -100,6 +109,7 @@ def _columns(tool: PreparedTool, generation: int) -> dict[str, Any]:
         "digest": approval_digest(tool.hash),
         "annotations": tool.annotations,
         "generation": generation,
+        "seal": seals.seal("tool", *tool.key, listed, tool.hash, tool.annotations, text=tool.raw),
     }
 
 
@@ -150,7 +160,7 @@ class _Taken(Container[str]):
         self._known.update(dict.fromkeys(self._connection.scalars(given), True))
 
 
-def shorten_listed_names(connection: Connection, limit: int) -> None:
+def shorten_listed_names(connection: Connection, limit: int, seals: Seals) -> None:
     """Gives names within `limit` to the tools whose stored one is longer; shorter ones stay as they are."""
     too_long = connection.execute(select(listed_names).where(func.length(listed_names.c.listed_name) > limit)).all()
     if not too_long:
@@ -160,9 +170,16 @@ def shorten_listed_names(connection: Connection, limit: int) -> None:
     for row in too_long:
         name = build_listed_name(ToolKey(row.server_name, row.name), limit, taken)
         taken.add(name)
-        for table, extra in ((listed_names, {}), (tools, {"generation": generation})):
-            same_tool = (table.c.server_name == row.server_name) & (table.c.name == row.name)
-            connection.execute(update(table).where(same_tool).values(listed_name=name, **extra))
+        seal = ""
+        for own, *sealed, text in connection.execute(select(tools.c.seal, *SEALED).where(_is_one(tools, row))):
+            is_intact = seals.fits(own, "tool", *sealed, text=text)
+            seal = seals.seal("tool", *sealed[:2], name, *sealed[3:], text=text) if is_intact else ""
+        for table, extra in ((listed_names, {}), (tools, {"generation": generation, "seal": seal})):
+            connection.execute(update(table).where(_is_one(table, row)).values(listed_name=name, **extra))
+
+
+def _is_one(table: Table, row: Row[Any]) -> ColumnElement[bool]:
+    return and_(table.c.server_name == row.server_name, table.c.name == row.name)
 
 
 def mark_changed(connection: Connection, keys: Collection[ToolKey]) -> None:
@@ -173,6 +190,11 @@ def mark_changed(connection: Connection, keys: Collection[ToolKey]) -> None:
     is_one = (tools.c.server_name == bindparam("server")) & (tools.c.name == bindparam("tool"))
     rows = [{"server": server, "tool": name} for server, name in keys]
     connection.execute(update(tools).where(is_one).values(generation=generation), rows)
+
+
+def mark_all_changed(connection: Connection) -> None:
+    """Lets every process read all tools anew."""
+    connection.execute(update(tools).values(generation=_next_generation(connection)))
 
 
 def clear(connection: Connection) -> None:

@@ -128,6 +128,10 @@ class Api:
         body = {"tools": tools, "reopens": reopens, "lifts_blocks": lifts}
         return await self._ask("POST", "approvals/approve", body=body)
 
+    async def reseal(self) -> int:
+        """Believe all decisions about tools as they stand; returns how many."""
+        return int((await self._ask("POST", "approvals/reseal"))["decisions"])
+
     async def block(self, name: str) -> str:
         """Keeps a tool from agents; its full name."""
         answer = await self._ask("POST", "approvals/block", body={"name": name})

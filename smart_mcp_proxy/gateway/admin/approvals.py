@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import ActivityFilter, Catalog, Snapshot
+from smart_mcp_proxy.catalog import UNSEALED, ActivityFilter, Catalog, Snapshot
 from smart_mcp_proxy.errors import CatalogError, ConflictError, ToolNotFoundError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.shared.definition_scan import collect_peers, scan_record
@@ -33,6 +33,7 @@ WHOLE_LIST: Final = slice(None)
 CLOSED = (
     "the record of approvals was lost with a damaged catalog, so every tool waits for the user: mcpproxy approve --all"
 )
+SEALED = "What was decided about tools carries this gateway's seal."
 UNREADABLE = "what you approved cannot be checked, so every tool waits until the catalog can be used again"
 
 QUESTIONS_LIMIT: Final = 1_000
@@ -142,6 +143,8 @@ class Approvals:
         """Why nothing is trusted at present; None in ordinary times."""
         if not self.catalog.is_closed:
             return None
+        if not self.catalog.is_sealed:
+            return UNSEALED
         return CLOSED if self.catalog.problem is None else UNREADABLE
 
     def withheld(self, server: str | None = None, *, has_blocked: bool = True) -> list[Withheld]:
@@ -232,6 +235,22 @@ class Approvals:
             raise ConflictError(f"{', '.join(moved[:3])}: {reason}.", hint=hint, data={"moved": list(moved)})
         return Decided(approved, moved)
 
+    async def reseal(self, by: str) -> int:
+        """Believe all decisions as they stand, after the key of their seals was lost; return how many.
+
+        Raises:
+            ConflictError: They carry this gateway's seal.
+            CatalogError: It could not be stored; then nothing is believed.
+        """
+        if self.catalog.is_sealed:
+            raise ConflictError(
+                SEALED, hint="Look at what was changed, and at what else waits: mcpproxy approve --list"
+            )
+        count = await self.catalog.reseal()
+        self._record(by, f"{count} decisions", {"decision": "reseal"})
+        await self.follow()
+        return count
+
     def _is_blocked(self, key: ToolKey) -> bool:
         withheld = self.catalog.snapshot.withheld.get(key)
         return withheld is not None and withheld.state is WithheldState.BLOCKED
@@ -280,17 +299,20 @@ class Approvals:
 
     def _note(self, key: ToolKey, by: str, decision: str, hash_: str = "") -> None:
         detail = {"decision": decision} | ({"hash": hash_} if hash_ else {})
+        self._record(by, str(key), detail, extract_server_name(key.server), key.tool)
+
+    def _record(self, by: str, subject: str, detail: dict[str, str], server: str = "", tool: str = "") -> None:
         self.recorder.record(
             Activity(
                 kind="approval",
                 principal=by,
-                subject=str(key),
+                subject=subject,
                 outcome="ok",
                 duration_ms=0.0,
                 at_s=time.time(),
                 detail=detail,
-                server=extract_server_name(key.server),
-                tool=key.tool,
+                server=server,
+                tool=tool,
             )
         )
 

@@ -9,6 +9,7 @@ _REASONS = {
     WithheldState.PENDING: "is new and waits for the user's approval",
     WithheldState.CHANGED: "has changed since the user approved it",
     WithheldState.BLOCKED: "is blocked by the user",
+    WithheldState.ALTERED: "was changed in the catalog by something else than the gateway, and waits for the user",
 }
 _ONLY_THE_USER = "Only the user can lift this, with:"
 

@@ -53,7 +53,7 @@ class ApprovalView(msgspec.Struct, frozen=True):
         name: Canonical.
         server: Configured name.
         tool: The tool's own name.
-        state: pending, changed or blocked.
+        state: pending, changed, blocked or altered.
         hash: Of the definition as its server lists it now; approving it takes this back.
         approved_hash: Of the definition approved last, empty where there is none.
         fields: Paths of the fields that differ from it; of a new tool all.
@@ -73,11 +73,15 @@ class ApprovalView(msgspec.Struct, frozen=True):
 
 
 class ApprovalsView(msgspec.Struct, frozen=True):
-    """Withheld tools, how many there are in all, and whether the record of approvals was lost."""
+    """Withheld tools, how many there are in all, and whether the record of approvals was lost.
+
+    Without `is_sealed` no decision counts: the key of their seals was lost or is another.
+    """
 
     is_closed: bool
     total: int
     tools: list[ApprovalView]
+    is_sealed: bool
 
 
 class ApprovalDetail(msgspec.Struct, frozen=True):
@@ -106,6 +110,12 @@ class Approve(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lifts_blocks: bool = True
 
 
+class Resealed(msgspec.Struct, frozen=True):
+    """Number of decisions that are believed as they stand."""
+
+    decisions: int
+
+
 class Approved(msgspec.Struct, frozen=True):
     """The tools approved, and those that were no longer what had been looked at."""
 
@@ -130,7 +140,8 @@ async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
     waiting = await gateway.admin.approvals.list_pending(server, slice(start, start + limit), has_blocked=has_blocked)
     total = len(gateway.admin.approvals.withheld(server, has_blocked=has_blocked))
     tools = [_view(each, _changes(each) if has_changes else msgspec.UNSET) for each in waiting]
-    return ApprovalsView(gateway.catalog.is_closed, total, tools)
+    catalog = gateway.catalog
+    return ApprovalsView(catalog.is_closed and catalog.is_sealed, total, tools, catalog.is_sealed)
 
 
 async def _get_approval(gateway: Gateway, request: Request) -> ApprovalDetail:
@@ -156,6 +167,10 @@ async def _block(gateway: Gateway, request: Request) -> Named:
 async def _unblock(gateway: Gateway, request: Request) -> Named:
     body = await decode_body(request, Named)
     return Named(await gateway.admin.approvals.unblock(body.name, get_author(request)))
+
+
+async def _reseal(gateway: Gateway, request: Request) -> Resealed:
+    return Resealed(await gateway.admin.approvals.reseal(get_author(request)))
 
 
 def _changes(waiting: PendingApproval) -> list[FieldView]:
@@ -228,4 +243,12 @@ ROUTES = (
         failures=_UNKNOWN,
     ),
     Endpoint("POST", "/approvals/unblock", _unblock, "Lifts a block.", Named, Named, failures=_UNKNOWN),
+    Endpoint(
+        "POST",
+        "/approvals/reseal",
+        _reseal,
+        "Believes all decisions as they stand, once the key of their seals was lost or changed.",
+        Resealed,
+        failures=(ConflictError,),
+    ),
 )

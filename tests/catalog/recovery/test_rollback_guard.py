@@ -15,6 +15,7 @@ from full_disks import full_disk, make_room
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME, CheckpointFile
+from smart_mcp_proxy.catalog.recovery.seals import KEY_NAME
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 
@@ -430,9 +431,11 @@ async def test_an_earlier_file_is_read_on_a_full_disk(opened: Any, data_dir: Pat
             "DROP TABLE links; DROP TABLE gone; DROP TABLE sealed; DROP TABLE leases; DROP INDEX idx_approvals_blocked;"
             "ALTER TABLE instances DROP COLUMN serves; DROP TABLE gateway_tokens; DROP TABLE gateway_keys;"
             "DROP TABLE former_approvals; DROP TABLE unconfined;"
+            "ALTER TABLE tools DROP COLUMN seal; ALTER TABLE approvals DROP COLUMN seal; DROP TABLE seals;"
         )
         file.execute("PRAGMA user_version = 8")
     (data_dir / CHECKPOINT_NAME).unlink()
+    (data_dir / KEY_NAME).unlink()
     with full_disk():
         async with opened() as catalog:
             assert catalog.problem

@@ -10,10 +10,11 @@ from typing import Any
 import anyio
 import pytest
 from postgres_server import PASSWORD, PostgresServer
+from store_places import open_earlier
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.catalog.store import postgres_edge, versions
-from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS, READABLE_FROM
+from smart_mcp_proxy.catalog.store import postgres_edge
+from smart_mcp_proxy.catalog.store.migrations import READABLE_FROM
 from smart_mcp_proxy.catalog.store.stores import STORES
 from smart_mcp_proxy.errors import CatalogError, ConfigError, MissingExtraError
 from smart_mcp_proxy.models import ToolKey
@@ -129,20 +130,17 @@ async def test_a_database_that_lacks_a_table_is_refused(
     assert "is not whole: it lacks approvals." in (await refusal(opened())).message
 
 
-async def store_as_before(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+async def store_as_before(url: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes the catalog as the earliest version that is still read did."""
-    with monkeypatch.context() as patch:
-        patch.setattr(versions, "LATEST_VERSION", READABLE_FROM)
-        patch.setattr(versions, "MIGRATIONS", MIGRATIONS[:READABLE_FROM])
-        async with opened():
-            pass
+    async with open_earlier(url, data_dir, READABLE_FROM, monkeypatch):
+        pass
 
 
 async def test_a_database_of_an_earlier_version_that_lacks_a_table_is_refused(
-    opened: Opened, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, postgres: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is made in it; what a later version brings is not missed."""
-    await store_as_before(opened, monkeypatch)
+    await store_as_before(postgres.url(database), tmp_path, monkeypatch)
     postgres.execute("ALTER TABLE toolsets RENAME TO away", database)
     assert "is not whole: it lacks toolsets." in (await refusal(opened())).message
     postgres.execute("ALTER TABLE away RENAME TO toolsets", database)
@@ -151,10 +149,10 @@ async def test_a_database_of_an_earlier_version_that_lacks_a_table_is_refused(
 
 
 async def test_half_of_a_step_that_somebody_else_took_is_refused(
-    opened: Opened, postgres: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+    opened: Opened, postgres: PostgresServer, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its start says what is in the way, and leaves the database as it was."""
-    await store_as_before(opened, monkeypatch)
+    await store_as_before(postgres.url(database), tmp_path, monkeypatch)
     postgres.execute("CREATE TABLE leases (name TEXT)", database)
     error = await refusal(opened())
     assert 'relation "leases" already exists' in error.message and "Restore it" in error.hint

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,10 @@ import msgspec
 import psycopg
 import pytest
 from postgres_server import PASSWORD, PostgresServer
+from store_places import open_earlier
 
 from smart_mcp_proxy.catalog import ActivityFilter, Catalog, FiguresQuery
 from smart_mcp_proxy.catalog.store import postgres as store
-from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
 from smart_mcp_proxy.catalog.tables import activity, activity_days
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.records import activity_page, parse_filter
@@ -35,7 +34,7 @@ class Database:
     """An empty database, gateways on it, and another program that looks."""
 
     def __init__(self, server: PostgresServer, data_dir: Path) -> None:
-        self.url = server.url(server.new_database())
+        self.url, self.data_dir = server.url(server.new_database()), data_dir
         self.opened: Opened = partial(Catalog.open, data_dir, url=self.url, name_limit=60)
 
     def rows(self, sql: str) -> list[Any]:
@@ -156,15 +155,12 @@ async def test_several_gateways_make_and_drop_the_days_at_the_same_moment(databa
 async def test_the_log_of_an_earlier_version_goes_on(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records, their places and the next place; also while a gateway of that version goes on writing."""
     old = [made(midnight(-20) + number, f"old {number}") for number in range(3)] + [made(midnight(12), "ahead")]
-    with monkeypatch.context() as patch:
-        patch.setattr(versions, "LATEST_VERSION", BEFORE)
-        patch.setattr(versions, "MIGRATIONS", MIGRATIONS[:BEFORE])
-        earlier = database.opened()
-        former = await earlier.__aenter__()
+    async with AsyncExitStack() as stack:
+        former = await stack.enter_async_context(open_earlier(database.url, database.data_dir, BEFORE, monkeypatch))
         await former.append_activity(old)
         places = await former.activity_page(ActivityFilter(), 10)
         written = made(midnight() + 7, "by the earlier version")
-    async with database.opened() as catalog:
+        catalog = await stack.enter_async_context(database.opened())
         assert await catalog.activity_page(ActivityFilter(), 10) == places
         assert database.days() == ["activity_rest", until(1)]
         await former.append_activity([written, *old], limit_rows=100_000)
@@ -177,7 +173,6 @@ async def test_the_log_of_an_earlier_version_goes_on(database: Database, monkeyp
             with psycopg.connect(database.url, autocommit=True) as connection:
                 connection.execute(sql)
         assert len(await catalog.activity_page(ActivityFilter(), 10)) == 2
-    await earlier.__aexit__(None, None, None)
 
 
 async def follow(catalog: Catalog, after: int) -> tuple[list[str], int]:

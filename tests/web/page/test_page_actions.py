@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from page_gateway import Opened, browser, field_of, opened, settled_records, tool, without_hash
 
+from smart_mcp_proxy.catalog.tables.tools import mark_changed
 from smart_mcp_proxy.cli.support.local_gateway import open_local_api
+from smart_mcp_proxy.models import ToolKey
 
 # Marked long: a gateway of their own, and many pages.
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
@@ -38,6 +40,21 @@ async def there(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opene
     async with opened(tmp_path_factory.mktemp("actions"), SEEN) as found:
         await found.turn([tool("a", "Echo a longer text."), *SEEN[1:], tool("b", "Something new.")])
         yield found
+
+
+async def test_the_page_tells_of_what_another_program_changed(there: Opened) -> None:
+    """The tool by its name; a seal of another key as one thing, with the command."""
+    catalog = there.gateway.catalog
+    await catalog.write(lambda sql: sql.exec_driver_sql("UPDATE approvals SET seal = 'x' WHERE name = 'd'"))
+    await catalog.write(lambda sql: mark_changed(sql, [ToolKey("s", "d")]))
+    await there.gateway.admin.approvals.follow()
+    async with browser(there) as page:
+        assert "Something else than the gateway has changed" in page.text and "altered" in page.text
+        assert "approve --reseal" not in page.text
+        await catalog.write(lambda sql: sql.exec_driver_sql("UPDATE seals SET seal = 'x'"))
+        await catalog.write(lambda sql: mark_changed(sql, [ToolKey("s", "d")]))
+        await there.gateway.admin.approvals.follow()
+        assert "mcpproxy approve --reseal" in (await page.get()).text
 
 
 async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there: Opened) -> None:

@@ -41,7 +41,8 @@ Examples:
   mcpproxy approve github                      the same for all that waits of a server
   mcpproxy approve github:create_issue --diff  what changed, and the digest for --yes
   mcpproxy approve --all --diff                the same for everything that waits
-  mcpproxy approve --all --yes --digest sha256:...""",
+  mcpproxy approve --all --yes --digest sha256:...
+  mcpproxy approve --reseal                    the key of the seals was lost: believe what stands""",
 )
 
 _STYLES = {"removed": "red strike", "added": "green", "same": ""}
@@ -57,7 +58,7 @@ Source: docs/design/wire-formats.md#answers-to-a-search"""
 
 
 @app.default
-async def approve(
+async def approve(  # noqa: PLR0913  (one parameter per flag)
     name: str | None = None,
     /,
     *,
@@ -67,6 +68,7 @@ async def approve(
     yes: bool = False,
     digest: str | None = None,
     fresh: bool = False,
+    reseal: bool = False,
     json: bool = False,
 ) -> None:
     """Show and approve tools that wait for you.
@@ -79,6 +81,7 @@ async def approve(
         yes: Approve without asking what has this digest.
         digest: Of what was looked at, as --diff prints it; anything else is not approved.
         fresh: Connect to the servers first instead of trusting the stored catalog.
+        reseal: Believe all that was decided as it stands, after the key of its seals was lost or changed.
         json: Print what waits, or what was approved, as one object.
     """
     if every and name is not None:
@@ -89,7 +92,9 @@ async def approve(
         await _require_known(api, found["tools"], name)
         chosen = _select_tools(found["tools"], name, every=every)
         reopens = every and found["is_closed"]
-        if diff:
+        if reseal:
+            await _reseal(api, yes=yes, json=json)
+        elif diff:
             await _show_changes(api, chosen, _format_approve_command(name, every=every), reopens=reopens, json=json)
         elif list_only or (name is None and not every):
             _show_list({**found, "tools": _filter_by_name(found["tools"], name)}, json=json)
@@ -149,6 +154,22 @@ def _require_digest(name: str | None, digest: str | None, *, every: bool, yes: b
     raise error
 
 
+async def _reseal(api: Api, *, yes: bool, json: bool) -> None:
+    if not yes:
+        _require_terminal("Look at `mcpproxy approve --list`, then say --yes.")
+        say("Whoever can write to the catalog can have changed what stands there since it was sealed.")
+        if not await _is_agreed("Believe everything that was approved and blocked as it stands?"):
+            say("Nothing was believed.")
+            return
+    count = await api.reseal()
+    show_json({"decisions": count}) if json else say(f"Sealed {plural(count, 'decision')} about tools.")
+
+
+def _require_terminal(hint: str) -> None:
+    if not sys.stdin.isatty():
+        raise UsageError("This asks before it approves, and there is no terminal to ask on.", hint=hint)
+
+
 async def _require_known(api: Api, tools: Sequence[dict[str, Any]], name: str | None) -> None:
     """Raise the gateway's error unless every name is of a configured server."""
     if name is not None and ":" not in name and not _filter_by_name(tools, name):
@@ -190,6 +211,9 @@ def _show_list(found: dict[str, Any], *, json: bool) -> None:
     if found["is_closed"]:
         say("The record of what you approved was lost with a damaged catalog. Nothing is trusted before you say so:")
         say("  mcpproxy approve --all", style="bold")
+    if not found.get("is_sealed", True):  # a gateway of an earlier version does not say it
+        say("Nothing that was decided counts: the key of its seals was lost or is another. Believe what stands with:")
+        say("  mcpproxy approve --reseal", style="bold")
     if not found["tools"]:
         say("Nothing waits for approval.")
         return
@@ -202,11 +226,13 @@ def _show_list(found: dict[str, Any], *, json: bool) -> None:
 
 
 def _state(tool: dict[str, Any]) -> Text:
-    styles = {"pending": "yellow", "changed": "red", "blocked": "dim"}
+    styles = {"pending": "yellow", "changed": "red", "blocked": "dim", "altered": "red"}
     return Text(tool["state"], style=styles[tool["state"]])
 
 
 def _fields(tool: dict[str, Any]) -> str:
+    if tool["state"] == "altered":
+        return "its row in the catalog, beside the gateway"
     if not tool["approved_hash"]:
         return "new tool"
     fields = tool["fields"]
@@ -266,11 +292,7 @@ async def _decide(
 
 async def _show_definitions(api: Api, chosen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The definitions that are asked about: what is shown now, not what was listed a moment ago."""
-    if not sys.stdin.isatty():
-        raise UsageError(
-            "This asks before it approves, and there is no terminal to ask on.",
-            hint="Approve without being asked what --diff shows: with --yes and the --digest that it prints.",
-        )
+    _require_terminal("Approve without being asked what --diff shows: with --yes and the --digest that it prints.")
     details = [await api.approval(tool["name"]) for tool in chosen]
     for detail in details:
         show(_page(detail))

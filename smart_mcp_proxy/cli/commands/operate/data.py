@@ -94,6 +94,7 @@ async def restore(file: Path, /, *, replace: bool = False, json: bool = False) -
     """Put a backup into the settings' catalog. No gateway may run on it.
 
     What was approved or blocked after the backup was made is forgotten: look at `mcpproxy approve --list` afterwards.
+    Of a backup from elsewhere, or of a version that sealed nothing, nothing counts before `mcpproxy approve --reseal`.
 
     Args:
         file: From `mcpproxy data backup`, of either kind of store.
@@ -116,8 +117,10 @@ def _path(file: Path) -> Path:
 def _place(settings: Settings) -> "StoreLocation":
     from smart_mcp_proxy.catalog.copying import StoreLocation
 
-    url = settings.database_url
-    return StoreLocation(None if url is None else url.get_secret_value(), settings.data_dir)
+    url, secret = (
+        None if each is None else each.get_secret_value() for each in (settings.database_url, settings.secret_key)
+    )
+    return StoreLocation(url, settings.data_dir, secret)
 
 
 def _is_same(one: "StoreLocation", other: "StoreLocation") -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import NO_ROOM_HINT, is_full, reach_store, why_unwritable
+from smart_mcp_proxy.catalog import NO_ROOM_HINT, UNSEALED, is_full, reach_store, why_unwritable
 from smart_mcp_proxy.cli.commands.machine.other_programs import older_package, other_programs
 from smart_mcp_proxy.cli.commands.operate.client_summary import summarize_clients
 from smart_mcp_proxy.cli.support.access import open_api
@@ -226,6 +226,13 @@ async def _servers(settings: Settings, file: ServerFile) -> list[CheckResult]:
 
 def _check_approvals(approvals: Mapping[str, Any]) -> CheckResult:
     """Count what waits for the user's approval."""
+    if not approvals.get("is_sealed", True):  # a gateway of an earlier version does not say it
+        return CheckResult("approvals", "fail", UNSEALED, "", "mcpproxy approve --reseal")
+    altered = [tool["name"] for tool in approvals["tools"] if tool["state"] == "altered"]
+    if altered:
+        words = f"changed in the catalog by something else than a gateway, and withheld: {', '.join(altered)}"
+        hint = "Find out what writes to the catalog, then look at each, and approve it by name."
+        return CheckResult("approvals", "warning", words, hint, "mcpproxy approve --list")
     count = sum(tool["state"] != "blocked" for tool in approvals["tools"])
     if not count:
         return CheckResult("approvals", "ok", "nothing waits")

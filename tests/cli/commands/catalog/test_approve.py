@@ -3,7 +3,9 @@
 import json
 import re
 import shlex
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -213,8 +215,37 @@ def test_a_lost_catalog_shows_nothing_before_the_user_says_so(run: Run, shop: Pa
     listed = run("approve", DATA_DIR=str(shop))
     assert "was lost" in listed.out + listed.err and "mcpproxy approve --all" in listed.out + listed.err
     assert approve(run, shop, "--all").status == 0
-    assert run("approve", "--list", "--json", DATA_DIR=str(shop)).json == {"is_closed": False, "total": 0, "tools": []}
+    nothing = {"is_closed": False, "total": 0, "tools": [], "is_sealed": True}
+    assert run("approve", "--list", "--json", DATA_DIR=str(shop)).json == nothing
     assert names(run, shop) == {"up:poke", "up:paint", "up:prime"}
+
+
+@pytest.mark.long  # tests/catalog/recovery shows the same below the command
+def test_a_lost_key_is_told_until_its_user_believes_what_stands(run: Run, shop: Path) -> None:
+    """By doctor and the list; with a key that is there nothing is sealed anew."""
+    where = {"DATA_DIR": str(shop), "CONFIG_PATH": str(shop / "mcp_config.json")}
+    refused = run("approve", "--reseal", "--yes", **where)
+    assert refused.status != 0 and "carries this gateway's seal" in refused.err
+    (shop / "approvals.key").unlink()
+    asked = run("approve", "--reseal", **where)
+    assert asked.status == 2 and "no terminal to ask on" in asked.err
+    for words in ("approve", "doctor"):
+        done = run(words, **where)
+        assert "mcpproxy approve --reseal" in done.out + done.err
+    assert names(run, shop) == set()
+    assert run("approve", "--reseal", "--yes", **where).err.endswith("Sealed 2 decisions about tools.\n")
+    assert names(run, shop) == {"up:poke"}
+
+
+@pytest.mark.long  # tests/catalog/recovery shows the same below the command
+def test_what_another_program_approved_is_named(run: Run, shop: Path) -> None:
+    """By doctor, with what to do, and by the list."""
+    with closing(sqlite3.connect(shop / "proxy.db")) as file, file:
+        file.execute("UPDATE approvals SET hash = (SELECT hash FROM tools WHERE name = 'paint') WHERE name = 'paint'")
+    where = {"DATA_DIR": str(shop), "CONFIG_PATH": str(shop / "mcp_config.json")}
+    assert "by something else than a gateway, and withheld: up:paint" in run("doctor", **where).out
+    assert "altered" in run("approve", **where).out
+    assert names(run, shop) == {"up:poke"}
 
 
 @pytest.mark.long  # half a second of work and more

@@ -1,0 +1,101 @@
+"""Sealing of what stands in a store: once, at its migration, and where its user says so."""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from sqlalchemy import Connection, Table, bindparam, func, select, update
+
+from smart_mcp_proxy.catalog.recovery.seals import SealedTrust, Seals, has_hash
+from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store.migrations import SEALED_FROM
+from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, tools
+from smart_mcp_proxy.catalog.tables.sealed import gateway_key, read_trust, store_trust
+from smart_mcp_proxy.catalog.tables.tools import SEALED, mark_all_changed
+from smart_mcp_proxy.catalog.tables.upsert import parts
+from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.telemetry import get_logger
+
+_KEY_NAME: Final = "approvals"
+"""Of the key in the store."""
+_DECISIONS: Final = (
+    ("decision", approvals, ("server_name", "name", "state", "hash")),
+    ("former", former_approvals, ("server_name", "name", "hash")),
+)
+"""Kind of seal, table, and the columns that the seal covers."""
+
+_log = get_logger("catalog")
+
+
+def bring_up(connection: Connection, migrate: Callable[[Connection], None], seals: Seals) -> None:
+    """Bring a store to the latest version, load its key, and seal what an earlier program has left.
+
+    Args:
+        connection: In a transaction that writes.
+        migrate: Brings the tables to the latest version.
+        seals: Of the store.
+    """
+    version = versions.read_version(connection)
+    migrate(connection)
+    is_new = seals.load(partial(gateway_key, connection, _KEY_NAME))
+    if version == 0:
+        store_trust(connection, seals, SealedTrust())
+    elif version < SEALED_FROM and is_new:
+        count = seal_rows(connection, seals)
+        _log.info("%d decisions about tools were sealed, so that nobody else can change them", count)
+
+
+def seal_rows(connection: Connection, seals: Seals, former: Seals | None = None) -> int:
+    """Seal all decisions as they stand; return how many.
+
+    Args:
+        connection: In a transaction that writes.
+        seals: Of the store.
+        former: Only what carries these is sealed; else all, but for definitions that do not have their hash.
+    """
+    trust = None if former is None else read_trust(connection, former)
+    if trust is None:
+        blocked = select(approvals.c.server_name, approvals.c.name).where(approvals.c.state == "blocked")
+        heard = frozenset(connection.scalars(select(baselines.c.server_name)))
+        trust = SealedTrust(heard, frozenset(ToolKey(*row) for row in connection.execute(blocked)))
+    store_trust(connection, seals, trust)
+    for kind, table, columns in _DECISIONS:
+        keys = [column.name for column in table.primary_key]
+        sealed = []
+        for own, *values in connection.execute(select(table.c.seal, *(table.c[name] for name in columns))):
+            is_believed = former is None or former.fits(own, kind, *values)
+            named = dict(zip(columns, values, strict=True))
+            sealed.append((seals.seal(kind, *values) if is_believed else "", *(named[key] for key in keys)))
+        _store_seals(connection, table, keys, sealed)
+    definitions = []
+    for id_, own, *values, text in connection.execute(select(tools.c.id, tools.c.seal, *SEALED)):
+        server, _, _, hash_, _ = values
+        is_believed = has_hash(server, text, hash_) if former is None else former.fits(own, "tool", *values, text=text)
+        definitions.append((seals.seal("tool", *values, text=text) if is_believed else "", id_))
+    _store_seals(connection, tools, ["id"], definitions)
+    if former is None:
+        mark_all_changed(connection)
+    return connection.execute(select(func.count()).select_from(approvals)).scalar_one()
+
+
+def pass_on(reading: Connection, writing: Connection, source: Seals, target: Seals) -> None:
+    """Give rows that carry the seals of a copy's source those of its target; others stay as they are.
+
+    Args:
+        reading: To the source.
+        writing: To the copy.
+        source: Of the source.
+        target: Of the copy.
+    """
+    source.load(partial(gateway_key, reading, _KEY_NAME))
+    target.load(partial(gateway_key, writing, _KEY_NAME))
+    if read_trust(writing, target) is None and read_trust(writing, source) is not None:
+        seal_rows(writing, target, source)
+
+
+def _store_seals(connection: Connection, table: Table, keys: list[str], sealed: Iterable[tuple[object, ...]]) -> None:
+    statement = update(table).where(*(table.c[key] == bindparam(f"its_{key}") for key in keys))
+    statement = statement.values(seal=bindparam("made"))
+    names = ["made", *(f"its_{key}" for key in keys)]
+    for some in parts(sealed):
+        connection.execute(statement, [dict(zip(names, row, strict=True)) for row in some])
