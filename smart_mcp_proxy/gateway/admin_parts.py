@@ -11,6 +11,7 @@ from smart_mcp_proxy.conditions import Remark, worst
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
+from smart_mcp_proxy.gateway.admin.doors import OperatorDoors
 from smart_mcp_proxy.gateway.admin.joined import Joined, note_name
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
@@ -122,6 +123,7 @@ class Admin:
         unmatched: What the configuration names and no server lists.
         visitors: Clients without a session.
         joined: Clients that have joined through doors.
+        doors: Refuses servers where operators are answered.
     """
 
     approvals: Approvals
@@ -134,6 +136,7 @@ class Admin:
     unmatched: Unmatched
     visitors: Visitors
     joined: Joined
+    doors: OperatorDoors
 
 
 def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Admin:
@@ -168,6 +171,9 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
         visitors=Visitors(base.recorder, on_visit=lambda visit: note_name(visit.client)),
         joined=Joined(),
+        doors=OperatorDoors(
+            lambda: upstreams.connector.watchdog.servers, config.servers, base.recorder.record, base.clock
+        ),
     )
 
 

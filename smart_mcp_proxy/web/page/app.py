@@ -106,6 +106,7 @@ class _Page:
 
     def __init__(self, gateway: Gateway, sign_in: BrowserSignIn | None) -> None:
         self._sessions = gateway.admin.page_sessions
+        self._doors = gateway.admin.doors
         self._operations = Operations(gateway)
         self._renderer = Renderer()
         self._plain = self._renderer.page
@@ -128,6 +129,7 @@ class _Page:
         session = await self._sessions.find(secret)
         if session is None:
             return self._build_locked_page(401)
+        await self._doors.check_connection(request.client, request.scope["server"])
         is_https = self._is_https or request.url.scheme == "https"
         visit = PageVisit(
             request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https

@@ -26,7 +26,7 @@ COMMAND_LINE = "command line"
 
 Answer = Callable[[Request], Awaitable[Response]]
 Need = Literal["operator", "nothing"]
-Admit = Callable[[Request, Need], Author | None]
+Admit = Callable[[Request, Need], Awaitable[Author | None]]
 """Returns the author of a request, None for an unknown one where nothing is needed; raises for one not let in."""
 """Whom a route answers over the network: who has the operator's token, or anybody who may connect."""
 BodyT = TypeVar("BodyT")
@@ -103,7 +103,7 @@ class Endpoint(NamedTuple):
 
         async def answer(request: Request) -> Response:
             try:
-                request.state.author = admit(request, self.need)
+                request.state.author = await admit(request, self.need)
                 self._require_known(request)
                 request.state.body_limit_bytes = gateway.settings.max_message_bytes
                 value = await self.handler(gateway, request)
