@@ -70,7 +70,8 @@ class GatewayCondition:
     def list_degradations(self) -> tuple[str, ...]:
         """Why answers are worse at present than the settings ask for."""
         vectors = self.embedding.degradations if self.embedding is not None else ()
-        problems = filter(None, (self.base.catalog.problem, self.approvals.problem()))
+        catalog = self.base.catalog
+        problems = filter(None, (catalog.problem, catalog.shortage, self.approvals.problem()))
         return (*self.base.unavailable, *vectors, *problems)
 
 

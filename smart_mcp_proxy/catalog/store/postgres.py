@@ -22,7 +22,7 @@ from smart_mcp_proxy.catalog.store.postgres_edge import (
     postgres_engine,
     refuse_unusable,
 )
-from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
+from smart_mcp_proxy.catalog.store.store import HeldStoreError, StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.io.clocks import since_boot
 from smart_mcp_proxy.names import DATABASE_NAME
@@ -353,13 +353,13 @@ class PostgresStore(Store):
 
     def _fail(self, exc: BaseException | None) -> NoReturn:
         state = _state(exc)
-        kind = StorageError if not state or state.startswith(_STORAGE_STATES) else CatalogError
+        kind: type[CatalogError] = StorageError if not state or state.startswith(_STORAGE_STATES) else CatalogError
         told = self._address.unusable(exc)
         if state == _FULL:
             self._is_full = True
             told = self._address.unusable(exc, _ROOM_HINT)
         elif state == _HELD:
-            told = self._address.unusable(exc, _HELD_HINT)
+            kind, told = HeldStoreError, self._address.unusable(exc, _HELD_HINT)
         raise kind(told.message, hint=told.hint) from exc
 
 

@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, RequestError
+from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, RequestError, UnverifiedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.common.messages import (
@@ -56,7 +56,13 @@ def whole_number(meaning: str, least: int, most: int) -> Parameter:
     return Parameter(meaning, {"type": "integer", "minimum": least, "maximum": most})
 
 
-_ON_ANY_REQUEST: tuple[type[ProxyError], ...] = (RefusedError, RequestError, UnsupportedTypeError, CatalogError)
+_ON_ANY_REQUEST: tuple[type[ProxyError], ...] = (
+    RefusedError,
+    RequestError,
+    UnsupportedTypeError,
+    CatalogError,
+    UnverifiedError,
+)
 """Any request may be refused for its Origin, a parameter that the route has not, or the type of its body, and meet a
 gateway that cannot read its store."""
 
