@@ -4,7 +4,8 @@ from smart_mcp_proxy.catalog.catalog import Catalog, open_catalog
 from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json, change_hash
 from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT, is_full, why_unwritable
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
-from smart_mcp_proxy.catalog.store.repository import CALL_WAIT_S, STORE_AGAIN_S
+from smart_mcp_proxy.catalog.store.repository import CALL_WAIT_S
+from smart_mcp_proxy.catalog.store.store import STORE_AGAIN_S
 from smart_mcp_proxy.catalog.store.stores import reach_store
 from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.activity_stats import GROUPINGS, ActivityFigures, FiguresQuery, Grouping

@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
 from smart_mcp_proxy.catalog.recovery.seals import Seals
+from smart_mcp_proxy.catalog.recovery.storage_space import NO_ROOM_HINT
 from smart_mcp_proxy.catalog.server_lists import ServerLists
 from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.memory_fallback import restore
@@ -93,6 +94,15 @@ class Catalog(ServerLists):
             return None
         kept = f"Tools are kept in memory since {since:%F %T} UTC, until it can be written."
         return f"{lost.message} {kept} {lost.hint}".rstrip()
+
+    @property
+    def shortage(self) -> str | None:
+        """Why what is decided may soon not be stored; None while there is room, as of the last heartbeat."""
+        if self._is_tight and self._lost is None:
+            return (
+                f"The disk of '{self._database.label}' is nearly full: decisions may soon not be stored. {NO_ROOM_HINT}"
+            )
+        return None
 
     async def forget_servers(self, keep: Collection[str]) -> Diff:
         """Removes servers that are no longer configured, and their tools; returns what changed.

@@ -47,7 +47,7 @@ users."""
 _STEADY: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PATIENT}"
 _ALONE: Final = (
     f"BEGIN ISOLATION LEVEL READ COMMITTED; {_PATIENT}; SET LOCAL lock_timeout = '10s'; "
-    f"SELECT pg_advisory_xact_lock({FILL_LOCK}, hashtext(current_schema())); "
+    f"SELECT pg_try_advisory_xact_lock({FILL_LOCK}, hashtext(current_schema())); "
     f"LOCK TABLE {instances.name}, {meta.name} IN SHARE ROW EXCLUSIVE MODE"
 )
 """Gateways that would start on the target are refused, those that were about to register wait; those on another schema

@@ -11,6 +11,7 @@ from smart_mcp_proxy.conditions import Remark, worst
 from smart_mcp_proxy.gateway.activity.visitors import Visitors
 from smart_mcp_proxy.gateway.admin.agent_tokens import AgentTokens
 from smart_mcp_proxy.gateway.admin.approvals import Approvals
+from smart_mcp_proxy.gateway.admin.doors import OperatorDoors
 from smart_mcp_proxy.gateway.admin.joined import Joined, note_name
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
@@ -69,7 +70,8 @@ class GatewayCondition:
     def list_degradations(self) -> tuple[str, ...]:
         """Why answers are worse at present than the settings ask for."""
         vectors = self.embedding.degradations if self.embedding is not None else ()
-        problems = filter(None, (self.base.catalog.problem, self.approvals.problem()))
+        catalog = self.base.catalog
+        problems = filter(None, (catalog.problem, catalog.shortage, self.approvals.problem()))
         return (*self.base.unavailable, *vectors, *problems)
 
 
@@ -122,6 +124,7 @@ class Admin:
         unmatched: What the configuration names and no server lists.
         visitors: Clients without a session.
         joined: Clients that have joined through doors.
+        doors: Refuses servers where operators are answered.
     """
 
     approvals: Approvals
@@ -134,6 +137,7 @@ class Admin:
     unmatched: Unmatched
     visitors: Visitors
     joined: Joined
+    doors: OperatorDoors
 
 
 def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitStack) -> Admin:
@@ -168,6 +172,9 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
         visitors=Visitors(base.recorder, on_visit=lambda visit: note_name(visit.client)),
         joined=Joined(),
+        doors=OperatorDoors(
+            lambda: upstreams.connector.watchdog.servers, config.servers, base.recorder.record, base.clock
+        ),
     )
 
 

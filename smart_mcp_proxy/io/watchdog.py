@@ -9,12 +9,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Self
 
+from smart_mcp_proxy.io.server_processes import MARK, lower_limit, tag_server
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
 _PROGRAM = Path(__file__).with_name("watchdog_child.py")
 _CLOSE_S = 2.0
-_MARK = "SMART_MCP_PROXY_START"
-"""Variable that a child carries, and whatever it starts: by it a child is found that nobody could tell of."""
 _RESTART_S = 0.5
 """Pause before it is started again: something that kills it at once must not keep us busy."""
 
@@ -32,7 +31,7 @@ class Watchdog:
 
     def __init__(self) -> None:
         self._process: Process | None = None
-        self._groups: set[int] = set()
+        self._groups: dict[int, str] = {}
         self._announced: set[str] = set()
         self._starting = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
@@ -62,27 +61,38 @@ class Watchdog:
                 self._keeper = spawn(self._keep(), "watchdog")
 
     @contextlib.asynccontextmanager
-    async def announce_child(self) -> AsyncIterator[dict[str, str]]:
-        """Variables for a child that is started inside: it is ended even if we are killed before `watch`."""
-        value = secrets.token_hex(8)
-        mark = f"{_MARK}={value}"
+    async def announce_child(self, server: str = "") -> AsyncIterator[dict[str, str]]:
+        """Variables for a child that is started inside: it is ended even if we are killed before `watch`.
+
+        Args:
+            server: Name of the server that it is; empty for what is none.
+        """
+        value = f"{secrets.token_hex(8)}.{tag_server(server)}" if server else secrets.token_hex(8)
+        mark = f"{MARK}={value}"
         self._announced.add(mark)
         self._tell(f"?{mark}\n")
         await asyncio.sleep(0)  # uvloop writes when its round ends
         try:
-            yield {_MARK: value}
+            yield {MARK: value}
         finally:
             self._announced.discard(mark)
             self._tell(f"!{mark}\n")
 
-    def watch(self, group: int) -> None:
-        """Ends this process group if we are killed."""
-        self._groups.add(group)
+    @property
+    def servers(self) -> dict[int, str]:
+        """Names of the servers that run, by the process group of each."""
+        return {group: server for group, server in self._groups.items() if server}
+
+    def watch(self, group: int, server: str = "") -> None:
+        """Ends this process group if we are killed; that of a server is known as its from now on."""
+        self._groups[group] = server
+        if server:
+            lower_limit(group)
         self._tell(f"+{group}\n")
 
     def release(self, group: int) -> None:
         """Forgets this process group: it is gone, and its number may be given to another."""
-        self._groups.discard(group)
+        self._groups.pop(group, None)
         self._tell(f"-{group}\n")
 
     async def _keep(self) -> None:

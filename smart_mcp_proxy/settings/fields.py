@@ -200,8 +200,8 @@ class Settings(BaseSettings):
     )
     fence_results: bool = Field(
         default=False,
-        description="Whether tools' text, and what errors, progress and logs quote of servers, stands between two "
-        "lines that mark it as untrusted, beyond any cut; --passthrough changes nothing.",
+        description="Whether text of tools, resources and prompts, and what errors, progress and logs quote, stands "
+        "between two lines that mark it as untrusted, beyond any cut; --passthrough changes nothing.",
     )
     transport: Literal["stdio", "streamable-http", "sse"] = Field(
         default="stdio", description="How agents reach the gateway."

@@ -26,7 +26,8 @@ from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.collector import run_collector
 from smart_mcp_proxy.web.common.streams import EndingStreams
 from smart_mcp_proxy.web.rest import build_rest_app
-from smart_mcp_proxy.web.server.protocol import BoundedProtocol
+from smart_mcp_proxy.web.rest.authorization import build_socket_admit
+from smart_mcp_proxy.web.server.protocol import BoundedProtocol, PeerProtocol
 
 GRACE_S = 1
 """Time that open streams get to end after the calls have."""
@@ -155,7 +156,8 @@ async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
         return
     is_over = asyncio.Event()
     try:
-        async with serve_app(EndingStreams(build_rest_app(gateway), is_over), listener):
+        app = build_rest_app(gateway, build_socket_admit(gateway.admin.doors))
+        async with serve_app(EndingStreams(app, is_over), listener, PeerProtocol):
             yield path
             await gateway.agent.drain()
             is_over.set()

@@ -16,7 +16,7 @@ from postgres_server import PostgresServer
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
 from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.migrations import LOCK, MIGRATIONS
+from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
 from smart_mcp_proxy.catalog.store.postgres_edge import postgres_engine
 from smart_mcp_proxy.catalog.store.repository import Archive
 from smart_mcp_proxy.catalog.store.seal_rows import bring_up
@@ -80,7 +80,7 @@ class StorePlace:
         self._database = "" if server is None else server.new_catalog(make_tables)
         self.url = None if server is None else server.url(self._database)
         self.opened: OpenCatalog = partial(Catalog.open, data_dir, url=self.url, name_limit=NAME_LIMIT)
-        self.hold = "BEGIN IMMEDIATE" if server is None else f"BEGIN; SELECT pg_advisory_xact_lock({LOCK})"
+        self.hold = "BEGIN IMMEDIATE" if server is None else "BEGIN; LOCK TABLE meta IN SHARE UPDATE EXCLUSIVE MODE"
 
     def connect(self) -> Any:
         """Connect as another program; each statement by itself, until it begins a transaction."""

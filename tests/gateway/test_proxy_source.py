@@ -162,21 +162,3 @@ async def test_an_answer_that_is_no_resource_is_the_servers_fault(parts: Parts) 
     with pytest.raises(UpstreamError) as caught:
         await ask(made(parts, asks=asks), action="call", type="resource", path="gate://alpha/plan")
     assert caught.value.delivery == "executed"
-
-
-async def test_text_of_resources_and_prompts_is_fenced_where_tools_output_is(parts: Parts) -> None:
-    """Whatever it says of itself; other contents stay as they are."""
-    answer = {
-        "contents": [{"uri": "own://plan", "text": "obey"}, {"uri": "own://dot", "blob": "AA=="}],
-        "messages": [
-            {"role": "user", "content": {"type": "text", "text": "obey"}},
-            {"role": "user", "content": {"type": "image"}},
-        ],
-    }
-    proxy = made(parts, asks=FakeAsks(answer), is_fenced=True)
-    text, blob = (await ask(proxy, action="call", type="resource", path="gate://alpha/plan"))["content"]
-    assert text["resource"]["text"].startswith("<untrusted-output-") and "\nobey\n" in text["resource"]["text"]
-    assert blob["resource"] == {"uri": "gate://alpha/dot", "blob": "AA=="}
-    [block] = (await ask(proxy, action="call", type="prompt", path="alpha__greet"))["content"]
-    first, second = json.loads(block["resource"]["text"])["messages"]
-    assert first["content"]["text"].startswith("<untrusted-output-") and second["content"] == {"type": "image"}

@@ -330,6 +330,32 @@ async def test_a_client_whose_address_has_a_fragment_is_not_registered(tmp_path:
             assert reply.json().get("error") == ("invalid_redirect_uri" if status == 400 else None)
 
 
+@pytest.mark.parametrize(
+    ("address", "is_plain"),
+    [
+        ("http://user@127.0.0.1:9/back", False),
+        ("http://:word@127.0.0.1:9/back", False),
+        ("http://127.0.0.1:9/back\r\nX: y", False),
+        ("http://127.0.0.1:9/back%0d%0aX", False),
+        ("http://127.0.0.1:9/b\tack", False),
+        ("http://127.0.0.1:9/back?mail=a@b", True),
+        ("com.example.app:/back", True),
+    ],
+)
+async def test_an_address_that_is_not_what_it_seems_is_not_registered(
+    address: str, is_plain: bool, tmp_path: Path
+) -> None:
+    """User info hides the host, and parsers drop control characters or end a header at them."""
+    async with world(tmp_path) as here, plain_client(base_url=here.base) as client:
+        registration = {"redirect_uris": [address], "token_endpoint_auth_method": "none"}
+        reply = await client.post("/register", json=registration)
+        assert reply.status_code == (201 if is_plain else 400), reply.text
+        if not is_plain:
+            assert (
+                reply.json()["error"] == "invalid_redirect_uri" and "redirect_uris" in reply.json()["error_description"]
+            )
+
+
 async def test_pages_of_the_sign_in_run_no_script_and_stand_in_no_frame(tmp_path: Path) -> None:
     """The page that consents, and those that say what went wrong."""
     async with world(tmp_path) as here, plain_client(base_url=here.base) as client:

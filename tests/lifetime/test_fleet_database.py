@@ -109,7 +109,7 @@ async def test_a_standby_that_lacks_a_decision_is_not_trusted(tmp_path: Path) ->
                 await until_so(each.is_lost)
                 await until_so(lambda each=each: _says(each, "has gone back"))
                 answer = await each.asked_to("unblock", TOOLS[0])
-                assert answer.status_code == 500 and "has gone back: it lacks decisions" in answer.text
+                assert answer.status_code == 503 and "has gone back: it lacks decisions" in answer.text
             async with replica("fresh", Story(tmp_path, url)) as fresh:
                 # It counts more decisions than the others have seen, and still lacks that one.
                 for tool in TOOLS[2:7]:
@@ -182,7 +182,7 @@ async def test_a_full_disk_of_the_database_costs_nothing_that_was_stored_or_hear
                 assert await one.lost_since() == since, "it is not taken for found as long as the disk is full"
                 await asyncio.sleep(0.1)
             refused = await one.asked_to("block", TOOLS[1])
-            assert refused.status_code == 500 and "No space left on device" in refused.text, refused.text
+            assert refused.status_code == 503 and "No space left on device" in refused.text, refused.text
             told = await one.degraded()
             assert "No space left on device" in told and "since" in told
             filler.unlink()
@@ -288,7 +288,7 @@ async def test_a_password_that_is_withdrawn_under_load_is_said_and_costs_no_call
         for each in replicas:
             await until_so(each.is_lost)
             answer = await each.asked_to("block", TOOLS[1])
-            assert answer.status_code == 500, answer.text
+            assert (answer.status_code, answer.headers["retry-after"]) == (503, "5"), answer.text
             for text in (answer.text, await each.degraded()):
                 assert "password authentication failed for user" in text and role in text
             assert not await each.is_executed(TOOLS[0])

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -9,6 +10,8 @@ NO_ROOM_HINT = "Free some disk space."
 
 _PROBE_BYTES = 1 << 16
 """More than SQLite needs to begin: its shared memory grows by 32 KiB."""
+_ROOM_BYTES = 16 * 1024 * 1024
+"""As much as the longest message that a server may send: a list of tools to be stored."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """The disk is full, or what the user or the process may have of it; the last is how a limit on file sizes shows."""
 
@@ -21,6 +24,14 @@ def why_unwritable(directory: Path) -> OSError | None:
     except OSError as exc:
         return exc
     return None
+
+
+def is_nearly_full(directory: Path) -> bool:
+    """Whether the directory's disk has hardly any room left; False where that cannot be told."""
+    try:
+        return shutil.disk_usage(directory).free < _ROOM_BYTES
+    except OSError:
+        return False
 
 
 def is_full(exc: OSError) -> bool:

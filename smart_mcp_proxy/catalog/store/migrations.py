@@ -16,9 +16,9 @@ READABLE_FROM: Final = 11
 CHANNEL: Final = "mcpproxy"
 """Of notifications."""
 LOCK: Final = 0x6D6370
-"""Key of the lock that ordered writes hold to their commit: generations become visible in their order."""
+"""Key of the lock that earlier programs hold to the commit of an ordered write; this one locks a table."""
 FILL_LOCK: Final = 0x6D6371
-"""First key of the lock that a copy holds to its commit, so that no gateway starts; the schema is the second."""
+"""First key of the lock by which earlier programs see that a copy is not done; the schema is the second."""
 LONGEST_KEY_BYTES: Final = 2_600
 """Of the names of a server and its tool, or a URI, together: an index takes 2,704, with what else is in it."""
 

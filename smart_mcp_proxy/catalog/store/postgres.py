@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, LACKS_KEY, Checkpoint, read_checkpoint
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
-from smart_mcp_proxy.catalog.store.migrations import FILL_LOCK, LOCK, LONGEST_KEY_BYTES
+from smart_mcp_proxy.catalog.store.migrations import LOCK, LONGEST_KEY_BYTES
 from smart_mcp_proxy.catalog.store.postgres_edge import (
     NOT_WHOLE_HINT,
     DatabaseAddress,
@@ -22,7 +22,7 @@ from smart_mcp_proxy.catalog.store.postgres_edge import (
     postgres_engine,
     refuse_unusable,
 )
-from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
+from smart_mcp_proxy.catalog.store.store import HeldStoreError, StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.io.clocks import since_boot
 from smart_mcp_proxy.names import DATABASE_NAME
@@ -36,7 +36,15 @@ tenth of a second for each statement perhaps, would take it for lost."""
 _HEAD: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; {_LIMITS}; SET LOCAL lock_timeout = '4s'"
 """Nor be held up for long. At any other level, which the database's settings may name, it would not see what was
 committed while it waited for the lock."""
+_ORDERED: Final = (
+    f"{_HEAD}; DO $$ BEGIN IF to_regclass('meta') IS NOT NULL THEN "
+    "LOCK TABLE meta IN SHARE UPDATE EXCLUSIVE MODE; END IF; END $$"
+)
+"""Only who may write the table can hold this lock; one by a number alone anybody may who can connect."""
 _READ: Final = f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_LIMITS}"
+_IS_FILLED: Final = """SELECT EXISTS (SELECT FROM pg_locks WHERE relation = to_regclass('meta') AND granted
+  AND mode = 'ShareRowExclusiveLock' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))"""
+"""A copy holds that lock to its end; nothing else of the gateway's takes it."""
 _ATTEMPTS: Final = 5
 _SAME_S: Final = 1.0
 """Clocks that differ by less are one: nothing here lasts so short, and times stay what they are."""
@@ -96,6 +104,7 @@ class PostgresStore(Store):
         self._seen: Checkpoint | None = None
         self._down: StorageError | None = None
         self._is_full = False
+        self._has_older = True
         self._doorbell = Doorbell(self._address.dial)
 
     @classmethod
@@ -209,7 +218,26 @@ class PostgresStore(Store):
 
     def write(self, work: Callable[[Connection], T], *, is_ordered: bool = True) -> T:
         """Run `work` with all its writes committed, or none and an error. It may run more than once."""
-        return self._transact(f"{_HEAD}; SELECT pg_advisory_xact_lock({LOCK})" if is_ordered else _HEAD, work)
+        if not is_ordered:
+            return self._transact(_HEAD, work)
+
+        def work_in_order(connection: Connection) -> T:
+            self._await_older(connection)
+            return work(connection)
+
+        return self._transact(_ORDERED, work_in_order)
+
+    def _await_older(self, connection: Connection) -> None:
+        """Wait for earlier programs, which lock by number alone; not again for somebody who never lets go."""
+        if self._has_older:
+            try:
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({LOCK})")
+            except DBAPIError as exc:
+                if _state(exc) == _HELD:
+                    self._has_older = False
+                    told = "another user of the database '%s' holds advisory lock %d: it is no longer waited for"
+                    _log.warning(told, self.label, LOCK)
+                raise
 
     def advance_checkpoint(self, checkpoint: Checkpoint, *, adopts: bool = False) -> None:
         """Note what was just decided: the database must have it from now on, though nothing was read since."""
@@ -325,13 +353,13 @@ class PostgresStore(Store):
 
     def _fail(self, exc: BaseException | None) -> NoReturn:
         state = _state(exc)
-        kind = StorageError if not state or state.startswith(_STORAGE_STATES) else CatalogError
+        kind: type[CatalogError] = StorageError if not state or state.startswith(_STORAGE_STATES) else CatalogError
         told = self._address.unusable(exc)
         if state == _FULL:
             self._is_full = True
             told = self._address.unusable(exc, _ROOM_HINT)
         elif state == _HELD:
-            told = self._address.unusable(exc, _HELD_HINT)
+            kind, told = HeldStoreError, self._address.unusable(exc, _HELD_HINT)
         raise kind(told.message, hint=told.hint) from exc
 
 
@@ -353,8 +381,7 @@ def _refuse_half_copied(connection: Connection, label: str) -> None:
     Raises:
         ConfigError: It is: what a gateway reads until that ends, and decides by it, is void afterwards.
     """
-    lock = f"SELECT pg_try_advisory_xact_lock_shared({FILL_LOCK}, hashtext(current_schema()))"
-    if not connection.exec_driver_sql(lock).scalar_one():
+    if connection.exec_driver_sql(_IS_FILLED).scalar_one():
         raise ConfigError(
             f"The database '{label}' is being filled by `mcpproxy data copy` or `mcpproxy data restore`.",
             hint="Start again when that has ended.",

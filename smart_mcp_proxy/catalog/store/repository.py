@@ -27,8 +27,6 @@ from smart_mcp_proxy.telemetry import Activity, get_logger
 CALL_WAIT_S: Final = 3.0
 """Longest that an agent waits for the store: storing a long list takes two seconds; a store that stands still counts as
 lost after up to 20."""
-STORE_AGAIN_S: Final = 5.0
-"""After so long a client may ask again where the store did not answer."""
 
 T = TypeVar("T")
 
@@ -52,6 +50,7 @@ class Archive:
         self._instance: Instance | None = None
         self._unsaved_syncs: dict[str, float] = {}
         self._gateways: tuple[Instance, ...] = ()
+        self._is_tight = False
 
     @property
     def is_shared(self) -> bool:
@@ -336,6 +335,7 @@ class Archive:
     def _beat(self) -> None:
         if self._instance is None:
             raise RuntimeError("heartbeat before register_instance")
+        self._is_tight = self._database.is_tight()
         instance = self._instance = replace(self._instance, heartbeat_s=self.now_s())
 
         def beat(connection: Connection) -> tuple[Instance, ...]:

@@ -20,6 +20,7 @@ from smart_mcp_proxy.catalog.recovery.storage_space import (
     create_private,
     disk_full,
     is_full,
+    is_nearly_full,
     is_read_only,
     why_unwritable,
 )
@@ -32,7 +33,7 @@ from smart_mcp_proxy.catalog.recovery.wal_files import (
     stamp_files,
 )
 from smart_mcp_proxy.catalog.store import versions
-from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
+from smart_mcp_proxy.catalog.store.store import HeldStoreError, StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.io.file_looks import LOOK_S, file_looks
 from smart_mcp_proxy.names import DATABASE_NAME
@@ -142,6 +143,10 @@ class SqliteStore(Store):
 
     def announce(self, name: str) -> None:
         """Nothing: gateways that share no database are not told apart by names."""
+
+    def is_tight(self) -> bool:
+        """Whether the disk of the file is nearly full."""
+        return is_nearly_full(self.path.parent)
 
     def is_blank(self) -> bool:
         """Whether nothing is stored, nor was moved aside; not so where one cannot look."""
@@ -339,7 +344,8 @@ class SqliteStore(Store):
                 if not is_busy(exc) or number == attempts:
                     code, reason = self._diagnosis(exc)
                     self._is_suspect |= code in _DAMAGE_CODES
-                    kind = StorageError if code in _STORAGE_CODES else CatalogError
+                    others = HeldStoreError if is_busy(exc) else CatalogError
+                    kind = StorageError if code in _STORAGE_CODES else others
                     message = f"The catalog '{self.path}' cannot be used: {reason}."
                     raise kind(message, hint=_HINTS.get(code, "")) from exc
             time.sleep(random.uniform(0, _PAUSE_S * number))

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from sqlalchemy import Connection
 
@@ -12,14 +12,29 @@ from smart_mcp_proxy.catalog.recovery.rollback_guard import Checkpoint
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import await_shielded
 
+STORE_AGAIN_S: Final = 5.0
+"""After so long a client may ask again where the store did not answer."""
+
 T = TypeVar("T")
 
 Topic = Literal["catalog", "tokens"]
 """Kinds of change that processes wait for."""
 
 
-class StorageError(CatalogError):
-    """The store itself is at fault, its disk or network: what is in memory is all there is for now."""
+class HeldStoreError(CatalogError):
+    """The store does not take it now, and may soon: others hold it for too long."""
+
+    http_status = 503
+
+    def __init__(self, message: str, **more: Any) -> None:
+        super().__init__(message, **{"retry_after_s": STORE_AGAIN_S, **more})
+
+
+class StorageError(HeldStoreError):
+    """The store itself is at fault, its disk or network: what is in memory is all there is for now.
+
+    It is tried again all the time.
+    """
 
 
 class Store(ABC):
@@ -67,6 +82,10 @@ class Store(ABC):
     @abstractmethod
     def announce(self, name: str) -> None:
         """Tell other gateways the name of this one; a gateway that has it, too, is named in the log."""
+
+    def is_tight(self) -> bool:
+        """Whether a decision may soon not fit on the disk; False where that costs too much to know."""
+        return False
 
     def is_blank(self) -> bool:
         """Whether nothing was ever stored, before `connect`; False where that is not known yet."""

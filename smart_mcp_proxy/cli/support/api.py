@@ -12,7 +12,7 @@ from anyio import to_thread
 from smart_mcp_proxy.cli.support.failure import add_next_step
 from smart_mcp_proxy.cli.support.output import say, warn
 from smart_mcp_proxy.desktop.places import sockets_folder
-from smart_mcp_proxy.errors import ConfigError, ProxyError
+from smart_mcp_proxy.errors import ConfigError, ProxyError, RefusedError
 from smart_mcp_proxy.servers import ServerConfig, ServerFile, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -250,12 +250,17 @@ async def find_running_gateways(data_dir: Path) -> list[tuple[Path, dict[str, An
     """The sockets of the gateways that run on a data directory, newest first, each with its status.
 
     What a killed process left behind is removed.
+
+    Raises:
+        ProxyError: One refuses this process, as it does those of its servers.
     """
     found = []
     for socket in await to_thread.run_sync(_list_sockets, data_dir):
         try:
             async with _client(socket, timeout_s=PROBE_S) as client:
                 reply = await client.get("status")
+                if reply.status_code == RefusedError.http_status:
+                    raise add_next_step(_read_error(reply), "mcpproxy status")
                 found.append((socket, reply.raise_for_status().json()))
         except httpx2.ConnectError:
             with suppress(OSError):

@@ -11,9 +11,10 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ProxyError, RpcAnswer, UpstreamError
 from smart_mcp_proxy.gateway.calls.content_checks import ContentChecks
 from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
+from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.list_state import ListState
-from smart_mcp_proxy.gateway.results.cleaning import clean
+from smart_mcp_proxy.gateway.results.cleaning import clean, fence_contents
 from smart_mcp_proxy.gateway.results.results import may_need_cleaning, rewrite_result
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
 from smart_mcp_proxy.gateway.visibility.contents import Contents, require_unchanged
@@ -78,7 +79,7 @@ class ContentRequests:
         return contents.resource(uri) if self.links is None else await self.links.find(contents, uri, principal)
 
     async def ask(self, ask: ContentRequest) -> RawResult:
-        """The server's result as it sent it, cleaned where the settings ask for it.
+        """The server's result as it sent it, cleaned and fenced where the settings ask for it.
 
         A server's question to a modern client is a result.
 
@@ -87,27 +88,25 @@ class ContentRequests:
             RequestError: The client did not answer, or hands back what does not belong to this request.
             UpstreamError: The server failed, answered with an error, or asks what it may not.
         """
-        exchange = _ContentExchange(ask, self.lists, self.checks, is_cleaned=self.path.limits.is_cleaned)
+        exchange = _ContentExchange(ask, self.lists, self.checks, self.path.limits)
         return await self.path.run(exchange)
 
     def note(self, ask: ContentRequest, outcome: str) -> None:
         """Write down a request that needed no server."""
-        self.path.note(_ContentExchange(ask, self.lists, None, is_cleaned=False), outcome, "", 0.0)
+        self.path.note(_ContentExchange(ask, self.lists, None, self.path.limits), outcome, "", 0.0)
 
 
 class _ContentExchange(RequestExchange):
     """A request for a prompt, a resource or a completion, on its way to its server."""
 
-    def __init__(
-        self, ask: ContentRequest, lists: ListState, checks: ContentChecks | None, *, is_cleaned: bool
-    ) -> None:
+    def __init__(self, ask: ContentRequest, lists: ListState, checks: ContentChecks | None, limits: CallLimits) -> None:
         self._checks = checks
         self.method, self.caller, self.arguments, self.send = ask.method, ask.caller, ask.arguments, ask.send
         self.server, self.name, self.record = ask.target.server, ask.target.name, ask.target.record
         self.lists = lists
         self._ask = ask
         self._state = lists
-        self._is_cleaned = is_cleaned
+        self._limits = limits
         self._snapshot = lists.catalog.snapshot
         """What the target was found in, a moment ago."""
 
@@ -141,7 +140,7 @@ class _ContentExchange(RequestExchange):
             require_unchanged(now, self._ask.target)
 
     async def shape_result(self, raw: RawResult) -> RawResult:
-        """The result, cleaned where the settings ask for it and its bytes are not what was approved.
+        """The result, cleaned and fenced as the settings ask, unless its very bytes were approved.
 
         Raises:
             QuarantinedError: It is not what was approved.
@@ -150,7 +149,9 @@ class _ContentExchange(RequestExchange):
             await self._checks.require_approved(self.method, self._ask.target, raw)
             if self._checks.is_exact(self.method, self._ask.target):
                 return raw
-        return await rewrite_result(raw, clean) if self._is_cleaned and may_need_cleaning(raw) else raw
+        if self._limits.is_cleaned and may_need_cleaning(raw):
+            raw = await rewrite_result(raw, clean)
+        return await rewrite_result(raw, fence_contents) if self._limits.is_fenced else raw
 
     def translate_error(self, error: ProxyError) -> ProxyError:
         """The error under the URI that the agent knows."""
@@ -165,7 +166,7 @@ class _ContentExchange(RequestExchange):
         caller = self._ask.caller
         assert caller.input is not None
         caller = structs.replace(caller, input=replace(caller.input, pending=asked))
-        return type(self)(replace(self._ask, caller=caller), self._state, self._checks, is_cleaned=self._is_cleaned)
+        return type(self)(replace(self._ask, caller=caller), self._state, self._checks, self._limits)
 
 
 def _under_uri(error: ProxyError, ask: ContentRequest) -> ProxyError:

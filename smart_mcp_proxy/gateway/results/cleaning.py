@@ -284,6 +284,36 @@ def fence(raw: bytes) -> bytes:
     return msgspec.json.encode(result)
 
 
+def fence_contents(raw: bytes) -> bytes:
+    """The result of a read, a prompt or a completion, its texts fenced like those of a tool.
+
+    Of completions that is free text alone: a client sends one back as an argument.
+
+    Args:
+        raw: A result's JSON text.
+    """
+    try:
+        members = decode_members(raw)
+    except msgspec.DecodeError:  # whoever reads it will say so
+        return raw
+    nonce = secrets.token_hex(FENCE_BYTES)
+    if parts := read_list(members.get("contents")):
+        members["contents"] = encode_raw([_fence_block(read_object(part), nonce) for part in parts])
+    if messages := [read_object(message) for message in read_list(members.get("messages"))]:
+        members["messages"] = encode_raw([_fence_message(message, nonce) for message in messages])
+    if values := read_list((completion := read_object(members.get("completion"))).get("values")):
+        shown = [_fence_free_text(msgspec.json.decode(value)) for value in values]
+        members["completion"] = encode_raw({**completion, "values": encode_raw(shown)})
+    return msgspec.json.encode(members) if parts or messages or values else raw
+
+
+def _fence_message(message: _Block, nonce: str) -> _Block:
+    """A prompt's message, whose content is a block or several."""
+    content = message.get("content")
+    blocks = [_fence_block(read_object(block), nonce) for block in read_list(content)]
+    return {**message, "content": encode_raw(blocks or _fence_block(read_object(content), nonce))}
+
+
 def fence_text(text: str, nonce: str | None = None) -> str:
     """`text` between the two lines of a fence; without a `nonce` a new one is drawn."""
     name = f"{FENCE_WORD}-{nonce or secrets.token_hex(FENCE_BYTES)}"

@@ -87,15 +87,7 @@ def _proxy(parts: ToolParts) -> ProxyTool | None:
     if settings.proxy_tool is None:
         return None
     contents = Contents(parts.catalog, parts.view, settings.tool_name_limit, passed=None)
-    return ProxyTool(
-        settings.proxy_tool,
-        parts.view,
-        parts.calls,
-        contents,
-        parts.asks,
-        parts.recorder,
-        is_fenced=settings.fence_results,
-    )
+    return ProxyTool(settings.proxy_tool, parts.view, parts.calls, contents, parts.asks, parts.recorder)
 
 
 AGENT_TOOLS: Final[tuple[Callable[[ToolParts], AgentTool[Any] | None], ...]] = (

@@ -15,7 +15,6 @@ from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.requests import ContentRequest, ContentRequests
-from smart_mcp_proxy.gateway.results.cleaning import fence
 from smart_mcp_proxy.gateway.results.results import decode_members, may_link, rewrite_result
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
 from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
@@ -108,8 +107,7 @@ class CallerSource:
         target = await asks.find(contents, path, self.caller.principal)
         request = ContentRequest("resources/read", target, {"uri": target.name}, {}, self.caller, uri=path)
         uri_of = partial(contents.select_uri_builder(target), target.server)
-        show = partial(_present_resource, uri_of=uri_of, is_fenced=self.tool.is_fenced)
-        return (await rewrite_result(await asks.ask(request), show)).text
+        return (await rewrite_result(await asks.ask(request), partial(_present_resource, uri_of=uri_of))).text
 
     async def get_prompt(self, path: str, args: Mapping[str, str]) -> bytes:
         """The result of `prompts/get` as JSON text."""
@@ -120,7 +118,7 @@ class CallerSource:
         if may_link(raw):
             uri_of = partial(contents.build_resource_uri, target.server)
             raw = await rewrite_result(raw, partial(relink_prompt, uri_of=uri_of))
-        return (await rewrite_result(raw, partial(_present_prompt, is_fenced=self.tool.is_fenced))).text
+        return raw.text
 
     def _list_contents(self, kind: ContentKind, python_type: PythonType) -> list[Listed]:
         items = self.tool.contents.of(kind).items()
@@ -154,7 +152,6 @@ class ProxyTool(AgentTool[ProxyArguments]):
         asks: The one path to them.
         recorder: Gets a record of each look at what there is; a call is written down where it is made.
         clock: Monotonic seconds.
-        is_fenced: Whether text is marked as untrusted.
     """
 
     description = DESCRIPTION
@@ -168,7 +165,6 @@ class ProxyTool(AgentTool[ProxyArguments]):
     asks: ContentRequests
     recorder: Recorder[Activity]
     clock: Callable[[], float] = time.monotonic
-    is_fenced: bool = False
 
     def definition(self) -> dict[str, Any]:
         """The tool as listed."""
@@ -233,13 +229,12 @@ def _build_listed_tool(record: ToolRecord) -> Listed:
     return Listed(record.listed_name, raw, "Tool", *record.key)
 
 
-def _present_resource(raw: bytes, uri_of: Callable[[str], str], *, is_fenced: bool) -> bytes:
-    """The result of `resources/read` with URIs that lead to the gateway, fenced as tools' output is.
+def _present_resource(raw: bytes, uri_of: Callable[[str], str]) -> bytes:
+    """The result of `resources/read` with URIs that lead to the gateway.
 
     Args:
         raw: JSON text, cleaned already where the settings ask for it.
         uri_of: The gateway's URI for one of the server's.
-        is_fenced: Whether text stands between two lines that mark it as untrusted.
 
     Raises:
         msgspec.MsgspecError: It is no such result.
@@ -249,30 +244,4 @@ def _present_resource(raw: bytes, uri_of: Callable[[str], str], *, is_fenced: bo
     for part in parts:
         if isinstance(uri := msgspec.json.decode(part.get("uri", b"null")), str):
             part["uri"] = uri_of(uri)
-    contents = (
-        [_fence_content_block({"type": "resource", "resource": part})["resource"] for part in parts]
-        if is_fenced
-        else parts
-    )
-    return msgspec.json.encode({**members, "contents": contents})
-
-
-def _present_prompt(raw: bytes, *, is_fenced: bool) -> bytes:
-    """The result of `prompts/get`, fenced as tools' output is.
-
-    Raises:
-        msgspec.MsgspecError: It is no such result.
-    """
-    if not is_fenced:
-        return raw
-    members = decode_members(raw)
-    messages: list[dict[str, Any]] = list(_parts.decode(members.get("messages", b"[]")))
-    for message in messages:
-        message["content"] = _fence_content_block(message.get("content", {}))
-    return msgspec.json.encode({**members, "messages": messages})
-
-
-def _fence_content_block(block: Any) -> dict[str, msgspec.Raw]:
-    """A content block with its text fenced."""
-    [found] = _parts.decode(decode_members(fence(msgspec.json.encode({"content": [block]})))["content"])
-    return found
+    return msgspec.json.encode({**members, "contents": parts})

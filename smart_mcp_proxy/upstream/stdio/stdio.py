@@ -139,9 +139,9 @@ class ChildProcess:
         if watchdog is None:
             return cls(*await _begin(config, child_environment(environ, config.env), shelter), on_stderr)
         await watchdog.start()
-        async with watchdog.announce_child() as mark:
+        async with watchdog.announce_child(config.name) as mark:
             transport, notices = await _begin(config, child_environment(environ, config.env) | mark, shelter)
-            watchdog.watch(transport.get_pid())
+            watchdog.watch(transport.get_pid(), config.name)
         return cls(transport, notices, on_stderr, watchdog)
 
     @property

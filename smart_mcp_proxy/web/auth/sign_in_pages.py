@@ -3,15 +3,18 @@
 import hmac
 import logging
 import math
+import re
 import time
 from collections.abc import Callable
 from ipaddress import IPv6Address
 from typing import Any, Final
+from urllib.parse import unquote
 
 import httpx2
 import msgspec
 from anyio import to_thread
 from fastmcp.server.auth.oauth_proxy.ui import create_error_html
+from pydantic import AnyUrl
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
@@ -19,7 +22,14 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.errors import CatalogError, ConfigError, ProxyError, RateLimitedError, UnverifiedError
+from smart_mcp_proxy.errors import (
+    CatalogError,
+    ConfigError,
+    ProxyError,
+    RateLimitedError,
+    RequestError,
+    UnverifiedError,
+)
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED, SignInProxy
 from smart_mcp_proxy.policy.limits import TokenBucket
 from smart_mcp_proxy.settings import Settings
@@ -28,7 +38,7 @@ from smart_mcp_proxy.web.auth.sign_in_store import EndedSignIns, SignInTurns, op
 from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S, ReachOf, SignedTokens
 from smart_mcp_proxy.web.common.hosts import parse_address
 from smart_mcp_proxy.web.common.messages import TooLargeError, json_response, read_body
-from smart_mcp_proxy.web.common.refusals import guard_app
+from smart_mcp_proxy.web.common.refusals import SHOWN_CHARS, guard_app
 
 # FastMCP logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
@@ -56,10 +66,21 @@ ADDRESS_SHARE: Final = 5
 """One address takes at most one of so many parts: a single stranger leaves room for everybody else."""
 ADDRESSES_REMEMBERED: Final = 1_024
 """Beyond it those are dropped that have their whole part again, which nobody notices."""
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PREFIX_BITS: Final = 64
 """Of an IPv6 address: whoever has one has all that begin like it. Source: RFC 4291, section 2.5.1."""
-_ERRORS: Final = {TooLargeError: "invalid_request", RateLimitedError: "temporarily_unavailable"}
-"""What OAuth calls them. Source: RFC 6749, section 4.1.2.1."""
+
+
+class MisleadingAddressError(RequestError):
+    """An address that a client registers does not lead where it seems to lead."""
+
+
+_ERRORS: Final = {
+    TooLargeError: "invalid_request",
+    RateLimitedError: "temporarily_unavailable",
+    MisleadingAddressError: "invalid_redirect_uri",
+}
+"""What OAuth calls them. Source: RFC 6749, section 4.1.2.1; RFC 7591, section 3.2.2."""
 
 
 async def open_oidc_login(settings: Settings, catalog: Catalog | None = None) -> BrowserSignIn:
@@ -237,12 +258,33 @@ class BoundedPages:
             allowance = self._counted.get(scope["path"])
             if allowance is not None and request.method != "OPTIONS":  # a browser's question whether it may ask
                 allowance.take(_parse_client_address(scope.get("client")), self._clock())
+            if scope["path"] == "/register":
+                _require_plain_addresses(body)
         except ClientDisconnect:
             return
-        except (TooLargeError, RateLimitedError) as exc:
+        except (TooLargeError, RateLimitedError, MisleadingAddressError) as exc:
             await _refuse(exc, scope, receive, send)
             return
         await self._app(scope, _again(body, receive), send)
+
+
+def _require_plain_addresses(body: bytes) -> None:
+    """Pass unless a registration has an address with user info, or control characters, which parsers drop.
+
+    Raises:
+        MisleadingAddressError: It has.
+    """
+    try:
+        said = [str(address) for address in msgspec.json.decode(body)["redirect_uris"]]
+        read = [AnyUrl(address) for address in said]
+    except (ValueError, KeyError, TypeError, RecursionError):  # the library says so
+        return
+    for address, url in zip(said, read, strict=True):
+        if url.username or url.password or _CONTROL.search(unquote(address)):
+            raise MisleadingAddressError(
+                f"{address[:SHOWN_CHARS]!r} in redirect_uris has a user name or control characters.",
+                hint="Register an address without them.",
+            )
 
 
 def _parse_client_address(client: Any) -> int | None:

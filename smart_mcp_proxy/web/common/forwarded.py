@@ -12,6 +12,15 @@ from smart_mcp_proxy.web.common.hosts import Address, parse_address
 _WITH_PORT: Final = re.compile(r"^(?:\[([^\]]+)\](?::\d+)?|([\d.]+):\d+)$")
 """Some proxies write the client's port behind its address. Source: RFC 7239, section 6"""
 
+_CONNECTED: Final = "smart_mcp_proxy.connected"
+"""Key of a scope for the process that connects, which a proxy's header field does not change."""
+
+
+def find_connected(scope: Scope) -> tuple[str, int] | None:
+    """The address and port that a request's connection comes from, whatever a proxy says of its client."""
+    connected: tuple[str, int] | None = scope.get(_CONNECTED, scope.get("client"))
+    return connected
+
 
 class ForwardedClients:
     """ASGI app that puts the client behind trusted proxies in the place of the proxy that connects.
@@ -33,7 +42,7 @@ class ForwardedClients:
             found = {self._find_client(proxy, entries) for entries in fields if entries}
             # A proxy writes one of the two. Where they differ the client has sent the other, and nobody knows which.
             if len(found) == 1:
-                scope = {**scope, "client": (str(found.pop()), 0)}
+                scope = {**scope, "client": (str(found.pop()), 0), _CONNECTED: scope["client"]}
         await self._app(scope, receive, send)
 
     def _find_client(self, proxy: Address, entries: Sequence[str]) -> Address:

@@ -71,7 +71,7 @@ def _answer_figures(gathering: "Gathering", admit: Admit | None = None) -> ASGIA
             return Response(status_code=405, headers={"allow": "GET, HEAD"})
         try:
             if admit is not None:
-                admit(request, "operator")
+                await admit(request, "operator")
         except ProxyError as error:
             return json_response({"error": error.to_dict()}, error)
         families = await gathering.families()

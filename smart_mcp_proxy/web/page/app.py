@@ -18,6 +18,7 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, BrowserSignIn
+from smart_mcp_proxy.web.common.forwarded import find_connected
 from smart_mcp_proxy.web.common.refusals import guard_app
 from smart_mcp_proxy.web.page.operations import Operations, read_status
 from smart_mcp_proxy.web.page.places import PLACES
@@ -106,6 +107,7 @@ class _Page:
 
     def __init__(self, gateway: Gateway, sign_in: BrowserSignIn | None) -> None:
         self._sessions = gateway.admin.page_sessions
+        self._doors = gateway.admin.doors
         self._operations = Operations(gateway)
         self._renderer = Renderer()
         self._plain = self._renderer.page
@@ -128,6 +130,7 @@ class _Page:
         session = await self._sessions.find(secret)
         if session is None:
             return self._build_locked_page(401)
+        await self._doors.check_connection(find_connected(request.scope), request.scope["server"])
         is_https = self._is_https or request.url.scheme == "https"
         visit = PageVisit(
             request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https

@@ -38,7 +38,7 @@ def read_status(error: ProxyError) -> int:
     return error.status if isinstance(error, OperationError) else error.http_status
 
 
-def _admit_session(request: Request, need: Need) -> Author | None:
+async def _admit_session(request: Request, need: Need) -> Author | None:
     """Admit what the page asks, as the author that the page names."""
     author: Author = request.scope[_AUTHOR]
     return author

@@ -62,8 +62,8 @@ class _NameConvertor(PathConvertor):
 register_url_convertor("any_name", _NameConvertor())
 
 
-def admit_user(request: Request, need: Need) -> Author | None:
-    """Admit the user: by a socket that only the gateway's owner can open, or in this process."""
+async def admit_user(request: Request, need: Need) -> Author | None:
+    """Admit the user, in this process."""
     return "operator"
 
 
@@ -72,7 +72,7 @@ def build_rest_app(gateway: Gateway, admit: Admit = admit_user) -> Starlette:
 
     Args:
         gateway: Answers.
-        admit: Tells who sends a request. The one left out trusts its caller: serve it on a private socket only.
+        admit: Tells who sends a request. The one left out trusts its caller, which is in this process.
     """
 
     async def openapi(request: Request) -> Response:

@@ -11,13 +11,15 @@ from starlette.requests import Request
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.admin.doors import OperatorDoors
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.token_files import load_or_create_token
+from smart_mcp_proxy.web.common.forwarded import find_connected
 from smart_mcp_proxy.web.common.messages import UnauthorizedError, require_json
-from smart_mcp_proxy.web.rest.route import Need
+from smart_mcp_proxy.web.rest.route import Admit, Need
 
 TOKEN_FILE = "operator.token"
 
@@ -25,11 +27,22 @@ TOKEN_FILE = "operator.token"
 log = get_logger("rest")
 
 
+def build_socket_admit(doors: OperatorDoors) -> Admit:
+    """Build the check of a socket that only the gateway's owner can open: servers are not admitted."""
+
+    async def admit(request: Request, need: Need) -> Author | None:
+        doors.check_peer(request.state.peer)
+        return "operator"
+
+    return admit
+
+
 class NetworkAuthorizer:
     """REST on an address that every local program can reach, agents and browsers included.
 
     Args:
         operator: The operator's token.
+        doors: Refuses processes of servers.
         others: The digests of those of other gateways on the store.
 
     Attributes:
@@ -37,15 +50,16 @@ class NetworkAuthorizer:
         others: The same.
     """
 
-    def __init__(self, operator: str, others: Callable[[], Collection[bytes]] = tuple) -> None:
+    def __init__(self, operator: str, doors: OperatorDoors, others: Callable[[], Collection[bytes]] = tuple) -> None:
         self.operator = operator.encode()
         self.others = others
+        self._doors = doors
 
-    def admit(self, request: Request, need: Need) -> Author | None:
+    async def admit(self, request: Request, need: Need) -> Author | None:
         """Return the author by the operator's token, else an unknown one where the route allows it.
 
         Raises:
-            ProxyError: The token is missing or wrong, or a body is no JSON.
+            ProxyError: The token is missing, wrong or sent by a server, or a body is no JSON.
         """
         scheme, _, sent = request.headers.get("authorization", "").partition(" ")
         token = sent.strip().encode() if scheme.lower() == "bearer" else b""
@@ -59,6 +73,8 @@ class NetworkAuthorizer:
                 hint=f"Send 'Authorization: Bearer TOKEN' with what the data directory's {TOKEN_FILE} holds.",
             )
         _require_json(request)
+        if is_operator:
+            await self._doors.check_connection(find_connected(request.scope), request.scope["server"])
         return "web" if is_operator else None
 
 
@@ -96,4 +112,5 @@ async def open_authorizer(gateway: Gateway) -> NetworkAuthorizer:
     except ConfigError as exc:
         log.warning("servers cannot be managed over HTTP: %s", exc)
         token = secrets.token_urlsafe()
-    return NetworkAuthorizer(token, partial(gateway.admin.agent_tokens.of_gateways.digests, "operator"))
+    others = partial(gateway.admin.agent_tokens.of_gateways.digests, "operator")
+    return NetworkAuthorizer(token, gateway.admin.doors, others)

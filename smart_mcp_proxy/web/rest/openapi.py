@@ -35,7 +35,7 @@ _STATUSES: Final = {
     429: "Too many calls at once or in too short a time.",
     500: "The gateway cannot read or write what it keeps.",
     502: "The server cannot be reached, or its answer cannot be used.",
-    503: "The gateway is shutting down.",
+    503: "The gateway is shutting down, or cannot reach what it keeps: Retry-After says when to ask again.",
     504: "The server did not answer in time.",
 }
 _ERROR: dict[str, Any] = {

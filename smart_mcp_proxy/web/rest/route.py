@@ -8,7 +8,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, RequestError
+from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, RequestError, UnverifiedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.common.messages import (
@@ -26,7 +26,7 @@ COMMAND_LINE = "command line"
 
 Answer = Callable[[Request], Awaitable[Response]]
 Need = Literal["operator", "nothing"]
-Admit = Callable[[Request, Need], Author | None]
+Admit = Callable[[Request, Need], Awaitable[Author | None]]
 """Returns the author of a request, None for an unknown one where nothing is needed; raises for one not let in."""
 """Whom a route answers over the network: who has the operator's token, or anybody who may connect."""
 BodyT = TypeVar("BodyT")
@@ -56,7 +56,13 @@ def whole_number(meaning: str, least: int, most: int) -> Parameter:
     return Parameter(meaning, {"type": "integer", "minimum": least, "maximum": most})
 
 
-_ON_ANY_REQUEST: tuple[type[ProxyError], ...] = (RefusedError, RequestError, UnsupportedTypeError, CatalogError)
+_ON_ANY_REQUEST: tuple[type[ProxyError], ...] = (
+    RefusedError,
+    RequestError,
+    UnsupportedTypeError,
+    CatalogError,
+    UnverifiedError,
+)
 """Any request may be refused for its Origin, a parameter that the route has not, or the type of its body, and meet a
 gateway that cannot read its store."""
 
@@ -103,7 +109,7 @@ class Endpoint(NamedTuple):
 
         async def answer(request: Request) -> Response:
             try:
-                request.state.author = admit(request, self.need)
+                request.state.author = await admit(request, self.need)
                 self._require_known(request)
                 request.state.body_limit_bytes = gateway.settings.max_message_bytes
                 value = await self.handler(gateway, request)

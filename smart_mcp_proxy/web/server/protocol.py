@@ -9,6 +9,7 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, is_scarce, most_open_files
+from smart_mcp_proxy.io.server_processes import read_peer
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.common.streams import is_kept_open
 
@@ -281,3 +282,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_between_requests = True
         self._wordless_bytes = 0
         super().on_message_complete()
+
+
+class PeerProtocol(BoundedProtocol):
+    """Connection by a Unix socket; the state of its requests has the process that made it as `peer`."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """A client is there."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "peer": read_peer(transport.get_extra_info("socket"))}

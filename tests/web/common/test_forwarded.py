@@ -3,7 +3,7 @@
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from smart_mcp_proxy.web.common.forwarded import ForwardedClients
+from smart_mcp_proxy.web.common.forwarded import ForwardedClients, find_connected
 
 pytestmark = pytest.mark.anyio
 
@@ -46,6 +46,22 @@ async def find_client(peer: str | None, *fields: str, trusted: tuple[str, ...] =
 async def test_a_trusted_balancer_says_who_is_behind_it(peer: str, field: str, client: str) -> None:
     """With a port or without, in either field, over IPv4 and IPv6."""
     assert await find_client(peer, field) == client
+
+
+async def test_who_connects_stays_known() -> None:
+    """The operator's doors look for the process at the other end, which no header field may hide."""
+    seen: list[tuple[str, int] | None] = []
+
+    async def note(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(find_connected(scope))
+
+    async def nothing(*_: object) -> None:
+        raise AssertionError
+
+    for headers in ([], [(b"x-forwarded-for", ANN.encode())]):
+        scope = {"type": "http", "headers": headers, "client": (NEAR, 50_000)}
+        await ForwardedClients(note, TRUSTED)(scope, nothing, nothing)
+    assert seen == [(NEAR, 50_000)] * 2
 
 
 async def test_nobody_else_is_believed() -> None:
