@@ -156,6 +156,7 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
         partial(reconfigure, base, fleet, lists),
         base.recorder.record,
         condition.complete_status,
+        base.environ,
     )
     progress = sign_in_progress(catalog, settings, is_alone=base.worker.is_alone)
     base.session_opened.subscribe(lambda session: note_name(session.client.name))

@@ -23,7 +23,7 @@ from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import require_secret_key
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.search import SearchIndex
-from smart_mcp_proxy.servers import Profile, ServerConfig, identify_program
+from smart_mcp_proxy.servers import Profile, ServerConfig, describe_isolation, identify_program
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
@@ -116,6 +116,11 @@ async def _read_unconfined(catalog: Catalog, config: Configuration) -> Mapping[s
         return {}
 
 
+def _warn_of_unconfined(servers: Mapping[str, ServerConfig]) -> None:
+    if names := ", ".join(name for name, server in servers.items() if describe_isolation(server) == "none"):
+        log.warning("this system has no sandbox (bubblewrap is one): servers that can approve themselves: %s", names)
+
+
 async def _assemble(base: Base, stack: AsyncExitStack) -> Gateway:
     upstreams = await open_upstreams(base, stack)
     lists = await open_lists(base, upstreams.fleet, stack)
@@ -129,6 +134,8 @@ async def _assemble(base: Base, stack: AsyncExitStack) -> Gateway:
 async def _begin(gateway: Gateway, stack: AsyncExitStack, *, serves: bool) -> None:
     """Begin what runs by itself as long as the gateway is open."""
     base, requests, servers = gateway.base, gateway.requests, gateway.base.config.servers()
+    if serves and base.config.lacks_sandbox and base.worker.number == 0:
+        _warn_of_unconfined(servers)
     await gateway.upstreams.fleet.apply(servers)
     await base.catalog.register_instance(os.getpid(), sorted(servers), serves=serves)
     _divide(gateway)

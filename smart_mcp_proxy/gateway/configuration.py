@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers import Profile, ServerConfig, isolate, with_inherited, with_own_processes
+from smart_mcp_proxy.servers.isolation import IsolationDefault
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream import find_way
 
@@ -17,6 +18,9 @@ class Configuration:
         profiles: By name.
         passthrough: The one server that is worked with; None for all.
         separates: Whether clients of different places share the servers: those that depend on one get a process each.
+
+    Attributes:
+        lacks_sandbox: Whether servers run unconfined since the system has no sandbox.
 
     Raises:
         ConfigError: `passthrough` is not configured, or its entry cannot be used.
@@ -41,7 +45,8 @@ class Configuration:
         self.passthrough = passthrough
         self._separates = separates
         self._inherited = settings.inherit_env
-        self._isolation = settings.isolation if settings.isolation != "auto" or find_way() else "none"
+        self.lacks_sandbox = settings.isolation == "auto" and find_way() is None
+        self._isolation: IsolationDefault = "none" if self.lacks_sandbox else settings.isolation
         self._known: Mapping[str, str] = {}
         self._configured: frozenset[str]
         self._chosen: Mapping[str, ServerConfig]

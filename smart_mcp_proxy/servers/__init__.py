@@ -1,6 +1,8 @@
 """Servers: `mcp_config.json` as frozen values, one per server, variables expanded at connect."""
 
 from smart_mcp_proxy.servers.config import (
+    Allowance,
+    IsolationMode,
     Problem,
     Profile,
     ServerConfig,
@@ -23,7 +25,14 @@ from smart_mcp_proxy.servers.edit_servers import (
     require_named,
 )
 from smart_mcp_proxy.servers.expand import UnsetVariableError, collect_secrets, expand, find_variables, uses_workspace
-from smart_mcp_proxy.servers.isolation import describe_isolation, identify_program, isolate
+from smart_mcp_proxy.servers.isolation import (
+    describe_isolation,
+    explain_isolation,
+    explain_reach,
+    has_process_here,
+    identify_program,
+    isolate,
+)
 from smart_mcp_proxy.servers.load import (
     FILE_LIMIT_BYTES,
     find_config,
@@ -37,7 +46,9 @@ from smart_mcp_proxy.servers.separation import expand_for_client, explain_separa
 __all__ = [
     "FILE_LIMIT_BYTES",
     "SERVER_NAME",
+    "Allowance",
     "Author",
+    "IsolationMode",
     "OAuthOptions",
     "Problem",
     "Profile",
@@ -55,9 +66,12 @@ __all__ = [
     "diff",
     "expand",
     "expand_for_client",
+    "explain_isolation",
+    "explain_reach",
     "explain_separation",
     "find_config",
     "find_variables",
+    "has_process_here",
     "identify_program",
     "isolate",
     "list_guarded_places",

@@ -100,7 +100,7 @@ def _isolate(config: ServerConfig, default: IsolationDefault, known: Mapping[str
         mode: IsolationMode = "none"
     elif asked.mode is not None:
         return config
-    elif config.command.rpartition("/")[2] in ENGINES:
+    elif not has_process_here(config):
         mode = "none"  # its command makes the container
     elif default != "auto":
         return replace(config, isolation=replace(asked, mode=default, is_required=True))
@@ -113,8 +113,34 @@ def describe_isolation(config: ServerConfig) -> str:
     """Name how a server is held; empty for one that is no process of ours."""
     if config.transport != "stdio":
         return ""
-    is_container = config.command.rpartition("/")[2] in ENGINES
-    return "container" if is_container else config.isolation.mode or "none"
+    return config.isolation.mode or "none" if has_process_here(config) else "container"
+
+
+def has_process_here(config: ServerConfig) -> bool:
+    """Whether a server is a process of ours: not remote, nor in a container that its command starts."""
+    return config.transport == "stdio" and config.command.rpartition("/")[2] not in ENGINES
+
+
+def explain_isolation(mode: str, reach: Mapping[str, Any] | None) -> str:
+    """Say how a server is held and what of its user's it reaches.
+
+    Args:
+        mode: As `describe_isolation` names it.
+        reach: The members of an `Allowance`; None where they are not known.
+    """
+    if mode == "none":
+        return "It runs unconfined, with your rights: it reads and changes what you can, and can approve itself."
+    if reach is None:
+        return f"It runs in a {mode}." if mode else ""
+    return f"It runs in a {mode}. {explain_reach(reach)}"
+
+
+def explain_reach(reach: Mapping[str, Any]) -> str:
+    """Say what of its user's a confined server reaches, by the members of an `Allowance`."""
+    doings = (("change", reach["write"]), ("read", reach["read"]))
+    files = " and ".join(f"{verb} {', '.join(paths)}" for verb, paths in doings if paths)
+    network = "may" if reach["network"] else "may not"
+    return f"Of your files it may {files or 'reach none'}; it {network} open network connections."
 
 
 def refuse_foreign_sandbox(entry: Mapping[str, Any], keys: tuple[str, ...], server: str) -> None:

@@ -1,6 +1,7 @@
 """Talking to servers: transports, one supervisor per server, raw relay of requests and results."""
 
-from smart_mcp_proxy.upstream.confinement.reach import SHELTER, Shelter
+from smart_mcp_proxy.upstream.confinement.reach import SHELTER, Shelter, find_shown_paths
+from smart_mcp_proxy.upstream.confinement.refusals import find_refusals
 from smart_mcp_proxy.upstream.confinement.sandbox import describe_gaps, find_way
 from smart_mcp_proxy.upstream.dial import Connector
 from smart_mcp_proxy.upstream.fleet import Fleet
@@ -35,6 +36,8 @@ __all__ = [
     "UpstreamSession",
     "describe_gaps",
     "fetch_page",
+    "find_refusals",
+    "find_shown_paths",
     "find_way",
     "is_listed",
     "mark_environment",

@@ -11,7 +11,7 @@ import pytest
 from smart_mcp_proxy.catalog import DATABASE_NAME
 from smart_mcp_proxy.catalog.store import sqlite
 from smart_mcp_proxy.events import Event
-from smart_mcp_proxy.gateway import open_gateway
+from smart_mcp_proxy.gateway import configuration, open_gateway
 from smart_mcp_proxy.servers import load_servers
 from smart_mcp_proxy.settings import Settings
 
@@ -38,6 +38,21 @@ async def test_a_locked_catalog_does_not_end_the_start(
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
     (told,) = [record.getMessage() for record in caplog.records if "stay in the catalog" in record.getMessage()]
     assert "database is locked" in told
+
+
+async def test_a_system_without_a_sandbox_is_told_of_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line with the servers that run unconfined; none where the user has decided, or none is a process here."""
+    monkeypatch.setattr(configuration, "find_way", lambda: None)
+    here, remote = {"a": {"command": "x"}, "b": {"command": "y"}}, {"c": {"url": "http://127.0.0.1:9/mcp"}}
+    for servers, isolation in ((here | remote, "auto"), (here, "none"), (remote, "auto")):
+        file = load_servers(json.dumps({"mcpServers": servers}))
+        settings = Settings(data_dir=tmp_path, isolation=isolation)
+        async with open_gateway(settings, file.servers, environ={}):
+            pass
+    (told,) = [record.getMessage() for record in caplog.records if "no sandbox" in record.getMessage()]
+    assert told.endswith("can approve themselves: a, b")
 
 
 async def test_an_event_is_told_in_the_order_of_subscription() -> None:

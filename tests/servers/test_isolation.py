@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.servers import ServerConfig, describe_isolation, identify_program, isolate, warnings_about
+from smart_mcp_proxy.servers import (
+    ServerConfig,
+    describe_isolation,
+    explain_isolation,
+    identify_program,
+    isolate,
+    warnings_about,
+)
 from smart_mcp_proxy.servers.config import Allowance, Isolation
 from smart_mcp_proxy.servers.entry import parse_entry
 
@@ -101,3 +108,17 @@ def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any
     waiting = {"command": "x", "quarantined": True} | entry
     assert any(warning in each for each in warnings_about(waiting))
     assert warnings_about({"command": "x"} | entry) == []
+
+
+def test_how_a_server_is_held_is_said_in_words() -> None:
+    """What it may reach of its user's, or that it can approve itself; nothing of a remote one."""
+    reach = {"read": ["/a"], "write": ["/b", "/c"], "network": False}
+    expected = (
+        "It runs in a sandbox. Of your files it may change /b, /c and read /a; it may not open network connections."
+    )
+    assert explain_isolation("sandbox", reach) == expected
+    nothing = {"read": [], "write": [], "network": True}
+    assert "it may reach none; it may open network" in explain_isolation("container", nothing)
+    assert explain_isolation("container", None) == "It runs in a container."
+    assert "can approve itself" in explain_isolation("none", reach)
+    assert explain_isolation("", None) == ""

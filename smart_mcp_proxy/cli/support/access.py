@@ -2,10 +2,13 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
+
 from smart_mcp_proxy.cli.support.api import Api, open_running, read_config
-from smart_mcp_proxy.servers import Profile, ServerConfig
+from smart_mcp_proxy.servers import Profile, ServerConfig, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 
 if TYPE_CHECKING:
@@ -60,4 +63,25 @@ async def open_api(
 
     enough = {"is_stored_enough": is_stored_enough, "is_enough": is_enough}
     async with open_own(settings, servers, profiles, **enough) as api:
+        yield api
+
+
+@asynccontextmanager
+async def open_at_rest(settings: Settings) -> AsyncIterator[Api]:
+    """The newest gateway that runs on the data directory, else one of our own that connects to no server."""
+    async with open_running(settings) as running:
+        if running is not None:
+            yield running
+            return
+    # Here and not above: see `open_api`.
+    from smart_mcp_proxy.cli.support.local_gateway import open_local_api
+    from smart_mcp_proxy.cli.support.one_start import start_environment
+    from smart_mcp_proxy.gateway import open_gateway
+
+    file = await to_thread.run_sync(load_configured_servers, settings, Path.cwd())
+    kept = settings.model_copy(update={"reset_data": False})
+    async with (
+        open_gateway(kept, file.servers, environ=start_environment(settings), serves=False) as gateway,
+        open_local_api(gateway, "stored") as api,
+    ):
         yield api

@@ -2,13 +2,21 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import open_sign_ins
 from smart_mcp_proxy.models import PENDING_STATES, Era, ServerStatus
-from smart_mcp_proxy.servers import ServerConfig, find_config, list_guarded_places, with_inherited
+from smart_mcp_proxy.servers import (
+    IsolationMode,
+    ServerConfig,
+    find_config,
+    has_process_here,
+    list_guarded_places,
+    with_inherited,
+)
 from smart_mcp_proxy.settings import Settings, environment
 from smart_mcp_proxy.upstream import (
     SHELTER,
@@ -35,7 +43,9 @@ def start_environment(settings: Settings) -> Mapping[str, str]:
     return mark_environment(environment(), file)
 
 
-async def read_start_log(settings: Settings, config: ServerConfig, count: int) -> tuple[list[str], ServerStatus]:
+async def read_start_log(
+    settings: Settings, config: ServerConfig, mode: IsolationMode, count: int, shelter: Shelter | None = None
+) -> tuple[list[str], ServerStatus]:
     """Start a server once; returns the last lines of its log and its final state.
 
     A server that is disabled or waits for approval is left alone.
@@ -43,8 +53,12 @@ async def read_start_log(settings: Settings, config: ServerConfig, count: int) -
     Args:
         settings: Whose data directory holds the sign-ins.
         config: The server, not expanded.
+        mode: How its process is held.
         count: At most so many lines.
+        shelter: Holds its private folder, in the data directory if None; without its caches a start takes longer.
     """
+    if has_process_here(config):
+        config = replace(config, isolation=replace(config.isolation, mode=mode))
     environ = start_environment(settings)
     came = asyncio.Event()
     found: list[ServerStatus] = []
@@ -55,7 +69,8 @@ async def read_start_log(settings: Settings, config: ServerConfig, count: int) -
             came.set()
 
     tls = TlsContext(environ)
-    shelter = Shelter(settings.data_dir / SHELTER, list_guarded_places(settings, Path.cwd()))
+    wait_s = _ANSWER_S if shelter is None else config.limits.init_s
+    shelter = shelter or Shelter(settings.data_dir / SHELTER, list_guarded_places(settings, Path.cwd()))
     async with (
         open_sign_ins(settings, tls) as sign_ins,
         Connector(settings.max_message_bytes, sign_ins, tls, shelter=shelter) as dialer,
@@ -66,7 +81,7 @@ async def read_start_log(settings: Settings, config: ServerConfig, count: int) -
         (upstream,) = fleet
         try:
             await fleet.start()
-            await asyncio.wait_for(came.wait(), _ANSWER_S)
+            await asyncio.wait_for(came.wait(), wait_s)
         except TimeoutError:
             found.append(upstream.status)
         finally:

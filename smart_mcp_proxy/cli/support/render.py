@@ -5,9 +5,10 @@ from typing import Any
 
 from rich.text import Text
 
-from smart_mcp_proxy.cli.support.output import clean, format_waiting_count, table
+from smart_mcp_proxy.cli.support.output import clean, format_waiting_count, say, table, warn
 from smart_mcp_proxy.cli.support.tables import Table
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import explain_isolation
 from smart_mcp_proxy.telemetry import printable
 
 _STATE_STYLES = {"ready": "green", "error": "red", "needs_env": "red", "needs_auth": "yellow", "disabled": "dim"}
@@ -43,6 +44,14 @@ def format_waiting_hint(server: Mapping[str, Any]) -> str:
     if not count:
         return ""
     return f"{format_waiting_count(count)}: mcpproxy approve {shell_word(server['name'])} --diff"
+
+
+def say_isolation(page: Mapping[str, Any]) -> None:
+    """Tell people how a server is held and what it may reach; with your rights, that is a warning."""
+    mode = page.get("isolation", "")  # a gateway of an earlier version does not say it
+    if words := explain_isolation(mode, page.get("reach")):
+        told = f"{page['name']}: {words}"
+        warn(told) if mode == "none" else say(told)
 
 
 def tools_table(tools: Iterable[Mapping[str, Any]]) -> Table:

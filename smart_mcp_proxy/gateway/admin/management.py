@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -15,16 +15,18 @@ from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import (
+    Allowance,
     Author,
     ServerConfig,
     ServerEdit,
     ServerEdits,
+    describe_isolation,
     mask_entry,
     mask_unless_quarantined,
     require_named,
 )
 from smart_mcp_proxy.telemetry import Activity
-from smart_mcp_proxy.upstream import Fleet
+from smart_mcp_proxy.upstream import Fleet, find_shown_paths
 
 NOTED_CHARS = 200
 """Of a server's name in a record; one that is refused may be any text."""
@@ -50,9 +52,17 @@ class ServerView(msgspec.Struct, frozen=True):
 
 
 class ServerPage(ServerView, frozen=True):
-    """The same with the revision of the file that it was read from, for whoever decides by what is shown."""
+    """The same for whoever decides by what is shown.
+
+    Attributes:
+        revision: Of the file that it was read from.
+        isolation: How its process is held; empty where there is none of ours.
+        reach: What of its user's it may reach, or might in a sandbox; None where that is not known.
+    """
 
     revision: str
+    isolation: str
+    reach: Allowance | None
 
 
 class ServersView(msgspec.Struct, frozen=True):
@@ -111,6 +121,7 @@ class Management:
         apply: Makes other servers the ones in force.
         record: Keeps a record of each change.
         shown: A server's status with what else is known of it.
+        environ: The gateway's environment.
     """
 
     edits: ServerEdits
@@ -120,6 +131,7 @@ class Management:
     apply: Apply
     record: Callable[[Activity], None]
     shown: Callable[[ServerStatus], ServerStatus] = lambda status: status
+    environ: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._follow: Follow | None = None
@@ -149,7 +161,13 @@ class Management:
         view = self._view(name, entry)
         if (by == "operator" or (by == "web" and is_review)) and isinstance(entry, Mapping):
             view = msgspec.structs.replace(view, config=mask_unless_quarantined(entry))
-        return ServerPage(**msgspec.structs.asdict(view), revision=revision)
+        held = self.visible.servers.get(name)
+        return ServerPage(
+            **msgspec.structs.asdict(view),
+            revision=revision,
+            isolation=describe_isolation(held) if held else "",
+            reach=await to_thread.run_sync(find_shown_paths, held, self.environ) if held else None,
+        )
 
     async def file(self) -> tuple[str, str]:
         """Path and revision of the server file; empty where the servers do not come from one."""

@@ -4,11 +4,13 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.servers import ServerConfig, expand, has_process_here
 from smart_mcp_proxy.servers.config import Allowance
 from smart_mcp_proxy.upstream.confinement.places import (
     CREDENTIAL,
@@ -111,8 +113,7 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
     """
     home = Path(environ.get("HOME") or Path.home())
     cwd = Path(config.cwd or ".").absolute()
-    allow = config.isolation.allow
-    named = find_named_paths(config, cwd) if allow is None else allow
+    named = find_open_paths(config, cwd)
     carve = Carving(home, folder.guarded)
     write = [*carve.each(_resolve(named.write, home, cwd)), str(folder.path)]
     read = [
@@ -143,6 +144,24 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
         cwd=_choose_cwd(config, folder),
         links={str(Path(path).relative_to(home)): path for path in (*read, *write) if _is_inside(Path(path), home)},
     )
+
+
+def find_open_paths(config: ServerConfig, cwd: Path) -> Allowance:
+    """Return what `allow` of an entry says, else the paths that the entry names."""
+    return config.isolation.allow or find_named_paths(config, cwd)
+
+
+def find_shown_paths(config: ServerConfig, environ: Mapping[str, str]) -> Allowance | None:
+    """Return the same of an entry as it is written, to be shown; None for no process of ours.
+
+    Reads the file system: run it in a thread.
+    """
+    if not has_process_here(config):
+        return None
+    if config.isolation.allow is None and not config.quarantined:  # before an approval nothing is read for an entry
+        with suppress(ConfigError):
+            config = expand(config, environ, keyring_get=lambda name: name)  # a path is no secret of the keyring
+    return find_open_paths(config, Path(config.cwd or ".").absolute())
 
 
 def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:

@@ -1,21 +1,49 @@
-"""Refusals of the sandbox, found in what a server wrote as it ended."""
+"""Refusals of a sandbox, as programs word them."""
 
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
 
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
 
 _REFUSED: Final = re.compile(
-    r"\bEACCES\b|\bEPERM\b|permission denied|operation not permitted|\[Errno 1\]|\[Errno 13\]|os error 13\b",
-    re.IGNORECASE,
+    r"EACCES|EPERM|EROFS|permission denied|operation not permitted|read-only file system|access denied", re.IGNORECASE
 )
-_PATH: Final = re.compile(r"""(?<![\w.:/])(/[^\s'"`:;,()\[\]]+)""")
-_WRITING: Final = re.compile(r"\b(?:mkdir|creat|writ|unlink|rename|rmdir|temp|lock|append|save)", re.IGNORECASE)
+_PLACE: Final = re.compile(r"""["'`](/[^"'`]+)["'`]|(?<![\w/.:~-])(/[^\s"'`:,;()]+)""")
+_CHANGES: Final = re.compile(
+    r"EROFS|read-only|mkdir|rmdir|unlink|rename|creat|writ|truncate|link|chmod|copyfile|touch|lock", re.IGNORECASE
+)
+"""In a line about something that was to be changed."""
 _NETWORK: Final = re.compile(
     r"\bEAI_AGAIN\b|\bENOTFOUND\b|name resolution|dns error|socket|connect\b|network", re.IGNORECASE
 )
+
+
+class SandboxRefusal(NamedTuple):
+    """Something that a program says it was refused.
+
+    Attributes:
+        line: As it was written.
+        path: Empty where the line names none.
+        access: The access that it lacks, as far as the line tells.
+    """
+
+    line: str
+    path: str
+    access: Literal["read", "write"]
+
+
+def find_refusals(lines: Iterable[str]) -> list[SandboxRefusal]:
+    """Find lines that speak of a refusal, of several about one path the first."""
+    found: dict[str, SandboxRefusal] = {}
+    for line in filter(_REFUSED.search, lines):
+        place = _PLACE.search(line)
+        path = (place[1] or place[2]) if place else ""
+        changes = _CHANGES.search(line) or (path and not Path(path).exists())
+        found.setdefault(path or line, SandboxRefusal(line, path, "write" if changes else "read"))
+    return [*found.values()]
 
 
 def hint_refusal(config: ServerConfig, lines: Sequence[str]) -> str:
@@ -28,13 +56,12 @@ def hint_refusal(config: ServerConfig, lines: Sequence[str]) -> str:
     if config.isolation.mode != "sandbox":
         return ""
     command = f"mcpproxy server allow {shell_word(config.name)}"
-    for line in reversed(lines):
-        if _REFUSED.search(line) and (path := _PATH.search(line)):
-            option = "--write" if _WRITING.search(line) else "--read"
-            return f" It runs in a sandbox that keeps it from {path[1]}: {command} {option} {shell_word(path[1])}"
+    refusals = find_refusals(lines)
+    named = next((each for each in reversed(refusals) if each.path), None)
+    if named is not None:
+        place = shell_word(named.path)
+        return f" It runs in a sandbox that keeps it from {named.path}: {command} --{named.access} {place}"
     allow = config.isolation.allow
     if allow is not None and not allow.network and any(_NETWORK.search(line) for line in lines):
         return f" It runs in a sandbox without a network: {command} --network on"
-    if any(_REFUSED.search(line) for line in lines):
-        return f" It runs in a sandbox, which may be why: {command} --help"
-    return ""
+    return f" It runs in a sandbox, which may be why: {command} --help" if refusals else ""

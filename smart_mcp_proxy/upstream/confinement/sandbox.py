@@ -1,17 +1,20 @@
 """Starts a server in a sandbox, by what the system has for it."""
 
 import asyncio
+import logging
 import os
 from asyncio import SubprocessTransport
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, TypeVar
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.models import hash_text
+from smart_mcp_proxy.servers import ServerConfig, explain_isolation
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.upstream.confinement.bubblewrap import find_bubblewrap, wrap
 from smart_mcp_proxy.upstream.confinement.kernel import (
@@ -26,9 +29,11 @@ from smart_mcp_proxy.upstream.confinement.kernel import (
 )
 from smart_mcp_proxy.upstream.confinement.places import DEVICES, SYSTEM
 from smart_mcp_proxy.upstream.confinement.reach import (
+    PrivateFolder,
     ServerReach,
     Shelter,
     choose_private_folder,
+    find_open_paths,
     make_private_folder,
     plan_reach,
 )
@@ -109,7 +114,17 @@ def _furnish(config: ServerConfig, environ: Mapping[str, str], shelter: Shelter)
     folder = choose_private_folder(shelter, config.name)
     reach = plan_reach(config, environ, folder)
     make_private_folder(folder, reach.links)
+    _tell_reach(config, folder)
     return reach
+
+
+def _tell_reach(config: ServerConfig, folder: PrivateFolder) -> None:
+    """Log what of the user's a server reaches: at its first start, and once that is another."""
+    words = explain_isolation("sandbox", asdict(find_open_paths(config, Path(config.cwd or ".").absolute())))
+    told, mark = folder.path.with_name(f"{folder.path.name}.told"), hash_text(words)
+    if _log.isEnabledFor(logging.INFO) and not (told.exists() and told.read_bytes() == mark):
+        _log.info("server %s: %s", config.name, words)
+        told.write_bytes(mark)
 
 
 @cache

@@ -15,12 +15,12 @@ def server(isolation: Isolation) -> ServerConfig:
 @pytest.mark.parametrize(
     ("line", "option"),
     [
-        ("Error: EACCES: permission denied, open '/home/u/notes.db'", "--read /home/u/notes.db"),
+        ("Error: EACCES: permission denied, open '/home/u/notes.db'", "--write /home/u/notes.db"),
         ("Error: EACCES: permission denied, mkdir '/home/u/x'", "--write /home/u/x"),
-        ("PermissionError: [Errno 13] Permission denied: '/home/u/notes.db'", "--read /home/u/notes.db"),
+        ("PermissionError: [Errno 13] Permission denied: '/home/u/notes.db'", "--write /home/u/notes.db"),
         ("sh: 1: cannot create /home/u/log: Permission denied", "--write /home/u/log"),
         ('  cause: Permission denied (os error 13) at path "/home/u/.tmpX" while writing', "--write /home/u/.tmpX"),
-        ("open /home/u/.kube/config: permission denied", "--read /home/u/.kube/config"),
+        ("open /home/u/.kube/config: permission denied", "--write /home/u/.kube/config"),
         ("ls: cannot open directory '/root': Permission denied", "--read /root"),
     ],
 )

@@ -203,3 +203,27 @@ async def test_its_home_is_its_own_and_stays(home: Home, way: str) -> None:
             wanted = [f"write:{private}/work/notes.txt", f"list:{private}", f"list:{private}/tmp"]
             assert await ask(child, wanted) == wanted
     assert private.stat().st_mode & 0o777 == 0o700
+
+
+async def test_what_it_reaches_is_told_at_its_first_start(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    """Once in the log, and again where that is another by then."""
+    entries = ({"cwd": str(home.work)}, {"cwd": str(home.work)}, {"allow": {"read": ["~/work"], "network": False}})
+    with anyio.fail_after(LIMIT_S), caplog.at_level("INFO", "mcpproxy.upstream"):
+        for entry in entries:
+            async with started(probing("sandbox", **entry), home):
+                pass
+    first, other = (record.getMessage() for record in caplog.records)
+    assert f"It runs in a sandbox. Of your files it may change {home.work}" in first
+    assert "it may read ~/work; it may not open network connections" in other
+
+
+async def test_where_the_log_tells_nothing_the_first_start_is_told_later(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A command that starts the server once for itself shows no such lines."""
+    with anyio.fail_after(LIMIT_S):
+        for level in ("WARNING", "INFO"):
+            with caplog.at_level(level, "mcpproxy.upstream"):
+                async with started(probing("sandbox"), home):
+                    pass
+    assert len(caplog.records) == 1

@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from page_gateway import Opened, browser, field_of, opened, settled_records, tool, without_hash
@@ -224,3 +225,18 @@ async def test_servers_are_added_edited_and_removed(there: Opened) -> None:
     assert [each["outcome"] for each in refused] == ["revision_conflict", "invalid_request"]
     by_command = (await settled_records(there, "config", 12))[:5]
     assert by_command == [each for each in by_page if each["outcome"] == "ok"]
+
+
+async def test_how_servers_are_held_is_said(tmp_path: Path) -> None:
+    """In the list and on their own pages; one that can approve itself is a warning."""
+    free = {"command": "x", "isolation": "none", "disabled": True}
+    held = {"command": "x", "isolation": "sandbox", "disabled": True, "allow": {"read": ["/<b>"]}}
+    remote = {"url": "http://127.0.0.1:9/mcp", "disabled": True}
+    async with opened(tmp_path, SEEN, {"free": free, "held": held, "web": remote}) as there, browser(there) as page:
+        await page.get("servers")
+        assert page.text.count("runs unconfined, can approve itself") == 1 and ">sandbox<" in page.text
+        assert '<p class="note bad">It runs unconfined' in (await page.get("server?name=free")).text
+        assert (
+            "It runs in a sandbox. Of your files it may read /&lt;b&gt;;" in (await page.get("server?name=held")).text
+        )
+        assert "Isolation" not in (await page.get("server?name=web")).text

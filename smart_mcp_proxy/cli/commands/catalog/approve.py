@@ -4,8 +4,9 @@ import hashlib
 import json as json_text
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from anyio import to_thread
 from cyclopts import App, Parameter
@@ -15,6 +16,7 @@ from smart_mcp_proxy.cli.support.access import open_api
 from smart_mcp_proxy.cli.support.api import Api
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, next_step
 from smart_mcp_proxy.cli.support.output import indent_lines, plural, say, show, show_json, table
+from smart_mcp_proxy.cli.support.render import say_isolation
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConflictError, ProxyError, ToolNotFoundError
 from smart_mcp_proxy.names import shell_word
@@ -92,6 +94,8 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
         await _require_known(api, found["tools"], name)
         chosen = _select_tools(found["tools"], name, every=every)
         reopens = every and found["is_closed"]
+        if not json:
+            await _say_isolation(api, {tool["server"] for tool in _filter_by_name(found["tools"], name)})
         if reseal:
             await _reseal(api, yes=yes, json=json)
         elif diff:
@@ -103,6 +107,13 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
         else:
             with next_step(f"{_format_approve_command(name, every=every)} --diff"):
                 await _decide(api, chosen, digest, reopens=reopens, yes=yes, json=json)
+
+
+async def _say_isolation(api: Api, names: Collection[str]) -> None:
+    """Say how these servers are held, as far as their processes are ours."""
+    for server in (await api.status())["servers"]:
+        if server["name"] in names and server.get("isolation"):  # a gateway of an earlier version does not say it
+            say_isolation(await api.manage("GET", f"servers/{quote(server['name'], safe='')}"))
 
 
 def compute_approval_digest(tools: Sequence[dict[str, Any]], *, reopens: bool = False) -> str:

@@ -26,7 +26,7 @@ _NAMES: Mapping[tuple[str, ...], tuple[str, ...]] = {
         ("server", verb): (_SERVERS,)
         for verb in (
             *("show", "patch", "remove", "enable", "disable", "approve", "restart", "refresh"),
-            *("logs", "login", "logout"),
+            *("logs", "login", "logout", "isolate", "allow"),
         )
     },
 }

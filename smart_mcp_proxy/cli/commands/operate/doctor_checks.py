@@ -221,7 +221,8 @@ async def _servers(settings: Settings, file: ServerFile) -> list[CheckResult]:
     servers = [_server(server) for server in status["servers"] if server["name"] not in refused]
     # A gateway of an earlier version does not say what is unmatched.
     unmatched = (CheckResult("config", "warning", sentence) for sentence in status.get("unmatched", ()))
-    return [*servers, *unmatched, *gateway_findings(settings, file, status), _check_approvals(approvals)]
+    found = [*servers, *unmatched, *gateway_findings(settings, file, status), _check_approvals(approvals)]
+    return [*found, *_check_isolation(status["servers"])]
 
 
 def _check_approvals(approvals: Mapping[str, Any]) -> CheckResult:
@@ -238,6 +239,32 @@ def _check_approvals(approvals: Mapping[str, Any]) -> CheckResult:
         return CheckResult("approvals", "ok", "nothing waits")
     words = f"{format_waiting_count(count)}; agents do not see them"
     return CheckResult("approvals", "warning", words, "Look at what is new or changed.", "mcpproxy approve --list")
+
+
+def _check_isolation(servers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    """Say how the servers that are processes here are held; warn of those that can approve themselves."""
+    # Here and not above: see `_packages`.
+    from smart_mcp_proxy.upstream import describe_gaps, find_way
+
+    held: defaultdict[str, list[str]] = defaultdict(list)
+    for server in servers:
+        if server["state"] != "disabled":
+            held[server.get("isolation", "")].append(server["name"])  # a gateway of an earlier version does not say it
+    way, free = find_way(), held["none"]
+    can = f"{_abbreviate_names(free)} can approve {'itself' if len(free) == 1 else 'themselves'}"
+    kinds = (
+        ("sandbox", f"in a sandbox ({way or 'which this system has not'})"),
+        ("container", "in a container"),
+        ("none", f"with your rights: {can}"),
+    )
+    found = ", ".join(f"{len(held[mode])} {words}" for mode, words in kinds if held[mode])
+    if not found:
+        return
+    gaps = "".join(f" A server in the sandbox has a gap that newer kernels close: {gap}." for gap in describe_gaps())
+    hint = f"See what a sandbox would refuse: mcpproxy server isolate {' '.join(map(shell_word, free))} --dry-run"
+    if way is None:
+        hint = "Install bubblewrap, if there is one for this system."
+    yield CheckResult("isolation", "warning" if free else "ok", f"{found}.{gaps}", hint if free else "")
 
 
 def _server(server: Mapping[str, Any]) -> CheckResult:

@@ -7,7 +7,7 @@ from cyclopts.validators import Number
 
 from smart_mcp_proxy.cli.commands.servers.server_edit import add_edits
 from smart_mcp_proxy.cli.commands.servers.server_login import add_login_commands
-from smart_mcp_proxy.cli.support.access import open_api
+from smart_mcp_proxy.cli.support.access import open_api, open_at_rest
 from smart_mcp_proxy.cli.support.api import open_running, read_servers
 from smart_mcp_proxy.cli.support.output import clean, indent_lines, say, show, show_json
 from smart_mcp_proxy.cli.support.render import servers_table
@@ -90,7 +90,10 @@ async def _of_one_start(settings: "Settings", name: str, count: int) -> tuple[li
 
     servers = await read_servers(settings)
     require_named(name, servers)
-    found, status = await read_start_log(settings, servers[name], count)
+    async with open_at_rest(settings) as api:
+        listed = (await api.status())["servers"]
+    mode = next(each["isolation"] for each in listed if each["name"] == name)
+    found, status = await read_start_log(settings, servers[name], mode, count)
     if status.state in _LEFT_ALONE or servers[name].refusal is not None:
         return found, f"No gateway runs, and server '{name}' was not started: it is {status.state}. {status.error}"
     outcome = "It was ready, and is ended again." if status.state is ServerState.READY else status.error

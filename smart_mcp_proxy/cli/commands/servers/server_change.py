@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from anyio import to_thread
 
+from smart_mcp_proxy.cli.support.access import open_at_rest
 from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show_json, warn
 from smart_mcp_proxy.cli.support.start import open_settings
@@ -52,6 +54,30 @@ async def import_server_text(settings: Settings, text: str) -> dict[str, Any]:
         "message": f"Added {plural(len(found.added), 'server')}.",
         "revision": found.revision,
     }
+
+
+async def read_server(name: str) -> dict[str, Any]:
+    """A server as the running gateway has it, else as the file has it and without a state.
+
+    Raises:
+        ServerNotFoundError: There is none of that name.
+    """
+    async with open_at_rest(open_settings()) as api:
+        shown = await api.manage("GET", server_path(name))
+    return shown if api.origin == "running" else shown | {"state": None}
+
+
+async def patch_entry(name: str, patch: Mapping[str, Any], revision: str | None = None) -> dict[str, Any]:
+    """Merge a change into a server's entry."""
+    body = {"config": patch, "revision": revision}
+    return await change_servers(
+        "PATCH", server_path(name), body, lambda edits: edits.patch(name, patch, "operator", based_on=revision)
+    )
+
+
+def server_path(name: str) -> str:
+    """Place of a server in REST."""
+    return f"servers/{quote(name, safe='')}"
 
 
 def report_change(done: Mapping[str, Any], *, as_json: bool) -> None:

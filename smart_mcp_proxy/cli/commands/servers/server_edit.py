@@ -4,7 +4,6 @@ import json as json_text
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -12,22 +11,28 @@ from anyio import to_thread
 from cyclopts import App, Parameter
 
 from smart_mcp_proxy.cli.commands.servers.server_add import ADD_EXAMPLES, add_server
-from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, import_server_text, report_change
-from smart_mcp_proxy.cli.support.api import open_running
+from smart_mcp_proxy.cli.commands.servers.server_change import (
+    change_servers,
+    import_server_text,
+    patch_entry,
+    read_server,
+    report_change,
+    server_path,
+)
+from smart_mcp_proxy.cli.commands.servers.server_isolation import (
+    ALLOW_EXAMPLES,
+    ISOLATE_EXAMPLES,
+    allow_server,
+    isolate_servers,
+)
 from smart_mcp_proxy.cli.support.arguments import parse_json_object, parse_pairs
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, require_agreed
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, warn
+from smart_mcp_proxy.cli.support.render import say_isolation
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.servers import (
-    FILE_LIMIT_BYTES,
-    ServerEdit,
-    ServerEdits,
-    mask_unless_quarantined,
-    require_named,
-    warnings_about,
-)
+from smart_mcp_proxy.servers import FILE_LIMIT_BYTES, ServerEdit, ServerEdits, warnings_about
 
 _TEXTS = ("env.", "headers.")
 """What is below these keys is text, also where it looks like a number."""
@@ -43,6 +48,8 @@ def add_edits(app: App) -> None:
         (enable_server, "enable", "mcpproxy server enable github"),
         (disable_server, "disable", "mcpproxy server disable github"),
         (approve_server, "approve", _APPROVE_EXAMPLES),
+        (isolate_servers, "isolate", ISOLATE_EXAMPLES),
+        (allow_server, "allow", ALLOW_EXAMPLES),
         (restart_server, "restart", "mcpproxy server restart github"),
         (refresh_server, "refresh", "mcpproxy server refresh github"),
         (import_servers, "import", "mcpproxy server import ~/.cursor/mcp.json\n  mcpproxy server import - < servers"),
@@ -69,7 +76,7 @@ async def show_server(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print it as one object.
     """
-    shown = await _read_server(name)
+    shown = await read_server(name)
     if json:
         show_json(shown)
         return
@@ -77,6 +84,7 @@ async def show_server(name: str, /, *, json: bool = False) -> None:
         say(clean(f"{shown['state']}, {plural(shown['tools'], 'tool')}. {shown['error']} {shown['hint']}").rstrip())
     show(_format_config(shown["config"]))
     _warn_about(shown["config"])
+    say_isolation(shown)
     if shown["config"].get("quarantined") is True and shown["revision"]:
         command = f"mcpproxy server approve {shell_word(name)} --yes --revision {shown['revision']}"
         say(f"Approve it as shown: {command}")
@@ -97,11 +105,7 @@ async def patch_server(
     if bool(fields) == (input_json is not None):
         raise UsageError("Say what to change, either as FIELD=VALUE or with --input-json.")
     patch = parse_json_object(input_json) if input_json is not None else _build_patch(parse_pairs(fields))
-    body = {"config": patch, "revision": revision}
-    done = await change_servers(
-        "PATCH", _path(name), body, lambda edits: edits.patch(name, patch, "operator", based_on=revision)
-    )
-    report_change(done, as_json=json)
+    report_change(await patch_entry(name, patch, revision), as_json=json)
 
 
 async def remove_server(name: str, /, *, json: bool = False) -> None:
@@ -112,7 +116,8 @@ async def remove_server(name: str, /, *, json: bool = False) -> None:
         json: Print what was done as one object.
     """
     report_change(
-        await change_servers("DELETE", _path(name), None, lambda edits: edits.remove(name, "operator")), as_json=json
+        await change_servers("DELETE", server_path(name), None, lambda edits: edits.remove(name, "operator")),
+        as_json=json,
     )
 
 
@@ -157,10 +162,11 @@ async def approve_server(name: str, /, *, yes: bool = False, revision: str | Non
             ),
             f"mcpproxy server show {shell_word(name)}",
         )
-    shown = await _read_server(name)
+    shown = await read_server(name)
     if not yes:
         say(_format_config(shown["config"]))
     _warn_about(shown["config"])
+    say_isolation(shown)
     if not yes:
         require_agreed(
             f"Let the gateway start and use '{name}' as it is shown above?",
@@ -169,7 +175,7 @@ async def approve_server(name: str, /, *, yes: bool = False, revision: str | Non
             "Look at the server first; below what is shown stands the command that does not ask.",
         )
         revision = revision or shown["revision"] or None  # what is approved is what was shown
-    path = f"{_path(name)}/approve" + (f"?revision={quote(revision)}" if revision else "")
+    path = f"{server_path(name)}/approve" + (f"?revision={quote(revision)}" if revision else "")
     done = await change_servers(
         "POST", path, None, lambda edits: edits.approve_server(name, "operator", based_on=revision)
     )
@@ -183,7 +189,7 @@ async def restart_server(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print what was done as one object.
     """
-    report_change(await change_servers("POST", f"{_path(name)}/restart", None, _needs_gateway), as_json=json)
+    report_change(await change_servers("POST", f"{server_path(name)}/restart", None, _needs_gateway), as_json=json)
 
 
 async def refresh_server(name: str, /, *, json: bool = False) -> None:
@@ -193,7 +199,7 @@ async def refresh_server(name: str, /, *, json: bool = False) -> None:
         name: Server name.
         json: Print what was done as one object.
     """
-    report_change(await change_servers("POST", f"{_path(name)}/refresh", None, _needs_gateway), as_json=json)
+    report_change(await change_servers("POST", f"{server_path(name)}/refresh", None, _needs_gateway), as_json=json)
 
 
 async def import_servers(file: Annotated[str, Parameter(allow_leading_hyphen=True)], /, *, json: bool = False) -> None:
@@ -216,22 +222,6 @@ async def import_servers(file: Annotated[str, Parameter(allow_leading_hyphen=Tru
 # --- the parts of these
 
 
-async def _read_server(name: str) -> dict[str, Any]:
-    """A server as the running gateway has it, else as the file has it, see `mask_unless_quarantined`."""
-    settings = open_settings()
-    async with open_running(settings) as running:
-        if running is not None:
-            return await running.manage("GET", _path(name))
-    found = await to_thread.run_sync(ServerEdits(settings, Path.cwd()).read)
-    require_named(name, found.entries)
-    return {
-        "name": name,
-        "state": None,
-        "config": mask_unless_quarantined(found.entries[name]),
-        "revision": found.revision,
-    }
-
-
 def _warn_about(config: Mapping[str, Any]) -> None:
     for warning in warnings_about(config):
         warn(warning)
@@ -244,7 +234,7 @@ def _format_config(config: Mapping[str, Any]) -> str:
 
 
 async def _switch(name: str, *, is_enabled: bool, as_json: bool) -> None:
-    path = f"{_path(name)}/{'enable' if is_enabled else 'disable'}"
+    path = f"{server_path(name)}/{'enable' if is_enabled else 'disable'}"
     done = await change_servers("POST", path, None, lambda edits: edits.switch(name, "operator", is_enabled=is_enabled))
     report_change(done, as_json=as_json)
 
@@ -254,10 +244,6 @@ def _needs_gateway(edits: ServerEdits) -> ServerEdit:
         RequestError("No gateway runs on this data directory.", hint="A start reads and connects all servers."),
         "mcpproxy serve",
     )
-
-
-def _path(name: str) -> str:
-    return f"servers/{quote(name, safe='')}"
 
 
 def _build_patch(pairs: Mapping[str, str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from smart_mcp_proxy.errors import ProxyError, RequestError
-from smart_mcp_proxy.servers import warnings_about
+from smart_mcp_proxy.servers import explain_isolation, warnings_about
 from smart_mcp_proxy.web.page.arguments import parse_typed_json
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.operations import OperationError, part
@@ -39,6 +39,7 @@ async def _one(visit: PageVisit, name: str, *, entry: str | None = None, problem
         problem,
         server=server,
         warnings=warnings_about(server["config"]),
+        held=explain_isolation(server["isolation"], server["reach"]),
         sign_in=sign_in,
         logs=logs,
         tools=tools,

@@ -82,6 +82,17 @@ def test_what_waits_is_said_wherever_servers_are_shown(run: Run, shop: Path) -> 
 
 
 @pytest.mark.long  # much work for one test
+def test_the_decision_says_how_the_servers_are_held(run: Run, shop: Path) -> None:
+    """Approval means little of a server that can approve itself; a program that reads JSON gets no such lines."""
+    for words in (["up"], ["up:prime", "--diff"], []):
+        done = run("approve", *words, DATA_DIR=str(shop), ISOLATION="none")
+        assert "warning: up: It runs unconfined" in done.err and "can approve itself" in done.err
+    held = run("approve", "--list", DATA_DIR=str(shop), ISOLATION="sandbox")
+    assert "up: It runs in a sandbox. Of your files it may" in held.err
+    assert "It runs" not in run("approve", "--list", "--json", DATA_DIR=str(shop)).err
+
+
+@pytest.mark.long  # much work for one test
 def test_a_search_for_a_kept_back_tool_says_so(run: Run, shop: Path) -> None:
     """With the reason; nothing is said to be connecting where nothing connects."""
     told = run("search", "up:paint", "--json", DATA_DIR=str(shop)).json["hint"]
