@@ -28,8 +28,8 @@ class Published(NamedTuple):
 
     @property
     def name(self) -> str:
-        """In the server file."""
-        return self.package.rpartition("@")[0].replace("@", "").replace("/", "-")
+        """In the server file: short, so that tools keep their names."""
+        return self.package.rpartition("@")[0].rpartition("/")[2]
 
 
 CHROMIUM: Final = "/usr/bin/chromium"

@@ -148,7 +148,8 @@ async def test_published_servers_do_in_a_sandbox_what_they_do_without(
         outcomes[isolation] = await try_servers(tried, isolation, folder, page)
         shutil.rmtree(folder)  # each has a cache of its own
     with capsys.disabled():
+        print()
         for each in tried:
             without, within = (outcomes[isolation][each.name] for isolation in ("none", "sandbox"))
-            print(f"{each.package:55} ready, {within.tools} tools, the same: {within == without}")
+            print(f"{each.package:60} ready, {within.tools} tools, the same: {within == without}")
     assert outcomes["sandbox"] == outcomes["none"]
