@@ -7,7 +7,7 @@ from functools import cache
 from subprocess import DEVNULL, TimeoutExpired, run
 from typing import Final
 
-from smart_mcp_proxy.upstream.confinement.places import SYSTEM
+from smart_mcp_proxy.upstream.confinement.places import PRIVATE, SYSTEM
 from smart_mcp_proxy.upstream.confinement.reach import ServerReach
 
 _NAMESPACES: Final = ("user", "pid", "ipc", "uts")
@@ -38,13 +38,16 @@ def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: in
         command: Its own.
         filter_fd: Descriptor that the filter of its sockets is read from.
     """
-    words = [program, *_unshare(network=reach.network), "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    # It stays in the group that it is started in, with which all of it ends: its parent is a thread that ends at once.
+    words = [program, *_unshare(network=reach.network), "--cap-drop", "ALL"]
     words += ["--seccomp", str(filter_fd), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    if reach.variables["TMPDIR"].startswith(reach.variables["HOME"]):
+        words += ["--setenv", "TMPDIR", "/tmp"]  # short enough for the sockets of browsers
     binds = {path: "--ro-bind-try" for path in (*SYSTEM, *reach.read) if not path.startswith(_OF_ITS_OWN)}
-    binds |= dict.fromkeys(reach.write, "--bind-try")
+    binds |= {path: "--bind-try" for path in reach.write if path not in PRIVATE}
     for path in sorted(binds):  # a folder before what is in it
         words += _bind(binds[path], path)
-    return [*words, "--chdir", reach.cwd, "--", *command]
+    return [*words, "--dir", reach.cwd, "--chdir", reach.cwd, "--", *command]
 
 
 def _bind(option: str, path: str) -> Iterator[str]:

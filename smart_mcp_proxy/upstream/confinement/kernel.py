@@ -32,6 +32,10 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION: Final = 1
 _PATH_BENEATH: Final = 1
 _PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAPBSET_DROP: Final = 24
+_CAPABILITIES: Final = 64
+_KEPT_CAPABILITIES: Final = frozenset({0, 1, 3, 4, 6, 7, 10})
+"""Of root: owners and modes of files, becoming another user, low ports. Others see or change what no rule holds."""
 _SECCOMP_FILTER: Final = 1
 _NO_SPECULATION_COST: Final = 1 << 2
 
@@ -117,11 +121,31 @@ def confine_thread(rules: KernelRules) -> None:
     Raises:
         OSError: The kernel refuses.
     """
+    for number in range(_CAPABILITIES) if os.geteuid() == 0 else ():
+        if number not in _KEPT_CAPABILITIES:
+            _libc().prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    _renounce_privileges()
+    _restrict_files(rules)
+    _restrict_calls(rules.families)
+
+
+def hide_abstract_sockets() -> None:
+    """Keep the calling thread, and all that it starts, from others' abstract sockets, if the kernel can."""
+    if landlock_version() >= _SCOPED_FROM:
+        _renounce_privileges()
+        ruleset = _call(
+            _CREATE_RULESET, struct.pack("QQQ", 0, 0, _ABSTRACT_SOCKETS), ctypes.c_size_t(24), ctypes.c_uint32(0)
+        )
+        try:
+            _call(_RESTRICT_SELF, ctypes.c_int(ruleset), ctypes.c_uint32(0))
+        finally:
+            os.close(ruleset)
+
+
+def _renounce_privileges() -> None:
     if _libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
-    _restrict_files(rules)
-    _restrict_calls(rules.families)
 
 
 def _restrict_files(rules: KernelRules) -> None:

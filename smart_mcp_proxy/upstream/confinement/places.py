@@ -16,6 +16,8 @@ SYSTEM: Final = (
 )  # fmt: skip
 """Read by programs of every kind. Of `/proc` no process: another one's arguments may hold secrets."""
 DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+PRIVATE: Final = frozenset({"/proc", "/dev/shm"})
+"""Of each sandbox of bubblewrap its own. Landlock opens those of all programs, or none."""
 RUNTIMES: Final = (
     ("PYENV_ROOT", ".pyenv", ""),
     ("PYTHONUSERBASE", ".local", "lib"),

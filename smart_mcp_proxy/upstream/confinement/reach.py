@@ -18,11 +18,13 @@ from smart_mcp_proxy.upstream.confinement.places import (
     FILE_VARIABLE,
     GROWING,
     LEFT_OUT,
+    PRIVATE,
     PROJECT_MARKS,
     RUNNER_FILES,
     RUNTIMES,
     SCRIPT,
 )
+from smart_mcp_proxy.upstream.confinement.profiles import find_profile
 
 SHELTER: Final = "sandbox"
 """Folder in the data directory that holds the private folders."""
@@ -67,6 +69,7 @@ class ServerReach(NamedTuple):
         listed: Folders whose entries' names it may read.
         network: Whether it may open connections.
         has_sockets: Whether it may open sockets of the file system, since one is named.
+        has_own_world: Whether it needs sockets, shared memory or processes of its own.
         variables: Its whole environment.
         cwd: Its working directory.
         links: Places in its home that lead to what it may reach in the user's, by their path there.
@@ -77,6 +80,7 @@ class ServerReach(NamedTuple):
     listed: tuple[str, ...]
     network: bool
     has_sockets: bool
+    has_own_world: bool
     variables: Mapping[str, str]
     cwd: str
     links: Mapping[str, str]
@@ -132,6 +136,8 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
         if name not in variables and _is_free_of_credentials(home / path):
             variables[name] = str(home / path)
             read.append(str(home / path))
+    has_sockets = any(path.is_socket() for path in _resolve((*named.read, *named.write), home, cwd))
+    is_profiled = find_profile((config.command, *config.args)).has_own_world
     own = {"HOME": str(folder.path), "TMPDIR": str(folder.path / "tmp")}
     variables |= {name: text for name, text in own.items() if name not in config.env}
     return ServerReach(
@@ -139,7 +145,8 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
         write=tuple(dict.fromkeys(write)),
         listed=tuple(carve.listed),
         network=named.network,
-        has_sockets=any(path.is_socket() for path in _resolve((*named.read, *named.write), home, cwd)),
+        has_sockets=has_sockets,
+        has_own_world=has_sockets or is_profiled or not PRIVATE.isdisjoint((*named.read, *named.write)),
         variables=variables,
         cwd=_choose_cwd(config, folder),
         links={str(Path(path).relative_to(home)): path for path in (*read, *write) if _is_inside(Path(path), home)},
@@ -172,15 +179,17 @@ def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:
     for text in texts:
         match = _PATH.search(text)
         path = Path(match[1]) if match else cwd / text
+        path = path.parent if DATABASE.fullmatch(path.name) else path  # it may be yet to be made
         if (match or "/" in text) and not SCRIPT.fullmatch(text) and path.exists():
-            found.append(path.parent if DATABASE.fullmatch(path.name) else path)
+            found.append(path)
     return Allowance(write=tuple(map(str, found)))
 
 
 def _choose_cwd(config: ServerConfig, folder: PrivateFolder) -> str:
     """Choose its home, unless a word of its entry means something in the gateway's working directory."""
     here = Path.cwd()
-    if config.cwd or any((here / word).exists() for word in (config.command, *config.args) if word):
+    words = [word for word in (config.command, *config.args) if word and not os.path.isabs(word)]
+    if config.cwd or any((here / word).exists() for word in words):
         return config.cwd or str(here)
     return str(folder.path)
 

@@ -4,10 +4,10 @@ import asyncio
 import logging
 import os
 from asyncio import SubprocessTransport
-from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, TypeVar
@@ -23,6 +23,8 @@ from smart_mcp_proxy.upstream.confinement.kernel import (
     LOCAL,
     NETLINK,
     KernelRules,
+    confine_thread,
+    hide_abstract_sockets,
     landlock_version,
     list_gaps,
     socket_filter,
@@ -71,33 +73,34 @@ async def start_in_sandbox(
         OSError: It cannot be started.
         UpstreamError: The system has no sandbox.
     """
-    way = await asyncio.to_thread(find_way)
+    reach = await asyncio.to_thread(_prepare, config, environ, shelter)
+    way = await asyncio.to_thread(_choose_way, reach)
     if way is None:
         raise _refuse_unconfined(config)
-    reach = await asyncio.to_thread(_prepare, config, environ, shelter)
-    families = (NETLINK, *((INTERNET, INTERNET_6) if reach.network else ()), *((LOCAL,) if reach.has_sockets else ()))
+    has_sockets = reach.has_sockets or (reach.has_own_world and way == "bubblewrap")
+    families = (NETLINK, *((INTERNET, INTERNET_6) if reach.network else ()), *((LOCAL,) if has_sockets else ()))
     command = (config.command, *config.args)
     if way == "Landlock":
         rules = KernelRules((*SYSTEM, *reach.read), reach.write, reach.listed, DEVICES, families)
-        return await start_confined(protocol_factory, command, rules, reach.variables, reach.cwd)
+        confine = partial(confine_thread, rules)
+        return await start_confined(protocol_factory, command, confine, reach.variables, reach.cwd)
     program = find_bubblewrap()
     assert program is not None
     filter_fd = os.memfd_create("socket filter", 0)
     try:
         os.write(filter_fd, socket_filter(families))
         os.lseek(filter_fd, 0, os.SEEK_SET)
-        return await asyncio.get_running_loop().subprocess_exec(
-            protocol_factory,
-            *wrap(program, reach, command, filter_fd),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env=reach.variables,
-            pass_fds=(filter_fd,),
-            start_new_session=True,
+        words = wrap(program, reach, command, filter_fd)
+        return await start_confined(
+            protocol_factory, words, hide_abstract_sockets, reach.variables, None, pass_fds=(filter_fd,)
         )
     finally:
         os.close(filter_fd)
+
+
+def _choose_way(reach: ServerReach) -> Way | None:
+    """Choose bubblewrap for what Landlock can open to all alone: sockets, shared memory, processes."""
+    return "bubblewrap" if reach.has_own_world and find_bubblewrap() else find_way()
 
 
 def _prepare(config: ServerConfig, environ: Mapping[str, str], shelter: Shelter | None) -> ServerReach:

@@ -10,8 +10,6 @@ from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from smart_mcp_proxy.upstream.confinement.kernel import KernelRules, confine_thread
-
 _Protocol = TypeVar("_Protocol", bound=SubprocessStreamProtocol)
 
 
@@ -49,9 +47,10 @@ class _ConfinedTransport(BaseSubprocessTransport):
 async def start_confined(
     protocol_factory: Callable[[], _Protocol],
     command: Sequence[str],
-    rules: KernelRules,
+    confine: Callable[[], None],
     environ: Mapping[str, str],
     cwd: str | None,
+    pass_fds: Sequence[int] = (),
 ) -> tuple[SubprocessTransport, _Protocol]:
     """Start a command as `loop.subprocess_exec` does, with three pipes and a session of its own.
 
@@ -60,9 +59,17 @@ async def start_confined(
     """
 
     def start() -> subprocess.Popen[bytes]:
-        confine_thread(rules)
+        confine()
         return subprocess.Popen(
-            command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=environ, bufsize=0, start_new_session=True
+            command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=cwd,
+            env=environ,
+            bufsize=0,
+            start_new_session=True,
+            pass_fds=pass_fds,
         )
 
     loop = asyncio.get_running_loop()

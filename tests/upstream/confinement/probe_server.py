@@ -34,6 +34,7 @@ ATTEMPTS: dict[str, Callable[[str], object]] = {
     "write": lambda path: open_file(path, os.O_WRONLY | os.O_APPEND),
     "list": os.listdir,
     "socket": lambda path: reach(socket.AF_UNIX, path),
+    "abstract": lambda name: reach(socket.AF_UNIX, f"\0{name}"),
     "port": lambda port: reach(socket.AF_INET, ("127.0.0.1", int(port))),
     "signal": lambda pid: os.kill(int(pid), 0),
     "environment": lambda pid: open_file(f"/proc/{pid}/environ", os.O_RDONLY),

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -88,6 +89,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
         if find_bubblewrap() is None:
             pytest.skip("bubblewrap is not installed, or may not be used")
         monkeypatch.setattr(sandbox, "landlock_version", lambda: 0)
+    else:
+        monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: None)
     return chosen
 
 
@@ -165,6 +168,28 @@ async def test_a_whole_home_is_named_without_its_secrets(home: Home, way: str) -
     assert found == [f"write:{home.work}/notes.txt"]
 
 
+async def test_it_starts_in_a_folder_that_it_may_not_read(
+    home: Home, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway's, where a word of its entry stands for something there."""
+    (home.folder / "tools").mkdir()
+    monkeypatch.chdir(home.folder)
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("sandbox", args=[str(PROBE), "tools"]), home) as child:
+            assert await ask(child, home.attempts(way)) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities")
+async def test_root_keeps_none_of_its_powers_over_the_system(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Among them those that see other processes; files of others can be changed where they are open."""
+    monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: None)
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("sandbox", allow={"read": ["/proc"], "write": ["~/work"]}), home) as child:
+            os.chown(home.work / "notes.txt", 65534, 65534)
+            wanted = [f"write:{home.work}/notes.txt", f"environment:{home.sibling.pid}"]
+            assert await ask(child, wanted) == wanted[:1]
+
+
 async def test_the_network_can_be_closed(home: Home, way: str) -> None:
     """Else it is open, this machine's addresses included."""
     with socket.create_server(("127.0.0.1", 0)) as listener, anyio.fail_after(LIMIT_S):
@@ -180,6 +205,48 @@ async def test_a_socket_can_be_allowed(home: Home, way: str) -> None:
     with anyio.fail_after(LIMIT_S):
         async with started(probing("sandbox", allow={"read": [home.socket]}), home) as child:
             assert await ask(child, [f"socket:{home.socket}"]) == [f"socket:{home.socket}"]
+
+
+@pytest.mark.skipif(find_bubblewrap() is None, reason="bubblewrap is not installed, or may not be used")
+async def test_a_socket_that_is_allowed_opens_no_other_one_where_bubblewrap_is_installed(home: Home) -> None:
+    """It shows those alone that are named; also of the kind that has no file."""
+    with socket.socket(socket.AF_UNIX) as beside, socket.socket(socket.AF_UNIX) as abstract:
+        name = f"mcpproxy-test-{os.getpid()}"
+        for listener, address in ((beside, f"{home.folder}/beside"), (abstract, f"\0{name}")):
+            listener.bind(address)
+            listener.listen()
+        wanted = [f"socket:{home.socket}", f"socket:{home.folder}/beside", f"abstract:{name}"]
+        with anyio.fail_after(LIMIT_S):
+            async with started(probing("none"), home) as child:
+                assert await ask(child, wanted) == wanted
+            async with started(probing("sandbox", allow={"read": [home.socket]}), home) as child:
+                assert await ask(child, wanted) == wanted[: 1 if landlock_version() >= 6 else 3 : 2]
+
+
+@pytest.mark.skipif(find_bubblewrap() is None, reason="bubblewrap is not installed, or may not be used")
+@pytest.mark.parametrize(
+    "entry",
+    [{"allow": {"read": ["/proc"], "write": ["/dev/shm"]}}, {"args": [str(PROBE), "@playwright/mcp@1"]}],
+    ids=["allowed", "by its profile"],
+)
+async def test_a_server_can_have_processes_and_shared_memory_of_its_own(home: Home, entry: dict[str, Any]) -> None:
+    """Those of others stay closed."""
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as shared, anyio.fail_after(LIMIT_S):
+        async with started(probing("sandbox", **entry), home) as child:
+            own = ["read:/proc/self/stat", "list:/dev/shm", "list:/tmp"]
+            wanted = [*own, f"read:{shared.name}", *home.attempts("bubblewrap")]
+            assert await ask(child, wanted) == own
+
+
+async def test_landlock_keeps_other_processes_closed_where_proc_is_allowed(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their arguments are open then, and figures of the server itself."""
+    monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: None)
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("sandbox", allow={"read": ["/proc"]}), home) as child:
+            found = await ask(child, ["read:/proc/self/stat", *home.attempts("Landlock")])
+    assert found == ["read:/proc/self/stat", *(f"arguments:{pid}" for pid in (os.getpid(), home.sibling.pid))]
 
 
 async def test_a_server_that_asks_for_a_sandbox_is_never_started_without(

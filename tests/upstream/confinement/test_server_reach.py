@@ -101,6 +101,13 @@ def test_servers_never_share_a_private_folder(tmp_path: Path) -> None:
     assert len(set(folders)) == len(names) and {folder.parent for folder in folders} == {tmp_path}
 
 
+def test_it_works_where_words_of_its_entry_mean_something(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else in its home; a path from the root means the same everywhere."""
+    monkeypatch.chdir(home)
+    assert planned(home, args=[str(home / "project"), "-y"]).cwd == planned(home).variables["HOME"]
+    assert planned(home, args=["project"]).cwd == str(home)
+
+
 @pytest.mark.parametrize(
     ("argument", "found"),
     [
@@ -108,6 +115,7 @@ def test_servers_never_share_a_private_folder(tmp_path: Path) -> None:
         ("--root={home}/project", "{home}/project"),
         ("file://{home}/project", "{home}/project"),
         ("sqlite:///{home}/project/x.db", "{home}/project"),
+        ("{home}/project/new.db", "{home}/project"),
         ("{home}/nothing", None),
         ("project", None),
         ("--verbose", None),
