@@ -25,6 +25,7 @@ from smart_mcp_proxy.servers.edit_servers import (
 from smart_mcp_proxy.servers.expand import UnsetVariableError, collect_secrets, expand, find_variables, uses_workspace
 from smart_mcp_proxy.servers.load import FILE_LIMIT_BYTES, find_config, load_configured_servers, load_servers
 from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
+from smart_mcp_proxy.servers.runner_options import is_listed
 from smart_mcp_proxy.servers.separation import expand_for_client, explain_separation, with_own_processes
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "explain_separation",
     "find_config",
     "find_variables",
+    "is_listed",
     "load_configured_servers",
     "load_servers",
     "mask_entry",
