@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
-TextFormat = Literal["json", "toml", "yaml"]
+from smart_mcp_proxy.client_files.bounds import TextFormat
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 _VS_CODE = ("~/.config/Code/User", "~/Library/Application Support/Code/User")

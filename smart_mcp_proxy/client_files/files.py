@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from smart_mcp_proxy.client_files.bounds import BOUNDS, ReadBounds
 from smart_mcp_proxy.client_files.clients import KnownClient
 from smart_mcp_proxy.client_files.ours import OUR_NAME
 from smart_mcp_proxy.client_files.records import ClientFileRecord, Records, digest
@@ -16,8 +17,6 @@ from smart_mcp_proxy.errors import ConfigError, ConflictError
 from smart_mcp_proxy.file_changes import Stamp, build_file_stamp, build_replacement_path, lock_folder, replace_file
 from smart_mcp_proxy.names import shell_word
 
-_LIMIT_BYTES = 50 * 1024 * 1024
-"""Claude Code keeps its history in the same file; a log given by mistake is larger."""
 _BACKUP = ".before-mcpproxy"
 _BACKUPS = 100
 
@@ -63,21 +62,24 @@ class Planned:
         return self.after != self.file.text or self.file.data is None
 
 
-def read_client_file(client: KnownClient, path: Path, *, inside: Path | None = None) -> ClientFile:
+def read_client_file(
+    client: KnownClient, path: Path, *, inside: Path | None = None, bounds: ReadBounds = BOUNDS
+) -> ClientFile:
     """Read a client's file.
 
     Args:
         client: Whose it is.
         path: The file; it need not exist.
         inside: Folder that a link must not lead out of.
+        bounds: Within which it is read.
 
     Raises:
-        ConfigError: It cannot be read or is not what it should be; the message holds nothing of its content.
+        ConfigError: It cannot be read, is too much or not what it should be; the message holds nothing of its content.
     """
     target = _resolve_link(path, inside)
-    data, stamp = _read(target)
+    data, stamp = _read(target, bounds.size_bytes[client.text_format])
     text = "" if data is None else decode(data, str(path))
-    document = parse(text, client.text_format, str(path))
+    document = parse(text, client.text_format, str(path), bounds)
     return ClientFile(client, target, data, text, document, read_section(document, client.section, str(path)), stamp)
 
 
@@ -207,16 +209,16 @@ def _resolve_link(path: Path, inside: Path | None) -> Path:
     return target
 
 
-def _read(path: Path) -> tuple[bytes | None, Stamp | None]:
+def _read(path: Path, limit_bytes: int) -> tuple[bytes | None, Stamp | None]:
     try:
         # Not blocking: a pipe in its place would be waited for.
         with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             facts = os.fstat(opened.fileno())
             if not stat.S_ISREG(facts.st_mode):
                 raise ConfigError(f"{path} is not a regular file.", hint="Look what it is.")
-            if facts.st_size > _LIMIT_BYTES:
-                raise ConfigError(f"{path} is larger than {_LIMIT_BYTES} bytes.", hint="Edit it by hand.")
-            return opened.read(_LIMIT_BYTES + 1), build_file_stamp(facts)
+            if facts.st_size > limit_bytes:
+                raise ConfigError(f"{path} is larger than {limit_bytes} bytes.", hint="Edit it by hand.")
+            return opened.read(limit_bytes), build_file_stamp(facts)
     except (FileNotFoundError, NotADirectoryError):
         return None, None
     except OSError as exc:
@@ -240,7 +242,7 @@ def _require_writable(path: Path) -> None:
 
 
 def _require_same(file: ClientFile) -> None:
-    data, _ = _read(file.path)
+    data, _ = _read(file.path, BOUNDS.size_bytes[file.client.text_format])
     if data != file.data:
         raise _build_conflict(file)
 

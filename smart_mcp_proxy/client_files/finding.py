@@ -2,11 +2,13 @@
 
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from smart_mcp_proxy.client_files.bounds import BOUNDS, ReadBounds
 from smart_mcp_proxy.client_files.clients import KNOWN_CLIENTS, KnownClient
 from smart_mcp_proxy.client_files.files import ClientFile, read_client_file
 from smart_mcp_proxy.client_files.ours import is_ours
@@ -67,27 +69,43 @@ class ImportCandidates:
     problems: list[str] = field(default_factory=list)
 
 
-def find_servers(places: Places, own: Mapping[str, Any]) -> ImportCandidates:
+def find_servers(
+    places: Places, own: Mapping[str, Any], bounds: ReadBounds = BOUNDS, clock: Callable[[], float] = time.monotonic
+) -> ImportCandidates:
     """The servers of all clients here, compared with those of our own server file. Reads files.
 
     Args:
         places: Where the clients' files are.
         own: Entries that the gateway has already.
+        bounds: Within which they are read.
+        clock: Seconds on a monotonic clock.
     """
     finding = ImportCandidates()
+    end = clock() + bounds.time_s
     for client in KNOWN_CLIENTS:
         for path, is_project in _files(client, places):
+            inside = places.project if is_project else None
             try:
-                file = read_client_file(client, path, inside=places.project if is_project else None)
+                if clock() > end:
+                    message = f"{path} is not read: the files before it took over {bounds.time_s:g} s."
+                    raise ConfigError(message, hint="Shorten those.")
+                file = read_client_file(client, path, inside=inside, bounds=bounds)
                 named = list(_iterate_entries(file, is_project=is_project))
+                if len(named) + len(finding.servers) > bounds.servers:
+                    message = f"{path} has {len(named):,} servers; over {bounds.servers:,} in all are not looked at."
+                    raise ConfigError(message, hint="Take out those you do not need.")
+                for name, place, raw in named:
+                    _add(finding, file, name, place, raw, is_project=is_project)
             except ConfigError as error:
                 finding.problems.append(f"{client.title}: {error}")
-                continue
-            for name, place, raw in named:
-                _add(finding, file, name, place, raw, is_project=is_project)
+            except RecursionError:
+                finding.problems.append(f"{client.title}: {path} is nested too deeply. Edit it by hand.")
     for server in finding.servers:
-        _judge(server, finding.servers, own)
-        server.needs = tuple(_needs(server.translated, places.environ))
+        try:
+            _judge(server, finding.servers, own)
+            server.needs = tuple(_needs(server.translated, places.environ))
+        except RecursionError:
+            server.standing, server.remark = "unusable", "its entry is nested too deeply"
     return finding
 
 

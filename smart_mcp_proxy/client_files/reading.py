@@ -1,5 +1,6 @@
 """Entries of the clients' files as entries of our own server file."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def translate_entry(
         asked: The questions of the client's file, by id.
         folder: Where relative paths of files with variables begin; None where such files must not be read.
     """
-    if not isinstance(raw, Mapping) or raw.get("type") in _NO_SERVERS:
+    if not isinstance(raw, Mapping) or str(raw.get("type")) in _NO_SERVERS:
         return None
     words = Translation(client, name, asked)
     entry = _program(client, raw, words) or _address(client, raw, words)
@@ -172,7 +173,7 @@ def _timeouts(client: KnownClient, raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_positive(value: Any) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _tools(raw: Mapping[str, Any]) -> dict[str, Any]:

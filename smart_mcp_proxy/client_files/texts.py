@@ -4,7 +4,7 @@ import codecs
 from collections.abc import Mapping
 from typing import Any
 
-from smart_mcp_proxy.client_files.clients import TextFormat
+from smart_mcp_proxy.client_files.bounds import BOUNDS, ReadBounds, TextFormat
 from smart_mcp_proxy.client_files.toml_text import edit_toml, parse_toml
 from smart_mcp_proxy.client_files.yaml_text import edit_yaml, parse_yaml
 from smart_mcp_proxy.errors import ConfigError
@@ -47,7 +47,7 @@ def _other_encoding(data: bytes) -> str:
     return "UTF-16LE" if data[1:2] == b"\0" else "UTF-16BE"
 
 
-def parse(text: str, language: TextFormat, source: str) -> Mapping[str, Any]:
+def parse(text: str, language: TextFormat, source: str, bounds: ReadBounds = BOUNDS) -> Mapping[str, Any]:
     """Return the document of a client's file; an empty file is an empty one.
 
     Raises:
@@ -57,9 +57,11 @@ def parse(text: str, language: TextFormat, source: str) -> Mapping[str, Any]:
     if not text.strip():
         return JsonObject([])
     if language == "json":
-        document = parse_jsonc(text.encode("utf-8", "surrogatepass"), source)
+        document = parse_jsonc(text.encode("utf-8", "surrogatepass"), source, bounds.values["json"])
+    elif language == "yaml":
+        document = parse_yaml(text, source, bounds.values["yaml"])
     else:
-        document = (parse_toml if language == "toml" else parse_yaml)(text, source)
+        document = parse_toml(text, source)
     if document is None:
         return {}
     if not isinstance(document, Mapping):

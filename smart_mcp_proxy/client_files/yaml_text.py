@@ -1,6 +1,7 @@
 """Edits of YAML text, one entry of a section at a time; every other byte stays."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -9,17 +10,65 @@ import yaml
 from smart_mcp_proxy.errors import ConfigError
 
 _UNIT = "  "
+_MERGE = "tag:yaml.org,2002:merge"
 
 
-def parse_yaml(text: str, source: str) -> Any:
+class _BoundedLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """A loader that ends where a document grows beyond its bound.
+
+    Args:
+        text: The document.
+        source: Name of the file.
+        limit: Values that it may hold.
+    """
+
+    def __init__(self, text: str, source: str, limit: int) -> None:
+        super().__init__(text)
+        self._source = source
+        self._limit = limit
+        self._count = 0
+        self._sizes: dict[int, int] = {}
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """The next node; an alias counts as all that it stands for, one that stands in itself without end."""
+        before, is_alias = self._count, self.check_event(yaml.AliasEvent)
+        self._count += 1
+        node = super().compose_node(parent, index)
+        if is_alias:
+            self._count = before + self._sizes.get(id(node), self._limit + 1)
+        if self._count > self._limit:
+            raise ConfigError(
+                f"{self._source} holds more than {self._limit:,} values, or an alias that stands in itself.",
+                hint="Each alias counts as all that it stands for. Shorten the file.",
+            )
+        self._sizes[id(node)] = self._count - before
+        return node
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        """The next map, whose keys are text, as those of other languages are."""
+        node = super().compose_mapping_node(anchor)
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                key.tag = self.DEFAULT_SCALAR_TAG
+        return node
+
+
+def parse_yaml(text: str, source: str, limit: int) -> Any:
     """Return the document that `text` holds; None where there is nothing in it.
 
+    Args:
+        text: The document.
+        source: Name of the file.
+        limit: Values that it may hold.
+
     Raises:
-        ConfigError: It is not YAML, or says something twice; the message names the place and no content.
+        ConfigError: It is not YAML, says something twice or holds too much; the message names the place and no content.
     """
     try:
-        _refuse_repeated(yaml.compose(text, yaml.SafeLoader), source)
-        return yaml.safe_load(text)
+        loader = _BoundedLoader(text, source, limit)
+        node = loader.get_single_node()
+        _refuse_repeated(node, source)
+        return None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         where = f"at line {mark.line + 1}, column {mark.column + 1}" if mark else "as a whole"
@@ -47,8 +96,8 @@ def _refuse_repeated(node: yaml.Node | None, source: str) -> None:
     for mapping in inner[:1]:
         inner += [value for _, value in mapping.value if isinstance(value, yaml.MappingNode)]
     for mapping in inner:
-        keys = [key.value for key, _ in mapping.value if isinstance(key, yaml.ScalarNode)]
-        if twice := [key for key in keys if keys.count(key) > 1]:
+        keys = Counter(key.value for key, _ in mapping.value if isinstance(key, yaml.ScalarNode))
+        if twice := [key for key, times in keys.items() if times > 1]:
             raise ConfigError(f"{source} has the key {twice[0]!r:.60} twice.", hint="Remove one of them.")
 
 

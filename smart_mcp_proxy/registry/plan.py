@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.registry.inputs import Given, InputResolver, Need
 from smart_mcp_proxy.registry.listing import Argument, Detail, KeyValue, Package, Transport
+from smart_mcp_proxy.servers import is_listed
 
 _TYPES: Final = {"streamable-http": "http", "sse": "sse"}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -59,6 +61,7 @@ _RUNNERS: Final = {
 
 Source: https://github.com/modelcontextprotocol/registry/blob/main/docs/reference/server-json/generic-server-json.md"""
 _SINGLE_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]{0,254}")
+_WORDS_CHARS: Final = 200
 _RANGE: Final = re.compile(r"(?:^|\.)[xX*](?:\.|$)")
 
 
@@ -118,7 +121,8 @@ def plan_entry(server: Detail, given: Given, pick: int | None = None) -> Plan:
     entry, masked = (_build_entry(way, each) for each in (inputs, shown))
     inputs.require_known()
     quarantine = {"quarantined": True}
-    remarks = _remarks(way) if isinstance(way, Package) else []
+    left_out = _build_options(way, shown)[1] if isinstance(way, Package) else []
+    remarks = [*_remarks(way), *left_out] if isinstance(way, Package) else []
     return Plan(offers, chosen.number, entry | quarantine, masked | quarantine, inputs.needs, remarks)
 
 
@@ -179,7 +183,7 @@ def _build_entry(way: Package | Transport, inputs: InputResolver) -> dict[str, A
 
 def _of_package(package: Package, inputs: InputResolver) -> dict[str, Any]:
     env = _resolve_key_values("variable", package.environment_variables, inputs)
-    options = _build_arguments(package.runtime_arguments, inputs)
+    options, _ = _build_options(package, inputs)
     runner = _RUNNERS[package.registry_type]
     command, *args = [*runner.words(package, options, list(env)), *_build_arguments(package.package_arguments, inputs)]
     return {"command": command, "args": args, **({"env": env} if env else {})}
@@ -196,6 +200,29 @@ def _resolve_key_values(
 ) -> dict[str, str]:
     texts = {each.name: inputs.text(kind, each.name, each) for each in wanted or ()}
     return {name: text for name, text in texts.items() if text is not None}
+
+
+def _build_options(package: Package, inputs: InputResolver) -> tuple[list[str], list[str]]:
+    """Words for the package manager, and a remark about each option that is left out.
+
+    Taken are those that are listed, and those for which the user gives a value: they are warned of in the entry.
+    """
+    program = package.runtime_hint or _RUNNERS[package.registry_type].programs[0]
+    taken, remarks = list[str](), list[str]()
+    for argument in package.runtime_arguments or ():
+        own = replace(inputs, needs=[])
+        words = _build_arguments([argument], own)
+        is_given = words and words[0].startswith("-") and any(need.source == "given" for need in own.needs)
+        if not words or is_listed(program, words) or (is_given and not is_listed(program, words[:1])):
+            taken += words
+            inputs.needs += [need for need in own.needs if need not in inputs.needs]
+            continue
+        asked = [f"--set {need.name}=VALUE" for need in own.needs if need.source in ("needed", "default")]
+        remarks.append(
+            f"Left out: {' '.join(words)[:_WORDS_CHARS]!r}, an option that can change what is fetched or what the "
+            f"server may reach. If you want it: {' '.join(asked) or 'add it to args of its entry'}."
+        )
+    return taken, remarks
 
 
 def _build_arguments(arguments: Sequence[Argument] | None, inputs: InputResolver) -> list[str]:

@@ -41,6 +41,7 @@ from smart_mcp_proxy.servers.load import (
     load_servers,
 )
 from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
+from smart_mcp_proxy.servers.runner_options import is_listed
 from smart_mcp_proxy.servers.separation import expand_for_client, explain_separation, with_own_processes
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "find_variables",
     "has_process_here",
     "identify_program",
+    "is_listed",
     "isolate",
     "list_guarded_places",
     "load_configured_servers",

@@ -7,6 +7,7 @@ from typing import Any
 from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS
 from smart_mcp_proxy.servers.edit_masks import mask_entry
 from smart_mcp_proxy.servers.expand import references
+from smart_mcp_proxy.servers.runner_options import find_unlisted
 
 _STEERING = re.compile(
     r"NODE_OPTIONS|NODE_PATH|LD_.*|DYLD_.*|PYTHON.*|PERL5.*|RUBY.*|JAVA_TOOL_OPTIONS|PATH|BASH_ENV|ENV|"
@@ -36,11 +37,18 @@ def warnings_about(entry: Mapping[str, Any]) -> list[str]:
         for name in (*(env if isinstance(env, Mapping) else ()), *_list_inherit_names(entry))
         if _STEERING.fullmatch(name.upper())
     ]
-    return [*steering, *_describe_disclosures(entry), *_describe_reach(entry)]
+    return [*steering, *_describe_options(entry), *_describe_disclosures(entry), *_describe_reach(entry)]
 
 
 def _waits(entry: Mapping[str, Any]) -> bool:
     return entry.get("quarantined") is True
+
+
+def _describe_options(entry: Mapping[str, Any]) -> Iterator[str]:
+    command, args = entry.get("command"), entry.get("args")
+    if isinstance(command, str) and isinstance(args, list):
+        for option in find_unlisted(command, [str(word) for word in args]):
+            yield f"The option {option!r:.100} of {command} can change what is fetched or what the server may reach."
 
 
 def _describe_disclosures(entry: Mapping[str, Any]) -> Iterator[str]:

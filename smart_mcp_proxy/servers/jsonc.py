@@ -4,7 +4,7 @@ import codecs
 import json
 import re
 from collections import Counter
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from smart_mcp_proxy.errors import ConfigError
 
@@ -14,6 +14,10 @@ _TRAILING_COMMAS = re.compile(rf"{_STRING}|,(?=\s*[}}\]])", re.DOTALL)
 _NOT_NEWLINE = re.compile(r"[^\n]")
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
+MAX_MEMBERS: Final = 1_000_000
+"""Objects and members of a file; a hundred thousand take a tenth of a second."""
 
 
 class JsonObject(dict[str, Any]):
@@ -26,26 +30,28 @@ class JsonObject(dict[str, Any]):
             self.duplicates = tuple(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
 
 
-def parse_jsonc(data: bytes, source: str) -> Any:
+def parse_jsonc(data: bytes, source: str, limit: int = MAX_MEMBERS) -> Any:
     """The value that `data` holds; objects are `JsonObject`s.
 
     Args:
         data: UTF-8 text, with or without a byte order mark.
         source: Name of the file, for messages.
+        limit: Members that its objects may have.
 
     Raises:
-        ConfigError: It is empty, not UTF-8 or not JSON; the message names file, line and column, never its content.
+        ConfigError: It is empty, not UTF-8, not JSON or too much; the message names file,
+            line and column, never its content.
     """
     text = _decode(data, source)
     try:
-        return _loads(text)
+        return _loads(text, source, limit)
     except ValueError:  # not plain JSON: read it again without what only people write
         # Blanks instead of what is removed: every position in a message stays true.
         text = _TRAILING_COMMAS.sub(_blank, _COMMENTS.sub(_blank, text))
     if not text.strip():
         raise ConfigError(f"{source} is empty.", hint='Write at least: {"mcpServers": {}}')
     try:
-        return _loads(text)
+        return _loads(text, source, limit)
     except json.JSONDecodeError as exc:
         where = f"line {exc.lineno}, column {exc.colno}"
         raise ConfigError(f"{source}, {where}: {exc.msg}.", hint="Correct the JSON there.") from None
@@ -53,9 +59,18 @@ def parse_jsonc(data: bytes, source: str) -> Any:
         raise ConfigError(f"{source} is not valid JSON: {exc}.", hint="Correct the JSON.") from None
 
 
-def _loads(text: str) -> Any:
+def _loads(text: str, source: str, limit: int) -> Any:
+    count = 0
+
+    def build(pairs: list[tuple[str, Any]]) -> JsonObject:
+        nonlocal count
+        count += 1 + len(pairs)
+        if count > limit:
+            raise ConfigError(f"{source} holds more than {limit:,} objects and members.", hint="Shorten the file.")
+        return JsonObject(pairs)
+
     try:
-        return json.loads(text, object_pairs_hook=JsonObject, parse_constant=_refuse_constant)
+        return json.loads(text, object_pairs_hook=build, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 

@@ -195,8 +195,8 @@ class Settings(BaseSettings):
     )
     clean_results: bool = Field(
         default=True,
-        description="Whether terminal commands, direction marks and TAG characters are taken out of what servers say "
-        "(results, errors, questions, progress, logs); --passthrough changes nothing.",
+        description="Whether terminal commands, direction marks and invisible characters are taken out of what servers "
+        "say (results, errors, questions, progress, logs); --passthrough changes nothing.",
     )
     fence_results: bool = Field(
         default=False,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 from smart_mcp_proxy.registry import Plan, plan_entry, read_listing, read_page
+from smart_mcp_proxy.servers import warnings_about
 from smart_mcp_proxy.servers.expand import references
 
 STDIO = {"type": "stdio"}
@@ -170,6 +171,83 @@ def test_values_that_do_not_fit_are_refused(option: str, values: dict[str, list[
     with pytest.raises(RequestError) as refused:
         planned(package(environmentVariables=env), **{option: values})
     assert words in f"{refused.value.message} {refused.value.hint}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "option"),
+    [
+        ("npm", {"type": "named", "name": "--package", "value": "other"}),
+        ("npm", {"type": "named", "name": "-p", "value": "other"}),
+        ("npm", {"type": "named", "name": "-q", "value": "other"}),
+        ("npm", {"type": "named", "name": "--registry", "value": "https://index.example"}),
+        ("npm", {"type": "positional", "value": "other"}),
+        ("pypi", {"type": "named", "name": "--from", "value": "other"}),
+        ("pypi", {"type": "named", "name": "--with", "value": "other"}),
+        ("pypi", {"type": "named", "name": "--index", "value": "https://index.example"}),
+        ("oci", {"type": "named", "name": "-v", "value": "/:/host"}),
+        ("oci", {"type": "named", "name": "--mount", "value": "type=bind,src=/,dst=/host"}),
+        ("oci", {"type": "named", "name": "--privileged", "value": ""}),
+        ("oci", {"type": "named", "name": "--network", "value": "host"}),
+        ("oci", {"type": "positional", "value": "other:1"}),
+        ("nuget", {"type": "named", "name": "--add-source", "value": "https://index.example"}),
+    ],
+)
+def test_an_option_that_is_not_listed_is_left_out_and_said(kind: str, option: dict[str, str]) -> None:
+    """No publisher changes by it which package, index or mounts are used."""
+    plan = planned(package(kind, runtimeArguments=[option]))
+    assert plan.entry == planned(package(kind)).entry
+    assert [remark for remark in plan.remarks if remark.startswith("Left out:") and option["value"] in remark]
+
+
+def test_options_that_are_listed_are_passed_on() -> None:
+    """Each as its runner writes it."""
+    quiet = {"type": "named", "name": "-q", "value": ""}
+    assert line(planned(package(runtimeArguments=[quiet]))) == "npx -y -q thing@1.2.3"
+    python = {"type": "named", "name": "--python", "value": "3.12"}
+    assert line(planned(package("pypi", runtimeArguments=[python]))) == "uvx --python=3.12 thing@1.2.3"
+    level = {"type": "named", "name": "-e", "value": "LEVEL=debug"}
+    plan = planned(package("oci", "me/thing", runtimeArguments=[level]))
+    assert (line(plan), plan.remarks) == ("docker run -i --rm -e LEVEL=debug me/thing:1.2.3", [])
+    assert warnings_about(plan.entry) == []
+
+
+def test_an_option_for_which_the_user_gives_a_value_is_passed_on_with_a_warning() -> None:
+    """A mount, say: the person who approves its entry is shown it; a word that is no option never is."""
+    mount = {
+        "type": "named",
+        "name": "--mount",
+        "value": "src={dir},dst=/x",
+        "variables": {"dir": {"isRequired": True}},
+    }
+    made = package("oci", "me/thing", runtimeArguments=[mount])
+    assert "--set dir=VALUE" in planned(made).remarks[0]
+    plan = planned(made, set={"dir": ["/data"]})
+    assert line(plan) == "docker run -i --rm --mount=src=/data,dst=/x me/thing:1.2.3"
+    assert warnings_about(plan.entry) == [
+        "The option '--mount=src=/data,dst=/x' of docker can change what is fetched or what the server may reach."
+    ]
+    other = {"value": "other{x}", "variables": {"x": {"isRequired": True}}}
+    for option in ({"type": "positional"}, {"type": "named", "name": "-q"}):
+        with pytest.raises(RequestError, match="The server takes no --set 'x'"):
+            planned(package(runtimeArguments=[option | other]), set={"x": ["1"]})
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "told"),
+    [
+        ("npx", ["-y", "thing@1", "--package=x"], 0),
+        ("/usr/bin/npx", ["-y", "--package=x", "thing"], 1),
+        ("uvx", ["--from", "git+https://a.example", "thing"], 1),
+        ("docker", ["run", "-i", "--rm", "-e", "KEY", "me/thing", "-v", "/:/x"], 0),
+        ("podman", ["run", "--privileged", "-i", "me/thing"], 1),
+        ("server", ["--package=x"], 0),
+    ],
+)
+def test_an_entry_that_waits_is_shown_with_its_options(command: str, args: list[str], told: int) -> None:
+    """Whoever wrote it; those of the program behind are its own."""
+    entry = {"command": command, "args": args}
+    assert len(warnings_about(entry | {"quarantined": True})) == told
+    assert warnings_about(entry) == []
 
 
 TEXTS = st.text(alphabet="${}:abAB_-keyringfile/. ", max_size=24)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.gateway.results.results import may_need_cleaning
-from smart_mcp_proxy.raw_result import RawResult, is_clean
+from smart_mcp_proxy.invisible.quick_look import is_clean
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, Envelope, LongReply, clean_line, decode_messages
 
 LONG = "x" * 20_000

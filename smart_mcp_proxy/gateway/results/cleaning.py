@@ -28,9 +28,9 @@ from smart_mcp_proxy.gateway.results.results import (
     read_object,
     read_text,
 )
+from smart_mcp_proxy.invisible.characters import FLAG, INVISIBLE, is_at_home
 from smart_mcp_proxy.models import OnProgress, ProgressReport
 from smart_mcp_proxy.policy.inputs import redact_json
-from smart_mcp_proxy.policy.scanner.hidden import FLAG
 from smart_mcp_proxy.telemetry import redact
 
 CLEANED_META_KEY = "dev.smartmcpproxy/cleaned"
@@ -41,17 +41,17 @@ FENCE_BYTES = 8
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 """One string literal of a JSON text."""
 _UNWANTED = re.compile(
-    f"(?P<flag>{FLAG})|"
     r"\x1b\[[0-?]*[ -/]*[@-~]|"  # CSI: colours, cursor, erasing
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|"  # OSC: title, links, clipboard
     r"\x1b[PX^_][^\x1b]*\x1b\\|"  # DCS, SOS, PM, APC: strings to the terminal
     # A carriage return ends a line only with a newline; half of a surrogate pair is no character.
-    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]"
+    "\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]"
 )
-"""Commands to a terminal, direction marks and TAG characters.
+"""Commands to a terminal and direction marks.
 
 Source: https://ecma-international.org/publications-and-standards/standards/ecma-48/;
-https://www.unicode.org/reports/tr9/; https://www.unicode.org/reports/tr51/"""
+https://www.unicode.org/reports/tr9/"""
+_UNSEEN = re.compile(f"{FLAG}|[{INVISIBLE}]+")
 _TEXT = msgspec.Raw(b'"text"')
 _LOOKS_LIKE_FENCE = re.compile(rf"<(?=\s*/?\s*{FENCE_WORD})", re.IGNORECASE)
 
@@ -83,7 +83,7 @@ ErrorT = TypeVar("ErrorT", bound=ProxyError)
 
 
 def clean(raw: bytes) -> bytes:
-    """Remove terminal commands, direction marks and TAG characters from a result.
+    """Remove terminal commands, direction marks and invisible characters from a result.
 
     The same bytes if it has none.
 
@@ -233,7 +233,7 @@ def _clean_strings(text: str, removed: list[int]) -> str:
 
 def _clean_literal(match: re.Match[str], removed: list[int]) -> str:
     literal = match[0]
-    if "\\" not in literal and literal.isprintable():
+    if "\\" not in literal and literal.isprintable() and (literal.isascii() or not _UNSEEN.search(literal)):
         return literal
     try:
         said = json.loads(literal, strict=False)
@@ -255,14 +255,14 @@ def _clean_inner(text: str, removed: list[int]) -> str:
     return _clean_strings(text, removed)
 
 
-def _clean_text(text: str, removed: list[int]) -> str:
-    def out(match: re.Match[str]) -> str:
-        if match["flag"]:
-            return match[0]
-        removed[0] += len(match[0])
-        return ""
+def _clean_text(whole: str, removed: list[int]) -> str:
+    def keep(match: re.Match[str]) -> str:
+        return match[0] if match[0][0] == FLAG[0] or is_at_home(text, match) else ""
 
-    return _UNWANTED.sub(out, text)
+    text = _UNWANTED.sub("", whole)
+    cleaned = _UNSEEN.sub(keep, text)
+    removed[0] += len(whole) - len(cleaned)
+    return cleaned
 
 
 def fence(raw: bytes) -> bytes:

@@ -14,6 +14,7 @@ from mcp_types import SERVER_INFO_META_KEY
 
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import ProxyError
+from smart_mcp_proxy.invisible.quick_look import are_harmless, may_hold_hidden
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.raw_result import OUTLINE_BYTES, RawResult
 
@@ -55,17 +56,14 @@ _FITTING: dict[Era, _Usual] = {
 """Members that one era's results must not have, or have otherwise; text that only looks like one costs a reading."""
 _COMPLETE_FIRST = b'{"resultType":"complete"'
 _COMPLETE_OUTLINE: Mapping[str, bytes] = {"resultType": _COMPLETE_TEXT}
-# What `cleaning.clean` takes out, in UTF-8 and as JSON escapes: a character added there belongs here, too.
 _DELETE = b"\x7f"
 _SUSPECT_ESCAPE = re.compile(
-    rb"\\(?:[bf]|r(?!\\n)|u(?:00(?:0[0-8b-fB-F]|1|7[fF]|[89])|202[a-eA-E]|206[6-9]|[dD][bB]40))"
+    rb"\\(?:[bf]|r(?!\\n)|u(?:00(?:0[0-8b-f]|1|7f|[89]|ad)|034f|06(?:0[0-5]|1c|dd)|070f|08(?:9[01]|e2)|11(?:5f|60)|"
+    rb"17b[45]|180[b-f]|20(?:0[b-f]|2[a-e]|6)|2800|3164|e|f[0-8]|fd[de]|fe(?:0|ff)|ff(?:a0|f[0-9abcef])|"
+    rb"d(?:b(?:4[0-3]|[89a-f])|8(?:0[4d]|1b|2f|34))))",
+    re.IGNORECASE,
 )
-_SUSPECTS_BEYOND_ASCII = {
-    b"\xc2": re.compile(rb"\xc2[\x80-\x9f]"),
-    b"\xe2": re.compile(rb"\xe2(?:\x80[\xaa-\xae]|\x81[\xa6-\xa9])"),
-    b"\xf3": re.compile(rb"\xf3\xa0[\x80\x81]"),
-}
-"""By the byte each begins with: one byte is searched for at memory speed, a pattern is not."""
+"""By an escape, what cleaning may take out, and what begins like that; long texts are then looked at more closely."""
 _MARK: Final = b'"resource'
 """How each of the words begins that a link cannot do without: `resource_link`, `resource`, `resourceUri`."""
 _FLAT_MARK: Final = b'"ui/resource'
@@ -104,11 +102,10 @@ def may_need_cleaning(raw: RawResult) -> bool:
     if raw.is_clean:
         return False
     text = raw.text
-    if _DELETE in text or (b"\\" in text and _SUSPECT_ESCAPE.search(text)):
+    is_short = len(text) <= SHORT_BYTES
+    if _DELETE in text or (b"\\" in text and _SUSPECT_ESCAPE.search(text) and (is_short or not are_harmless(text))):
         return True
-    if text.isascii():
-        return False
-    return any(first in text and pattern.search(text) for first, pattern in _SUSPECTS_BEYOND_ASCII.items())
+    return not text.isascii() and may_hold_hidden(text)
 
 
 def may_link(raw: RawResult) -> bool:

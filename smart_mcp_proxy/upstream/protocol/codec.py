@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from smart_mcp_proxy.errors import RequestError
-from smart_mcp_proxy.raw_result import RawResult, is_clean, refuse_deep
+from smart_mcp_proxy.invisible.quick_look import is_clean
+from smart_mcp_proxy.raw_result import RawResult, refuse_deep
 
 _ABSENT = msgspec.Raw(b"")
 _BOM = b"\xef\xbb\xbf"
@@ -222,7 +223,7 @@ def _long_reply(pieces: Sequence[bytes], *, is_clean: bool) -> LongReply | None:
 
     Args:
         pieces: A line, cleaned.
-        is_clean: Whether there was nothing to clean; see `is_clean` of raw_result.
+        is_clean: Whether there was nothing to clean; see `is_clean` of quick_look.
     """
     first, last = pieces[0], pieces[-1]
     if last.endswith(b"}}") and (head := _VERSION_FIRST.match(first)):

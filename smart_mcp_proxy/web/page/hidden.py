@@ -7,17 +7,16 @@ from typing import Final
 
 from markupsafe import Markup, escape
 
+from smart_mcp_proxy.invisible.characters import INVISIBLE
+
 TEXT_CHARS: Final = 4_000
 """Of a text in a page; the rest is counted."""
 _SHOWN_RUN: Final = 4
 """Hidden characters in a row that are named one by one."""
 _SUSPECT: Final = re.compile(r"[^\x20-\x7e\n]+")
-_HIDING: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
-"""Categories of characters that have no shape, or change that of others."""
-_BLANK: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
-"""Letters and marks without a shape."""
-_SELECTORS: Final = ((0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
-"""Variation selectors: a run of them can carry any bytes."""
+_HIDING: Final = frozenset({"Cc", "Cn", "Zl", "Zp", "Zs"})
+"""Categories of characters that look like none or like others, beside the invisible ones."""
+_INVISIBLE: Final = re.compile(f"[{INVISIBLE}]")
 _TAGS: Final = (0xE0020, 0xE007E)
 """Invisible copies of the printable ASCII characters. Source: https://www.unicode.org/charts/PDF/UE0000.pdf"""
 _SPELLED: Final = re.compile(r"\\(\\|n|t|u[0-9a-f]{4}|U[0-9a-f]{8})")
@@ -86,9 +85,7 @@ def _render_hidden_run(run: str) -> Markup:
 
 @lru_cache(4_096)
 def _is_hidden(char: str) -> bool:
-    if char in _BLANK or any(first <= ord(char) <= last for first, last in _SELECTORS):
-        return True
-    return unicodedata.category(char) in _HIDING
+    return unicodedata.category(char) in _HIDING or _INVISIBLE.match(char) is not None
 
 
 def _code(char: str) -> str:

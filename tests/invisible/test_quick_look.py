@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from smart_mcp_proxy import raw_result
 from smart_mcp_proxy.gateway.results.cleaning import clean
 from smart_mcp_proxy.gateway.results.results import may_need_cleaning
-from smart_mcp_proxy.raw_result import RawResult, are_harmless, is_clean
+from smart_mcp_proxy.invisible import quick_look
+from smart_mcp_proxy.invisible.quick_look import are_harmless, is_clean
+from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream.protocol import codec
 from smart_mcp_proxy.upstream.protocol.codec import BrokenMessage, clean_line, decode_messages
 
@@ -117,7 +118,7 @@ def test_what_hides_in_a_long_text_is_found_wherever_it_stands() -> None:
 def test_a_clean_text_is_looked_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many pieces it came in."""
     seen: list[int] = []
-    monkeypatch.setattr(raw_result, "are_harmless", lambda text: not seen.append(len(text)))
+    monkeypatch.setattr(quick_look, "are_harmless", lambda text: not seen.append(len(text)))
     line = line_of(json.dumps("漢字" * 4_000)[1:-1])
     decode_messages(line[:9_000], line[9_000:20_000], line[20_000:])
     assert seen == [len(line)]

@@ -1,0 +1,35 @@
+"""Options of programs that start packages which change neither package, index, mounts nor rights."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePath
+from typing import Final
+
+_DOCKER: Final = (
+    r"-i|--interactive|--rm|--init|--read-only|--network=none|--cap-drop=\w+|--security-opt=no-new-privileges|"
+    r"--pull=(?:always|missing|never)|--(?:memory|cpus|pids-limit)=[0-9][0-9.]*[bkmgBKMG]?|(?:-e |--env=)\w+(?:=.*)?"
+)
+_LISTED: Final[Mapping[str, str]] = {
+    "npx": r"-y|--yes|-q|--quiet|--silent|--no-fund|--no-audit|--no-update-notifier",
+    "uvx": r"-q|--quiet|--no-progress|--isolated|--python=[23](?:\.[0-9]{1,2}){0,2}",
+    "dnx": r"-y|--yes",
+    "docker": _DOCKER,
+    "podman": _DOCKER,
+}
+"""By program; a pattern for an option with its value."""
+
+
+def is_listed(program: str, words: Sequence[str]) -> bool:
+    """Whether an option, with its value where that is a word of its own, may come from anybody."""
+    return re.fullmatch(_LISTED[program], " ".join(words), re.DOTALL) is not None
+
+
+def find_unlisted(command: str, args: Sequence[str]) -> Iterator[str]:
+    """The options in front of a package that are not listed; none of a program that starts no packages."""
+    program = PurePath(command).name
+    at = 1 if args[:1] == ["run"] else 0
+    while program in _LISTED and at < len(args) and args[at].startswith("-") and args[at] != "--":
+        is_pair = is_listed(program, args[at : at + 2])
+        if not is_pair and not is_listed(program, args[at : at + 1]):
+            yield args[at]
+        at += 2 if is_pair else 1
