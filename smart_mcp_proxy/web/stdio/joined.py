@@ -19,6 +19,7 @@ from smart_mcp_proxy.desktop.joining import peer_uid
 from smart_mcp_proxy.desktop.places import meeting_point, shared_socket
 from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.fastmcp_compat.eras import ServePair, open_server
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
@@ -149,14 +150,15 @@ class JoinService:
         """Lets clients in until the gateway is stopped, and serves them to their end."""
         listener.setblocking(False)
         self._place = place = _Bound(listener)
-        place.accepting = spawn(self._accept(listener), "joining clients")
-        self._await_clients(HELLO_S)
-        try:
-            await self._stop.wait()
-        finally:
-            await place.withdraw()
-            self._hold_on()
-            await self._see_off()
+        async with open_server(self._gateway.mcp_server()) as serve:  # one for all: one of its own took each 25 KB
+            place.accepting = spawn(self._accept(listener, serve), "joining clients")
+            self._await_clients(HELLO_S)
+            try:
+                await self._stop.wait()
+            finally:
+                await place.withdraw()
+                self._hold_on()
+                await self._see_off()
 
     async def _make_room(self, place: "_Bound") -> None:
         """Leave the place to a newer program; the clients that are here hear of it once it is taken.
@@ -180,7 +182,7 @@ class JoinService:
                 log.warning("%d clients did not read their last answers", len(left))
                 await asyncio.wait(left)
 
-    async def _accept(self, listener: socket.socket) -> None:
+    async def _accept(self, listener: socket.socket, serve: ServePair) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -190,7 +192,7 @@ class JoinService:
                 await asyncio.sleep(_REST_S)
                 continue
             self._hold_on()
-            task = spawn(self._meet(link), "joined client")
+            task = spawn(self._meet(link, serve), "joined client")
             self._tasks.add(task)
             task.add_done_callback(self._forget)
 
@@ -198,7 +200,7 @@ class JoinService:
         self._tasks.discard(task)
         self._await_clients(self._keep_alive_s)
 
-    async def _meet(self, link: socket.socket) -> None:
+    async def _meet(self, link: socket.socket, serve: ServePair) -> None:
         if (uid := peer_uid(link)) not in (None, os.getuid()):
             log.warning("a connection of user %s was refused: this gateway serves its own user alone", uid)
             link.close()
@@ -214,7 +216,8 @@ class JoinService:
                     answer = self._take_variables(names, told.variables)
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
             if answer is None:
-                await self._serve_client(hello, told.variables, settings, reader, writer)
+                client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), told.variables)
+                await self._serve_client(client, hello.profile, settings, serve, reader, writer)
         except EOFError:
             log.debug("a client left before it was let in")
         except _USELESS as exc:
@@ -293,18 +296,19 @@ class JoinService:
 
     async def _serve_client(
         self,
-        hello: Hello,
-        variables: Mapping[str, str],
+        client: JoinedClient,
+        profile: str,
         settings: Settings,
+        serve: ServePair,
         reader: OfferingReader,
         writer: Writer,
     ) -> None:
-        client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), variables)
-        path = f"p/{hello.profile}" if hello.profile else ""
+        path = f"p/{profile}" if profile else ""
         try:
             with self._joined.note_client(client), bind_joined(path, settings.routing_type):
                 eras = stdio_eras(settings.stdio_era, settings.routing_type)
-                await serve_joined(self._gateway, reader, writer, Leaving(self._stop, self._is_told), eras)
+                leaving = Leaving(self._stop, self._is_told)
+                await serve_joined(self._gateway, serve, reader, writer, leaving, eras)
         finally:
             await self._gateway.requests.clients.leave(client)
 
