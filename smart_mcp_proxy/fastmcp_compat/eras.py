@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, cast
 
 import anyio
 import mcp_types
@@ -28,8 +28,6 @@ from smart_mcp_proxy.telemetry import get_logger
 
 NAME_CHARS = 100
 """Of what a client calls itself."""
-_EARLY: Final = 8
-"""Messages before the first request that are kept, as the SDK does."""
 log = get_logger("stdio")
 
 
@@ -53,16 +51,12 @@ async def serve_streams(server: FastMCP, read_stream: Any, write_stream: Any, er
 
 
 async def _serve_client(low: Server[Any], state: Any, source: Any, sink: Any, eras: StdioEras) -> None:
-    undecided = _Undecided(low, state, source, sink, eras)
-    stream: Any = undecided
-    options: dict[str, Any] = {"lifespan_state": state, "raise_exceptions": False}
+    stream = _Undecided(low, state, source, sink, eras)
     try:
-        if (is_modern := await undecided.decide()) is None:
-            return
-        if is_modern:
-            await _serve_modern_stream(low, stream, sink, **options)
-        else:
-            await _serve_legacy_stream(low, stream, sink, session_id=None, init_options=None, **options)
+        if (is_modern := await stream.decide()) is not None:
+            handshake = partial(_serve_legacy_stream, session_id=None, init_options=None)
+            serve: Any = _serve_modern_stream if is_modern else handshake
+            await serve(low, stream, sink, lifespan_state=state, raise_exceptions=False)
     finally:
         await source.aclose()
         await sink.aclose()
@@ -77,9 +71,6 @@ class _Undecided(AsyncResource):
         source: The client's messages.
         sink: Takes the answers.
         eras: Which clients are offered the modern era.
-
-    Attributes:
-        last_context: The context in which the last message was sent, if it has one; the SDK handles it in that one.
     """
 
     def __init__(self, low: Server[Any], state: Any, source: Any, sink: Any, eras: StdioEras) -> None:
@@ -88,41 +79,40 @@ class _Undecided(AsyncResource):
         self._source = source
         self._sink = sink
         self._eras = eras
-        self._early: list[tuple[contextvars.Context | None, Any]] = []
-        self.last_context: contextvars.Context | None = None
+        self._first: SessionMessage | None = None
+
+    @property
+    def last_context(self) -> contextvars.Context | None:
+        """The context in which the last message was sent, if it has one; the SDK handles it in that one."""
+        return getattr(self._source, "last_context", None)
 
     async def decide(self) -> bool | None:
         """Whether the first request that is not answered aside is one of the modern era; None if none comes.
 
-        It stays to be read.
+        It stays to be read; what comes before it says nothing.
         """
         async for item in self._source:
-            context = getattr(self._source, "last_context", None)
             request = item.message if isinstance(item, SessionMessage) else None
-            if not isinstance(request, mcp_types.JSONRPCRequest):
-                if len(self._early) < _EARLY:
-                    self._early.append((context, item))
-            elif not await self._answer_aside(item, request):
-                self._early.append((context, item))
+            if isinstance(request, mcp_types.JSONRPCRequest) and not await self._answer_aside(item, request):
+                self._first = item
                 return request.method != "initialize" and _is_enveloped(request)
         return None
 
     async def _answer_aside(self, item: SessionMessage, request: mcp_types.JSONRPCRequest) -> bool:
         """Whether the request decides nothing, and was answered."""
-        is_enveloped = _is_enveloped(request)
+        is_enveloped, reply = _is_enveloped(request), cast(Any, None)
         if (is_enveloped or request.method == "server/discover") and not self._is_offered(request):
             error = mcp_types.ErrorData(**self._eras.refuse(request.method, request.params))
-            reply: Any = mcp_types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
-            await self._sink.send(SessionMessage(reply))
-        elif request.method == "server/discover" and is_enveloped:
-            # By a connection of its own: in the modern era nothing is kept from one request to the next.
-            probe: Any = _Probe(item, getattr(self._source, "last_context", None), self._sink)
-            await _serve_modern_stream(self._low, probe, probe, lifespan_state=self._state, raise_exceptions=False)
+            reply = mcp_types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
         elif request.method == "ping" and not is_enveloped:
             reply = mcp_types.JSONRPCResponse(jsonrpc="2.0", id=request.id, result={})
-            await self._sink.send(SessionMessage(reply))
-        else:
+        elif request.method != "server/discover" or not is_enveloped:
             return False
+        if reply is not None:
+            await self._sink.send(SessionMessage(reply))
+        else:  # by a connection of its own: in the modern era nothing is kept from one request to the next
+            probe: Any = _Probe(item, self.last_context, self._sink)
+            await _serve_modern_stream(self._low, probe, probe, lifespan_state=self._state, raise_exceptions=False)
         return True
 
     def _is_offered(self, request: mcp_types.JSONRPCRequest) -> bool:
@@ -138,16 +128,11 @@ class _Undecided(AsyncResource):
         return self
 
     async def __anext__(self) -> Any:
-        if self._early:
-            self.last_context, item = self._early.pop(0)
-        else:
-            item = await anext(self._source)
-            self.last_context = getattr(self._source, "last_context", None)
-        return item
+        first, self._first = self._first, None
+        return await anext(self._source) if first is None else first
 
     async def aclose(self) -> None:
-        """No more is read."""
-        await self._source.aclose()
+        """Ends with the client's own streams."""
 
 
 class _Probe(AsyncResource):
@@ -166,10 +151,9 @@ class _Probe(AsyncResource):
         self._answered = anyio.Event()
 
     async def send(self, message: SessionMessage) -> None:
-        """Send the answer, or what comes before it."""
+        """Send the answer: to one request nothing else is sent."""
         await self._sink.send(message)
-        if isinstance(message.message, mcp_types.JSONRPCResponse | mcp_types.JSONRPCError):
-            self._answered.set()
+        self._answered.set()
 
     def __aiter__(self) -> "_Probe":
         return self

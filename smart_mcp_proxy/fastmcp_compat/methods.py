@@ -295,8 +295,7 @@ class RawMethods:
                 code=mcp_types.INVALID_PARAMS,
                 message=f"{ctx.method} came before initialize. Send initialize first.",
             )
-        pipe = get_pipe_clients()
-        checked = self.checked if pipe is None else pipe
+        checked = get_pipe_clients(self.checked)
         if connection.session_id not in checked:
             declared = is_askable(connection), _read_handshake_extensions(connection)
             known = CheckedClient(ctx.protocol_version, connection.state.get(_SESSION_STATE), *declared)

@@ -19,7 +19,7 @@ from smart_mcp_proxy.desktop.joining import peer_uid
 from smart_mcp_proxy.desktop.places import meeting_point, shared_socket
 from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.fastmcp_compat.eras import ServePair, open_server
+from smart_mcp_proxy.fastmcp_compat.eras import open_server
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
@@ -58,6 +58,7 @@ IGNORED: Final = frozenset({
 
 _USELESS: Final = (TimeoutError, OSError, ValueError, RecursionError, asyncio.LimitOverrunError)
 """Failures to read what a door says first: msgspec's are ValueErrors."""
+_Streams = tuple[OfferingReader, Writer]
 T = TypeVar("T")
 
 log = get_logger("join")
@@ -150,8 +151,8 @@ class JoinService:
         """Lets clients in until the gateway is stopped, and serves them to their end."""
         listener.setblocking(False)
         self._place = place = _Bound(listener)
-        async with open_server(self._gateway.mcp_server()) as serve:  # one for all: one of its own took each 25 KB
-            place.accepting = spawn(self._accept(listener, serve), "joining clients")
+        async with open_server(self._gateway.mcp_server()) as self._serve:  # for all: one each took 25 KB
+            place.accepting = spawn(self._accept(listener), "joining clients")
             self._await_clients(HELLO_S)
             try:
                 await self._stop.wait()
@@ -182,7 +183,7 @@ class JoinService:
                 log.warning("%d clients did not read their last answers", len(left))
                 await asyncio.wait(left)
 
-    async def _accept(self, listener: socket.socket, serve: ServePair) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -192,7 +193,7 @@ class JoinService:
                 await asyncio.sleep(_REST_S)
                 continue
             self._hold_on()
-            task = spawn(self._meet(link, serve), "joined client")
+            task = spawn(self._meet(link), "joined client")
             self._tasks.add(task)
             task.add_done_callback(self._forget)
 
@@ -200,7 +201,7 @@ class JoinService:
         self._tasks.discard(task)
         self._await_clients(self._keep_alive_s)
 
-    async def _meet(self, link: socket.socket, serve: ServePair) -> None:
+    async def _meet(self, link: socket.socket) -> None:
         if (uid := peer_uid(link)) not in (None, os.getuid()):
             log.warning("a connection of user %s was refused: this gateway serves its own user alone", uid)
             link.close()
@@ -217,7 +218,7 @@ class JoinService:
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
             if answer is None:
                 client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), told.variables)
-                await self._serve_client(client, hello.profile, settings, serve, reader, writer)
+                await self._serve_client(client, hello.profile, settings, (reader, writer))
         except EOFError:
             log.debug("a client left before it was let in")
         except _USELESS as exc:
@@ -294,21 +295,13 @@ class JoinService:
         if server is not None and not await server.ready(_START_S) and server.status.state is ServerState.NEEDS_ENV:
             await fleet.restart(name)
 
-    async def _serve_client(
-        self,
-        client: JoinedClient,
-        profile: str,
-        settings: Settings,
-        serve: ServePair,
-        reader: OfferingReader,
-        writer: Writer,
-    ) -> None:
+    async def _serve_client(self, client: JoinedClient, profile: str, settings: Settings, streams: _Streams) -> None:
         path = f"p/{profile}" if profile else ""
         try:
             with self._joined.note_client(client), bind_joined(path, settings.routing_type):
                 eras = stdio_eras(settings.stdio_era, settings.routing_type)
                 leaving = Leaving(self._stop, self._is_told)
-                await serve_joined(self._gateway, serve, reader, writer, leaving, eras)
+                await serve_joined(self._gateway, self._serve, *streams, leaving, eras)
         finally:
             await self._gateway.requests.clients.leave(client)
 

@@ -199,8 +199,8 @@ class _Client(AsyncResource):
     ) -> None:
         self._checked: dict[None, CheckedClient] = {}
         self._agent = gateway.agent
-        self._leaving = joined[0] if joined is not None else None
-        self._eras = joined[1] if joined is not None else gateway.stdio_eras
+        self._leaving: Leaving | None
+        self._leaving, self._eras = joined or (None, gateway.stdio_eras)
         self._taken = 0
         """Lines that were read and begun."""
         self._clients = gateway.requests.clients
