@@ -1,13 +1,12 @@
-"""Circles among objects of the SDK and FastMCP, broken so that a session is freed at its end.
+"""Circles among objects of the SDK, broken so that a session is freed at its end.
 
 The collector of a serving process does not look at all objects again, see web/collector.py.
 
-Private names used: `ServerRunner._on_request`, `ServerRunner._on_notify`, `FastMCP._mcp_server`.
+Private names used: `ServerRunner._on_request`, `ServerRunner._on_notify`.
 """
 
 from operator import attrgetter
 
-from fastmcp import FastMCP
 from mcp.server.runner import ServerRunner
 
 
@@ -19,9 +18,3 @@ def free_ended_connections() -> None:
     """
     for name, own in (("on_request", "_on_request"), ("on_notify", "_on_notify")):
         setattr(ServerRunner, name, property(attrgetter(own)))
-
-
-def take_apart(server: FastMCP) -> None:
-    """Let go of all that a server refers to, among it itself; it cannot be used any more."""
-    vars(server._mcp_server).clear()
-    vars(server).clear()

@@ -2,19 +2,24 @@
 
 The SDK takes a connection's first request for the choice, whatever it is. Clients that do not know the server's era
 send `server/discover` to find out and may then, having waited for too long, begin with `initialize` all the same.
+
+Private names used: `FastMCP._mcp_server`, `FastMCP._lifespan_manager`, and the SDK's `_serve_legacy_stream` and
+`_serve_modern_stream`, which its `Server.run` calls behind a task and a stream that hold what decides the era.
 """
 
 import contextvars
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, cast
 
 import anyio
 import mcp_types
-from anyio.abc import TaskGroup
+from anyio.abc import AsyncResource
 from fastmcp import FastMCP
 from mcp.server.lowlevel.server import Server
-from mcp.shared._context_streams import create_context_streams
+from mcp.server.runner import _serve_legacy_stream, _serve_modern_stream
 from mcp.shared.message import SessionMessage
 
 from smart_mcp_proxy.fastmcp_compat.endings import free_ended_connections
@@ -26,72 +31,89 @@ NAME_CHARS = 100
 log = get_logger("stdio")
 
 
-async def serve_streams(server: FastMCP, read_stream: Any, write_stream: Any, eras: StdioEras = EVERY_ERA) -> None:
-    """Serve one client over a pair of message streams until the read side ends.
+ServePair = Callable[[Any, Any, StdioEras], Awaitable[None]]
+"""Serves one client until its stream ends: its messages, the stream of the answers, which eras it is offered."""
 
-    Args:
-        server: Answers.
-        read_stream: The client's messages.
-        write_stream: Takes the answers.
-        eras: Which clients are offered the modern era.
-    """
+
+@asynccontextmanager
+async def open_server(server: FastMCP) -> AsyncIterator[ServePair]:
+    """Serve clients of pipes, any number at a time, while open."""
     free_ended_connections()
     low = server._mcp_server
-    async with server._lifespan_manager(), anyio.create_task_group() as group:
-        undecided: Any = _Undecided(low, read_stream, write_stream, group, eras)
-        await low.run(undecided, write_stream, low.create_initialization_options())
-        group.cancel_scope.cancel()
+    async with server._lifespan_manager(), low.lifespan(low) as state:
+        yield partial(_serve_client, low, state)
 
 
-class _Undecided:
+async def serve_streams(server: FastMCP, read_stream: Any, write_stream: Any, eras: StdioEras = EVERY_ERA) -> None:
+    """Serve one client, the only one of its server, see `ServePair`."""
+    async with open_server(server) as serve:
+        await serve(read_stream, write_stream, eras)
+
+
+async def _serve_client(low: Server[Any], state: Any, source: Any, sink: Any, eras: StdioEras) -> None:
+    stream = _Undecided(low, state, source, sink, eras)
+    try:
+        if (is_modern := await stream.decide()) is not None:
+            handshake = partial(_serve_legacy_stream, session_id=None, init_options=None)
+            serve: Any = _serve_modern_stream if is_modern else handshake
+            await serve(low, stream, sink, lifespan_state=state, raise_exceptions=False)
+    finally:
+        await source.aclose()
+        await sink.aclose()
+
+
+class _Undecided(AsyncResource):
     """Buffers a client's messages until one decides the era; others are answered aside.
 
     Args:
         low: Answers.
+        state: Of its lifespan.
         source: The client's messages.
         sink: Takes the answers.
-        group: Serves as long as the client is there.
         eras: Which clients are offered the modern era.
     """
 
-    def __init__(self, low: Server[Any], source: Any, sink: Any, group: TaskGroup, eras: StdioEras) -> None:
+    def __init__(self, low: Server[Any], state: Any, source: Any, sink: Any, eras: StdioEras) -> None:
         self._low = low
+        self._state = state
         self._source = source
         self._sink = sink
-        self._group = group
         self._eras = eras
-        self._aside: Any = None
-        self._is_decided = False
+        self._first: SessionMessage | None = None
 
     @property
     def last_context(self) -> contextvars.Context | None:
-        """The context in which the last message was sent; the SDK handles it in that one."""
-        context: contextvars.Context | None = self._source.last_context
-        return context
+        """The context in which the last message was sent, if it has one; the SDK handles it in that one."""
+        return getattr(self._source, "last_context", None)
 
-    async def receive(self) -> Any:
-        """The next message that is not answered aside."""
-        while True:
-            item = await self._source.receive()
-            if self._is_decided:
-                return item
+    async def decide(self) -> bool | None:
+        """Whether the first request that is not answered aside is one of the modern era; None if none comes.
+
+        It stays to be read; what comes before it says nothing.
+        """
+        async for item in self._source:
             request = item.message if isinstance(item, SessionMessage) else None
-            if not isinstance(request, mcp_types.JSONRPCRequest):
-                return item
-            meta = (request.params or {}).get("_meta")
-            is_enveloped = isinstance(meta, Mapping) and mcp_types.PROTOCOL_VERSION_META_KEY in meta
-            if (is_enveloped or request.method == "server/discover") and not self._is_offered(request):
-                error = mcp_types.ErrorData(**self._eras.refuse(request.method, request.params))
-                reply = mcp_types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
-                await self._sink.send(SessionMessage(reply))
-            elif request.method == "server/discover" and is_enveloped:
-                await self._probe(item)
-            elif request.method == "ping" and not is_enveloped:
-                pong = mcp_types.JSONRPCResponse(jsonrpc="2.0", id=request.id, result={})
-                await self._sink.send(SessionMessage(pong))
-            else:
-                self._is_decided = True
-                return item
+            if isinstance(request, mcp_types.JSONRPCRequest) and not await self._answer_aside(item, request):
+                self._first = item
+                return request.method != "initialize" and _is_enveloped(request)
+        return None
+
+    async def _answer_aside(self, item: SessionMessage, request: mcp_types.JSONRPCRequest) -> bool:
+        """Whether the request decides nothing, and was answered."""
+        is_enveloped, reply = _is_enveloped(request), cast(Any, None)
+        if (is_enveloped or request.method == "server/discover") and not self._is_offered(request):
+            error = mcp_types.ErrorData(**self._eras.refuse(request.method, request.params))
+            reply = mcp_types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error)
+        elif request.method == "ping" and not is_enveloped:
+            reply = mcp_types.JSONRPCResponse(jsonrpc="2.0", id=request.id, result={})
+        elif request.method != "server/discover" or not is_enveloped:
+            return False
+        if reply is not None:
+            await self._sink.send(SessionMessage(reply))
+        else:  # by a connection of its own: in the modern era nothing is kept from one request to the next
+            probe: Any = _Probe(item, self.last_context, self._sink)
+            await _serve_modern_stream(self._low, probe, probe, lifespan_state=self._state, raise_exceptions=False)
+        return True
 
     def _is_offered(self, request: mcp_types.JSONRPCRequest) -> bool:
         name = client_name(request.params)
@@ -102,25 +124,50 @@ class _Undecided:
         log.log(level, words, request.method[:NAME_CHARS], name[:NAME_CHARS], self._eras.cause)
         return False
 
-    async def _probe(self, item: SessionMessage) -> None:
-        """Has a connection of its own answer: in the modern era nothing is kept from one request to the next."""
-        if self._aside is None:
-            self._aside, reads = create_context_streams[SessionMessage | Exception](0)
-            options = self._low.create_initialization_options()
-            self._group.start_soon(self._low.run, reads, self._sink.clone(), options)
-        await self._aside.send(item)
-
     def __aiter__(self) -> "_Undecided":
         return self
 
     async def __anext__(self) -> Any:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
+        first, self._first = self._first, None
+        return await anext(self._source) if first is None else first
 
     async def aclose(self) -> None:
-        """No more is read."""
-        await self._source.aclose()
-        if self._aside is not None:
-            await self._aside.aclose()
+        """Ends with the client's own streams."""
+
+
+class _Probe(AsyncResource):
+    """Both streams of a connection for one request, which ends with its answer.
+
+    Args:
+        item: The request.
+        last_context: See `_Undecided`.
+        sink: Takes the answer.
+    """
+
+    def __init__(self, item: SessionMessage, last_context: contextvars.Context | None, sink: Any) -> None:
+        self._items = [item]
+        self.last_context = last_context
+        self._sink = sink
+        self._answered = anyio.Event()
+
+    async def send(self, message: SessionMessage) -> None:
+        """Send the answer: to one request nothing else is sent."""
+        await self._sink.send(message)
+        self._answered.set()
+
+    def __aiter__(self) -> "_Probe":
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        if not self._items:
+            await self._answered.wait()
+            raise StopAsyncIteration
+        return self._items.pop()
+
+    async def aclose(self) -> None:
+        """The client's own streams stay open."""
+
+
+def _is_enveloped(request: mcp_types.JSONRPCRequest) -> bool:
+    meta = (request.params or {}).get("_meta")
+    return isinstance(meta, Mapping) and mcp_types.PROTOCOL_VERSION_META_KEY in meta

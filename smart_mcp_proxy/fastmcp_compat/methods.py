@@ -34,7 +34,7 @@ from smart_mcp_proxy.fastmcp_compat.asking import (
 )
 from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound, RequestHandlers
 from smart_mcp_proxy.fastmcp_compat.list_changed import ContentGroup, ListChangedHub
-from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
+from smart_mcp_proxy.fastmcp_compat.paths import get_pipe_clients, get_request_path, principal
 from smart_mcp_proxy.models import Era, OnProgress, Principal, ProgressReport
 from smart_mcp_proxy.trace_context import with_context
 
@@ -295,10 +295,11 @@ class RawMethods:
                 code=mcp_types.INVALID_PARAMS,
                 message=f"{ctx.method} came before initialize. Send initialize first.",
             )
-        if connection.session_id not in self.checked:
+        checked = get_pipe_clients(self.checked)
+        if connection.session_id not in checked:
             declared = is_askable(connection), _read_handshake_extensions(connection)
             known = CheckedClient(ctx.protocol_version, connection.state.get(_SESSION_STATE), *declared)
-            self.checked[connection.session_id] = known
+            checked[connection.session_id] = known
             # Only a session can end before the server does: a pipe has one client, and modern HTTP keeps nothing.
             if connection.session_id is not None:
                 connection.exit_stack.callback(self.checked.pop, connection.session_id, None)

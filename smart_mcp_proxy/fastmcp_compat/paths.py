@@ -10,6 +10,7 @@ from smart_mcp_proxy.models import LOCAL, Principal
 _path: ContextVar[str] = ContextVar("request_path", default="")
 _principal: ContextVar[Principal] = ContextVar("principal", default=LOCAL)
 _routing: ContextVar[str] = ContextVar("routing_type", default="")
+_pipe: ContextVar[dict[Any, Any]] = ContextVar("pipe_clients")
 _endpoint: ContextVar[Callable[[], str]] = ContextVar("endpoint_url", default=str)
 
 
@@ -66,6 +67,16 @@ def bind_joined(path: str, routing: str) -> AbstractContextManager[None]:
         routing: See `get_own_routing`.
     """
     return BoundVariables((_path, path), (_routing, routing))
+
+
+def get_pipe_clients(others: dict[Any, Any]) -> dict[Any, Any]:
+    """The clients that the SDK has let call a tool on the present pipe; where it is none, `others`."""
+    return _pipe.get(others)
+
+
+def bind_pipe(clients: dict[Any, Any]) -> AbstractContextManager[None]:
+    """While open, requests of this context are those of one pipe, see `get_pipe_clients`."""
+    return BoundVariables((_pipe, clients))
 
 
 def serve_at(path: str, endpoint: Callable[[], str]) -> None:

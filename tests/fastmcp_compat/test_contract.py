@@ -110,6 +110,8 @@ PINNED_HERE = {
     "_request_handlers",
     "_request_outbound",
     "_requests_in_flight",
+    "_serve_legacy_stream",
+    "_serve_modern_stream",
     "_server_instances",
     "_session_owners",
     "_shared_jwks_refresh_lock",

@@ -17,6 +17,7 @@ from transports import odd_server, served, settled
 from wires import HttpWire, call_text, http_wire, opening
 
 import smart_mcp_proxy
+from smart_mcp_proxy.fastmcp_compat.eras import open_server
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.observability.tracing import Sampler
 from smart_mcp_proxy.io.busy_poll import BusyPoll, Side
@@ -125,7 +126,13 @@ async def on_pipes(gateway: Gateway, era: Era, part: str = PACKAGE) -> tuple[Pas
     reader, answers = await open_stdio_reader(source), await open_stdio_reader(from_gateway)
     writer = await open_stdio_writer(sink, gateway.lists.admission)
     client = PipeClient(era, to_gateway, answers)
-    serving = asyncio.create_task(_Client(gateway, reader, writer, asyncio.Event(), Greeted(None)).serve())
+    served_client = _Client(gateway, reader, writer, asyncio.Event(), Greeted(None))
+
+    async def serve() -> None:
+        async with open_server(gateway.mcp_server()) as pair:
+            await served_client.serve(pair)
+
+    serving = asyncio.create_task(serve())
     try:
         await client.ask(json.dumps({"jsonrpc": "2.0", "id": 0, **opening(era)}).encode())
         if era == "handshake":

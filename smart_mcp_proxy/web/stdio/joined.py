@@ -19,6 +19,7 @@ from smart_mcp_proxy.desktop.joining import peer_uid
 from smart_mcp_proxy.desktop.places import meeting_point, shared_socket
 from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.fastmcp_compat.eras import open_server
 from smart_mcp_proxy.fastmcp_compat.paths import bind_joined
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.agent import DRAIN_S
@@ -57,6 +58,7 @@ IGNORED: Final = frozenset({
 
 _USELESS: Final = (TimeoutError, OSError, ValueError, RecursionError, asyncio.LimitOverrunError)
 """Failures to read what a door says first: msgspec's are ValueErrors."""
+_Streams = tuple[OfferingReader, Writer]
 T = TypeVar("T")
 
 log = get_logger("join")
@@ -149,14 +151,15 @@ class JoinService:
         """Lets clients in until the gateway is stopped, and serves them to their end."""
         listener.setblocking(False)
         self._place = place = _Bound(listener)
-        place.accepting = spawn(self._accept(listener), "joining clients")
-        self._await_clients(HELLO_S)
-        try:
-            await self._stop.wait()
-        finally:
-            await place.withdraw()
-            self._hold_on()
-            await self._see_off()
+        async with open_server(self._gateway.mcp_server()) as self._serve:  # for all: one each took 25 KB
+            place.accepting = spawn(self._accept(listener), "joining clients")
+            self._await_clients(HELLO_S)
+            try:
+                await self._stop.wait()
+            finally:
+                await place.withdraw()
+                self._hold_on()
+                await self._see_off()
 
     async def _make_room(self, place: "_Bound") -> None:
         """Leave the place to a newer program; the clients that are here hear of it once it is taken.
@@ -214,7 +217,8 @@ class JoinService:
                     answer = self._take_variables(names, told.variables)
             writer.write(_encode(**(answer or {"joined": {"pid": os.getpid(), "version": __version__}})))
             if answer is None:
-                await self._serve_client(hello, told.variables, settings, reader, writer)
+                client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), told.variables)
+                await self._serve_client(client, hello.profile, settings, (reader, writer))
         except EOFError:
             log.debug("a client left before it was let in")
         except _USELESS as exc:
@@ -291,20 +295,13 @@ class JoinService:
         if server is not None and not await server.ready(_START_S) and server.status.state is ServerState.NEEDS_ENV:
             await fleet.restart(name)
 
-    async def _serve_client(
-        self,
-        hello: Hello,
-        variables: Mapping[str, str],
-        settings: Settings,
-        reader: OfferingReader,
-        writer: Writer,
-    ) -> None:
-        client = JoinedClient(hello.pid, hello.version, hello.directory, time.time(), variables)
-        path = f"p/{hello.profile}" if hello.profile else ""
+    async def _serve_client(self, client: JoinedClient, profile: str, settings: Settings, streams: _Streams) -> None:
+        path = f"p/{profile}" if profile else ""
         try:
             with self._joined.note_client(client), bind_joined(path, settings.routing_type):
                 eras = stdio_eras(settings.stdio_era, settings.routing_type)
-                await serve_joined(self._gateway, reader, writer, Leaving(self._stop, self._is_told), eras)
+                leaving = Leaving(self._stop, self._is_told)
+                await serve_joined(self._gateway, self._serve, *streams, leaving, eras)
         finally:
             await self._gateway.requests.clients.leave(client)
 

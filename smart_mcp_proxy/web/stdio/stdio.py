@@ -1,27 +1,26 @@
 """The endpoint on stdin and stdout: usual calls answered here, the rest by the SDK."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Any, NamedTuple
 
-import anyio
+import anyio.lowlevel
 import msgspec
+from anyio.abc import AsyncResource
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
+from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from smart_mcp_proxy.fastmcp_compat.endings import take_apart
-from smart_mcp_proxy.fastmcp_compat.eras import serve_streams
+from smart_mcp_proxy.fastmcp_compat.eras import ServePair, open_server
 from smart_mcp_proxy.fastmcp_compat.message_guard import refuse, refuse_overlong, refuse_used_id
-from smart_mcp_proxy.fastmcp_compat.paths import get_request_path
+from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient
+from smart_mcp_proxy.fastmcp_compat.paths import bind_pipe, get_request_path
 from smart_mcp_proxy.fastmcp_compat.server import (
     dump_message,
     extract_request,
-    get_checked_clients,
-    message_streams,
     parse_message,
     response_id,
 )
@@ -142,7 +141,8 @@ async def serve_stdio(gateway: Gateway, stop: asyncio.Event, greeter: Greeter | 
         if greeted.unsent:
             writer.write(greeted.unsent)
         try:
-            await _Client(gateway, reader, writer, stop, greeted).serve()
+            async with open_server(gateway.mcp_server()) as serve:
+                await _Client(gateway, reader, writer, stop, greeted).serve(serve)
         finally:
             with anyio.move_on_after(FLUSH_S):
                 await writer.close()
@@ -161,22 +161,23 @@ class Leaving(NamedTuple):
 
 
 async def serve_joined(
-    gateway: Gateway, reader: OfferingReader, writer: Writer, leaving: Leaving, eras: StdioEras
+    gateway: Gateway, serve: ServePair, reader: OfferingReader, writer: Writer, leaving: Leaving, eras: StdioEras
 ) -> None:
     """Serve a client among many; at the end its door hears what was read, for the rest to go elsewhere.
 
     Args:
         gateway: Answers.
+        serve: Has the SDK answer.
         reader: The client's messages.
         writer: Ours.
         leaving: The gateway's end.
         eras: That this client is offered.
     """
-    await _Client(gateway, reader, writer, leaving.stop, Greeted(None), (leaving, eras)).serve()
+    await _Client(gateway, reader, writer, leaving.stop, Greeted(None), (leaving, eras)).serve(serve)
 
 
-class _Client:
-    """The client at the other end of the pipes.
+class _Client(AsyncResource):
+    """The client at the other end of the pipes; for the SDK both of its message streams, see `serve`.
 
     Args:
         gateway: Answers.
@@ -196,11 +197,10 @@ class _Client:
         greeted: Greeted,
         joined: tuple[Leaving, StdioEras] | None = None,
     ) -> None:
-        self._server = gateway.mcp_server()
-        self._checked = get_checked_clients(self._server)
+        self._checked: dict[None, CheckedClient] = {}
         self._agent = gateway.agent
-        self._leaving = joined[0] if joined is not None else None
-        self._eras = joined[1] if joined is not None else gateway.stdio_eras
+        self._leaving: Leaving | None
+        self._leaving, self._eras = joined or (None, gateway.stdio_eras)
         self._taken = 0
         """Lines that were read and begun."""
         self._clients = gateway.requests.clients
@@ -214,6 +214,7 @@ class _Client:
         self._greeted = greeted
         self._is_gone = False
         self._listening = anyio.CancelScope()
+        self._is_listening = True
         self._in_use: set[int | str] = set()
         """Ids of all requests that have not been answered; the SDK takes 7 and "7" for one."""
         self._unanswered: set[int | str] = set()
@@ -221,17 +222,25 @@ class _Client:
         self._all_answered = asyncio.Event()
         self._all_answered.set()
 
-    async def serve(self) -> None:
-        """Serve until either pipe ends or a stop is requested."""
+    async def serve(self, serve: ServePair) -> None:
+        """Serve until either pipe ends or a stop is requested.
+
+        Args:
+            serve: Has the SDK answer what is not answered here.
+        """
+        heeding = spawn(self._heed(), "stop signal")
+        self._messages = self._read()
         try:
-            async with self._sdk_streams() as (inbound, outbound):
-                heeding = spawn(self._heed(), "stop signal")
-                await serve_streams(self._server, inbound, outbound, self._eras)
-                heeding.cancel()
+            with bind_pipe(self._checked), anyio.CancelScope() as scope:
+                self._gone = scope.cancel
+                await serve(self, self, self._eras)
         finally:
+            heeding.cancel()
             # Many clients come and go on one gateway, and circles stay, see web/collector.py.
             self._reader.stop_offering()
-            take_apart(self._server)
+            await self._messages.aclose()
+            self._checked.clear()
+            self._calls = None
 
     async def _heed(self) -> None:
         """Stop reading after a signal, once calls under way ended and later ones were refused.
@@ -242,6 +251,7 @@ class _Client:
         if self._leaving is None:
             await self._agent.drain()
         self._reader.stop_offering()
+        self._is_listening = False
         self._listening.cancel()
 
     async def _finish(self) -> None:
@@ -263,44 +273,46 @@ class _Client:
         with anyio.move_on_after(FLUSH_S):
             await self._all_answered.wait()
 
-    @asynccontextmanager
-    async def _sdk_streams(self) -> AsyncIterator[tuple[Any, Any]]:
-        """The SDK's pair of message streams, for everything that is not answered here."""
-        inbound_in, inbound_out = message_streams()
-        outbound_in, outbound_out = message_streams()
+    def __aiter__(self) -> "_Client":
+        return self
 
-        async def read() -> None:
-            async with inbound_in:
-                with self._listening:
-                    async for line in self._greeted.lines(self._lines):
-                        await self._receive(line, inbound_in)
-                    self._reader.take = self._take_at_once
-                    while chunk := await self._reader.read(CHUNK_BYTES):
-                        for line in self._lines.feed(chunk):
-                            await self._hold_back()
-                            await self._receive(line, inbound_in)
-                            self._taken += 1
-                # Before the SDK's stream is closed: it gives up what it has not answered then.
-                await self._finish()
+    async def __anext__(self) -> Any:
+        """The client's next message that is not answered here."""
+        if self._is_listening:
+            with anyio.CancelScope() as self._listening:
+                async for message in self._messages:
+                    return message
+        # Before the SDK hears of the end: it gives up what it has not answered then.
+        await self._finish()
+        raise StopAsyncIteration
 
-        async def write() -> None:
-            async with outbound_out:
-                async for message in outbound_out:
-                    request_id = response_id(message)
-                    line = dump_message(message)
-                    told = self._greeted.take_back(request_id, line)
-                    for each in [line] if told is None else told:
-                        # Not waited for: what the SDK has not handed over yet would wait uncounted.
-                        await self._send(each, answers=request_id if told is None else None, waits=False)
-                    if request_id is not None:
-                        self._mark_answered(coerce_request_id(request_id))
+    async def _read(self) -> AsyncGenerator[Any, None]:
+        async for line in self._greeted.lines(self._lines):
+            if (message := await self._receive(line)) is not None:
+                yield message
+        self._reader.take = self._take_at_once
+        while chunk := await self._reader.read(CHUNK_BYTES):
+            for line in self._lines.feed(chunk):
+                await self._hold_back()
+                message = await self._receive(line)
+                self._taken += 1
+                if message is not None:
+                    yield message
+                    await anyio.lowlevel.checkpoint()  # the SDK begins with it before the next one is read
 
-        async with anyio.create_task_group() as group:
-            self._gone = group.cancel_scope.cancel
-            group.start_soon(read)
-            group.start_soon(write)
-            yield inbound_out, outbound_in
-            group.cancel_scope.cancel()
+    async def send(self, message: SessionMessage) -> None:
+        """Sends a message of the SDK."""
+        request_id = response_id(message)
+        line = dump_message(message)
+        told = self._greeted.take_back(request_id, line)
+        for each in [line] if told is None else told:
+            # Not waited for: what the SDK has not handed over yet would wait uncounted.
+            await self._send(each, answers=request_id if told is None else None, waits=False)
+        if request_id is not None:
+            self._mark_answered(coerce_request_id(request_id))
+
+    async def aclose(self) -> None:
+        """Ends with `serve`, as a stream."""
 
     async def _hold_back(self) -> None:
         """Return when the client's next line may be begun."""
@@ -309,13 +321,14 @@ class _Client:
         if self._writer.is_behind:
             await self._send()
 
-    async def _receive(self, line: bytes | OverlongLine, inbound: Any) -> None:
+    async def _receive(self, line: bytes | OverlongLine) -> Any:
+        """The message, if the SDK is to answer it."""
         if isinstance(line, OverlongLine):
             log.warning("a message of %d bytes was refused: it is over the limit", line.size_bytes)
             await self._send(refuse_overlong(line.head, line.tail, line.size_bytes, self._limit_bytes).reply)
-            return
+            return None
         if not line.strip():
-            return
+            return None
         match parse_wire(line):
             case WireCall() as call if self._began(call):
                 pass
@@ -324,7 +337,8 @@ class _Client:
             case wire:
                 if isinstance(wire, WireCancel):
                     self._mark_answered(coerce_request_id(wire.params.requestId))  # nobody waits for it any more
-                await self._hand_on(line, inbound)
+                return await self._hand_on(line)
+        return None
 
     def _is_leaving(self) -> bool:
         """Whether the client's next gateway is asked from now on."""
@@ -347,8 +361,8 @@ class _Client:
         calls.add(call, spawn(self._answer(call, calls, era), "wire call"))
         return True
 
-    async def _hand_on(self, line: bytes, inbound: Any) -> None:
-        """Gives the SDK a message, unless it is one that nobody should be given."""
+    async def _hand_on(self, line: bytes) -> Any:
+        """The message for the SDK, unless it is one that nobody should be given."""
         refusal = refuse(line)
         message = _parse_line(line) if refusal is None else None
         request = extract_request(message) if message is not None else None
@@ -357,10 +371,10 @@ class _Client:
             refusal = refuse_used_id(request.id)
         if refusal is not None:
             await self._send(refusal.reply)
-            return
+            return None
         if request is not None and key is not None:
             self._mark_unanswered(key, has_end=request.method != "subscriptions/listen")
-        await inbound.send(message)
+        return message
 
     def _mark_unanswered(self, key: int | str, *, has_end: bool = True) -> None:
         self._in_use.add(key)
