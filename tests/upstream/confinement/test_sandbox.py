@@ -238,6 +238,20 @@ async def test_a_server_can_have_processes_and_shared_memory_of_its_own(home: Ho
             assert await ask(child, wanted) == own
 
 
+@pytest.mark.skipif(find_bubblewrap() is None, reason="bubblewrap is not installed, or may not be used")
+async def test_with_bubblewrap_nothing_outlives_a_server(home: Home) -> None:
+    """Not even what has left its session; here it holds a pipe that ends with the last of its writers."""
+    pipe = home.work / "pipe"
+    os.mkfifo(pipe)
+    script = f"exec 3>{pipe}; setsid sleep 600 & echo; cat"
+    config = probing("sandbox", command="sh", args=["-c", script], allow={"write": [str(home.work), "/dev/shm"]})
+    with anyio.fail_after(LIMIT_S):
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, pipe.read_bytes)
+            async with started(config, home) as child:
+                assert await child.read() == b"\n"
+
+
 async def test_landlock_keeps_other_processes_closed_where_proc_is_allowed(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
