@@ -37,6 +37,17 @@ NAMED: Final = {
     "test_shelves.py::test_the_name_of_an_item_leads_back_to_it",
     "test_stable_names.py",
     "test_stored_links.py::test_nobody_ever_finds_what_another_was_linked_to",
+    # PostgreSQL's replicas, and keys that are files.
+    *(
+        f"recovery/test_seals.py::{name}"
+        for name in (
+            "test_replicas_on_one_database_have_one_key",
+            "test_what_an_older_replica_writes_waits",
+            "test_a_catalog_of_an_earlier_program_beside_a_key_is_not_believed",
+            "test_without_the_key_nothing_counts_until_its_user_says_so",
+        )
+    ),
+    "store/test_strangers_locks.py::test_a_stranger_of_the_database_keeps_no_decision_and_no_start_waiting",
     # From each kind to each: these choose their stores themselves.
     "test_copying.py",
     "test_copies_that_fail.py",

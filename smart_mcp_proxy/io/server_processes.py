@@ -157,28 +157,34 @@ class ServerProcesses:
 
     def find_server(self, pid: int) -> str | None:
         """Find the server of a process: its name, empty where that cannot be told; None for a stranger."""
-        if pid not in self._known:
-            self._known[pid] = self._judge(pid)
-        return self._known[pid]
+        line: list[int] = []
+        found, older = self._known.get(pid), pid
+        while older not in self._known:
+            line.append(older)
+            found, parent = self._judge(older)
+            if found is not None or parent is None:
+                break
+            found, older = self._known.get(parent), parent
+        for each in reversed(line):
+            if found is None and _read_limit(each) < self._own_limit:
+                found = ""
+            self._known[each] = found
+        return found
 
-    def _judge(self, pid: int) -> str | None:
+    def _judge(self, pid: int) -> tuple[str | None, int | None]:
+        """The server that a process shows by itself to be of, and its parent, where that can be one."""
         if (stat := _read_stat(pid)) is None:
-            return None
+            return None, None
         for number in (pid, stat.group, stat.session):
             if number in self._running:
-                return self._running[number]
+                return self._running[number], None
         mark = _read_mark(pid)
         if b"." in mark and mark != self._own_mark:
-            return self._names.get(mark.rpartition(b".")[2], "")
+            return self._names.get(mark.rpartition(b".")[2], ""), None
         parent = _read_stat(stat.parent)
         # One that is younger has the number of a parent that has ended.
-        if (
-            parent is not None
-            and parent.started <= stat.started
-            and (found := self.find_server(stat.parent)) is not None
-        ):
-            return found
-        return "" if _read_limit(pid) < self._own_limit else None
+        is_parent = parent is not None and parent.started <= stat.started
+        return None, stat.parent if is_parent else None
 
     def find_holder(self, inode: int) -> str | None:
         """Find the server of the process that holds a socket, as `find_server` names it.

@@ -91,7 +91,7 @@ def test_a_choice_takes_the_project_into_quarantine(
     assert done.status == 0 and SECRET not in done.out + done.err
     assert keyring == {"svc-key": SECRET}
     assert server_file(clients) == {
-        "stranger": {"command": "sh", "args": ["-c", "x"], "quarantined": True},
+        "stranger": {"command": "sh", "args": ["-c", "x"], "quarantined": True, "allow": {}},
         "svc": {"url": "https://svc.example/mcp", "type": "http", "headers": {"X-Key": "${keyring:svc-key}"}},
     }
     assert "server approve" in done.err and "'envFile', which is not read here" in done.out

@@ -678,6 +678,7 @@ FAILURES: list[tuple[str, str, Any, int]] = [
     ("GET", "/approvals?server=nobody", None, 404),
     ("GET", "/approvals/nobody:x", None, 404),
     ("POST", "/approvals/approve", {"tools": [{"name": "nobody:x", "hash": ""}]}, 404),
+    ("POST", "/approvals/reseal", None, 409),
     *(("POST", f"/approvals/{verb}", {"name": "nobody:x"}, 404) for verb in ("block", "unblock")),
     ("GET", "/activity/nothing", None, 404),
     ("POST", "/tokens", {"name": "ci"}, 409),

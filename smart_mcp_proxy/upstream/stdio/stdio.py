@@ -238,7 +238,10 @@ async def _begin(
     """Transport and protocol of the process of a server's command."""
     try:
         if config.isolation.mode == "container":
-            raise UpstreamError(f"Server '{config.name}' is to run in a container, which is not available yet.")
+            raise UpstreamError(
+                f"Server '{config.name}' is to run in a container, which is not available yet.",
+                hint='Start the container by its command, or say "isolation": "sandbox".',
+            )
         if config.isolation.mode == "sandbox":
             return await start_in_sandbox(_Notices, config, env, shelter)
         return await asyncio.get_running_loop().subprocess_exec(
