@@ -19,6 +19,7 @@ from mcp.server.runner import ServerRunner
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from transports import odd_server, settled
 
+from smart_mcp_proxy.fastmcp_compat.eras import ServePair, open_server
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, HandshakeClient
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.sessions.tool_surface import PooledTools
@@ -60,12 +61,12 @@ def alive() -> Counter[str]:
     return Counter(type(each).__name__ for each in living(KEPT))
 
 
-async def visit(gateway: Gateway, era: str) -> None:
+async def visit(gateway: Gateway, serve: ServePair, era: str) -> None:
     """A client that lists, searches, calls and leaves."""
     ours, theirs = socket.socketpair()
     reader, writer = await open_joined_streams(ours)
     leaving = Leaving(asyncio.Event(), lambda: False)
-    serving = asyncio.create_task(serve_joined(gateway, reader, writer, leaving, EVERY_ERA))
+    serving = asyncio.create_task(serve_joined(gateway, serve, reader, writer, leaving, EVERY_ERA))
     answers, requests = await asyncio.open_connection(sock=theirs)
 
     async def ask(number: int, method: str, params: dict[str, Any]) -> None:
@@ -91,14 +92,15 @@ async def visit(gateway: Gateway, era: str) -> None:
 
 @pytest.mark.parametrize("era", GREETINGS)
 async def test_a_client_that_left_is_freed_without_a_collection(tmp_path: Path, era: str) -> None:
-    async with settled(tmp_path, {"new": odd_server("modern")}) as gateway:
-        await visit(gateway, era)
+    servers = {"new": odd_server("modern")}
+    async with settled(tmp_path, servers) as gateway, open_server(gateway.mcp_server()) as serve:
+        await visit(gateway, serve, era)
         gc.collect()
         gc.disable()
         try:
             before = alive()
             for _ in range(ENDED):
-                await visit(gateway, era)
+                await visit(gateway, serve, era)
             gc.collect(0)  # a cancelled task leaves a circle of its traceback, which is as young as its end
             with anyio.fail_after(LIMIT_S):
                 while alive() - before:
