@@ -19,6 +19,7 @@ UPSTREAM = Path(__file__).parent / "counting_upstream.py"
 def fronted(transport: str, folder: Path, **settings: str) -> Iterator[Front]:
     """A fresh installation with these settings, over one transport."""
     notes, config = folder / "notes", folder / "mcp_config.json"
+    notes.touch()  # a path that is there is open to the server that it is named to
     server = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(notes)]}
     config.write_text(json.dumps({"mcpServers": {"work": server}}), "utf-8")
     named = {"CONFIG_PATH": str(config), "DATA_DIR": str(folder / "data"), "KEEP_ALIVE": "0", **settings}

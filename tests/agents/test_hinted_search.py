@@ -41,6 +41,7 @@ def test_claude_code_finds_a_deferred_tool_by_its_hint_alone(
     note(record_property, CLAUDE_CODE.name, CLAUDE_CODE.package.rpartition("@")[2], "http")
     notes, config, home = tmp_path / "notes", tmp_path / "mcp_config.json", tmp_path / "home"
     home.mkdir()
+    notes.touch()  # a path that is there is open to the server that it is named to
     server = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(notes), WORD], "pin": ["count"]}
     config.write_text(json.dumps({"mcpServers": {"work": server}}), "utf-8")
     variables = {"MCPPROXY_CONFIG_PATH": str(config), "MCPPROXY_DATA_DIR": str(tmp_path / "data")}
@@ -57,4 +58,4 @@ def test_claude_code_finds_a_deferred_tool_by_its_hint_alone(
         assert TOOL in last.results[0] and any(name.endswith(TOOL) for name in last.tools), last
         assert "counted to 3" in last.results[-1] and DONE in printed
     else:
-        assert TOOL not in json.dumps(last.results) and not notes.exists()
+        assert TOOL not in json.dumps(last.results) and notes.read_text() == ""

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Any
 
+from sqlalchemy import insert
 from store_places import MakeTool, StorePlace
 
 from smart_mcp_proxy.catalog import (
@@ -18,6 +19,7 @@ from smart_mcp_proxy.catalog import (
     store_toolset,
 )
 from smart_mcp_proxy.catalog.copying import TABLES, StoreLocation
+from smart_mcp_proxy.catalog.tables.schema import unconfined
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import Activity
 
@@ -71,6 +73,9 @@ async def store_shared(catalog: Catalog) -> None:
     for expires_s in (None, NOW_S):
         value = SealedValue("sign-in", f"until {expires_s}", bytes(range(256)), "stamp", expires_s)
         await write(catalog, store_sealed, value=value)
+    await write(
+        catalog, lambda connection: connection.execute(insert(unconfined), {"server_name": "s", "program": "p"})
+    )
 
 
 async def write(catalog: Catalog, work: Any, **given: Any) -> None:

@@ -53,7 +53,7 @@ def test_a_server_is_shown_and_added_in_quarantine(home: Path, add: Run, run: Ru
     for words in ("WEATHER_API_KEY", "a secret", "required", "one of celsius, fahrenheit"):
         assert words in done.out
     env = {"WEATHER_API_KEY": "hunter2", "WEATHER_UNITS": "celsius"}
-    entry = {"command": "uvx", "args": ["weather-mcp-server@0.5.0"], "env": env, "quarantined": True}
+    entry = {"command": "uvx", "args": ["weather-mcp-server@0.5.0"], "env": env, "quarantined": True, "allow": {}}
     assert stored(home) == {"weather-mcp": entry}
     assert "hunter2" not in done.out + done.err
     assert done.next_command == "mcpproxy server show weather-mcp"

@@ -292,7 +292,9 @@ def urls(
             folder.mkdir()
             command, *arguments = servers.commands[name]
             entry = {"command": command, "args": arguments, "trust": "trusted"}
-            (folder / "mcp_config.json").write_text(json.dumps({"mcpServers": {name: entry}}), "utf-8")
+            (folder / "mcp_config.json").write_text(
+                json.dumps({"mcpServers": {name: entry | {"isolation": "none"}}}), "utf-8"
+            )
             variables = {"MCPPROXY_CONFIG_PATH": str(folder / "mcp_config.json")}
             variables["MCPPROXY_LIST_ALL_BELOW_TOKENS"] = "100000"
             options = ("--passthrough", name) if is_passed else ()

@@ -113,7 +113,13 @@ async def test_only_gateways_are_told_who_is_there(tmp_path: Path) -> None:
 def gateway_entry(folder: Path, **environ: str) -> dict[str, Any]:
     """A gateway as somebody's server: it reads the file in `folder`."""
     own = {"MCPPROXY_DATA_DIR": str(folder / "data"), "PYTHONPATH": os.pathsep.join(sys.path), **environ}
-    return {"command": STDIO_COMMAND[0], "args": [*STDIO_COMMAND[1:]], "cwd": str(folder), "env": own}
+    return {
+        "command": STDIO_COMMAND[0],
+        "args": [*STDIO_COMMAND[1:]],
+        "cwd": str(folder),
+        "env": own,
+        "isolation": "none",
+    }
 
 
 def configured(folder: Path, **entries: Any) -> Path:

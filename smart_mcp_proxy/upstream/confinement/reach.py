@@ -32,6 +32,7 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 """A path in an argument: alone, or after `=` or a scheme."""
 _LINKED_PATH: Final = re.compile(r"""(?:^|["'])(/[^"'\n]+)""", re.MULTILINE)
+_PACKAGES: Final = "node_modules"
 _MOST_PARENTS: Final = 4
 _MOST_BYTES: Final = 1 << 16
 
@@ -279,6 +280,9 @@ def _find_linked_sources(root: Path) -> Iterator[Path]:
 
 def _find_project(script: Path, home: Path) -> Path:
     """The folder that a script is part of; the script itself where that would be a whole home."""
+    shared = [folder for folder in script.parents if folder.name == _PACKAGES]
+    if shared:  # what a package needs stands beside it, or further up
+        return shared[-1]
     folders = [folder for folder in script.parents[:_MOST_PARENTS] if folder != home and folder not in home.parents]
     marked = (folder for folder in folders if any((folder / mark).exists() for mark in PROJECT_MARKS))
     return next(marked, folders[0] if folders else script)

@@ -17,6 +17,7 @@ NOT_OF_CALLS = frozenset(
         "batch_unsupported",
         "config_read_only",
         "form_expired",
+        "server_process",
         "host_not_allowed",
         "http_method_not_allowed",
         "invalid_entry",

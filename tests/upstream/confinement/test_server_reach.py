@@ -49,6 +49,15 @@ def test_a_script_is_read_with_its_project(home: Path) -> None:
     assert str(alone) in reach.read and str(home) not in reach.read
 
 
+def test_an_installed_package_is_read_with_those_beside_it(home: Path) -> None:
+    """npm puts what a package needs beside it."""
+    script = home / "project" / "node_modules" / "@scope" / "server" / "dist" / "index.js"
+    script.parent.mkdir(parents=True)
+    script.write_text("")
+    (script.parents[1] / "package.json").write_text("{}")
+    assert f"{home}/project/node_modules" in planned(home, args=[str(script)]).read
+
+
 def test_a_virtual_environment_is_read_with_its_python(home: Path) -> None:
     """Its `pyvenv.cfg` says where that is."""
     read = planned(home, command=str(home / "venv" / "bin" / "python")).read
