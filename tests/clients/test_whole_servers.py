@@ -33,7 +33,7 @@ CLOCK = re.compile(
 """Some answers hold the time of day."""
 CLOCK_BASE64 = re.compile(r"(?<=bG9iIGNyZWF0ZWQgYXQg)\w+=*")
 """Some have it in base64, behind `blob created at`."""
-OURS = re.compile(r',\\n  \\"(?:SMART_MCP_PROXY_\w+|PYTHONHASHSEED)\\": \\"[\w: ]*\\"')
+OURS = re.compile(r',\\n  \\"(?:SMART_MCP_PROXY_\w+|PYTHONHASHSEED)\\": \\"[\w.: ]*\\"')
 """What a server finds in its environment of ours, in an answer that shows it."""
 
 EXCEPTIONS = {
@@ -291,10 +291,8 @@ def urls(
             folder = home / f"{name}-{is_passed}"
             folder.mkdir()
             command, *arguments = servers.commands[name]
-            entry = {"command": command, "args": arguments, "trust": "trusted"}
-            (folder / "mcp_config.json").write_text(
-                json.dumps({"mcpServers": {name: entry | {"isolation": "none"}}}), "utf-8"
-            )
+            entry = {"command": command, "args": arguments, "trust": "trusted", "isolation": "none"}
+            (folder / "mcp_config.json").write_text(json.dumps({"mcpServers": {name: entry}}), "utf-8")
             variables = {"MCPPROXY_CONFIG_PATH": str(folder / "mcp_config.json")}
             variables["MCPPROXY_LIST_ALL_BELOW_TOKENS"] = "100000"
             options = ("--passthrough", name) if is_passed else ()
