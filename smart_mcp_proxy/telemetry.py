@@ -339,19 +339,25 @@ def configure_logging(level: str, *, file: Path | None = None, style: Literal["c
         get_logger("telemetry").warning("log file %s cannot be opened: %s", file, problem.strerror)
 
 
-def spawn(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-    """Starts background work that nobody waits for; a crash is logged, never lost.
+def spawn(work: Coroutine[Any, Any, T], name: str, *, is_awaited: bool = False) -> asyncio.Task[T]:
+    """Starts background work; a crash is logged, never lost.
 
     The one place where tasks begin: a task started elsewhere can vanish with its exception.
+
+    Args:
+        work: What is done.
+        name: Of the task.
+        is_awaited: Whoever waits for it is told of its crash; the log is not.
     """
     task = asyncio.get_running_loop().create_task(work, name=name)
     _tasks.add(task)
-    task.add_done_callback(_report_end)
+    task.add_done_callback(_tasks.discard)
+    if not is_awaited:
+        task.add_done_callback(_report_end)
     return task
 
 
 def _report_end(task: asyncio.Task[Any]) -> None:
-    _tasks.discard(task)
     if not task.cancelled() and (exc := task.exception()) is not None:
         get_logger("tasks").error("background task %s ended: %s", task.get_name(), exc, exc_info=exc)
 

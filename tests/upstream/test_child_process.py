@@ -1,8 +1,11 @@
 """The process of a server: what it leaves behind when it is gone."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import threading
+from pathlib import Path
 
 import anyio
 import pytest
@@ -43,6 +46,41 @@ async def test_pipes_that_do_not_end_hold_no_descriptor(script: str, mode: Isola
     if script == HELD:
         os.kill(int(said), 9)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def find_children() -> set[str]:
+    """Process ids of what this process started and has not waited for."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended while it was looked at
+            if int(stat.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(stat.parent.name)
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_start_that_is_cancelled_leaves_nothing(mode: IsolationMode, steps: int) -> None:
+    """No process and no descriptor, at whichever step of the loop that is."""
+
+    def is_started() -> bool:
+        return (find_children(), len(os.listdir("/proc/self/fd"))) != before
+
+    before = find_children(), len(os.listdir("/proc/self/fd"))
+    with anyio.fail_after(20):
+        starting = asyncio.create_task(
+            ChildProcess.start(shell("sleep 600", mode), dict(os.environ), lambda line: None)
+        )
+        for step in range(steps):
+            await asyncio.sleep(0)
+            while step == 1 and any(each.name.startswith("start confined") for each in threading.enumerate()):
+                await asyncio.sleep(0)
+        starting.cancel()
+        outcome = (await asyncio.gather(starting, return_exceptions=True))[0]
+        if isinstance(outcome, ChildProcess):
+            await outcome.close()
+        while is_started():
+            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -3,11 +3,11 @@
 import asyncio
 import os
 import subprocess
-import threading
 from asyncio import SubprocessTransport
 from asyncio.base_subprocess import BaseSubprocessTransport
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 _Protocol = TypeVar("_Protocol", bound=SubprocessStreamProtocol)
@@ -54,6 +54,8 @@ async def start_confined(
 ) -> tuple[SubprocessTransport, _Protocol]:
     """Start a command as `loop.subprocess_exec` does, with three pipes and a session of its own.
 
+    Not to be cancelled: the process would go on.
+
     Raises:
         OSError: It cannot be started, or the kernel does not confine it.
     """
@@ -73,49 +75,11 @@ async def start_confined(
         )
 
     loop = asyncio.get_running_loop()
-    process = await _run_in_fresh_thread(start)
-    protocol = protocol_factory()
-    waiter = loop.create_future()
-    transport = _ConfinedTransport(loop, protocol, process, waiter)
-    try:
-        await waiter
-    except BaseException:
-        transport.close()
-        raise
+    executor = ThreadPoolExecutor(1, "start confined")
+    starting = loop.run_in_executor(executor, start)
+    executor.shutdown(wait=False)  # its thread ends with the job: confined for ever, it may serve no other
+    process = await starting
+    protocol, connected = protocol_factory(), loop.create_future()
+    transport = _ConfinedTransport(loop, protocol, process, connected)
+    await connected
     return transport, protocol
-
-
-async def _run_in_fresh_thread(job: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
-    """Run a job in a thread that ends with it and serves no other job."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[subprocess.Popen[bytes]] = loop.create_future()
-
-    def run() -> None:
-        try:
-            result = job()
-        except (OSError, ValueError) as exc:
-            loop.call_soon_threadsafe(_settle, done, None, exc)
-        else:
-            loop.call_soon_threadsafe(_settle, done, result, None)
-
-    threading.Thread(target=run, name="start confined", daemon=True).start()
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        done.add_done_callback(_kill_unwanted)
-        raise
-
-
-def _kill_unwanted(done: "asyncio.Future[subprocess.Popen[bytes]]") -> None:
-    if not done.cancelled() and done.exception() is None:
-        done.result().kill()
-        done.result().wait()
-
-
-def _settle(done: asyncio.Future[Any], result: object, exc: Exception | None) -> None:
-    if done.cancelled():
-        return
-    if exc is None:
-        done.set_result(result)
-    else:
-        done.set_exception(exc)

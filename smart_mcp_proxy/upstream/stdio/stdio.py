@@ -19,7 +19,7 @@ from smart_mcp_proxy.io.open_files import OPEN_FILES_HINT, why_none_left
 from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
-from smart_mcp_proxy.telemetry import spawn
+from smart_mcp_proxy.telemetry import await_shielded, spawn
 from smart_mcp_proxy.upstream.confinement.reach import Shelter
 from smart_mcp_proxy.upstream.confinement.sandbox import start_in_sandbox
 from smart_mcp_proxy.upstream.opening import SessionOptions
@@ -235,7 +235,27 @@ class ChildProcess:
 async def _begin(
     config: ServerConfig, env: Mapping[str, str], shelter: Shelter | None
 ) -> tuple[SubprocessTransport, _Notices]:
-    """Transport and protocol of the process of a server's command."""
+    """Transport and protocol of the process of a server's command; nothing of it is left where this is cancelled."""
+    # A task of its own: asyncio waits for ever, or keeps pipes, where a start is cancelled while these are connected.
+    starting = spawn(_run_command(config, env, shelter), f"start-{config.name}", is_awaited=True)
+    try:
+        return await await_shielded(starting)
+    except asyncio.CancelledError:
+        starting.add_done_callback(_end_unwanted)
+        raise
+
+
+def _end_unwanted(starting: "asyncio.Task[tuple[SubprocessTransport, _Notices]]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        transport, _ = starting.result()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(transport.get_pid(), signal.SIGKILL)
+        transport.close()
+
+
+async def _run_command(
+    config: ServerConfig, env: Mapping[str, str], shelter: Shelter | None
+) -> tuple[SubprocessTransport, _Notices]:
     try:
         if config.isolation.mode == "container":
             raise UpstreamError(

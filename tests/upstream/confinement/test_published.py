@@ -110,7 +110,7 @@ async def try_servers(servers: Sequence[Published], isolation: str, folder: Path
             while any(each["state"] == "connecting" for each in ask_states(url, folder / "data").values()):
                 await anyio.sleep(1)
         states = ask_states(url, folder / "data")
-        homes = [path.name for path in (folder / "data").glob("sandbox/*")]
+        homes = [path.name for path in (folder / "data").glob("sandbox/*") if path.is_dir()]
         assert len(homes) == (len(servers) if isolation == "sandbox" else 0), homes
         async with Client(streamable_http_client(url)) as client:
             for each in servers:
