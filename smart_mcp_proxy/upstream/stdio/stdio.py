@@ -235,13 +235,17 @@ class ChildProcess:
 async def _begin(
     config: ServerConfig, env: Mapping[str, str], shelter: Shelter | None
 ) -> tuple[SubprocessTransport, _Notices]:
-    """Transport and protocol of the process of a server's command; nothing of it is left where this is cancelled."""
+    """Transport and protocol of the process of a server's command.
+
+    Nothing of it is left where this is cancelled.
+    """
     # A task of its own: asyncio waits for ever, or keeps pipes, where a start is cancelled while these are connected.
     starting = spawn(_run_command(config, env, shelter), f"start-{config.name}", is_awaited=True)
     try:
         return await await_shielded(starting)
     except asyncio.CancelledError:
         starting.add_done_callback(_end_unwanted)
+        await asyncio.wait({starting}, timeout=_REAP_S)
         raise
 
 
