@@ -18,8 +18,8 @@ KEPT = 16
 """Records of one data directory: each client may start the gateway with settings of its own."""
 
 SAYS_NOTHING = {
-    f"{PREFIX}{name}"
-    for name in ("LOG_LEVEL", "LOG_FILE", "LOG_FORMAT", "DATA_DIR", "CONFIG_PATH", "TRANSPORT", "SHARED", "KEEP_ALIVE")
+    *(f"{PREFIX}{name}" for name in ("LOG_LEVEL", "LOG_FILE", "LOG_FORMAT", "DATA_DIR", "CONFIG_PATH", "TRANSPORT")),
+    *(f"{PREFIX}{name}" for name in ("SHARED", "KEEP_ALIVE", "ISOLATION")),
 }
 """Where the servers come from is known better."""
 

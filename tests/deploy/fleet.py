@@ -183,7 +183,8 @@ async def gateway(name: str, folder: Path, **settings: str) -> AsyncIterator[tup
         **settings,
     }
     words = (sys.executable, "-m", "smart_mcp_proxy", "serve", "--http", "--port", "0", "--json")
-    environ = {f"MCPPROXY_{key}": value for key, value in variables.items()}
+    # Servers of the tests write where they are told to.
+    environ = {"MCPPROXY_ISOLATION": "none"} | {f"MCPPROXY_{key}": value for key, value in variables.items()}
     async with running(*words, log=folder / f"{name}.log", reports=True, **environ) as process:
         assert process.stdout is not None
         report = json.loads(await process.stdout.readline())

@@ -43,7 +43,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]
 CLOCK = re.compile(r"\d{1,2}:\d\d:\d\d\s?[AP]M|\d{4}-\d\d-\d\dT[\d:.]+Z")
 """Some answers hold the time of day."""
-OURS = re.compile(r',\\n  "SMART_MCP_PROXY_\w+": "[\w: ]*"')
+OURS = re.compile(r',\\n  "SMART_MCP_PROXY_\w+": "[\w:. ]*"')
 """What a server finds in its environment of ours."""
 
 

@@ -16,8 +16,8 @@ _SAYS_NOTHING = frozenset(
     {
         "activity_args", "activity_days", "bm25_engine", "broker_requests", "calls_burst", "calls_per_s",
         "clean_results", "config_json", "config_path", "data_dir", "embedder", "fence_results", "hf_model", "host",
-        "in_flight", "learn", "log_file", "log_format", "log_level", "openai_model", "port", "start_parallel",
-        "keep_alive", "shared", "strict", "transport", "trust",
+        "in_flight", "isolation", "learn", "log_file", "log_format", "log_level", "openai_model", "port",
+        "start_parallel", "keep_alive", "shared", "strict", "transport", "trust",
     }
 )  # fmt: skip
 """Settings that no greeting and no list of tools depends on; a test holds it so."""

@@ -24,6 +24,7 @@ OTHERS = {
     "fence_results": True,
     "host": "::1",
     "in_flight": 3,
+    "isolation": "none",
     "learn": True,
     "log_format": "json",
     "log_level": "DEBUG",
