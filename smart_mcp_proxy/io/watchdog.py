@@ -5,9 +5,9 @@ import contextlib
 import secrets
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from smart_mcp_proxy.io.server_processes import MARK, lower_limit, tag_server
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -18,6 +18,18 @@ _RESTART_S = 0.5
 """Pause before it is started again: something that kills it at once must not keep us busy."""
 
 _log = get_logger("upstream")
+
+
+class _Watched(NamedTuple):
+    """Process group that ends with us.
+
+    Attributes:
+        server: Name of the server that it is; empty for what is none.
+        line: What the other process is told of it.
+    """
+
+    server: str
+    line: str
 
 
 class Watchdog:
@@ -31,7 +43,7 @@ class Watchdog:
 
     def __init__(self) -> None:
         self._process: Process | None = None
-        self._groups: dict[int, str] = {}
+        self._groups: dict[int, _Watched] = {}
         self._announced: set[str] = set()
         self._starting = asyncio.Lock()
         self._keeper: asyncio.Task[None] | None = None
@@ -81,14 +93,20 @@ class Watchdog:
     @property
     def servers(self) -> dict[int, str]:
         """Names of the servers that run, by the process group of each."""
-        return {group: server for group, server in self._groups.items() if server}
+        return {group: watched.server for group, watched in self._groups.items() if watched.server}
 
-    def watch(self, group: int, server: str = "") -> None:
-        """Ends this process group if we are killed; that of a server is known as its from now on."""
-        self._groups[group] = server
+    def watch(self, group: int, server: str = "", removal: Sequence[str] = ()) -> None:
+        """Ends this process group if we are killed, and then runs a command that removes what is left.
+
+        Args:
+            group: Its id.
+            server: Name of the server that it is, known as its from now on; empty for what is none.
+            removal: The command, with the path of its program.
+        """
+        self._groups[group] = watched = _Watched(server, "\t".join(map(str, (group, *removal))))
         if server:
             lower_limit(group)
-        self._tell(f"+{group}\n")
+        self._tell(f"+{watched.line}\n")
 
     def release(self, group: int) -> None:
         """Forgets this process group: it is gone, and its number may be given to another."""
@@ -123,8 +141,8 @@ class Watchdog:
             if not self._is_missed:
                 _log.warning("no watchdog: servers may outlive a killed gateway: %s", exc)
         self._is_missed = self._process is None
-        for group in self._groups:
-            self._tell(f"+{group}\n")
+        for watched in self._groups.values():
+            self._tell(f"+{watched.line}\n")
         for mark in self._announced:
             self._tell(f"?{mark}\n")
 

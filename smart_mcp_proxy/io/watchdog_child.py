@@ -1,5 +1,7 @@
 """Program of the watchdog: `+GROUP` and `-GROUP` on stdin; ends remaining groups at its end.
 
+Tabs and the words of a command may follow a group: it is run once the groups have ended.
+
 `?NAME=VALUE` announces a process with that in its environment, `!NAME=VALUE` says that its group is known by now.
 
 Runs on its own with `python -I -S`: the standard library only.
@@ -18,21 +20,28 @@ _POLL_S = 0.05
 
 def main() -> None:
     """Reads until the gateway is gone, then ends what it left."""
-    known: set[str] = set()
+    known: dict[int, list[str]] = {}
     announced: set[str] = set()
     for line in sys.stdin:
-        lines = known if line[0] in "+-" else announced
-        if line[0] in "+?":
-            lines.add(line[1:-1])
+        sign, (word, *command) = line[0], line[1:-1].split("\t")
+        if sign == "+":
+            known[int(word)] = command
+        elif sign == "-":
+            known.pop(int(word), None)
+        elif sign == "?":
+            announced.add(word)
         else:
-            lines.discard(line[1:-1])
-    groups = set(map(int, known))
+            announced.discard(word)
+    groups = set(known)
     _signal(groups, signal.SIGTERM)
     deadline = time.monotonic() + _GRACE_S
     while (groups or announced) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
         groups = {group for group in groups if _is_alive(group)} | _groups_with(announced)
     _signal(groups, signal.SIGKILL)
+    for command in filter(None, known.values()):
+        with contextlib.suppress(OSError):
+            os.spawnv(os.P_NOWAIT, command[0], command)
 
 
 def _groups_with(announced: set[str]) -> set[int]:

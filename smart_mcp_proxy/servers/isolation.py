@@ -1,6 +1,7 @@
 """Isolation of servers' processes, as their entries say it and where they say nothing."""
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Literal, get_args
@@ -14,6 +15,8 @@ ENGINES: Final = ("docker", "podman", "nerdctl")
 _OBJECT_KEYS: Final = frozenset({"enabled", "mode", "image", "network_mode", "allow"})
 _ALLOW_KEYS: Final = frozenset({"read", "write", "network"})
 _NO_NETWORK: Final = "none"
+_IMAGE: Final = re.compile(r"[A-Za-z0-9][\w.:/@-]*")
+"""Never an option of the engine."""
 
 IsolationDefault = Literal["auto", "none", "sandbox", "container"]
 """`auto`: a sandbox for servers that the catalog has not seen before, where the system has one."""
@@ -50,7 +53,11 @@ def read_isolation(entry: EntryReader) -> Isolation:
     if not inner.flag("enabled", default=True):
         return Isolation(allow=allow)
     mode = _check_mode(inner, "mode", inner.text("mode") or "container")
-    return Isolation(mode, inner.text("image"), allow, is_required=True)
+    if (image := inner.text("image")) and not _IMAGE.fullmatch(image):
+        raise ConfigError(
+            f"Server {entry.server!r}: 'isolation.image' is {image!r:.80}.", hint='Write it like "node:22-slim".'
+        )
+    return Isolation(mode, image, allow, is_required=True)
 
 
 def _check_mode(entry: EntryReader, key: str, written: str) -> IsolationMode:

@@ -53,3 +53,11 @@ PROJECT_MARKS: Final = ("package.json", "pyproject.toml", "node_modules", "setup
 SCRIPT: Final = re.compile(r".+\.(?:py|js|mjs|cjs|ts|mts|sh|rb|jar|php|pl|wasm)$")
 DATABASE: Final = re.compile(r".+\.(?:db|sqlite3?|duckdb)$")
 """Databases write beside themselves."""
+OF_THE_HOST: Final = re.compile(r"PATH|SHELL|USER|LOGNAME|NVM_DIR|UV_\w*PYTHON\w*|UV_TOOL_DIR|PIP_PYTHON|XDG_\w+")
+"""Variables that mean nothing in a container, which has programs of its own."""
+STEERS_ENGINES: Final = re.compile(
+    r"PATH|HOME|TMPDIR|XDG_\w+|LD_\w+|GO\w+|SSL_CERT_\w+|\w+_PROXY|"
+    r"\w*(?:DOCKER|CONTAINER|PODMAN|BUILDAH|STORAGE|REGISTR)\w*|SSH_\w+|DBUS_\w+|.*\*",
+    re.IGNORECASE,
+)
+"""Variables by which an engine finds its service, images and itself; a star means several to podman."""

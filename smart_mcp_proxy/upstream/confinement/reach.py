@@ -127,12 +127,13 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
         *carve.each(_find_named_files(environ)),
     ]
     variables = {name: text for name, text in environ.items() if name in config.env or not LEFT_OUT.fullmatch(name)}
-    for name, path, part in RUNTIMES:
+    has_image = config.isolation.mode == "container"
+    for name, path, part in () if has_image else RUNTIMES:
         place = Path(environ.get(name) or home / path)
         if place.is_dir():
             variables.setdefault(name, str(place))
             read.append(str(place / part))
-    read += [str(version) for path in GROWING for version in (home / path).glob("*")]
+    read += [str(version) for path in (() if has_image else GROWING) for version in (home / path).glob("*")]
     for name, path in RUNNER_FILES:
         if name not in variables and _is_free_of_credentials(home / path):
             variables[name] = str(home / path)
@@ -242,15 +243,20 @@ def _resolve(paths: Iterable[str], home: Path, cwd: Path) -> Iterator[Path]:
 
 def _find_own_package(config: ServerConfig, environ: Mapping[str, str], home: Path, cwd: Path) -> Iterator[Path]:
     """The program, what it is installed with, and the project of a script."""
-    program = shutil.which(config.command, path=environ.get("PATH")) or config.command
-    for folder in (Path(program).parent, *(Path(each) for each in environ.get("PATH", "").split(os.pathsep) if each)):
-        yield from _find_installation(folder, home)
-    real = Path(program).resolve()
-    yield from (Path(program), real, *_find_installation(real.parent, home))
+    if config.isolation.mode != "container":  # that has an image with programs
+        yield from _find_programs(config.command, environ.get("PATH", ""), home)
     for word in (config.command, *config.args):
         script = cwd / word
         if SCRIPT.fullmatch(word) and script.is_file():
             yield _find_project(script.resolve(), home)
+
+
+def _find_programs(command: str, path: str, home: Path) -> Iterator[Path]:
+    program = shutil.which(command, path=path) or command
+    for folder in (Path(program).parent, *(Path(each) for each in path.split(os.pathsep) if each)):
+        yield from _find_installation(folder, home)
+    real = Path(program).resolve()
+    yield from (Path(program), real, *_find_installation(real.parent, home))
 
 
 def _find_installation(folder: Path, home: Path) -> Iterator[Path]:

@@ -73,7 +73,7 @@ async def start_in_sandbox(
         OSError: It cannot be started.
         UpstreamError: The system has no sandbox.
     """
-    reach = await asyncio.to_thread(_prepare, config, environ, shelter)
+    reach = await asyncio.to_thread(prepare_reach, config, environ, shelter)
     way = await asyncio.to_thread(_choose_way, reach)
     if way is None:
         raise _refuse_unconfined(config)
@@ -103,7 +103,8 @@ def _choose_way(reach: ServerReach) -> Way | None:
     return "bubblewrap" if reach.has_own_world and find_bubblewrap() else find_way()
 
 
-def _prepare(config: ServerConfig, environ: Mapping[str, str], shelter: Shelter | None) -> ServerReach:
+def prepare_reach(config: ServerConfig, environ: Mapping[str, str], shelter: Shelter | None) -> ServerReach:
+    """Plan the reach of a server, and make its private folder."""
     if shelter is not None:
         try:
             return _furnish(config, environ, shelter)

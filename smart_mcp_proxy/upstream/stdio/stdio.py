@@ -20,6 +20,7 @@ from smart_mcp_proxy.io.watchdog import Watchdog
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import await_shielded, spawn
+from smart_mcp_proxy.upstream.confinement.container import plan_container, remove_container
 from smart_mcp_proxy.upstream.confinement.reach import Shelter
 from smart_mcp_proxy.upstream.confinement.sandbox import start_in_sandbox
 from smart_mcp_proxy.upstream.opening import SessionOptions
@@ -64,7 +65,10 @@ class _Notices(SubprocessStreamProtocol):
     Attributes:
         exited: Set then.
         output: What it writes to stdout.
+        removal: Command that ends its container; empty without one.
     """
+
+    removal: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         super().__init__(limit=_CHUNK_BYTES, loop=asyncio.get_running_loop())
@@ -137,11 +141,11 @@ class ChildProcess:
             UpstreamError: It cannot be started; the message says what is missing.
         """
         if watchdog is None:
-            return cls(*await _begin(config, child_environment(environ, config.env), shelter), on_stderr)
+            return cls(*await _begin(config, environ, {}, shelter), on_stderr)
         await watchdog.start()
         async with watchdog.announce_child(config.name) as mark:
-            transport, notices = await _begin(config, child_environment(environ, config.env) | mark, shelter)
-            watchdog.watch(transport.get_pid(), config.name)
+            transport, notices = await _begin(config, environ, mark, shelter)
+            watchdog.watch(transport.get_pid(), config.name, notices.removal)
         return cls(transport, notices, on_stderr, watchdog)
 
     @property
@@ -210,10 +214,12 @@ class ChildProcess:
         finally:
             # Also after a clean exit: what the server started may have outlived it.
             self._signal_group(signal.SIGKILL)
+            removing = spawn(remove_container(self._notices.removal), f"remove-container-{self.pid}")
             if self._watchdog is not None:
                 self._watchdog.release(self.pid)
             # Also where whoever closes it is cancelled: it is killed, so this takes no time.
             await self._reap()
+            await await_shielded(removing)
 
     async def _reap(self) -> None:
         """Takes what is left of a killed process."""
@@ -233,14 +239,14 @@ class ChildProcess:
 
 
 async def _begin(
-    config: ServerConfig, env: Mapping[str, str], shelter: Shelter | None
+    config: ServerConfig, environ: Mapping[str, str], mark: Mapping[str, str], shelter: Shelter | None
 ) -> tuple[SubprocessTransport, _Notices]:
     """Transport and protocol of the process of a server's command.
 
     Nothing of it is left where this is cancelled.
     """
     # A task of its own: asyncio waits for ever, or keeps pipes, where a start is cancelled while these are connected.
-    starting = spawn(_run_command(config, env, shelter), f"start-{config.name}", is_awaited=True)
+    starting = spawn(_run_command(config, environ, mark, shelter), f"start-{config.name}", is_awaited=True)
     try:
         return await await_shielded(starting)
     except asyncio.CancelledError:
@@ -251,34 +257,29 @@ async def _begin(
 
 def _end_unwanted(starting: "asyncio.Task[tuple[SubprocessTransport, _Notices]]") -> None:
     if not starting.cancelled() and starting.exception() is None:
-        transport, _ = starting.result()
+        transport, notices = starting.result()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(transport.get_pid(), signal.SIGKILL)
         transport.close()
+        spawn(remove_container(notices.removal), "remove-container")
 
 
 async def _run_command(
-    config: ServerConfig, env: Mapping[str, str], shelter: Shelter | None
+    config: ServerConfig, environ: Mapping[str, str], mark: Mapping[str, str], shelter: Shelter | None
 ) -> tuple[SubprocessTransport, _Notices]:
+    env: Mapping[str, str] = {**child_environment(environ, config.env), **mark}
+    command, cwd = (config.command or "", *config.args), config.cwd or None
+    removal: tuple[str, ...] = ()
     try:
         if config.isolation.mode == "container":
-            raise UpstreamError(
-                f"Server '{config.name}' is to run in a container, which is not available yet.",
-                hint='Start the container by its command, or say "isolation": "sandbox".',
-            )
+            (command, env, removal), cwd = await plan_container(config, env, environ, shelter), None
         if config.isolation.mode == "sandbox":
             return await start_in_sandbox(_Notices, config, env, shelter)
-        return await asyncio.get_running_loop().subprocess_exec(
-            _Notices,
-            config.command or "",
-            *config.args,
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            cwd=config.cwd or None,
-            env=env,
-            start_new_session=True,
+        transport, notices = await asyncio.get_running_loop().subprocess_exec(
+            _Notices, *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=True
         )
+        notices.removal = removal
+        return transport, notices
     except (OSError, ValueError) as exc:
         raise _start_error(config, exc) from exc
 
