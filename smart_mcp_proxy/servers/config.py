@@ -99,6 +99,23 @@ class ServerLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessLimits:
+    """Limits of a stdio server's processes, in force from its start on. None is no limit.
+
+    Attributes:
+        memory_mb: Megabytes that each of them may take; in a container all together.
+        open_files: Files that each of them may hold open.
+        processes: How many there may be; kept by containers alone.
+
+    Source: docs/isolation.md#limits
+    """
+
+    memory_mb: int | None = None
+    open_files: int | None = None
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolFilter:
     """Globs over a server's own tool names, case-sensitive. Exclusion wins."""
 
@@ -133,6 +150,7 @@ class ServerConfig:
         headers: Sent with every request to it.
         timeout_ms: The entry's `timeout`, already part of `limits.call_s`.
         limits: Rates and deadlines.
+        process_limits: The others that its `limits` name.
         tools: Which of its tools are used.
         pin: Tools that are always offered.
         oauth: Sign-in options where OAuth is asked for (`true` is the empty mapping), else None.
@@ -161,6 +179,7 @@ class ServerConfig:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout_ms: int | None = None
     limits: ServerLimits = ServerLimits()
+    process_limits: ProcessLimits = ProcessLimits()
     tools: ToolFilter = ToolFilter()
     pin: tuple[str, ...] = ()
     oauth: Mapping[str, Any] | None = field(default=None, repr=False)

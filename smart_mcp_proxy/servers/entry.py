@@ -7,7 +7,15 @@ from urllib.parse import urlsplit
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.models import Transport, Trust
-from smart_mcp_proxy.servers.config import STDIO_INIT_S, ConnectionKind, Problem, ServerConfig, ServerLimits, ToolFilter
+from smart_mcp_proxy.servers.config import (
+    STDIO_INIT_S,
+    ConnectionKind,
+    Problem,
+    ProcessLimits,
+    ServerConfig,
+    ServerLimits,
+    ToolFilter,
+)
 from smart_mcp_proxy.servers.dialects import (
     CLIENT_KEYS,
     EXCLUDE_KEYS,
@@ -30,7 +38,8 @@ _KNOWN_KEYS = CLIENT_KEYS | {
     *("timeout", "limits", "tools", "pin", "inherit", "oauth", "enabled"),
     *("quarantined", "trust", "connection", "input_requests", "shared", "proxy", "isolation", "allow"),
 }
-_LIMIT_KEYS = frozenset(ServerLimits.__dataclass_fields__)
+_PROCESS_LIMIT_KEYS = frozenset(ProcessLimits.__dataclass_fields__)
+_LIMIT_KEYS = frozenset(ServerLimits.__dataclass_fields__) | _PROCESS_LIMIT_KEYS
 _FILTER_KEYS = frozenset(ToolFilter.__dataclass_fields__)
 
 _Word = TypeVar("_Word", bound=str)
@@ -71,6 +80,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         headers=_headers(entry),
         timeout_ms=timeout_ms,
         limits=_limits(entry, timeout_ms, transport),
+        process_limits=_process_limits(entry),
         tools=_tools(entry),
         pin=entry.texts("pin"),
         inherit=entry.texts("inherit"),
@@ -189,6 +199,11 @@ def _limits(entry: EntryReader, timeout_ms: int | None, transport: Transport) ->
     found |= {key: given.number(key) for key in ("calls_per_s", "list_s", "call_max_s", "client_idle_s")}
     found |= {key: given.integer(key, at_least=1) for key in ("burst", "in_flight", "client_connections")}
     return ServerLimits(**{key: value for key, value in found.items() if value is not None})
+
+
+def _process_limits(entry: EntryReader) -> ProcessLimits:
+    given = EntryReader(entry.server, entry.read_object("limits"), "limits.")
+    return ProcessLimits(**{key: given.integer(key, at_least=1) for key in _PROCESS_LIMIT_KEYS})
 
 
 def _startup_s(entry: EntryReader) -> float | None:

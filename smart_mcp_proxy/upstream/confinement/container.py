@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.confinement.limits import container_limits
 from smart_mcp_proxy.upstream.confinement.places import OF_THE_HOST, STEERS_ENGINES
 from smart_mcp_proxy.upstream.confinement.reach import ServerReach, Shelter
 from smart_mcp_proxy.upstream.confinement.sandbox import prepare_reach
@@ -111,6 +112,7 @@ def compose(
         *(engine.program, "run", "--rm", "--interactive", *engine.options),
         *(f"--name={name}", f"--label={LABEL}={config.name}"),
         *("--cap-drop=ALL", "--security-opt=no-new-privileges", "--read-only", "--tmpfs=/tmp"),
+        *container_limits(config),
         *(f"--stop-timeout={_STOP_S}", *(() if reach.network else ("--network=none",))),
         *(f"--mount=type=bind,source={path},target={path}{option}" for path, option in mounts.items()),
         *(f"--env={key}={passed.pop(key)}" for key in _PLACES if key in passed),

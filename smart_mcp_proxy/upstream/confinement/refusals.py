@@ -7,6 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.upstream.confinement.limits import hint_limit
 
 _REFUSED: Final = re.compile(
     r"EACCES|EPERM|EROFS|permission denied|operation not permitted|read-only file system|access denied", re.IGNORECASE
@@ -47,12 +48,14 @@ def find_refusals(lines: Iterable[str]) -> list[SandboxRefusal]:
 
 
 def hint_refusal(config: ServerConfig, lines: Sequence[str]) -> str:
-    """Hint on what a confined server was refused; empty where nothing it wrote tells.
+    """Hint on what the system refused a server; empty where nothing it wrote tells.
 
     Args:
         config: The server.
         lines: The last ones that it wrote.
     """
+    if met := hint_limit(config, lines):
+        return met
     if config.isolation.mode != "sandbox":
         return ""
     command = f"mcpproxy server allow {shell_word(config.name)}"

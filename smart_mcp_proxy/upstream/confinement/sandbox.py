@@ -5,7 +5,7 @@ import logging
 import os
 from asyncio import SubprocessTransport
 from asyncio.subprocess import SubprocessStreamProtocol
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -64,10 +64,18 @@ def describe_gaps() -> list[str]:
 async def start_in_sandbox(
     protocol_factory: Callable[[], _Protocol],
     config: ServerConfig,
+    command: Sequence[str],
     environ: Mapping[str, str],
     shelter: Shelter | None,
 ) -> tuple[SubprocessTransport, _Protocol]:
     """Start a server's command as `loop.subprocess_exec` does.
+
+    Args:
+        protocol_factory: Makes what is told of its output.
+        config: The server, expanded.
+        command: Its own, with its limits.
+        environ: What its process would be started with outside.
+        shelter: Keeps private folders.
 
     Raises:
         OSError: It cannot be started.
@@ -79,7 +87,6 @@ async def start_in_sandbox(
         raise _refuse_unconfined(config)
     has_sockets = reach.has_sockets or (reach.has_own_world and way == "bubblewrap")
     families = (NETLINK, *((INTERNET, INTERNET_6) if reach.network else ()), *((LOCAL,) if has_sockets else ()))
-    command = (config.command, *config.args)
     if way == "Landlock":
         rules = KernelRules((*SYSTEM, *reach.read), reach.write, reach.listed, DEVICES, families)
         confine = partial(confine_thread, rules)

@@ -21,6 +21,7 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import await_shielded, spawn
 from smart_mcp_proxy.upstream.confinement.container import plan_container, remove_container
+from smart_mcp_proxy.upstream.confinement.limits import limit_command
 from smart_mcp_proxy.upstream.confinement.reach import Shelter
 from smart_mcp_proxy.upstream.confinement.sandbox import start_in_sandbox
 from smart_mcp_proxy.upstream.opening import SessionOptions
@@ -267,21 +268,27 @@ def _end_unwanted(starting: "asyncio.Task[tuple[SubprocessTransport, _Notices]]"
 async def _run_command(
     config: ServerConfig, environ: Mapping[str, str], mark: Mapping[str, str], shelter: Shelter | None
 ) -> tuple[SubprocessTransport, _Notices]:
-    env: Mapping[str, str] = {**child_environment(environ, config.env), **mark}
-    command, cwd = (config.command or "", *config.args), config.cwd or None
-    removal: tuple[str, ...] = ()
+    env = {**child_environment(environ, config.env), **mark}
     try:
         if config.isolation.mode == "container":
-            (command, env, removal), cwd = await plan_container(config, env, environ, shelter), None
+            container = await plan_container(config, env, environ, shelter)
+            transport, notices = await _execute(container.command, container.variables, None)
+            notices.removal = container.removal
+            return transport, notices
+        command = limit_command(config, env.get("PATH"))
         if config.isolation.mode == "sandbox":
-            return await start_in_sandbox(_Notices, config, env, shelter)
-        transport, notices = await asyncio.get_running_loop().subprocess_exec(
-            _Notices, *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=True
-        )
-        notices.removal = removal
-        return transport, notices
+            return await start_in_sandbox(_Notices, config, command, env, shelter)
+        return await _execute(command, env, config.cwd or None)
     except (OSError, ValueError) as exc:
         raise _start_error(config, exc) from exc
+
+
+async def _execute(
+    command: Sequence[str], env: Mapping[str, str], cwd: str | None
+) -> tuple[SubprocessTransport, _Notices]:
+    return await asyncio.get_running_loop().subprocess_exec(
+        _Notices, *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=True
+    )
 
 
 async def _drain(stderr: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:

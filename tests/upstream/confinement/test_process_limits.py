@@ -1,0 +1,91 @@
+"""Limits of servers' processes: what the system is told, and what users are."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from smart_mcp_proxy.errors import ConfigError, UpstreamError
+from smart_mcp_proxy.servers.entry import parse_entry
+from smart_mcp_proxy.upstream import find_way
+from smart_mcp_proxy.upstream.confinement.limits import container_limits, hint_limit, limit_command
+from smart_mcp_proxy.upstream.confinement.reach import Shelter
+from smart_mcp_proxy.upstream.stdio.stdio import ChildProcess
+
+pytestmark = pytest.mark.anyio
+
+MODES = ("none", "sandbox") if find_way() else ("none",)
+TELL = "import json, resource as r; print(json.dumps([r.getrlimit(r.RLIMIT_DATA), r.getrlimit(r.RLIMIT_NOFILE)]))"
+
+
+def entry_with(limits: dict[str, int], **entry: Any) -> Any:
+    """A server of Python with limits."""
+    return parse_entry("s", {"command": sys.executable, "args": ["-c", TELL], "limits": limits} | entry)[0]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_server_starts_with_its_limits(tmp_path: Path, mode: str) -> None:
+    """Both hold before its first instruction, and it may raise neither."""
+    config = entry_with({"memory_mb": 512, "open_files": 99}, isolation=mode)
+    with anyio.fail_after(20):
+        child = await ChildProcess.start(config, dict(os.environ), print, None, Shelter(tmp_path))
+        try:
+            assert json.loads(await child.read()) == [[512 << 20, 512 << 20], [99, 99]]
+        finally:
+            await child.close()
+
+
+def test_a_server_without_limits_starts_by_its_own_command() -> None:
+    """No program stands before it; nor does one where the command is not there, whose own error is clearer."""
+    config = entry_with({"call_s": 5})
+    assert limit_command(config, os.environ["PATH"]) == (sys.executable, "-c", TELL)
+    missing = entry_with({"memory_mb": 512}, command="no-such-program", args=[])
+    assert limit_command(missing, os.environ["PATH"]) == ("no-such-program",)
+
+
+@pytest.mark.parametrize(
+    ("limits", "path", "message"),
+    [
+        ({"processes": 5}, "/usr/bin", "limits.processes, and only a container keeps it"),
+        ({"memory_mb": 5}, "/nowhere", "limits.memory_mb, and the program prlimit is missing"),
+        ({"open_files": 5}, "/nowhere", "limits.open_files, and the program prlimit is missing"),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, int], path: str, message: str) -> None:
+    """A server never runs without one that was asked for."""
+    with pytest.raises(UpstreamError, match=message):
+        limit_command(entry_with(limits), path)
+
+
+def test_a_container_keeps_all_of_them() -> None:
+    """In its engine's words."""
+    config = entry_with({"memory_mb": 512, "open_files": 99, "processes": 20})
+    assert list(container_limits(config)) == ["--memory=512m", "--ulimit=nofile=99:99", "--pids-limit=20"]
+    assert list(container_limits(entry_with({}))) == []
+
+
+@pytest.mark.parametrize(
+    ("limits", "line", "limit"),
+    [
+        ({"memory_mb": 512}, "MemoryError", "memory_mb is 512"),
+        ({"memory_mb": 512}, "FATAL ERROR: Reached heap limit - JavaScript heap out of memory", "memory_mb is 512"),
+        ({"open_files": 9}, "OSError: [Errno 24] Too many open files: '/x'", "open_files is 9"),
+        ({"processes": 9}, "RuntimeError: can't start new thread", "processes is 9"),
+        ({"open_files": 9}, "MemoryError", ""),
+        ({}, "MemoryError", ""),
+    ],
+)
+def test_a_limit_that_was_met_is_named(limits: dict[str, int], line: str, limit: str) -> None:
+    """If the entry sets it, and what the server wrote speaks of it."""
+    hint = hint_limit(entry_with(limits), ["Traceback:", line, "  at x"])
+    assert hint == (f" Its limits.{limit}, which may be why." if limit else "")
+
+
+def test_a_limit_is_a_whole_number() -> None:
+    """Of one or more."""
+    with pytest.raises(ConfigError, match=r"limits\.memory_mb"):
+        entry_with({"memory_mb": 0})
