@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from smart_mcp_proxy.models import Document
+from smart_mcp_proxy.search.guidance import read_purpose
 from smart_mcp_proxy.search.text import terms
 
 USUAL_TOOLS = 2_000
@@ -107,7 +108,7 @@ def terms_by_field(document: Document) -> dict[str, list[str]]:
     """The terms of a document, repeats included, by the name of the field."""
     names = " ".join(name for name, _ in document.parameters)
     descriptions = " ".join(description for _, description in document.parameters)
-    described = f"{document.title}\n{document.description}"
+    described = f"{document.title}\n{read_purpose(document.description[:FIELD_LIMIT_CHARS])}"
     texts = (document.name, document.server, described, names, descriptions, "\n".join(document.examples))
     return {
         field.name: terms(text, FIELD_LIMIT_CHARS) if text else [] for field, text in zip(_FIELDS, texts, strict=True)
