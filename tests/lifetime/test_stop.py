@@ -135,7 +135,8 @@ async def test_a_signal_lets_a_call_by_rest_end_and_refuses_new_ones(tmp_path: P
                 return await rest.post("/api/v1/call", json={"name": tool, "arguments": {"text": text}})
 
             under_way = asyncio.create_task(call("up:wait", "a"))
-            await until(lambda: "a" in small.waiting())
+            await until(lambda: "a" in small.waiting() or under_way.done())
+            assert not under_way.done(), under_way.result().text
             client.process.send_signal(signal.SIGTERM)
             while (refused := await call("up:echo", "late")).status_code == 200:
                 pass
