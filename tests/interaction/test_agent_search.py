@@ -114,6 +114,19 @@ async def test_a_definition_comes_as_the_server_wrote_it(agent: Agent) -> None:
     assert tool["output_schema"] == {"type": "array", "items": {"type": "integer"}}
 
 
+@pytest.mark.requirement("describe-part")
+async def test_a_path_opens_a_part_of_a_definition(agent: Agent) -> None:
+    """Of one tool: a reference in it is followed; a wrong path is told like a wrong name."""
+    result = await agent.call("describe_tool", names=["old:paint"], path="input_schema/colour")
+    part = {"type": "string", "enum": ["red", "white"]}
+    assert result["structuredContent"]["tools"] == [{"name": "old:paint", "path": "input_schema/colour", "part": part}]
+    lost = (await agent.call("describe_tool", names=["old:paint"], path="colour"))["structuredContent"]
+    assert (lost["tools"], lost["errors"][0]["code"]) == ([], "invalid_request")
+    assert "input_schema" in lost["errors"][0]["hint"]
+    several = await agent.call("describe_tool", names=["old:paint", "old:look"], path="input_schema")
+    assert "path is given with several names" in several["structuredContent"]["error"]["message"]
+
+
 @pytest.mark.requirement("unknown-listed-name")
 @pytest.mark.parametrize("name", ["retrieve_tool", "old:echo", "old__echo"])
 async def test_an_unlisted_name_is_a_protocol_error(agent: Agent, name: str) -> None:
@@ -144,7 +157,7 @@ async def test_a_missing_or_unknown_parameter_names_the_parameters(agent: Agent)
 async def test_a_check_says_whether_tools_can_be_called_and_nothing_of_them(agent: Agent) -> None:
     """Understood though the list does not show it, which stays byte for byte the same; a wrong digest is a change."""
     (listed,) = (tool for tool in (await agent.request("tools/list"))["result"]["tools"] if tool["name"] == SIX[1])
-    assert list(listed["inputSchema"]["properties"]) == ["names"]
+    assert list(listed["inputSchema"]["properties"]) == ["names", "path"]
     names = ["old:paint", "new__look", "old:piant", "new:look@sha256:0123456789abcdef"]
     result = await agent.call("describe_tool", names=names, check=True)
     told = result["structuredContent"]

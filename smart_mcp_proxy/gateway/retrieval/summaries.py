@@ -111,8 +111,8 @@ def format_signature(schema: Any) -> str:
     stated = dict.fromkeys(name for name in required if isinstance(name, str)) if isinstance(required, list) else {}
     needed = [name for name in stated if name in properties or not properties]
     optional = [name for name in properties if name not in needed]
-    parts = [f"{name}:{_format_type(properties.get(name))}" for name in needed]
-    parts += [f"{name}?:{_format_type(properties[name])}" for name in optional]
+    parts = [f"{name}:{format_type(properties.get(name))}" for name in needed]
+    parts += [f"{name}?:{format_type(properties[name])}" for name in optional]
     if not parts:
         return _without_names(schema)
     signature = f"({', '.join(parts)})"
@@ -132,7 +132,8 @@ def _without_names(schema: Mapping[str, Any]) -> str:
     return "()" if is_empty else NOT_DESCRIBED
 
 
-def _format_type(schema: Any, depth: int = 0) -> str:
+def format_type(schema: Any, depth: int = 0) -> str:
+    """Format the type of a schema as signatures have it: `str`, `"r"|"w"`, `list[int]`, `dict~`."""
     if not isinstance(schema, Mapping):
         return "any"
     if depth > NESTING_LIMIT:
@@ -144,10 +145,10 @@ def _format_type(schema: Any, depth: int = 0) -> str:
     if isinstance(kind, list):
         return "|".join(_SHORT.get(str(one), str(one)) for one in kind if one != "null") or "any"
     if isinstance(choices := schema.get("anyOf") or schema.get("oneOf"), list):
-        named = dict.fromkeys(_format_type(one, depth + 1) for one in choices if one != {"type": "null"})
+        named = dict.fromkeys(format_type(one, depth + 1) for one in choices if one != {"type": "null"})
         return "|".join(named) or "any"
     if kind == "array":
-        return f"list[{_format_type(schema['items'], depth + 1)}]" if "items" in schema else "list"
+        return f"list[{format_type(schema['items'], depth + 1)}]" if "items" in schema else "list"
     if kind == "object":
         return "dict~" if schema.get("properties") else "dict"
     return _SHORT.get(str(kind), "any~" if schema else "any")

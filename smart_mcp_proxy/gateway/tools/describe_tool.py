@@ -5,9 +5,10 @@ from typing import Annotated, Any
 import msgspec
 from pydantic import Field
 
-from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError, UpstreamError
+from smart_mcp_proxy.errors import RefusedError, RequestError, ToolNotFoundError, UpstreamError
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.results.results import build_structured_result
+from smart_mcp_proxy.gateway.retrieval.outlines import open_part, outline_definition
 from smart_mcp_proxy.gateway.retrieval.preflight import Preflight
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
@@ -23,6 +24,7 @@ class DescribeArguments(Arguments):
     names: Annotated[
         list[str], Field(min_length=1, max_length=NAMES_LIMIT, description="Names as retrieve_tools gave them")
     ]
+    path: Annotated[str, Field(description="A part, if it is outlined")] = ""
     check: Annotated[bool, Field(description="Only whether each can be called now; NAME@DIGEST: as it was")] = False
 
 
@@ -30,8 +32,8 @@ class DescribeTool(AgentTool[DescribeArguments]):
     """The `describe_tool` tool: whole definitions by name."""
 
     name = "describe_tool"
-    description = """Get the full definition (input and output schema) of tools by name.
-    Use it when a compact signature from retrieve_tools is not enough to fill in the arguments.
+    description = """Get whole definitions of tools by name, with both schemas.
+    Use it where a signature is not enough.
     """
     annotations = {"readOnlyHint": True, "openWorldHint": False}
     arguments = DescribeArguments
@@ -66,12 +68,18 @@ class DescribeTool(AgentTool[DescribeArguments]):
             outcomes = [msgspec.to_builtins(each) for each in checked]
             is_ok = all(each.verdict == "ok" for each in checked)
             return build_structured_result({"ok": is_ok, "checks": outcomes, "tools": [], "errors": []})
+        if arguments.path and len(arguments.names) > 1:
+            raise RequestError("path is given with several names.", hint="Name the one tool that it is a path in.")
         tools: list[dict[str, Any]] = []
         errors: list[dict[str, Any]] = []
         for name in dict.fromkeys(arguments.names):
             try:
-                tools.append(self._retrieval.describe(await self._visible.require(name)))
-            except (RefusedError, ToolNotFoundError, UpstreamError) as error:
+                described = self._retrieval.describe(await self._visible.require(name))
+                if arguments.path:
+                    tools.append({"name": described["name"], **open_part(described, arguments.path)})
+                else:
+                    tools.append(outline_definition(described))
+            except (RefusedError, RequestError, ToolNotFoundError, UpstreamError) as error:
                 shown = await self._calls.clean_for_caller(error)
                 errors.append({"name": name[:NAME_LIMIT_CHARS], **shown.to_dict()})
         return build_structured_result({"tools": tools, "errors": errors}, is_error=not tools)
