@@ -12,6 +12,8 @@ from smart_mcp_proxy.servers.fields import EntryReader
 
 ENGINES: Final = ("docker", "podman", "nerdctl")
 """Programs that start containers."""
+_ENGINE_FOLDERS: Final = ("", "/usr/bin", "/usr/local/bin", "/bin", "/snap/bin", "/opt/homebrew/bin", "/opt/podman/bin")
+"""Where these are: in another one a program may only be called so."""
 _OBJECT_KEYS: Final = frozenset({"enabled", "mode", "image", "network_mode", "allow"})
 _ALLOW_KEYS: Final = frozenset({"read", "write", "network"})
 _NO_NETWORK: Final = "none"
@@ -125,7 +127,9 @@ def describe_isolation(config: ServerConfig) -> str:
 
 def has_process_here(config: ServerConfig) -> bool:
     """Whether a server is a process of ours: not remote, nor in a container that its command starts."""
-    return config.transport == "stdio" and config.command.rpartition("/")[2] not in ENGINES
+    folder, _, name = config.command.rpartition("/")
+    is_engine = name in ENGINES and folder in _ENGINE_FOLDERS and "PATH" not in config.env
+    return config.transport == "stdio" and not is_engine
 
 
 def explain_isolation(mode: str, reach: Mapping[str, Any] | None) -> str:

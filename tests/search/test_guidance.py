@@ -70,6 +70,7 @@ def test_a_tool_is_not_found_for_what_it_says_it_is_not_for() -> None:
     assert index.search("cancelling a booking", limit=2).hits[0].id == 1
 
 
+@pytest.mark.long  # measures
 @pytest.mark.parametrize(
     "text", ["not for ", "use a ", "(use ", "for x use a ", "when not to use:\n- ", "never use this ("]
 )

@@ -56,6 +56,8 @@ def test_an_entry_says_how_its_server_is_held(entry: dict[str, Any], expected: I
         ({"isolation": "none"}, "sandbox", {}, "none", True),
         ({"isolation": "sandbox"}, "none", {"s": ""}, "sandbox", True),
         ({"command": "/usr/bin/docker"}, "sandbox", {}, "none", False),
+        ({"command": "/home/x/docker"}, "sandbox", {}, "sandbox", True),
+        ({"command": "docker", "env": {"PATH": "/home/x"}}, "sandbox", {}, "sandbox", True),
         ({"command": None, "args": None, "url": "http://localhost/mcp"}, "sandbox", {}, "none", False),
     ],
 )

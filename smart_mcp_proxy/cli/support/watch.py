@@ -67,6 +67,7 @@ class _Follower:
     def __init__(self, settings: Settings, cwd: Path, current: ServerFile, apply: Apply) -> None:
         self._settings = settings
         self._cwd = cwd
+        self._settle(current)
         self._current = current.servers
         self._profiles = current.profiles
         self._apply = apply
@@ -102,6 +103,7 @@ class _Follower:
             if self._current:
                 log.warning("the server file is gone; the last good servers stay")
             return
+        self._settle(file)
         servers = next_servers(file, self._current)
         change = diff(self._current, servers)
         if change or file.profiles != self._profiles:
@@ -114,6 +116,11 @@ class _Follower:
             except ProxyError as exc:
                 log.warning("the new servers could not be put in force completely: %s", exc)
         self._current, self._profiles = servers, file.profiles
+
+    def _settle(self, file: ServerFile) -> None:
+        """Stay with the file that there is: nobody puts another in its place that would go before it."""
+        if file.source and self._settings.config_path is None:
+            self._settings = self._settings.model_copy(update={"config_path": Path(file.source)})
 
     def _stamp(self) -> tuple[object, ...]:
         """Stamp of the file that differs whenever file or content do; empty without a file."""

@@ -59,8 +59,8 @@ class OperatorDoors:
         Raises:
             RefusedError: It is, or may be, a process of a server.
         """
-        # Another user's can only be the system's own, and one outside of the container is no child of ours.
-        if peer is None or peer.pid == 0 or peer.uid != os.geteuid():
+        # One outside of the container is no child of ours.
+        if peer is None or peer.pid == 0 or _is_strangers(peer.uid):
             return
         server = ServerProcesses(self._running(), self._names()).find_server(peer.pid)
         is_confined = not may_gain_privileges(peer.pid) and may_gain_privileges(os.getpid())
@@ -86,7 +86,7 @@ class OperatorDoors:
         is_local = client[0] == server[0] or ip_address(client[0].partition("%")[0]).is_loopback
         if found.inode == 0 if found is not None else is_local:
             self._refuse("", _build_gone_error())
-        if found is not None and found.uid == os.geteuid():
+        if found is not None and not _is_strangers(found.uid):
             holder = await to_thread.run_sync(self._find_holder, found.inode)
             if holder is not None:
                 self._refuse(holder, _build_server_error(holder, f"The process at port {client[1]}"))
@@ -129,3 +129,8 @@ def _build_gone_error() -> RefusedError:
         hint="Run it again in a terminal that no server started, and wait for the answer.",
         code="server_process",
     )
+
+
+def _is_strangers(uid: int) -> bool:
+    """Whether a process of this user is none of a server: only root's can become another's."""
+    return os.geteuid() not in (0, uid)

@@ -65,8 +65,9 @@ def open_part(described: Mapping[str, Any], path: str) -> dict[str, Any]:
         children = _list_children(part, root)
         if name.removesuffix("?") not in children:
             known = ", ".join(list(children)[:_NAMED]) or "nothing"
+            above = "/".join(names[:place]) or "the definition"
             raise RequestError(
-                f"path is {path[:200]!r}, and {'/'.join(names[:place]) or 'the definition'} has no {name[:80]!r}.",
+                f"path is {path[:200]!r}, and {above} has no {name[:80]!r}.",
                 hint=f"It has: {known}.",
             )
         part = _resolve(children[name.removesuffix("?")], root)

@@ -7,7 +7,7 @@ from functools import cache
 from subprocess import DEVNULL, TimeoutExpired, run
 from typing import Final
 
-from smart_mcp_proxy.upstream.confinement.places import PRIVATE, SYSTEM
+from smart_mcp_proxy.upstream.confinement.places import PRIVATE
 from smart_mcp_proxy.upstream.confinement.reach import ServerReach
 
 _NAMESPACES: Final = ("user", "pid", "ipc", "uts")
@@ -43,7 +43,7 @@ def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: in
     words += ["--seccomp", str(filter_fd), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     if reach.variables["TMPDIR"].startswith(reach.variables["HOME"]):
         words += ["--setenv", "TMPDIR", "/tmp"]  # short enough for the sockets of browsers
-    binds = {path: "--ro-bind-try" for path in (*SYSTEM, *reach.read) if not path.startswith(_OF_ITS_OWN)}
+    binds = {path: "--ro-bind-try" for path in reach.read if not path.startswith(_OF_ITS_OWN)}
     binds |= {path: "--bind-try" for path in reach.write if path not in PRIVATE}
     for path in sorted(binds):  # a folder before what is in it
         words += _bind(binds[path], path)

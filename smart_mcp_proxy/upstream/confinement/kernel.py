@@ -48,16 +48,19 @@ class _Machine(NamedTuple):
     socket: int
     socketpair: int
     keys: tuple[int, ...]
+    limits: int
 
 
 _MACHINES: Final = {
-    "x86_64": _Machine(0xC000003E, 317, 41, 53, (248, 249, 250)),
-    "aarch64": _Machine(0xC00000B7, 277, 198, 199, (217, 218, 219)),
+    "x86_64": _Machine(0xC000003E, 317, 41, 53, (248, 249, 250), 302),
+    "aarch64": _Machine(0xC00000B7, 277, 198, 199, (217, 218, 219), 261),
 }
 _IO_URING: Final = (425, 426, 427)
 """Opens sockets past every filter; programs do without it."""
 _X32: Final = 0x40000000
 _DATAGRAM: Final = 2
+_RAW: Final = 3
+"""A pair of these is made as one of datagram sockets."""
 _TYPE_MASK: Final = 0xF
 LOCAL, INTERNET, INTERNET_6, NETLINK = 1, 2, 10, 16
 """Families of sockets."""
@@ -160,6 +163,7 @@ def _restrict_files(rules: KernelRules) -> None:
         for paths, access in (
             (rules.read, reads),
             (rules.write, _CHANGE | _MOVE | _TRUNCATE),
+            ([path for path in rules.write if path.startswith("/dev/")], _DEVICES),
             (rules.listed, _LIST),
             (rules.devices, _READ | _WRITE | _DEVICES),
         ):
@@ -177,6 +181,8 @@ def _add_rules(ruleset: int, paths: Iterable[str], access: int) -> None:
             continue
         try:
             kinds = access if Path(path).is_dir() else access & _ON_A_FILE
+            if not kinds:  # the kernel takes no rule without any
+                continue
             rule = struct.pack("=Qi", kinds, beneath)
             _call(_ADD_RULE, ctypes.c_int(ruleset), ctypes.c_int(_PATH_BENEATH), rule, ctypes.c_uint32(0))
         finally:
@@ -206,7 +212,8 @@ _EPERM, _ENOSYS, _EACCES = 0x00050001, 0x00050026, 0x0005000D
 def _filter(machine: _Machine, families: tuple[int, ...]) -> list[bytes]:
     """Instructions that answer a system call before it is made.
 
-    A socket of a family that is not named is refused, and a pair of datagram ones: they can be led elsewhere later.
+    A socket of a family that is not named is refused, and a pair of datagram ones: they can be led elsewhere later. So
+    are limits of other processes than the caller itself.
     """
 
     def step(code: int, operand: int, then: int = 0, other: int = 0) -> bytes:
@@ -215,7 +222,13 @@ def _filter(machine: _Machine, families: tuple[int, ...]) -> list[bytes]:
     allow, deny = step(_RETURN, _ALLOW), step(_RETURN, _EACCES)
     known = [part for family in families for part in (step(_IF, family, 0, 1), allow)]
     socket = [step(_LOAD, _FIRST), *known, deny]
-    pair = [step(_LOAD, _SECOND), step(_AND, _TYPE_MASK), step(_IF, _DATAGRAM, 0, 1), deny, allow]
+    pair = [
+        step(_LOAD, _SECOND),
+        step(_AND, _TYPE_MASK),
+        *(part for kind in (_DATAGRAM, _RAW) for part in (step(_IF, kind, 0, 1), deny)),
+        allow,
+    ]
+    limits = [step(_LOAD, _FIRST), step(_IF, 0, 0, 1), allow, step(_RETURN, _EPERM)]
     return [
         step(_LOAD, _AUDIT),
         *(step(_IF, machine.audit, 1, 0), step(_RETURN, _EPERM)),
@@ -225,5 +238,6 @@ def _filter(machine: _Machine, families: tuple[int, ...]) -> list[bytes]:
         *(part for number in machine.keys for part in (step(_IF, number, 0, 1), step(_RETURN, _EPERM))),
         *(step(_IF, machine.socket, 0, len(socket)), *socket),
         *(step(_IF, machine.socketpair, 0, len(pair)), *pair),
+        *(step(_IF, machine.limits, 0, len(limits)), *limits),
         allow,
     ]

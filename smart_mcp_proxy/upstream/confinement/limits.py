@@ -1,5 +1,6 @@
 """Limits of a server's process: memory and open files, which the system keeps."""
 
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -40,7 +41,8 @@ def limit_command(config: ServerConfig, path: str | None) -> tuple[str, ...]:
     if program is None:
         asked = "open_files" if limits.memory_mb is None else "memory_mb"
         raise _refuse(config, asked, f"the program {_PROGRAM} is missing", "install util-linux")
-    if shutil.which(config.command, path=path) is None:
+    place = os.path.join(config.cwd or "", config.command) if "/" in config.command else config.command
+    if shutil.which(place, path=path) is None:
         return command  # the error of its start is clearer than that of the program before it
     words = [program]
     if limits.memory_mb is not None:

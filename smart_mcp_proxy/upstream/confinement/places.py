@@ -31,6 +31,8 @@ RUNTIMES: Final = (
     ("PUPPETEER_CACHE_DIR", ".cache/puppeteer", ""),
 )
 """Variable that names it, the place in the home where it is otherwise, and the part of it that is read."""
+INSTALLATION_MARKS: Final = ("pyvenv.cfg", "lib/python*", "lib/node_modules", "conda-meta")
+"""What stands beside the `bin` of an installation; other folders of programs may have secrets beside them."""
 GROWING: Final = (".local/share/uv/python",)
 """Places in the home with versions of a runtime: those there are read, others come into the private home."""
 RUNNER_FILES: Final = (

@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -17,12 +17,14 @@ from smart_mcp_proxy.upstream.confinement.places import (
     DATABASE,
     FILE_VARIABLE,
     GROWING,
+    INSTALLATION_MARKS,
     LEFT_OUT,
     PRIVATE,
     PROJECT_MARKS,
     RUNNER_FILES,
     RUNTIMES,
     SCRIPT,
+    SYSTEM,
 )
 from smart_mcp_proxy.upstream.confinement.profiles import find_profile
 
@@ -116,32 +118,35 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
         environ: What its process would be started with outside.
         folder: Its own.
     """
-    home = Path(environ.get("HOME") or Path.home())
+    own = {name: text for name, text in environ.items() if name not in config.env}  # an entry opens nothing by these
+    home = Path(own.get("HOME") or Path.home()).resolve()
     cwd = Path(config.cwd or ".").absolute()
     named = find_open_paths(config, cwd)
     carve = Carving(home, folder.guarded)
-    write = [*carve.each(_resolve(named.write, home, cwd)), str(folder.path)]
+    changed = [path.resolve() for path in _resolve(named.write, home, cwd)]
+    write = [*carve.each(_drop_led_out(_resolve(named.write, home, cwd), changed)), str(folder.path)]
+    has_image = config.isolation.mode == "container"
     read = [
-        *carve.each(_resolve(named.read, home, cwd)),
-        *carve.each(_find_own_package(config, environ, home, cwd)),
-        *carve.each(_find_named_files(environ)),
+        *(() if has_image else carve.system()),
+        *carve.each(_drop_led_out(_resolve(named.read, home, cwd), changed)),
+        *carve.each(_find_own_package(config, own, home, cwd, changed)),
+        *carve.each(_find_named_files(own)),
     ]
     variables = {name: text for name, text in environ.items() if name in config.env or not LEFT_OUT.fullmatch(name)}
-    has_image = config.isolation.mode == "container"
     for name, path, part in () if has_image else RUNTIMES:
-        place = Path(environ.get(name) or home / path)
-        if place.is_dir():
+        place = Path(own.get(name) or home / path)
+        if os.path.isdir(place):
             variables.setdefault(name, str(place))
-            read.append(str(place / part))
-    read += [str(version) for path in (() if has_image else GROWING) for version in (home / path).glob("*")]
+            read += carve.each([place / part])
+    read += carve.each(version for path in (() if has_image else GROWING) for version in (home / path).glob("*"))
     for name, path in RUNNER_FILES:
         if name not in variables and _is_free_of_credentials(home / path):
             variables[name] = str(home / path)
-            read.append(str(home / path))
-    has_sockets = any(path.is_socket() for path in _resolve((*named.read, *named.write), home, cwd))
+            read += carve.each([home / path])
+    has_sockets = any(map(_is_socket, _resolve((*named.read, *named.write), home, cwd)))
     is_profiled = find_profile((config.command, *config.args)).has_own_world
-    own = {"HOME": str(folder.path), "TMPDIR": str(folder.path / "tmp")}
-    variables |= {name: text for name, text in own.items() if name not in config.env}
+    private = {"HOME": str(folder.path), "TMPDIR": str(folder.path / "tmp")}
+    variables |= {name: text for name, text in private.items() if name not in config.env}
     return ServerReach(
         read=tuple(dict.fromkeys(read)),
         write=tuple(dict.fromkeys(write)),
@@ -150,7 +155,7 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
         has_sockets=has_sockets,
         has_own_world=has_sockets or is_profiled or not PRIVATE.isdisjoint((*named.read, *named.write)),
         variables=variables,
-        cwd=_choose_cwd(config, folder),
+        cwd=_choose_cwd(config, cwd, folder),
         links={str(Path(path).relative_to(home)): path for path in (*read, *write) if _is_inside(Path(path), home)},
     )
 
@@ -177,22 +182,21 @@ def find_named_paths(config: ServerConfig, cwd: Path) -> Allowance:
     """Paths that an entry names: working directory, and existing ones in arguments and variables."""
     own = config.raw.get("env")
     texts = [*config.args, *(config.env.get(name, "") for name in (own if isinstance(own, Mapping) else ()))]
-    found = [cwd / path for path in ([config.cwd] if config.cwd else [])]
+    found = [cwd] if config.cwd else []
     for text in texts:
         match = _PATH.search(text)
         path = Path(match[1]) if match else cwd / text
         path = path.parent if DATABASE.fullmatch(path.name) else path  # it may be yet to be made
-        if (match or "/" in text) and not SCRIPT.fullmatch(text) and path.exists():
+        if (match or "/" in text) and not SCRIPT.fullmatch(text) and os.path.exists(path):
             found.append(path)
     return Allowance(write=tuple(map(str, found)))
 
 
-def _choose_cwd(config: ServerConfig, folder: PrivateFolder) -> str:
+def _choose_cwd(config: ServerConfig, cwd: Path, folder: PrivateFolder) -> str:
     """Choose its home, unless a word of its entry means something in the gateway's working directory."""
-    here = Path.cwd()
     words = [word for word in (config.command, *config.args) if word and not os.path.isabs(word)]
-    if config.cwd or any((here / word).exists() for word in words):
-        return config.cwd or str(here)
+    if config.cwd or any(os.path.exists(cwd / word) for word in words):
+        return str(cwd)
     return str(folder.path)
 
 
@@ -209,7 +213,7 @@ class Carving:
 
     def __init__(self, home: Path, guarded: Iterable[Path]) -> None:
         self._home = home.resolve()
-        self._guarded = tuple(path.resolve() for path in guarded)
+        self._guarded = tuple({kind for path in guarded for kind in (path.resolve(), path.absolute())})
         self.listed: list[str] = []
 
     def each(self, paths: Iterable[Path]) -> Iterator[str]:
@@ -217,13 +221,21 @@ class Carving:
         for path in paths:
             yield from self._carve(path.resolve(), is_named=True)
 
+    def system(self) -> Iterator[str]:
+        """List what every program reads, without what is guarded."""
+        for path in SYSTEM:
+            if any(Path(path).resolve() in guarded.parents for guarded in self._guarded):
+                yield from self.each([Path(path)])
+            else:
+                yield path
+
     def _carve(self, path: Path, *, is_named: bool) -> Iterator[str]:
         if any(path == guarded or guarded in path.parents for guarded in self._guarded):
             return
         if not is_named and path.parent == self._home and path.name.startswith("."):
             return
         is_whole = not any(path in inner.parents for inner in (*self._guarded, self._home / "x"))
-        if is_whole or not path.is_dir():
+        if is_whole or not os.path.isdir(path):
             yield str(path)
             return
         if path != self._home and path not in self._home.parents and not self._holds_guarded_folder(path):
@@ -241,39 +253,64 @@ def _resolve(paths: Iterable[str], home: Path, cwd: Path) -> Iterator[Path]:
         yield home / path.removeprefix("~").lstrip("/") if path.startswith("~") else cwd / path
 
 
-def _find_own_package(config: ServerConfig, environ: Mapping[str, str], home: Path, cwd: Path) -> Iterator[Path]:
+def _drop_led_out(paths: Iterable[Path], changed: Sequence[Path]) -> Iterator[Path]:
+    """Leave out paths behind a link that may be the server's: out of a folder that it may change.
+
+    Args:
+        paths: Named by the entry.
+        changed: Folders that the server may change.
+    """
+    for path in paths:
+        links = [step for step in (path, *path.parents) if step.is_symlink()]
+        if not any(
+            folder == link.parent.resolve() or folder in link.parent.resolve().parents
+            for link in links
+            for folder in changed
+            if not link.resolve().is_relative_to(folder)
+        ):
+            yield path
+
+
+def _find_own_package(
+    config: ServerConfig, environ: Mapping[str, str], home: Path, cwd: Path, changed: Sequence[Path]
+) -> Iterator[Path]:
     """The program, what it is installed with, and the project of a script."""
     if config.isolation.mode != "container":  # that has an image with programs
-        yield from _find_programs(config.command, environ.get("PATH", ""), home)
-    for word in (config.command, *config.args):
-        script = cwd / word
-        if SCRIPT.fullmatch(word) and script.is_file():
-            yield _find_project(script.resolve(), home)
+        command = str(cwd / config.command) if "/" in config.command else config.command
+        yield from _find_programs(command, environ.get("PATH", ""), home, changed)
+    scripts = (cwd / word for word in (config.command, *config.args) if SCRIPT.fullmatch(word))
+    for script in _drop_led_out(filter(os.path.isfile, scripts), changed):
+        yield _find_project(script.resolve(), home)
 
 
-def _find_programs(command: str, path: str, home: Path) -> Iterator[Path]:
-    program = shutil.which(command, path=path) or command
-    for folder in (Path(program).parent, *(Path(each) for each in path.split(os.pathsep) if each)):
-        yield from _find_installation(folder, home)
-    real = Path(program).resolve()
-    yield from (Path(program), real, *_find_installation(real.parent, home))
+def _find_programs(command: str, path: str, home: Path, changed: Sequence[Path]) -> Iterator[Path]:
+    program = Path(shutil.which(command, path=path) or command)
+    real, shared = program.resolve(), (home, *home.parents)
+    for folder in (program.parent, *(Path(each) for each in path.split(os.pathsep) if each)):
+        if folder.resolve() not in shared:
+            yield folder
+            yield from _find_installation(folder.resolve(), home, changed)
+    yield from _drop_led_out([program], changed)
+    yield from _find_installation(real.parent, home, changed)
 
 
-def _find_installation(folder: Path, home: Path) -> Iterator[Path]:
-    """A folder of programs, and its installation: an environment with its Python, a version of node."""
-    yield folder
+def _find_installation(folder: Path, home: Path, changed: Sequence[Path]) -> Iterator[Path]:
+    """The installation of a folder of programs: an environment with its Python, a version of node."""
     root = folder.parent
     is_shared = root in (home, home / ".local", home / ".cargo", *home.parents)
-    if folder.name != "bin" or is_shared:
+    if folder.name != "bin" or is_shared or not any(map(any, map(root.glob, INSTALLATION_MARKS))):
         return
     yield root
+    if any(root.is_relative_to(folder) for folder in changed):
+        return  # what it says about other folders may be the server's words
     yield from _find_linked_sources(root)
     settings = root / "pyvenv.cfg"
-    if settings.is_file():
+    if os.path.isfile(settings):
         for line in settings.read_text("utf-8", "replace").splitlines():
             key, _, value = line.partition("=")
             if key.strip() == "home":
-                yield Path(value.strip()).resolve().parent
+                base = Path(value.strip()).resolve()
+                yield from (base.parent,) if base.name == "bin" else ()
 
 
 def _find_linked_sources(root: Path) -> Iterator[Path]:
@@ -281,7 +318,7 @@ def _find_linked_sources(root: Path) -> Iterator[Path]:
     for packages in root.glob("lib/python*/site-packages"):
         for file in (*packages.glob("*.pth"), *packages.glob("__editable__*.py")):
             found = _LINKED_PATH.finditer(file.read_text("utf-8", "replace"))
-            yield from (Path(each[1]) for each in found if Path(each[1]).is_dir())
+            yield from (Path(each[1]) for each in found if os.path.isdir(each[1]))
 
 
 def _find_project(script: Path, home: Path) -> Path:
@@ -308,6 +345,12 @@ def _is_free_of_credentials(path: Path) -> bool:
     except OSError:
         return False
     return len(head) <= _MOST_BYTES and not CREDENTIAL.search(head)
+
+
+def _is_socket(path: Path) -> bool:
+    with suppress(OSError):
+        return path.is_socket()
+    return False
 
 
 def _is_inside(path: Path, home: Path) -> bool:

@@ -6,6 +6,7 @@ import os
 from asyncio import SubprocessTransport
 from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from smart_mcp_proxy.upstream.confinement.kernel import (
     list_gaps,
     socket_filter,
 )
-from smart_mcp_proxy.upstream.confinement.places import DEVICES, SYSTEM
+from smart_mcp_proxy.upstream.confinement.places import DEVICES
 from smart_mcp_proxy.upstream.confinement.reach import (
     PrivateFolder,
     ServerReach,
@@ -88,7 +89,7 @@ async def start_in_sandbox(
     has_sockets = reach.has_sockets or (reach.has_own_world and way == "bubblewrap")
     families = (NETLINK, *((INTERNET, INTERNET_6) if reach.network else ()), *((LOCAL,) if has_sockets else ()))
     if way == "Landlock":
-        rules = KernelRules((*SYSTEM, *reach.read), reach.write, reach.listed, DEVICES, families)
+        rules = KernelRules(reach.read, reach.write, reach.listed, DEVICES, families)
         confine = partial(confine_thread, rules)
         return await start_confined(protocol_factory, command, confine, reach.variables, reach.cwd)
     program = find_bubblewrap()
@@ -112,21 +113,24 @@ def _choose_way(reach: ServerReach) -> Way | None:
 
 def prepare_reach(config: ServerConfig, environ: Mapping[str, str], shelter: Shelter | None) -> ServerReach:
     """Plan the reach of a server, and make its private folder."""
-    if shelter is not None:
-        try:
-            return _furnish(config, environ, shelter)
-        except OSError as exc:
-            _log.warning("server %s has a private folder that ends with the gateway: %s", config.name, exc)
-    guarded = () if shelter is None else shelter.guarded
-    return _furnish(config, environ, Shelter(Path(_temporary_root().name), guarded))
-
-
-def _furnish(config: ServerConfig, environ: Mapping[str, str], shelter: Shelter) -> ServerReach:
-    folder = choose_private_folder(shelter, config.name)
+    folder = _make_folder(config, shelter)
     reach = plan_reach(config, environ, folder)
     make_private_folder(folder, reach.links)
     _tell_reach(config, folder)
     return reach
+
+
+def _make_folder(config: ServerConfig, shelter: Shelter | None) -> PrivateFolder:
+    if shelter is not None:
+        try:
+            folder = choose_private_folder(shelter, config.name)
+            make_private_folder(folder, {})
+        except OSError as exc:
+            _log.warning("server %s has a private folder that ends with the gateway: %s", config.name, exc)
+        else:
+            return folder
+    guarded = () if shelter is None else shelter.guarded
+    return choose_private_folder(Shelter(Path(_temporary_root().name), guarded), config.name)
 
 
 def _tell_reach(config: ServerConfig, folder: PrivateFolder) -> None:
@@ -135,7 +139,8 @@ def _tell_reach(config: ServerConfig, folder: PrivateFolder) -> None:
     told, mark = folder.path.with_name(f"{folder.path.name}.told"), hash_text(words)
     if _log.isEnabledFor(logging.INFO) and not (told.exists() and told.read_bytes() == mark):
         _log.info("server %s: %s", config.name, words)
-        told.write_bytes(mark)
+        with suppress(OSError):  # then it is told again
+            told.write_bytes(mark)
 
 
 @cache

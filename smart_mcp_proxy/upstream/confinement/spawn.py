@@ -81,5 +81,9 @@ async def start_confined(
     process = await starting
     protocol, connected = protocol_factory(), loop.create_future()
     transport = _ConfinedTransport(loop, protocol, process, connected)
-    await connected
+    try:
+        await connected
+    except BaseException:
+        transport.close()
+        raise
     return transport, protocol

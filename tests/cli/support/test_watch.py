@@ -81,12 +81,13 @@ async def test_a_file_that_is_written_over_or_replaced_is_applied(tmp_path: Path
 
 
 async def test_a_file_that_appears_later_is_applied(tmp_path: Path, data: Path) -> None:
-    """In the data directory first, then the one in the working directory that goes before it."""
+    """From then on it is that: one in the working directory, where servers may write, does not take its place."""
     async with following(Settings(data_dir=data), tmp_path, {}) as followed:
         (data / "mcp_config.json").write_text(file_of(a=entry("one")))
         assert await followed.next() == {"a": "one"}
         (tmp_path / "mcp_config.json").write_text(file_of(b=entry("two")))
-        assert await followed.next() == {"b": "two"}
+        (data / "mcp_config.json").write_text(file_of(c=entry("three")))
+        assert await followed.next() == {"c": "three"}
 
 
 async def test_a_link_that_is_turned_elsewhere_is_followed(tmp_path: Path, data: Path) -> None:

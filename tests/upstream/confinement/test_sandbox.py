@@ -1,5 +1,6 @@
 """What a server can open in a sandbox, by each way of making one, and for what it starts itself."""
 
+import errno
 import json
 import os
 import socket
@@ -308,3 +309,29 @@ async def test_where_the_log_tells_nothing_the_first_start_is_told_later(
                 async with started(probing("sandbox"), home):
                     pass
     assert len(caplog.records) == 1
+
+
+CALLS = """
+import json, os, resource, socket
+def tried(call, *words):
+    try:
+        call(*words)
+    except OSError as error:
+        return error.errno
+print(json.dumps([
+    tried(resource.prlimit, 0, resource.RLIMIT_NOFILE, (64, 64)),
+    tried(resource.prlimit, %d, resource.RLIMIT_CORE, (0, 0)),
+    tried(socket.socketpair, socket.AF_UNIX, socket.SOCK_STREAM),
+    tried(socket.socketpair, socket.AF_UNIX, socket.SOCK_DGRAM),
+    tried(socket.socketpair, socket.AF_UNIX, socket.SOCK_RAW),
+]))
+"""
+
+
+async def test_calls_that_reach_beyond_the_sandbox_are_refused(home: Home, way: str) -> None:
+    """Limits of other processes, and pairs of sockets that can be led elsewhere; its own are not."""
+    config = probing("sandbox", args=["-c", CALLS % (os.getpid() if way == "Landlock" else 1)])
+    with anyio.fail_after(LIMIT_S):
+        async with started(config, home) as child:
+            found = json.loads(await child.read())
+    assert found == [None, errno.EPERM, None, errno.EACCES, errno.EACCES]

@@ -74,11 +74,57 @@ def test_packages_that_are_edited_where_they_stand_are_read(home: Path) -> None:
 
 
 def test_folders_of_programs_open_nothing_beside_them(home: Path) -> None:
-    """`~/.local/bin` is no reason to read `~/.local`, which holds the keyring; other installations are read whole."""
-    path = f"{home}/.local/bin:{home}/tools/bin:/usr/bin"
+    """`~/.local/bin` is no reason to read `~/.local`, which holds the keyring; installations are read whole."""
+    (home / "node" / "lib" / "node_modules").mkdir(parents=True)
+    path = f"{home}:{home}/.local/bin:{home}/tools/bin:{home}/node/bin:/usr/bin"
     read = set(planned(home, environ={"PATH": path}).read)
-    assert {f"{home}/.local/bin", f"{home}/tools"} <= read
-    assert f"{home}/.local" not in read and str(home) not in read
+    assert {f"{home}/.local/bin", f"{home}/tools/bin", f"{home}/node"} <= read
+    assert read.isdisjoint({f"{home}/.local", f"{home}/tools", str(home)})
+
+
+def test_a_program_in_the_home_opens_nothing_beside_it(home: Path) -> None:
+    """It is read alone."""
+    (home / "run").write_text("")
+    read = planned(home, command=f"{home}/run").read
+    assert f"{home}/run" in read and f"{home}/project" not in read
+
+
+@pytest.mark.parametrize("name", ["PYENV_ROOT", "SSL_CERT_FILE", "NVM_DIR"])
+def test_a_variable_of_an_entry_opens_nothing_where_it_says_what_is_allowed(home: Path, name: str) -> None:
+    """Those of the gateway's environment do; `HOME` of an entry is not the user's home either."""
+    place = home / "place"
+    place.mkdir()
+    for entry in ({name: str(place)}, {"HOME": str(place), "PATH": f"{home}/.local/bin"}):
+        read = planned(home, allow={}, env=entry).read
+        assert str(place) not in read and f"{home}/.local" not in read
+
+
+def test_a_server_opens_nothing_for_itself_by_what_it_may_change(home: Path) -> None:
+    """Neither by a link nor by words of an environment in a folder that it may change."""
+    (home / "secret").mkdir()
+    (home / "project" / "data").symlink_to(home / "secret")
+    venv = home / "project" / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "tool").symlink_to(home / "secret" / "tool")
+    (venv / "pyvenv.cfg").write_text(f"home = {home}/secret/bin\n")
+    args = [f"{home}/project", f"{home}/project/data"]
+    reach = planned(home, command=f"{venv}/bin/tool", args=args)
+    opened = (*reach.read, *reach.write)
+    assert f"{home}/project" in reach.write
+    assert not [path for path in opened if path.startswith(f"{home}/secret")]
+    assert f"{home}/secret" in planned(home, args=[f"{home}/secret"]).write
+
+
+def test_a_relative_folder_is_taken_from_the_gateways(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once."""
+    monkeypatch.chdir(home)
+    reach = planned(home, cwd="project")
+    assert (reach.cwd, f"{home}/project" in reach.write) == (f"{home}/project", True)
+
+
+def test_a_value_that_is_no_path_stops_no_server(home: Path) -> None:
+    """Also one that is too long for a name."""
+    assert planned(home, args=["a/" + "x" * 300]).write == planned(home).write
 
 
 def test_runtimes_and_runner_settings_are_named_to_it(home: Path) -> None:

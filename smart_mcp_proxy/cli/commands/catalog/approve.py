@@ -88,6 +88,8 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
     """
     if every and name is not None:
         raise UsageError("Name one tool or server, or say --all.")
+    if reseal and (every or name is not None or list_only or diff or digest):
+        raise UsageError("--reseal is about all decisions: say it alone, or with --yes, --json and --fresh.")
     _require_digest(name, digest, every=every, yes=yes)
     async with open_api(open_settings(), is_stored_enough=lambda _: not fresh) as api:
         found = await api.approvals()
