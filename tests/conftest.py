@@ -40,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
     notes.path = Path(folder.name) / "notes"
     os.environ[run_wire.NOTES] = str(notes.path)
     os.environ["MCPPROXY_SHARED"] = "false"  # no test leaves a gateway behind
+    os.environ["MCPPROXY_EMBEDDER"] = "BM25"  # words alone, whose answers tests expect; those of AUTO ask for it
     os.environ["MCPPROXY_ISOLATION"] = "none"  # tests/upstream/confinement has the sandbox
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(RunLength(config))

@@ -13,6 +13,7 @@ from smart_mcp_proxy.evaluation.pool import ToolCorpus
 from smart_mcp_proxy.gateway.engines import lexical_engine, vector_engine
 from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.search import Engine, SearchIndex
+from smart_mcp_proxy.search.embedders.static import is_static
 from smart_mcp_proxy.search.embedding import Embedder, build_embedding_text, format_pace, text_hash
 from smart_mcp_proxy.search.vectors.links import from_bytes, to_bytes
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
@@ -58,7 +59,7 @@ class System:
             engine: Engine = lexical_engine(self.settings)
         else:
             rows = [self.vectors[text_hash(build_embedding_text(document))] for document in documents]
-            vectors = VectorIndex(self.embedder.dimension)
+            vectors = VectorIndex(self.embedder.dimension, is_rounded=is_static(self.embedder.id))
             vectors.update([document.id for document in documents], np.array(rows, np.float32))
             engine = vector_engine(self.settings, self.embedder, vectors)
         index = SearchIndex(engine)

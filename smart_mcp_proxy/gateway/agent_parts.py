@@ -169,7 +169,7 @@ def open_surfaces(base: Base, upstreams: Upstreams, lists: Lists, requests: Requ
             requests.kind_index,
             lists.content_lists,
             base.settings.proxy_tool,
-            is_degraded=base.settings.embedder != "BM25",
+            is_degraded=base.settings.embedder not in {"AUTO", "BM25"},
         )
         retrieval = Retrieval(
             view,

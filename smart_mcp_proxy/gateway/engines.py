@@ -13,6 +13,7 @@ from smart_mcp_proxy.models import Document
 from smart_mcp_proxy.plugins import ENGINES_GROUP, load_plugin
 from smart_mcp_proxy.search import Bm25fEngine, Engine
 from smart_mcp_proxy.search.embedders import open_embedder, reopen_embedder, require_packages
+from smart_mcp_proxy.search.embedders.static import is_static
 from smart_mcp_proxy.search.embedding import Embedder
 from smart_mcp_proxy.search.engine import LexicalEngine
 from smart_mcp_proxy.search.engines.fused import FusedEngine
@@ -25,6 +26,14 @@ ENGINES: Final[Mapping[str, Callable[[], LexicalEngine]]] = {"builtin": Bm25fEng
 
 _FITTED_MODEL: Final = "all-MiniLM-L6-v2"
 """The model for which the weights and floors of `FusedEngine` were measured."""
+
+_FUSED: Final = frozenset({"AUTO", "HYBRID"})
+"""Values of MCPPROXY_EMBEDDER under which words count beside vectors."""
+
+_NEWS: Final = (
+    "tools are found by meaning now, not by words alone, with the encoder that comes with the package; "
+    "MCPPROXY_EMBEDDER=BM25 goes back to words"
+)
 
 
 def lexical_engine(settings: Settings) -> LexicalEngine:
@@ -59,8 +68,9 @@ def vector_engine(
         lexical_engine(settings) if present is None else _lexical_part(present),
         vectors,
         embedder,
-        is_lexical_used=settings.embedder == "HYBRID",
+        is_lexical_used=settings.embedder in _FUSED,
         is_rescaled=_FITTED_MODEL not in embedder.id,
+        is_judged_by_words=is_static(embedder.id),
         documents=documents,
     )
 
@@ -76,6 +86,8 @@ def vector_setup(wanted: Settings, present: Settings, environ: Mapping[str, str]
         partial(open_embedder, wanted, environ),
         partial(reopen_embedder, settings=wanted, environ=environ),
         partial(vector_engine, present),
+        is_light=wanted.embedder == "AUTO",
+        news=_NEWS if wanted.embedder == "AUTO" else "",
     )
 
 

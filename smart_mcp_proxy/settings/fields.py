@@ -148,9 +148,9 @@ class Settings(BaseSettings):
     stdio_era: Literal["auto", "handshake", "both"] = Field(
         default="auto", description="Protocol eras on stdio; auto leaves 2026-07-28 out where searches register tools."
     )
-    embedder: Annotated[str, OneOf(EMBEDDERS_GROUP, ("BM25", "HF", "OPENAI", "HYBRID"))] = Field(
-        default="BM25",
-        description="What ranks tools: words, a local model, OpenAI's vectors, or words and vectors together.",
+    embedder: Annotated[str, OneOf(EMBEDDERS_GROUP, ("AUTO", "BM25", "HF", "OPENAI", "HYBRID"))] = Field(
+        default="AUTO",
+        description="What ranks tools: words and built-in vectors, words, a local model, OpenAI, or words and a model.",
     )
     bm25_engine: Annotated[str, OneOf(ENGINES_GROUP, ("builtin", "rank_bm25"))] = Field(
         default="builtin", description="Which BM25 implementation to use."

@@ -157,6 +157,8 @@ async def opened_setup(
     url: str | None = None,
     wall_clock: Callable[[], float] = time.time,
     reopen_embedder: Callable[[str], Embedder] = gone,
+    is_light: bool = False,
+    news: str = "",
 ) -> AsyncIterator[EmbeddingSetup]:
     """A keeper over the tools `names` of the server; without names, over those that are stored."""
     clock = clock or HandClock()
@@ -169,7 +171,7 @@ async def opened_setup(
         fleet = FakeFleet(alpha)
         work = ToolWork(fleet, catalog, index, visible.sees, clock, pace=Pace(merge_s=0), follow_s=SOON_S)
         setup = EmbeddingSetup(catalog, index, work, alpha)
-        vectors = VectorSetup(open_embedder, reopen_embedder, SwitchedEngine)
+        vectors = VectorSetup(open_embedder, reopen_embedder, SwitchedEngine, is_light, news)
         setup.embedding = Embedding(
             catalog, work.index_sync, data_dir, vectors, clock=clock, sleep=setup.sleep, pace=pace
         )

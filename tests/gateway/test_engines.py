@@ -43,8 +43,10 @@ def test_the_lexical_engine_is_the_one_asked_for(setting: str, name: str) -> Non
     assert lexical_engine(Settings(bm25_engine=setting)).name == name
 
 
-@pytest.mark.parametrize(("setting", "name"), [("HYBRID", "hybrid"), ("HF", "vector"), ("OPENAI", "vector")])
-def test_words_count_beside_vectors_under_hybrid_only(setting: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("setting", "name"), [("AUTO", "hybrid"), ("HYBRID", "hybrid"), ("HF", "vector"), ("OPENAI", "vector")]
+)
+def test_words_count_beside_vectors_under_auto_and_hybrid_only(setting: str, name: str) -> None:
     """MCPPROXY_EMBEDDER chooses."""
     assert vector_engine(Settings(embedder=setting), NoWords(), VectorIndex(2)).name == name
 

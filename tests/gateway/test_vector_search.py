@@ -150,3 +150,19 @@ async def test_rank_bm25_ranks_where_it_is_asked_for(data_dir: Path) -> None:
         answer = await ask(gateway, "email")
         assert answer["tools"][0]["name"] == "up:send_email"
         assert answer["degraded"] == []
+
+
+async def test_by_default_meaning_ranks_without_anything_installed(
+    data_dir: Path, without_packages: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who had tools before is told once how to go back; no answer is called degraded for a moment of words alone."""
+    for _ in range(2):
+        async with opened(data_dir, embedder="AUTO") as gateway:
+            assert (await ask(gateway, "send an email"))["degraded"] == []
+            gateway.start_upstreams()
+            await until(lambda: gateway.base.index.engine.name == "hybrid")
+            answer = await ask(gateway, "make a photo larger")
+            assert answer["tools"][0]["name"].endswith("resize_image")
+            assert answer["degraded"] == []
+    news = [record.getMessage() for record in caplog.records if "by meaning now" in record.getMessage()]
+    assert len(news) == 1 and "MCPPROXY_EMBEDDER=BM25" in news[0]

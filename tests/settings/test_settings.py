@@ -28,7 +28,7 @@ def complaint(environ: dict[str, str], **overrides: object) -> str:
 def test_an_empty_environment_gives_the_documented_defaults() -> None:
     """Nothing needs to be set for a first start."""
     settings = load_settings({})
-    assert (settings.routing_type, settings.embedder, settings.bm25_engine) == ("CALL_TOOL", "BM25", "builtin")
+    assert (settings.routing_type, settings.embedder, settings.bm25_engine) == ("CALL_TOOL", "AUTO", "builtin")
     assert (settings.top_k, settings.tools_limit, settings.tool_name_limit) == (5, 15, 60)
     assert settings.truncate_output_len is None
     assert (settings.transport, settings.host, settings.port) == ("stdio", "127.0.0.1", 8000)
@@ -206,7 +206,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         ("TRUNCATE_OUTPUT_LEN", "-1", "0 (off) or an integer of at least 200"),
         ("TRUNCATE_OUTPUT_LEN", "many", "0 (off) or an integer of at least 200"),
         ("TRANSPORT", "foo", "one of stdio, streamable-http, sse"),
-        ("EMBEDDER", "BM26", "one of BM25, HF, OPENAI, HYBRID"),
+        ("EMBEDDER", "BM26", "one of AUTO, BM25, HF, OPENAI, HYBRID"),
         ("ROUTING_TYPE", "STATIC", "one of CALL_TOOL, DYNAMIC, AUTO"),
         ("LOG_LEVEL", "LOUD", "one of DEBUG, INFO, WARNING, ERROR"),
         ("STRICT", "maybe", "true or false"),

@@ -36,11 +36,16 @@ class VectorSetup:
         reopen_embedder: The same for the embedder that had this id before the settings changed.
         make_engine: An engine that ranks by these vectors, and by words where there are none, in place of the one that
             has these documents at present.
+        is_light: Whether vectors are there so soon that words until then are no degradation, and so cheap that a
+            side-car, which needs Faiss, saves nothing.
+        news: Said where a catalog that no embedder has seen yet gets its first vectors; empty: nothing is.
     """
 
     open_embedder: Callable[[], Embedder]
     reopen_embedder: Callable[[str], Embedder]
     make_engine: Callable[[Embedder, VectorIndex, Engine, Mapping[int, Document]], Engine]
+    is_light: bool = False
+    news: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +161,8 @@ class Embedding:
         """Why searches are worse than the settings ask for, as far as vectors are the reason."""
         if self._stopped:
             return (self._stopped,)
-        return tuple(reason for reason in (self._progress(), self._trouble) if reason)
+        progress = "" if self.setup.is_light else self._progress()
+        return tuple(reason for reason in (progress, self._trouble) if reason)
 
     def _progress(self) -> str:
         if self.progress is None:
@@ -204,6 +210,7 @@ class Embedding:
             await self.index_sync.loaded.wait()
             work = self._work = await self._open_embedder()
             if await self._follow(work):
+                await self._tell_news()
                 await self._bridge(work.embedder.id)
             while True:
                 await self._bring_up(work)
@@ -232,16 +239,34 @@ class Embedding:
                 if not self._failures:
                     await self._bridge()
                 await self._pause(exc)
-        links = VectorLinks(VectorIndex(embedder.dimension))
+        links = VectorLinks(VectorIndex(embedder.dimension, is_rounded=self.setup.is_light))
         fill = VectorFill(self._index, self.catalog, embedder, links, self.data_dir, self.clock)
         await to_thread.run_sync(self._take_over, embedder, links)
         return _Work(embedder, links, fill, links.revision, links.revision, self.clock(), self.clock())
 
     def _take_over(self, embedder: Embedder, links: VectorLinks) -> None:
         links.follow(self._index.documents)
+        if self.setup.is_light:
+            return
         sidecar = load(self.data_dir / SIDECAR_NAME, embedder.id, embedder.dimension)
         if sidecar is not None:
             links.take_over(sidecar)
+
+    async def _tell_news(self) -> None:
+        """Say once that vectors count now: with the first start that has tools and no vectors of them."""
+        if not self.setup.news:
+            return
+        try:
+            counts = await self.catalog.vector_counts(await to_thread.run_sync(self._hashes))
+        except CatalogError as exc:
+            log.debug("stored vectors cannot be counted: %s", exc)
+            return
+        if not counts:
+            log.warning("%s", self.setup.news)
+
+    def _hashes(self) -> set[str]:
+        """The hashes of the texts of all tools."""
+        return {text_hash(build_embedding_text(document)) for document in self._index.documents.values()}
 
     async def _bridge(self, chosen: str = "") -> None:
         """Rank with the previous model's vectors while the new ones are incomplete.
@@ -252,12 +277,8 @@ class Embedding:
             chosen: The chosen one's id; empty while that does not open.
         """
         documents = self._index.documents
-
-        def hashes() -> set[str]:
-            return {text_hash(build_embedding_text(document)) for document in documents.values()}
-
         try:
-            wanted = await to_thread.run_sync(hashes)
+            wanted = await to_thread.run_sync(self._hashes)
             counts = {} if self._former else await self.catalog.vector_counts(wanted)
         except CatalogError as exc:
             log.debug("former vectors cannot be read: %s", exc)
@@ -269,7 +290,7 @@ class Embedding:
             except (EmbeddingError, MissingExtraError) as exc:
                 log.info("'%s' does not rank meanwhile: %s", id, exc)
                 continue
-            links = VectorLinks(VectorIndex(embedder.dimension))
+            links = VectorLinks(VectorIndex(embedder.dimension, is_rounded=self.setup.is_light))
             fill = VectorFill(self._index, self.catalog, embedder, links, self.data_dir, self.clock)
             await to_thread.run_sync(links.follow, documents)
             await fill.take_stored(links.find_missing_vectors())
@@ -345,7 +366,7 @@ class Embedding:
 
     async def _save(self, work: _Work) -> None:
         revision = work.links.revision
-        if revision == work.saved:
+        if revision == work.saved or self.setup.is_light:
             return
 
         def write() -> bool:

@@ -16,6 +16,7 @@ from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, load_plugin
 from smart_mcp_proxy.search.embedders.minilm import MiniLmEmbedder
 from smart_mcp_proxy.search.embedders.openai import OPENAI_URL, OpenAiEmbedder, id_prefix
 from smart_mcp_proxy.search.embedders.snapshot import find_snapshot
+from smart_mcp_proxy.search.embedders.static import StaticEmbedder, is_static
 from smart_mcp_proxy.search.embedders.transformers import SentenceTransformerEmbedder
 from smart_mcp_proxy.search.embedding import Embedder, ViewEmbedder
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
@@ -98,6 +99,8 @@ def reopen_embedder(
     service = id_prefix(environ.get("OPENAI_BASE_URL") or OPENAI_URL)
     if (local := _HF_ID.fullmatch(id)) and find_snapshot(local[1], environ):
         former = settings.model_copy(update={"embedder": "HF", "hf_model": local[1]})
+    elif is_static(id):
+        former = settings.model_copy(update={"embedder": "AUTO"})
     elif settings.embedder == "OPENAI" and id.startswith(service):
         former = settings.model_copy(update={"openai_model": id.removeprefix(service).rsplit(":", 2)[0]})
     else:
@@ -191,6 +194,10 @@ def _choose_openai(settings: Settings, environ: Mapping[str, str], is_installed:
     return partial(OpenAiEmbedder, settings.openai_model, key, environ.get("OPENAI_BASE_URL") or OPENAI_URL)
 
 
+def _choose_static(settings: Settings, environ: Mapping[str, str], is_installed: _IsInstalled) -> _Open:
+    return StaticEmbedder
+
+
 def _build_package_error(embedder: str, package: str, hint: str) -> MissingExtraError:
     return MissingExtraError(
         f"MCPPROXY_EMBEDDER={embedder} needs {package} and faiss-cpu. Install them: pip install {package} faiss-cpu",
@@ -199,6 +206,7 @@ def _build_package_error(embedder: str, package: str, hint: str) -> MissingExtra
 
 
 EMBEDDERS: Final[Mapping[str, Callable[[Settings, Mapping[str, str], _IsInstalled], _Open]]] = {
+    "AUTO": _choose_static,
     "HF": _choose_local,
     "OPENAI": _choose_openai,
     "HYBRID": _choose_hybrid,

@@ -153,7 +153,7 @@ class MiniLmEmbedder:
         try:
             graph = bert_model(tensors, self._recipe.shape, file.name)
             self._session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-            self.dimension: int = self._run([[0]]).shape[1]  # says whether the shapes fit
+            self.dimension: int = self.pool([[0]]).shape[1]  # says whether the shapes fit
         except Exception as exc:  # the library raises nothing more precise
             raise build_damage_error(folder / WEIGHTS, f"it does not hold the model of config.json: {exc}") from exc
         try:
@@ -189,7 +189,7 @@ class MiniLmEmbedder:
         batches = list(_batches(sequences))
 
         def run(batch: Sequence[int]) -> None:
-            vectors[batch] = self._run([sequences[at] for at in batch])
+            vectors[batch] = self.pool([sequences[at] for at in batch])
 
         if threads == 1:
             for batch in batches:
@@ -202,7 +202,7 @@ class MiniLmEmbedder:
             raise EmbeddingError("The model answers numbers that are not finite.", hint="Install its files again.")
         return vectors
 
-    def _run(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
+    def pool(self, sequences: Sequence[Sequence[int]]) -> NDArray[np.float32]:
         """The pooled vectors of token sequences, of any length, in one batch."""
         tokens = np.zeros((len(sequences), max(map(len, sequences))), np.int32)
         mask = np.zeros_like(tokens)

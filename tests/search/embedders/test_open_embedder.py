@@ -209,7 +209,15 @@ def test_a_service_that_the_settings_do_not_name_any_more_is_not_asked(service: 
     assert len(service.requests) == 1
 
 
-@pytest.mark.parametrize("id", ["", "hf:", "openai:api.openai.com", "static:1", "hf:x:1:2"])
+def test_the_packaged_encoder_needs_nothing_installed() -> None:
+    """It is opened under AUTO, and again for whoever asks for another one."""
+    embedder = opened("AUTO", {})
+    assert embedder.id.startswith("static:") and embedder.id.endswith(":views")
+    require_packages(Settings(embedder="AUTO"), {}, only())
+    assert reopened(embedder.id, "HF", {}).id == embedder.id
+
+
+@pytest.mark.parametrize("id", ["", "hf:", "openai:api.openai.com", "other:1", "hf:x:1:2"])
 def test_an_id_of_another_kind_is_reopened_by_nobody(id: str) -> None:
     """It was stored by another version, or by nobody."""
     with pytest.raises(EmbeddingError, match="Neither"):

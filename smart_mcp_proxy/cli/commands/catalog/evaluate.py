@@ -33,7 +33,7 @@ class Systems:
     """Ways to rank.
 
     Attributes:
-        embedder: BM25, RANK_BM25, HF, OPENAI or HYBRID (MCPPROXY_EMBEDDER).
+        embedder: AUTO, BM25, RANK_BM25, HF, OPENAI or HYBRID (MCPPROXY_EMBEDDER).
         compare: Several of them, as in BM25,HYBRID: what each gains over the first.
     """
 

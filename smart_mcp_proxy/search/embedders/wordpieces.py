@@ -1,0 +1,61 @@
+"""Wordpieces: the parts of words that a static encoder has a vector for."""
+
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
+
+TEXT_PIECES = 256
+"""Pieces that are read of a text, as many as MiniLM reads; what matters stands first."""
+_TEXT_CHARS = 4_000
+_WORD_CHARS = 40
+"""A longer run of letters is no word; looking for its pieces takes time by the square of its length."""
+_CACHED_WORDS = 4_096
+_CONTINUED = "##"
+"""Stands before a piece that begins inside a word."""
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_WORD = re.compile(r"[^\W_]+|[^\s\w]")
+
+
+class Wordpieces:
+    """Cuts a text into the longest pieces that a vocabulary has, without case and accents.
+
+    Args:
+        pieces: The vocabulary; the place of a piece is its number.
+    """
+
+    def __init__(self, pieces: Sequence[str]) -> None:
+        self._numbers: Mapping[str, int] = {piece: number for number, piece in enumerate(pieces)}
+        self._cut = lru_cache(_CACHED_WORDS)(self._cut_word)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __repr__(self) -> str:
+        return f"<Wordpieces {len(self)}>"
+
+    def __call__(self, text: str, limit: int = TEXT_PIECES) -> list[int]:
+        """Number the first pieces of a text, at most `limit`; words that have none are left out.
+
+        `getFileInfo` is three words. Any text is taken, lone surrogates too.
+        """
+        text = _CAMEL.sub(" ", text[:_TEXT_CHARS]).lower()
+        if not text.isascii():
+            text = "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
+        words = (word[:_WORD_CHARS] for word in _WORD.findall(text))
+        return list(islice((number for word in words for number in self._cut(word)), limit))
+
+    def _cut_word(self, word: str) -> tuple[int, ...]:
+        numbers: list[int] = []
+        start = 0
+        while start < len(word):
+            prefix = _CONTINUED if start else ""
+            ends = range(len(word), start, -1)
+            end = next((end for end in ends if prefix + word[start:end] in self._numbers), None)
+            if end is None:
+                return ()
+            numbers.append(self._numbers[prefix + word[start:end]])
+            start = end
+        return tuple(numbers)

@@ -1,0 +1,103 @@
+"""Many vectors as a matrix, exact or rounded to a byte a component."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+_BYTE_MAX = 127
+_WIDENED_ROWS = 512
+"""Rounded rows that are made floats at a time: 0.5 MB of 256 components, which stay in the processor's cache."""
+_EXACT: NDArray[np.float32] = np.ones(1, np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Vectors of unit length, one a row; never changed.
+
+    Attributes:
+        matrix: Their components, shape (n, d): float32, or int8 where they are rounded.
+        scales: What a rounded row is to be multiplied by to be of unit length, shape (n,); one number if none is.
+    """
+
+    matrix: NDArray[np.float32] | NDArray[np.int8]
+    scales: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, vectors: NDArray[np.float32], *, is_rounded: bool) -> "Rows":
+        """These vectors; rounded, each component is off by 1 in 254 of the largest of its row."""
+        if not is_rounded:
+            return cls(vectors, _EXACT)
+        largest = np.abs(vectors).max(axis=1, keepdims=True, initial=np.finfo(np.float32).tiny)
+        rounded = np.rint(vectors * (_BYTE_MAX / largest))
+        return cls(rounded.astype(np.int8), (1 / np.linalg.norm(rounded, axis=1)).astype(np.float32))
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    @property
+    def is_rounded(self) -> bool:
+        """Whether a component takes one byte."""
+        return self.matrix.dtype == np.int8
+
+    def whole(self) -> NDArray[np.float32]:
+        """All vectors, shape (n, d); without a copy where they are exact."""
+        if self.is_rounded:
+            return self.take(np.arange(len(self)))
+        return self.matrix.astype(np.float32, copy=False)
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """The vectors of these rows, shape (len(rows), d)."""
+        taken = self.matrix.take(rows, axis=0)
+        if not self.is_rounded:
+            return taken.astype(np.float32, copy=False)
+        vectors: NDArray[np.float32] = taken * self.scales[rows, np.newaxis]
+        return vectors
+
+    def products(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The product of every row with a vector, or the highest of those with several, shape (n,).
+
+        Args:
+            vectors: Shape (d,); or (k, d), for which rounded rows are widened once.
+        """
+        if not self.is_rounded:
+            exact = self.matrix @ vectors.T
+            highest: NDArray[np.float32] = exact if exact.ndim == 1 else exact.max(axis=1)
+            return highest
+        products = np.empty(len(self), np.float32)
+        wide = np.empty((min(len(self), _WIDENED_ROWS), self.matrix.shape[1]), np.float32)
+        for start in range(0, len(self), _WIDENED_ROWS):
+            part = self.matrix[start : start + _WIDENED_ROWS]
+            np.copyto(wide[: len(part)], part)
+            found = products[start : start + len(part)]
+            first, *others = np.atleast_2d(vectors)
+            np.dot(wide[: len(part)], first, out=found)
+            for (
+                vector
+            ) in others:  # not as a matrix, for which BLAS starts threads that wait where others have the cores
+                np.maximum(found, wide[: len(part)] @ vector, out=found)
+        products *= self.scales
+        return products
+
+
+def multiply(rows: NDArray[np.float32], vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Multiply each row with a vector; of several the highest product. Neighbours change nothing."""
+    if vectors.ndim == 1:
+        products: NDArray[np.float32] = np.einsum("ij,j->i", rows, vectors)
+        return products
+    highest: NDArray[np.float32] = np.max([np.einsum("ij,j->i", rows, vector) for vector in vectors], axis=0)
+    return highest
+
+
+def concat_rows(parts: Sequence[tuple[Rows, NDArray[np.int64]]]) -> Rows:
+    """Copy some rows of each part, given by number, into one matrix; all parts are rounded or none is."""
+    first = parts[0][0]
+    matrix = np.empty((sum(len(numbers) for _, numbers in parts), first.matrix.shape[1]), first.matrix.dtype)
+    start = 0
+    for rows, numbers in parts:
+        part = slice(start, start := start + len(numbers))
+        np.take(rows.matrix, numbers, axis=0, out=matrix[part], mode="clip")
+    if not first.is_rounded:
+        return Rows(matrix, _EXACT)
+    return Rows(matrix, np.concatenate([rows.scales[numbers] for rows, numbers in parts]))
