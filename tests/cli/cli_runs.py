@@ -47,6 +47,7 @@ def environment(data_dir: Path, **settings: str) -> dict[str, str]:
     kept |= {
         "MCPPROXY_SHARED": "false",
         "MCPPROXY_ISOLATION": "none",
+        "MCPPROXY_EMBEDDER": "BM25",
     }  # they have tests of their own
     return kept | {"MCPPROXY_DATA_DIR": str(data_dir)} | {f"MCPPROXY_{name}": text for name, text in settings.items()}
 

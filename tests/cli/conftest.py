@@ -25,6 +25,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith("MCPPROXY_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("MCPPROXY_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("MCPPROXY_EMBEDDER", "BM25")  # tests/gateway/test_vector_search.py has the default
     monkeypatch.setenv("MCPPROXY_ISOLATION", "none")  # test_server_isolation.py has the sandbox
     for name in ("XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR", "CODEX_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -37,6 +37,7 @@ ENVIRON = {
     "HOME": os.environ.get("HOME", "/"),
     "LANG": "C.UTF-8",
     "MCPPROXY_SHARED": "false",  # tests/desktop has the gateway that clients share
+    "MCPPROXY_EMBEDDER": "BM25",  # tests/gateway/test_vector_search.py has the default
     "MCPPROXY_ISOLATION": "none",  # tests/upstream/confinement has the sandbox
 }
 

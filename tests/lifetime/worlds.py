@@ -15,6 +15,7 @@ from typing import Any
 UPSTREAM = Path(__file__).parent / "upstream.py"
 ENVIRON = {
     "MCPPROXY_SHARED": "false",  # tests/desktop has the gateway that clients share
+    "MCPPROXY_EMBEDDER": "BM25",  # tests/gateway/test_vector_search.py has the default
     "MCPPROXY_ISOLATION": "none",  # tests/upstream/confinement has the sandbox
     "PATH": os.environ["PATH"],
     "HOME": os.environ.get("HOME", "/"),
