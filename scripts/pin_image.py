@@ -55,7 +55,7 @@ def resolve(wanted: Sequence[str], kept: Path, upgrade: bool) -> tuple[list[Requ
         words = ["uv", "--quiet", "--directory", name, "--native-tls"]
         shape = ["--universal", "--python-version", "3.11", "--no-header", "--no-annotate"]
         subprocess.run(
-            [*words, "pip", "compile", *shape, "--output-file", pins, asked], check=True, capture_output=True
+            [*words, "pip", "compile", *shape, "--output-file", pins, asked], check=True, stdout=subprocess.DEVNULL
         )
         found = [Requirement(line) for line in pins.read_text("utf-8").splitlines()]
         # Only a lock says which wheel a hash is of; it also has addresses, so nothing else of it is kept.

@@ -1,5 +1,6 @@
 """A quick look through long texts for what cleaning may take out of them, at memory speed."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -86,6 +87,8 @@ _LEADS: Final = _fill_tables()
 _FIRST_PRINTABLE: Final = ord(" ")
 _DELETE: Final = b"\x7f"
 _ESCAPE: Final = b"\\"
+_DIRECTIONS: Final = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Never needed in a result, wherever they stand."""
 _SHORT_BYTES: Final = 4_096
 """Up to here a pattern takes less time."""
 
@@ -221,8 +224,11 @@ def may_hold_hidden(text: bytes) -> bool:
         text: UTF-8.
     """
     present = [(lead[0], ranges) for lead, ranges in _LEADS.items() if lead in text]
-    if not present or len(text) <= _SHORT_BYTES:
-        return bool(present) and has_unneeded(text.decode("utf-8", "replace"))
+    if not present:
+        return False
+    if len(text) <= _SHORT_BYTES:
+        shown = text.decode("utf-8", "replace")
+        return has_unneeded(shown) or _DIRECTIONS.search(shown) is not None
     codes = np.frombuffer(text, np.uint8)
     blocks = range(0, len(codes), _BLOCK_BYTES)
     found = [_find_pairs(codes[at : at + _BLOCK_BYTES + 1], present) + at for at in blocks]

@@ -16,7 +16,7 @@ _SENT: Final = re.compile(
       \b(?:when\s+)?not\s+(?:to\s+use|for)\b[^\n:]{{0,30}}:[ \t]*(?:\n[ \t]*(?:[-*\u2022]|\d+[.)])[^\n]*)+   # a list
     | (?:{_NOT_FOR}){_SENTENCE}
     | \((?:use|prefer)\s[^()]{{1,120}}\)
-    | (?<![^.;!\n])\s*for\s[^.;!\n]{{1,160}}?\buse\s+(?!this\b|it\b)[^.;!\n]{{1,80}}?\binstead\b
+    | (?<![^.;!\n])[^\S\n]*for\s[^.;!\n]{{1,160}}?\buse\s+(?!this\b|it\b)[^.;!\n]{{1,80}}?\binstead\b
     | \buse\s+(?!this\b|it\b)[`'"]?[\w./:-]+[`'"]?{_KIND}\s+instead\b(?!\s+of\b)
     """,
     re.IGNORECASE | re.VERBOSE,

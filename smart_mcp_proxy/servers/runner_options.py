@@ -25,11 +25,12 @@ def is_listed(program: str, words: Sequence[str]) -> bool:
 
 
 def find_unlisted(command: str, args: Sequence[str]) -> Iterator[str]:
-    """The options in front of a package that are not listed; none of a program that starts no packages."""
+    """List the options in front of a package that are not listed, of npx, uvx, dnx, docker and podman."""
     program = PurePath(command).name
-    at = 1 if args[:1] == ["run"] else 0
+    at = next((len(words) for words in (["run"], ["container", "run"]) if [*args[: len(words)]] == words), 0)
     while program in _LISTED and at < len(args) and args[at].startswith("-") and args[at] != "--":
-        is_pair = is_listed(program, args[at : at + 2])
-        if not is_pair and not is_listed(program, args[at : at + 1]):
+        is_alone = is_listed(program, args[at : at + 1])
+        is_pair = not is_alone and is_listed(program, args[at : at + 2])
+        if not is_alone and not is_pair:
             yield args[at]
         at += 2 if is_pair else 1

@@ -131,3 +131,11 @@ def test_a_lonely_carriage_return_is_taken_out_however_it_is_spelled() -> None:
         assert b"safeEVIL" in clean(line_of(lonely))
     for paired in (r"one\r\ntwo", r"one\u000d\u000atwo"):
         assert clean(line_of(paired)) == line_of(paired)
+
+
+@pytest.mark.parametrize("size", [0, LONG])
+@pytest.mark.parametrize("mark", ["\u202a", "\u202b", "\u202c", "\u202e", "\u2066", "\u2067", "\u2068", "\u2069"])
+def test_direction_marks_beside_letters_from_right_to_left_need_cleaning_too(mark: str, size: int) -> None:
+    """They are at home there, and go all the same."""
+    line = line_of(f"\u05d0\u05d1{mark}\u05d2" + "\u05d3" * size)
+    assert quick_look.may_hold_hidden(line) and clean(line) != line

@@ -65,6 +65,7 @@ class Seals:
         self._is_shared = is_shared
         self._key = secrets.token_bytes(_KEY_BYTES)
         """Before one is read, and where none can be: nothing was sealed under it."""
+        self._is_pending = False
 
     def load(self, share: Callable[[bytes], bytes]) -> bool:
         """Load the key, made where there is none; return whether nothing can have been sealed under it here.
@@ -88,12 +89,15 @@ class Seals:
                 if not _is_key(self._pending):
                     write_private(self._pending, self._key)
                 self._key = self._pending.read_bytes()
+                self._is_pending = True
             else:
                 self._key = self._path.read_bytes()
         return is_new
 
     def keep(self) -> None:
-        """Give the key file its name, once what it sealed is committed."""
+        """Give the key file its name, once what it sealed is committed; one that was restored meanwhile stays."""
+        if not self._is_pending:
+            return
         with suppress(OSError), alone(self._path.parent):  # another process was faster, or there is none
             self._pending.replace(self._path)
 

@@ -241,8 +241,9 @@ def _judge(row: Sequence[Any], beside: _Beside, seals: Seals) -> ToolRecord | Wi
     if state == "blocked":  # whoever says so
         if not is_decided or approved_hash is None:
             return Withheld(record, WithheldState.BLOCKED)
-        return Withheld(record, WithheldState.BLOCKED, record.raw if is_same else approved.encode(), approved_hash)
-    if not is_decided or record.key in beside.lifted:
+        shown = record.raw if is_same or approved is None else approved.encode()
+        return Withheld(record, WithheldState.BLOCKED, shown, approved_hash)
+    if not is_decided or beside.trust is None or record.key in beside.lifted or not (is_same or approved):
         return Withheld(record, WithheldState.ALTERED)
     return record if is_same else Withheld(record, WithheldState.CHANGED, approved.encode(), approved_hash)
 
@@ -251,7 +252,7 @@ def _record(told: Sequence[Any], learned: Mapping[int, tuple[str, ...]]) -> Tool
     id_, server, name, listed, hash_, annotations, definition = told
     return ToolRecord(
         id=id_,
-        key=ToolKey(sys.intern(server), name),
+        key=ToolKey(sys.intern(str(server)), str(name)),
         listed_name=listed,
         raw=definition,
         change_hash=hash_,

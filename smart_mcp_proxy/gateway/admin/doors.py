@@ -87,12 +87,12 @@ class OperatorDoors:
         if found.inode == 0 if found is not None else is_local:
             self._refuse("", _build_gone_error())
         if found is not None and not _is_strangers(found.uid):
-            holder = await to_thread.run_sync(self._find_holder, found.inode)
+            processes = ServerProcesses(
+                self._running(), self._names()
+            )  # not in a thread: servers come and go meanwhile
+            holder = await to_thread.run_sync(processes.find_holder, found.inode)
             if holder is not None:
                 self._refuse(holder, _build_server_error(holder, f"The process at port {client[1]}"))
-
-    def _find_holder(self, inode: int) -> str | None:
-        return ServerProcesses(self._running(), self._names()).find_holder(inode)
 
     def _refuse(self, server: str, error: RefusedError) -> NoReturn:
         now_s = self._clock()

@@ -152,6 +152,43 @@ async def test_an_approval_of_earlier_does_not_lift_a_later_block(
         assert (shown(catalog), states(catalog)) == (set(), {"s:c": "altered"})
 
 
+async def test_without_the_sealed_list_of_blocks_no_earlier_approval_counts(
+    store: StorePlace, opened: Any, tool: MakeTool
+) -> None:
+    """It is not known then what was blocked."""
+    async with opened() as catalog:
+        await catalog.sync("s", [tool("a"), tool("c")])
+        columns = "server_name, name, state, hash, definition, decided_by, at_s, seal"
+        (before,) = store.rows(f"SELECT {columns} FROM approvals WHERE name = 'c'")
+        await catalog.block(C, "ann")
+        values = ", ".join(f"'{value}'" for value in before)
+        insert = f"INSERT INTO approvals ({columns}) VALUES ({values})"
+        meddle(store, "DELETE FROM seals", "DELETE FROM approvals WHERE name = 'c'", insert, REREAD)
+        await catalog.refresh()
+        assert "s:c" not in shown(catalog)
+
+
+async def test_a_blocked_row_without_its_definition_stays_blocked(
+    store: StorePlace, opened: Any, tool: MakeTool
+) -> None:
+    """And stops no start."""
+    async with opened() as catalog:
+        await fill(catalog, tool)
+        await catalog.sync("s", [tool("a"), tool("b"), tool("c", title="Another"), tool("d")])
+    meddle(store, "UPDATE approvals SET definition = NULL WHERE name = 'c'", REREAD)
+    async with opened() as catalog:
+        assert states(catalog)["s:c"] == "blocked"
+
+
+async def test_a_key_that_was_put_back_is_not_replaced(store: StorePlace, data_dir: Path, opened: Any) -> None:
+    """By one that an earlier start had begun to make."""
+    async with opened():
+        key = (data_dir / KEY_NAME).read_bytes()
+    (data_dir / f".{KEY_NAME}.new").write_bytes(b"n" * 32)
+    async with opened():
+        assert (data_dir / KEY_NAME).read_bytes() == key
+
+
 async def test_a_first_list_stays_one_though_its_record_is_removed(
     store: StorePlace, opened: Any, tool: MakeTool
 ) -> None:

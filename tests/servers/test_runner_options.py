@@ -1,0 +1,22 @@
+"""Options in front of a package, and which of them a person is told of."""
+
+import pytest
+
+from smart_mcp_proxy.servers.runner_options import find_unlisted
+
+
+@pytest.mark.parametrize(
+    ("command", "args", "told"),
+    [
+        ("npx", ["-y", "pkg", "--registry=x"], []),
+        ("npx", ["--registry=x", "pkg"], ["--registry=x"]),
+        ("docker", ["run", "--rm", "-i", "-e", "A=1", "img"], []),
+        ("docker", ["run", "--env=A=1", "--privileged", "img"], ["--privileged"]),
+        ("docker", ["run", "-e", "A", "--privileged", "img"], ["--privileged"]),
+        ("podman", ["container", "run", "--privileged", "img"], ["--privileged"]),
+        ("node", ["--inspect", "server.js"], []),
+    ],
+)
+def test_options_that_are_not_listed_are_told(command: str, args: list[str], told: list[str]) -> None:
+    """One word may not stand as the value of the one before it."""
+    assert list(find_unlisted(command, args)) == told
