@@ -161,7 +161,14 @@ async def liberal(
     servers = odd_servers(folder / "ledger")
     file = folder / "servers.json"
     file.write_text(json.dumps({"mcpServers": servers}))
-    everything: dict[str, Any] = {"manage": True, "proxy_tool": "proxy", "code": "python", "config_path": file}
+    # Scores change while the built-in encoder comes in.
+    everything: dict[str, Any] = {
+        "embedder": "BM25",
+        "manage": True,
+        "proxy_tool": "proxy",
+        "code": "python",
+        "config_path": file,
+    }
     async with AsyncExitStack() as stack:
         opening = opened_gateway(folder / "data", servers, truncate_output_len=CUT_CHARS, **everything)
         gateway = await stack.enter_async_context(opening)
