@@ -66,7 +66,7 @@ async def settled(
     """A gateway in this process that has listed its servers."""
     file = load_servers(json.dumps({"mcpServers": servers, "profiles": profiles or {}}))
     assert not file.problems
-    own = Settings(data_dir=data_dir, **{"isolation": "none", **settings})
+    own = Settings(data_dir=data_dir, **{"isolation": "none", "embedder": "BM25", **settings})
     async with open_gateway(own, file.servers, profiles=file.profiles, environ=ENVIRON, clock=clock) as gateway:
         gateway.start_upstreams()
         assert await gateway.wait_settled(LIMIT_S)

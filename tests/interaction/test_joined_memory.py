@@ -64,7 +64,7 @@ async def joined(gateway: Gateway, serve: ServePair, era: Era) -> AsyncIterator[
 async def test_a_joined_client_costs_little(era: Era, tmp_path: Path) -> None:
     """It has no server, streams or reading and writing tasks of its own."""
     async with (
-        settled(tmp_path, {"old": odd_server(era)}, embedder="BM25") as gateway,
+        settled(tmp_path, {"old": odd_server(era)}) as gateway,
         open_server(gateway.mcp_server()) as serve,
     ):
         for _ in range(3):

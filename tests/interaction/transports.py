@@ -78,7 +78,9 @@ async def opened_gateway(
     assert {problem.server for problem in loaded.problems} == set(refused)
     for server in loaded.servers.values():
         configured_with(server.headers)
-    own = Settings(data_dir=data_dir, **{"isolation": "none", **settings})  # tests/upstream/confinement has it
+    own = Settings(
+        data_dir=data_dir, **{"isolation": "none", "embedder": "BM25", **settings}
+    )  # which have tests of their own
     async with open_gateway(
         own,
         loaded.servers,
