@@ -134,6 +134,7 @@ async def test_a_signal_lets_a_call_by_rest_end_and_refuses_new_ones(tmp_path: P
             async def call(tool: str, text: str) -> httpx2.Response:
                 return await rest.post("/api/v1/call", json={"name": tool, "arguments": {"text": text}})
 
+            await until(socket_file.exists)  # the client is greeted before
             under_way = asyncio.create_task(call("up:wait", "a"))
             await until(lambda: "a" in small.waiting() or under_way.done())
             assert not under_way.done(), under_way.result().text
