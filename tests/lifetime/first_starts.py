@@ -60,7 +60,8 @@ class Steps:
 async def live(data_dir: Path) -> None:
     entry = {"command": sys.executable, "args": ["-S", str(UPSTREAM), str(WORLD)]}
     servers = load_servers(json.dumps({"mcpServers": {"up": entry}})).servers
-    async with open_gateway(Settings(data_dir=data_dir, embedder="BM25"), servers, environ=ENVIRON) as gateway, asyncio.timeout(20):
+    settings = Settings(data_dir=data_dir, embedder="BM25")
+    async with open_gateway(settings, servers, environ=ENVIRON) as gateway, asyncio.timeout(20):
         gateway.start_upstreams()
         while True:
             try:

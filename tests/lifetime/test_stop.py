@@ -26,6 +26,8 @@ from worlds import (
     until,
 )
 
+from smart_mcp_proxy.web.serve import socket_path
+
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 SIGNALS = pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
@@ -127,7 +129,7 @@ async def test_a_signal_lets_calls_end_and_refuses_new_ones(
 async def test_a_signal_lets_a_call_by_rest_end_and_refuses_new_ones(tmp_path: Path, small: SmallServer) -> None:
     """As a person makes them with `mcpproxy call`; in stdio's process, too."""
     async with connected(tmp_path / "data", small) as client:
-        socket_file = tmp_path / "data" / "run" / f"{client.process.pid}.sock"
+        socket_file = socket_path(tmp_path / "data", client.process.pid)
         transport = httpx2.AsyncHTTPTransport(uds=str(socket_file))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=30) as rest:
 
