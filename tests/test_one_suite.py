@@ -41,6 +41,7 @@ NAMED: Final = {
     *(
         f"recovery/test_seals.py::{name}"
         for name in (
+            "test_a_key_that_was_put_back_is_not_replaced",
             "test_replicas_on_one_database_have_one_key",
             "test_what_an_older_replica_writes_waits",
             "test_a_catalog_of_an_earlier_program_beside_a_key_is_not_believed",
