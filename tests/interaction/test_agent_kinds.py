@@ -112,8 +112,7 @@ async def test_what_waits_for_the_user_or_is_blocked_is_not_found(tmp_path: Path
         await turn(gateway, agent, file, **LISTED | {"prompts": poisoned})
         for query in (QUERY, "xyzzy", "fx__draft", "fx:draft"):
             answer = await search(agent, types=["prompt"], query=query)
-            assert answer["found"] == []
-            assert {each["name"] for each in answer["near_misses"]}.isdisjoint({"fx:draft", "fx:xyzzy"})
+            assert answer["found"] == [] == answer["near_misses"]
             assert "xyzzy" not in json.dumps(answer).replace(json.dumps(query), "")
         waiting = {
             str(each.withheld.record.key): each.withheld.record.change_hash

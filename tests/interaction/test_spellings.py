@@ -161,9 +161,7 @@ async def liberal(
     servers = odd_servers(folder / "ledger")
     file = folder / "servers.json"
     file.write_text(json.dumps({"mcpServers": servers}))
-    # Scores change while the built-in encoder comes in.
     everything: dict[str, Any] = {
-        "embedder": "BM25",
         "manage": True,
         "proxy_tool": "proxy",
         "code": "python",
