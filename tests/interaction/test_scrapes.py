@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx2
 import pytest
+import yaml
 from plain_http import plain_client
 from prometheus_client.parser import text_string_to_metric_families
 from transports import ENVIRON, STDIO_COMMAND, odd_servers, served, settled
@@ -28,6 +29,7 @@ from smart_mcp_proxy.web.metrics.endpoint import serve_metrics
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 DASHBOARD = Path(__file__).parent.parent.parent / "deploy" / "grafana" / "mcpproxy.json"
+ALERTS = DASHBOARD.parent.parent / "helm" / "mcpproxy" / "alerts.yaml"
 SECRET = "lighthouse-keeper-7781"
 """Stands in arguments, queries and names that agents make up."""
 AT_A_TIME = 32
@@ -166,7 +168,7 @@ async def test_a_port_of_its_own_serves_figures_and_nothing_else(tmp_path: Path,
                 await client.get(f"{base}/metrics")
 
 
-async def test_every_query_of_the_dashboard_names_what_there_is(tmp_path: Path, ledger: Path) -> None:
+async def test_every_query_of_dashboard_and_alerts_names_what_there_is(tmp_path: Path, ledger: Path) -> None:
     """Metrics, and the labels that they are narrowed or grouped by; Prometheus itself adds `instance`."""
     async with settled(tmp_path, odd_servers(ledger), metrics=True) as gateway, served(gateway) as base:
         await make_calls(gateway, 100)
@@ -175,6 +177,7 @@ async def test_every_query_of_the_dashboard_names_what_there_is(tmp_path: Path, 
     types = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     dashboard = json.loads(DASHBOARD.read_text("utf-8"))
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    queries += [rule["expr"] for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"] for rule in group["rules"]]
     queries += [one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     names = {name for query in queries for name in re.findall(r"mcpproxy_\w+", query)}
     assert len(queries) > 25 and len(names) > 15
