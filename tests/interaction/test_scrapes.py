@@ -177,7 +177,8 @@ async def test_every_query_of_dashboard_and_alerts_names_what_there_is(tmp_path:
     types = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
     dashboard = json.loads(DASHBOARD.read_text("utf-8"))
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    queries += [rule["expr"] for group in yaml.safe_load(ALERTS.read_text("utf-8"))["groups"] for rule in group["rules"]]
+    (alerts,) = yaml.safe_load(ALERTS.read_text("utf-8"))["groups"]
+    queries += [rule["expr"] for rule in alerts["rules"]]
     queries += [one["query"]["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
     names = {name for query in queries for name in re.findall(r"mcpproxy_\w+", query)}
     assert len(queries) > 25 and len(names) > 15
