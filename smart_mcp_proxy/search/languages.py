@@ -34,6 +34,9 @@ _FUNCTION_WORDS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Frequent words that name nothing. Some are in several languages: what counts is which has the most."""
 
+OTHER_EUROPEAN: Final = _FUNCTION_WORDS.keys() - {"English"}
+"""Languages that share their letters with English."""
+
 _LANGUAGES_OF: Final = {
     word: tuple(name for name, words in _FUNCTION_WORDS.items() if word in words)
     for word in frozenset().union(*_FUNCTION_WORDS.values())

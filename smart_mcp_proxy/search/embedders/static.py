@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import MissingExtraError
 from smart_mcp_proxy.search.embedders.wordpieces import Wordpieces
+from smart_mcp_proxy.search.languages import OTHER_EUROPEAN, detect_language
 
 ENCODER_FILE: Final = Path(__file__).with_name("static_encoder.bin")
 """Comes with the package; scripts/train_encoder.py makes it, static_encoder.md beside it says what it is."""
@@ -96,7 +97,7 @@ class StaticEmbedder:
 
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Vectors of tools' texts, one row of unit length each, shape (len(texts), dimension)."""
-        vectors = self.embed_queries(texts)
+        vectors = self._sum_pieces(texts)
         vectors[~vectors.any(axis=1)] = self._nothing
         return vectors
 
@@ -106,7 +107,15 @@ class StaticEmbedder:
         return vector
 
     def embed_queries(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Vectors of queries, rows of unit length or zeros, shape (len(texts), dimension)."""
+        """Vectors of one query's views, rows of unit length or zeros, shape (len(texts), dimension).
+
+        A query in another European language gets zeros: its pieces stand near to English words of other meanings.
+        """
+        if detect_language(texts) in OTHER_EUROPEAN:
+            return np.zeros((len(texts), self.dimension), np.float32)
+        return self._sum_pieces(texts)
+
+    def _sum_pieces(self, texts: Sequence[str]) -> NDArray[np.float32]:
         vectors = np.zeros((len(texts), self.dimension), np.float32)
         for row, text in enumerate(texts):
             pieces = self._pieces(text)

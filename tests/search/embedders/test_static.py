@@ -92,6 +92,23 @@ def test_odd_queries_have_a_vector_or_none(packaged: StaticEmbedder, query: str)
     assert round(float(np.linalg.norm(packaged.embed_query(query))), 5) in {0.0, 1.0}
 
 
+@pytest.mark.parametrize(
+    ("query", "has_vector"),
+    [
+        ("obtener el tiempo actual en Madrid para mis clientes", False),
+        ("zeige mir alle Dateien auf dem Server", False),
+        ("show me all of the files on the server", True),
+        ("weather Madrid", True),
+        ("列出所有文件 list files", True),
+    ],
+)
+def test_pieces_of_another_european_language_mean_nothing(
+    packaged: StaticEmbedder, query: str, has_vector: bool
+) -> None:
+    """With content words alone as a second view, which tell no language; words then rank by themselves."""
+    assert packaged.embed_queries([query, query.replace(" el ", " ")]).any() == has_vector
+
+
 @pytest.mark.parametrize("damage", ["missing", "empty", "cut", "longer", "other format", "no encoder", "no line"])
 def test_a_damaged_file_is_refused_with_what_to_do(small: Path, damage: str) -> None:
     """Before a vector is made of it."""
