@@ -29,6 +29,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         empty: Those of them that found nothing.
         mean_ms: Mean duration of the calls that were sent; null without any.
         slowest_ms: The longest of them; null likewise.
+        p50_ms: Half of them took at most so long; null likewise, and where it was not asked for.
+        p95_ms: 95 in 100 of them took at most so long; null likewise.
         tokens_sent: Estimated tokens of the answers to searches.
         tokens_spared: Estimated tokens of the whole catalog, once for each conversation that searched.
         tokens_saved: The second less the first.
@@ -42,6 +44,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     empty: int = 0
     mean_ms: float | None = None
     slowest_ms: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
     tokens_sent: int = 0
     tokens_spared: int = 0
     tokens_saved: int = 0
@@ -98,6 +102,7 @@ async def stats(
     by: Grouping = "none",
     bucket: Bucket = "day",
     limit: int = GROUPS,
+    has_latency: bool = False,
     now: Callable[[], float] | None = None,
 ) -> Stats:
     """Count the searches and calls since a time.
@@ -108,9 +113,10 @@ async def stats(
         by: What to group by.
         bucket: Span of time.
         limit: Groups, the largest first.
+        has_latency: With percentiles of durations.
         now: Seconds since the epoch; the catalog's if left out.
     """
-    everything = FiguresQuery(since_s, (now or catalog.now_s)())
+    everything = FiguresQuery(since_s, (now or catalog.now_s)(), has_latency=has_latency)
     total = await catalog.activity_figures(everything)
     groups: tuple[ActivityFigures, ...] = ()
     names: tuple[str, ...] | None = None
@@ -135,6 +141,8 @@ def _build_figures(found: ActivityFigures) -> dict[str, Any]:
     return {name: getattr(found, name) for name in _COUNTS} | {
         "mean_ms": round(found.total_ms / sent, 3) if sent else None,
         "slowest_ms": round(found.slowest_ms, 3) if sent else None,
+        "p50_ms": None if found.p50_ms is None else round(found.p50_ms, 3),
+        "p95_ms": None if found.p95_ms is None else round(found.p95_ms, 3),
         "tokens_sent": int(found.tokens_sent),
         "tokens_spared": int(found.tokens_spared),
         "tokens_saved": int(found.tokens_spared - found.tokens_sent),
