@@ -9,9 +9,9 @@ import msgspec
 
 from smart_mcp_proxy.catalog import ActivityFigures, Catalog, FiguresQuery, Grouping
 
-Bucket = Literal["day", "hour"]
-BUCKETS: Final[dict[Bucket, int]] = {"day": 86_400, "hour": 3_600}
-"""Seconds of a span of time."""
+Bucket = Literal["day", "hour", "none"]
+BUCKETS: Final[dict[Bucket, int]] = {"day": 86_400, "hour": 3_600, "none": 0}
+"""Seconds of a span of time; without any, figures by time are left out."""
 _COUNTS: Final = ("calls", "failed", "tool_errors", "not_sent", "searches", "empty")
 GROUPS: Final = 20
 GROUPS_LIMIT: Final = 200
@@ -113,18 +113,18 @@ async def stats(
         by: What to group by.
         bucket: Span of time.
         limit: Groups, the largest first.
-        has_latency: With percentiles of durations.
+        has_latency: With percentiles of durations, in all parts that are grouped as `by` says.
         now: Seconds since the epoch; the catalog's if left out.
     """
     everything = FiguresQuery(since_s, (now or catalog.now_s)(), has_latency=has_latency)
-    total = await catalog.activity_figures(everything)
+    total = await catalog.activity_figures(replace(everything, has_latency=has_latency and by == "none"))
     groups: tuple[ActivityFigures, ...] = ()
     names: tuple[str, ...] | None = None
     if by != "none":
         groups = await catalog.activity_figures(replace(everything, by=by, limit=limit))
         names = tuple(group.name for group in groups)
     spans = replace(everything, by=by, bucket_s=BUCKETS[bucket], names=names)
-    over_time = await catalog.activity_figures(spans)
+    over_time = await catalog.activity_figures(spans) if spans.bucket_s else ()
     return Stats(
         since=_iso(since_s),
         until=_iso(everything.until_s),

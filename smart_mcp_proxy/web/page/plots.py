@@ -28,14 +28,14 @@ class Span(NamedTuple):
         since: As the operations take it.
         bucket: Likewise.
         span_s: Length of a span.
-        count: Number of spans.
+        spans: Number of spans.
         words: For people.
     """
 
     since: str
     bucket: str
     span_s: int
-    count: int
+    spans: int
     words: str
 
 
@@ -123,7 +123,7 @@ def build_sparkline(values: Sequence[float | None], most: float) -> str:
 def list_starts(until: datetime, span: Span) -> list[float]:
     """Beginnings of the last spans of time, in seconds since the epoch."""
     last = until.timestamp() // span.span_s * span.span_s
-    return [last - span.span_s * back for back in reversed(range(span.count))]
+    return [last - span.span_s * back for back in reversed(range(span.spans))]
 
 
 def collect_values(found: Iterable[Mapping[str, Any]], member: str, starts: Sequence[float]) -> list[float | None]:

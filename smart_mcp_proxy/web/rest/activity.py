@@ -58,7 +58,7 @@ SINCE_DEFAULT: Final = "7d"
 _BUCKETS: Final[tuple[Bucket, ...]] = tuple(BUCKETS)
 _STATS_QUERY: Final[Mapping[str, str | Parameter]] = {
     "by": build_choice_parameter("What to group by (none); client is on whose behalf.", GROUPINGS),
-    "bucket": build_choice_parameter("Span of time, in UTC (day).", _BUCKETS),
+    "bucket": build_choice_parameter("Span of time, in UTC (day); none leaves out buckets.", _BUCKETS),
     "since": Parameter(f"An ISO 8601 time, or how long ago: 30m, 2h, 7d ({SINCE_DEFAULT}).", SINCE),
     "limit": whole_number(f"Groups, the largest first, 1 to {GROUPS_LIMIT} ({GROUPS}).", 1, GROUPS_LIMIT),
     "latency": build_choice_parameter("true: with p50_ms and p95_ms, which takes longer (false).", SWITCH),

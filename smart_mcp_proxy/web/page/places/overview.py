@@ -12,7 +12,7 @@ from smart_mcp_proxy.web.page.plots import SPANS, build_bar_plot, build_curve_pl
 from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
 
 GROUPS: Final = ("server", "tool", "client")
-SHOWN: Final = 20
+SHOWN: Final = 5
 WAITING_SHOWN: Final = 6
 
 
@@ -22,7 +22,8 @@ async def _show_overview(visit: PageVisit) -> Response:
     span = SPANS[name]
     wanted = {"since": span.since, "bucket": span.bucket}
     found = await visit.ask("GET", "stats", wanted | {"latency": "true"})
-    busiest = (await visit.ask("GET", "stats", wanted | {"by": by, "limit": SHOWN}))["groups"]
+    of_groups = {"since": span.since, "bucket": "none", "by": by, "limit": SHOWN}
+    busiest = (await visit.ask("GET", "stats", of_groups))["groups"]
     waiting = await visit.ask("GET", "approvals", {"limit": MOST_WAITING, "blocked": "false"})
     status = await visit.ask("GET", "status")
     until = datetime.fromisoformat(found["until"])

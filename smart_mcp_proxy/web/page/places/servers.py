@@ -23,6 +23,8 @@ SPAN: Final = SPANS["day"]
 SORTS: Final = {"name": "name", "calls": "calls", "errors": "share of errors", "p95_ms": "duration"}
 NO_FIGURES: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
 _ALL_LATENCY: Final = {"limit": GROUPS_LIMIT, "latency": "true"}
+_LATER: Final = 5
+"""Rank of servers that need nobody, behind the kinds of those that do."""
 _OPERATIONS: Final = ("restart", "refresh", "enable", "disable", "approve")
 _WITH_REVISION: Final = ("enable", "disable", "approve")
 
@@ -61,10 +63,10 @@ def sort_servers(
 
 def _rank_trouble(server: Mapping[str, Any]) -> int:
     if is_troubled(server):
-        return 0
+        return ("error", "needs_env", "needs_auth", "quarantined", server["state"]).index(server["state"])
     if server["breaker"] != "closed" or server["waiting"]:
-        return 1
-    return {"ready": 3, "disabled": 4}.get(server["state"], 2)
+        return _LATER
+    return _LATER + {"ready": 2, "disabled": 3}.get(server["state"], 1)
 
 
 def _collect_figures(stats: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

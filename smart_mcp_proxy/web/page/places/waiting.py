@@ -26,6 +26,7 @@ MOST_WAITING: Final = 500
 """Definitions that are read for a page: the others come when these are decided on."""
 SHOWN: Final = 25
 """Definitions, or those that changed alike, that are decided on together: a person reads them."""
+PAGE_SHOWN: Final = 2 * SHOWN
 LIMITS: Final = DisplayLimits(fields=40, path=300, text=TEXT_CHARS)
 LOG_LINES: Final = 5
 _FILTERS: Final = ("server", "name")
@@ -75,7 +76,7 @@ async def _read_pages(visit: PageVisit, wanted: dict[str, str]) -> tuple[dict[st
             shown = [tool for fold in folds if is_whole(fold.changes) for tool in fold.tools]
             if len(folds) > room:
                 pages.append([])
-                room = SHOWN
+                room = PAGE_SHOWN
             room -= len(folds)
             pages[-1].append(_Batch(group, folds, shown, compute_approval_digest(shown)))
     return waiting, pages
