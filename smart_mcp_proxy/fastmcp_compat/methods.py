@@ -81,6 +81,7 @@ class HandshakeClient:
         extensions: What it declared of extensions; None where nothing.
         protocol_version: That was agreed on.
         transport: Which way it came.
+        session_id: Of its session; None on a pipe.
     """
 
     name: str
@@ -94,6 +95,7 @@ class HandshakeClient:
     extensions: Extensions | None = None
     protocol_version: str = ""
     transport: Literal["stdio", "http"] = "stdio"
+    session_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,7 @@ class RawMethods:
             read_client_extensions(greeting["capabilities"], "handshake"),
             version,
             "stdio" if ctx.request is None else "http",
+            connection.session_id,
         )
         connection.exit_stack.callback(connection.state.clear)  # after all else: what is in it refers to the connection
         session = connection.state[_SESSION_STATE] = self._handlers.open_session(client)

@@ -31,6 +31,7 @@ LIMIT_S = 60
 
 PLACES = (
     "",
+    "waiting",
     "search",
     "search?q=echo&why_not=s:a",
     "servers",
@@ -41,7 +42,6 @@ PLACES = (
     "tool?name=s:b",
     "activity",
     "clients",
-    "saved",
     "settings",
 )
 """All that is shown, with a tool `s:a` that agents see and `s:b` that waits."""
@@ -185,7 +185,7 @@ async def browser(there: Opened) -> AsyncIterator[Browser]:
     """A browser that came by a link."""
     async with stranger(there) as found:
         await found.enter(await there.link())
-        await found.get()
+        await found.get("waiting")
         yield found
 
 

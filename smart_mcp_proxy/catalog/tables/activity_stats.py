@@ -48,6 +48,8 @@ class ActivityFigures:
         slowest_ms: The longest of them.
         tokens_sent: Estimated tokens of the answers to searches.
         tokens_spared: Estimated tokens of the catalogs that conversations were not sent whole.
+        p50_ms: Half of the calls that were sent took at most so long; None where it was not asked for, or without any.
+        p95_ms: The same of 95 in 100.
     """
 
     start_s: float
@@ -62,6 +64,8 @@ class ActivityFigures:
     slowest_ms: float
     tokens_sent: int
     tokens_spared: int
+    p50_ms: float | None = None
+    p95_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class FiguresQuery:
         bucket_s: Length of a span of time, which begins at a multiple of it; 0 takes all together.
         names: Only these groups; None for all.
         limit: Only so many, the largest; None for all.
+        has_latency: With percentiles of durations, which takes three times as long.
     """
 
     since_s: float
@@ -83,6 +88,7 @@ class FiguresQuery:
     bucket_s: int = 0
     names: tuple[str, ...] | None = None
     limit: int | None = None
+    has_latency: bool = False
 
 
 def figures(connection: Connection, wanted: FiguresQuery) -> tuple[ActivityFigures, ...]:
@@ -102,7 +108,24 @@ def figures(connection: Connection, wanted: FiguresQuery) -> tuple[ActivityFigur
     size = (_count(_IS_CALL) + _count(_IS_SEARCH)).desc()
     with in_time(connection):
         rows = connection.execute(query.order_by("start_s", size, "name").limit(wanted.limit)).all()
-    return tuple(ActivityFigures(float(row.start_s), *row[1:]) for row in rows)
+        took = _select_percentiles(connection, wanted, start) if wanted.has_latency else {}
+    return tuple(
+        ActivityFigures(float(row.start_s), *row[1:], *took.get((row.start_s, row.name), (None, None))) for row in rows
+    )
+
+
+def _select_percentiles(
+    connection: Connection, wanted: FiguresQuery, start: ColumnElement[Any]
+) -> Mapping[tuple[Any, str], tuple[float, float]]:
+    """The 50th and the 95th percentile of the calls that were sent, by span of time and group."""
+    name, took = _GROUPS[wanted.by], activity.c.duration_ms
+    rank = func.cume_dist().over(partition_by=[start, name], order_by=took)
+    columns = (start.label("start_s"), name.label("name"), took.label("took"), rank.label("rank"))
+    calls = _apply_figures_filter(select(*columns), wanted)
+    ranked = calls.where(build_since_condition(connection, wanted.since_s), _WAS_SENT).subquery()
+    parts = (func.min(case((ranked.c.rank >= share, ranked.c.took))) for share in _PERCENTILES)
+    rows = connection.execute(select(ranked.c.start_s, ranked.c.name, *parts).group_by(ranked.c.start_s, ranked.c.name))
+    return {(row[0], row[1]): (row[2], row[3]) for row in rows}
 
 
 def _apply_figures_filter(query: Select[Any], wanted: FiguresQuery) -> Select[Any]:
@@ -117,6 +140,8 @@ def _apply_figures_filter(query: Select[Any], wanted: FiguresQuery) -> Select[An
 
 _IS_CALL = activity.c.kind == "call"
 _IS_SEARCH = activity.c.kind == "search"
+_WAS_SENT = and_(_IS_CALL, activity.c.delivery != "not_sent")
+_PERCENTILES: Final = (0.5, 0.95)
 _GROUPS: Final[Mapping[Grouping, ColumnElement[Any]]] = {
     "none": literal(""),
     "server": activity.c.server,
@@ -131,7 +156,7 @@ def _count(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 def _sums(*, is_sqlite: bool) -> list[ColumnElement[Any]]:
-    duration_ms = case((and_(_IS_CALL, activity.c.delivery != "not_sent"), activity.c.duration_ms), else_=0.0)
+    duration_ms = case((_WAS_SENT, activity.c.duration_ms), else_=0.0)
     return [
         _count(_IS_CALL),
         _count(_IS_CALL, activity.c.outcome == "tool_error"),

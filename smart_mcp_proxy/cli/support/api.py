@@ -100,18 +100,15 @@ class Api:
         """Operate on the servers; returns the answer of REST."""
         return await self._ask(method, path, body=body)
 
-    async def approvals(self, server: str | None = None) -> dict[str, Any]:
+    async def approvals(self, server: str | None = None, *, has_changes: bool = False) -> dict[str, Any]:
         """Definitions that wait for approval, of one server or all, and whether the record was lost."""
-        return await self._ask("GET", "approvals", None if server is None else {"server": server})
+        which = {} if server is None else {"server": server}
+        return await self._ask("GET", "approvals", which | ({"changes": "true"} if has_changes else {}))
 
     async def count_waiting(self, server: str | None = None) -> int:
         """Number of tools that wait for approval, of one server or all."""
         which = {} if server is None else {"server": server}
         return int((await self._ask("GET", "approvals", {**which, "blocked": "false", "limit": "1"}))["total"])
-
-    async def approval(self, name: str) -> dict[str, Any]:
-        """A tool that waits, with every difference from what was approved."""
-        return await self._ask("GET", f"approvals/{quote(name, safe='')}")
 
     async def approve(self, seen: Mapping[str, str], *, reopens: bool = False, lifts: bool = True) -> dict[str, Any]:
         """Approve definitions by name and hash.

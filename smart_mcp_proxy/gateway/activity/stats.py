@@ -9,9 +9,9 @@ import msgspec
 
 from smart_mcp_proxy.catalog import ActivityFigures, Catalog, FiguresQuery, Grouping
 
-Bucket = Literal["day", "hour"]
-BUCKETS: Final[dict[Bucket, int]] = {"day": 86_400, "hour": 3_600}
-"""Seconds of a span of time."""
+Bucket = Literal["day", "hour", "none"]
+BUCKETS: Final[dict[Bucket, int]] = {"day": 86_400, "hour": 3_600, "none": 0}
+"""Seconds of a span of time; without any, figures by time are left out."""
 _COUNTS: Final = ("calls", "failed", "tool_errors", "not_sent", "searches", "empty")
 GROUPS: Final = 20
 GROUPS_LIMIT: Final = 200
@@ -29,6 +29,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         empty: Those of them that found nothing.
         mean_ms: Mean duration of the calls that were sent; null without any.
         slowest_ms: The longest of them; null likewise.
+        p50_ms: Half of them took at most so long; null likewise, and where it was not asked for.
+        p95_ms: 95 in 100 of them took at most so long; null likewise.
         tokens_sent: Estimated tokens of the answers to searches.
         tokens_spared: Estimated tokens of the whole catalog, once for each conversation that searched.
         tokens_saved: The second less the first.
@@ -42,6 +44,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     empty: int = 0
     mean_ms: float | None = None
     slowest_ms: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
     tokens_sent: int = 0
     tokens_spared: int = 0
     tokens_saved: int = 0
@@ -98,6 +102,7 @@ async def stats(
     by: Grouping = "none",
     bucket: Bucket = "day",
     limit: int = GROUPS,
+    has_latency: bool = False,
     now: Callable[[], float] | None = None,
 ) -> Stats:
     """Count the searches and calls since a time.
@@ -108,17 +113,18 @@ async def stats(
         by: What to group by.
         bucket: Span of time.
         limit: Groups, the largest first.
+        has_latency: With percentiles of durations, in all parts that are grouped as `by` says.
         now: Seconds since the epoch; the catalog's if left out.
     """
-    everything = FiguresQuery(since_s, (now or catalog.now_s)())
-    total = await catalog.activity_figures(everything)
+    everything = FiguresQuery(since_s, (now or catalog.now_s)(), has_latency=has_latency)
+    total = await catalog.activity_figures(replace(everything, has_latency=has_latency and by == "none"))
     groups: tuple[ActivityFigures, ...] = ()
     names: tuple[str, ...] | None = None
     if by != "none":
         groups = await catalog.activity_figures(replace(everything, by=by, limit=limit))
         names = tuple(group.name for group in groups)
     spans = replace(everything, by=by, bucket_s=BUCKETS[bucket], names=names)
-    over_time = await catalog.activity_figures(spans)
+    over_time = await catalog.activity_figures(spans) if spans.bucket_s else ()
     return Stats(
         since=_iso(since_s),
         until=_iso(everything.until_s),
@@ -135,6 +141,8 @@ def _build_figures(found: ActivityFigures) -> dict[str, Any]:
     return {name: getattr(found, name) for name in _COUNTS} | {
         "mean_ms": round(found.total_ms / sent, 3) if sent else None,
         "slowest_ms": round(found.slowest_ms, 3) if sent else None,
+        "p50_ms": None if found.p50_ms is None else round(found.p50_ms, 3),
+        "p95_ms": None if found.p95_ms is None else round(found.p95_ms, 3),
         "tokens_sent": int(found.tokens_sent),
         "tokens_spared": int(found.tokens_spared),
         "tokens_saved": int(found.tokens_spared - found.tokens_sent),

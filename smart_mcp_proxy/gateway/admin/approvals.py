@@ -36,12 +36,14 @@ CLOSED = (
 SEALED = "What was decided about tools carries this gateway's seal."
 UNREADABLE = "what you approved cannot be checked, so every tool waits until the catalog can be used again"
 
+EXPLAINED_KEPT: Final = 500
 QUESTIONS_LIMIT: Final = 1_000
 """The latest questions in the activity log that definitions are compared with."""
 _LEAST_WORDS: Final = 5
 """Fewer words in a row are in many descriptions by chance."""
 _WORD: Final = re.compile(r"\w+")
-_TOKEN = re.compile(r"\s+|\w+|[^\w\s]+")
+_TOKEN = re.compile(r"\s+|\w+|[^\w\s]")
+"""Marks one by one: a sentence behind a full stop is the same addition whatever ends the text."""
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 MOST_TOKENS = 2_000
 """Of a field on each side; comparing takes their product, so longer ones are shown whole, one after the other."""
@@ -137,6 +139,8 @@ class Approvals:
     def __post_init__(self) -> None:
         self._peers: tuple[Snapshot, scanner.Peers] | None = None
         """Of the snapshot that was looked at last: of 10,000 tools they take a fifth of a second."""
+        self._explained: dict[ToolKey, PendingApproval] = {}
+        """Of the same snapshot, as many as are shown together: the scanner takes a millisecond or so for each."""
         self._knows_questions = True
 
     def problem(self) -> str | None:
@@ -198,9 +202,17 @@ class Approvals:
         if not withheld:
             return []
         if self._peers is None or self._peers[0] is not snapshot:
-            self._peers = (snapshot, collect_peers(snapshot.by_id.values()))
-        _, peers = self._peers
-        return [_build_pending_approval(each, peers, asked) for each in withheld]
+            self._peers, self._explained = (snapshot, collect_peers(snapshot.by_id.values())), {}
+        (_, peers), known = self._peers, self._explained
+        found = []
+        for each in withheld:
+            key = each.record.key
+            waiting = known.get(key) or _build_pending_approval(each, peers)
+            if len(known) < EXPLAINED_KEPT:
+                known[key] = waiting
+            asked_for = asked.findings(msgspec.json.decode(each.record.raw))
+            found.append(waiting._replace(findings=waiting.findings + asked_for))
+        return found
 
     async def approve(self, seen: Mapping[str, str], by: str, *, reopens: bool = False, lifts: bool = True) -> Decided:
         """Approves exactly the definitions that the user saw.
@@ -324,11 +336,10 @@ def _name(each: Withheld) -> tuple[bool, ToolKey]:
     return each.state is WithheldState.BLOCKED, each.record.key
 
 
-def _build_pending_approval(withheld: Withheld, peers: "scanner.Peers", asked: AskedQuestions) -> PendingApproval:
+def _build_pending_approval(withheld: Withheld, peers: "scanner.Peers") -> PendingApproval:
     current = msgspec.json.decode(withheld.record.raw)
     approved = None if withheld.approved is None else msgspec.json.decode(withheld.approved)
-    findings = scan_record(withheld.record, peers) + asked.findings(current)
-    return PendingApproval(withheld, findings, differences(approved, current))
+    return PendingApproval(withheld, scan_record(withheld.record, peers), differences(approved, current))
 
 
 def _normalize_words(text: str) -> str:

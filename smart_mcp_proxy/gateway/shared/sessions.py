@@ -10,6 +10,7 @@ from weakref import ref
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
 from smart_mcp_proxy.gateway.shared.agent_tools import ToolList
 from smart_mcp_proxy.gateway.shared.client_behavior import Watch
+from smart_mcp_proxy.policy import short_digest
 from smart_mcp_proxy.telemetry import Activity, spawn
 
 NAME_CHARS = 100
@@ -148,4 +149,5 @@ def build_session_activity(session: Session) -> Activity:
         duration_ms=0.0,
         at_s=time.time(),
         detail={"route": route.kind, "reason": route.reason} | {key: text for key, text in facts.items() if text},
+        session=short_digest(client.session_id) if client.session_id else "",
     )

@@ -25,13 +25,13 @@ HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
 }
 NAVIGATION: Final = (
-    ("/ui/", "Needs you"),
+    ("/ui/", "Overview"),
+    ("/ui/waiting", "Needs you"),
     ("/ui/search", "Search lab"),
     ("/ui/servers", "Servers"),
     ("/ui/tools", "Tools"),
     ("/ui/activity", "Activity"),
     ("/ui/clients", "Clients"),
-    ("/ui/saved", "Saved"),
     ("/ui/settings", "Settings"),
 )
 _JSON_CHARS: Final = 20_000

@@ -155,7 +155,7 @@ class PageVisit:
         status = 200 if problem is None else read_status(problem)
         gateway = await self.ask("GET", "status")
         servers = gateway["servers"]
-        troubled = [each for each in servers if each["state"] in _ATTENTION or each["severity"] == "warning"]
+        troubled = [each for each in servers if is_troubled(each)]
         note, is_bad = self._note()
         common = {
             "gateway": gateway,
@@ -199,6 +199,11 @@ class PageVisit:
         if not text or not hmac.compare_digest(proof.encode(), signature(self.secret, text.encode()).encode()):
             return "", False
         return msgspec.json.decode(base64.urlsafe_b64decode(text), type=tuple[str, bool])
+
+
+def is_troubled(server: Mapping[str, Any]) -> bool:
+    """Whether a server needs somebody."""
+    return server["state"] in _ATTENTION or server["severity"] == "warning"
 
 
 def _local(address: str, default: str) -> str:

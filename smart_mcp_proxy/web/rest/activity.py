@@ -26,7 +26,15 @@ from smart_mcp_proxy.gateway.activity.records import (
 )
 from smart_mcp_proxy.gateway.activity.stats import BUCKETS, GROUPS, GROUPS_LIMIT, Bucket, Stats, stats
 from smart_mcp_proxy.telemetry import ActivityKind
-from smart_mcp_proxy.web.rest.route import Endpoint, Parameter, build_choice_parameter, choice, integer, whole_number
+from smart_mcp_proxy.web.rest.route import (
+    SWITCH,
+    Endpoint,
+    Parameter,
+    build_choice_parameter,
+    choice,
+    integer,
+    whole_number,
+)
 
 PAGE = 50
 FURTHEST_PLACE = 2**62
@@ -50,9 +58,10 @@ SINCE_DEFAULT: Final = "7d"
 _BUCKETS: Final[tuple[Bucket, ...]] = tuple(BUCKETS)
 _STATS_QUERY: Final[Mapping[str, str | Parameter]] = {
     "by": build_choice_parameter("What to group by (none); client is on whose behalf.", GROUPINGS),
-    "bucket": build_choice_parameter("Span of time, in UTC (day).", _BUCKETS),
+    "bucket": build_choice_parameter("Span of time, in UTC (day); none leaves out buckets.", _BUCKETS),
     "since": Parameter(f"An ISO 8601 time, or how long ago: 30m, 2h, 7d ({SINCE_DEFAULT}).", SINCE),
     "limit": whole_number(f"Groups, the largest first, 1 to {GROUPS_LIMIT} ({GROUPS}).", 1, GROUPS_LIMIT),
+    "latency": build_choice_parameter("true: with p50_ms and p95_ms, which takes longer (false).", SWITCH),
 }
 STREAM_TYPE: Final = "text/event-stream"
 LOOK_S: Final = 0.25
@@ -100,6 +109,7 @@ async def _stats(gateway: Gateway, request: Request) -> Stats:
         by=by,
         bucket=bucket,
         limit=integer(request, "limit", GROUPS, 1, GROUPS_LIMIT),
+        has_latency=choice(request, "latency", SWITCH) == "true",
     )
 
 

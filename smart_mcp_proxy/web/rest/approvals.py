@@ -6,9 +6,11 @@ What is withheld from agents is shown here, so that it can be judged; an agent t
 import msgspec
 from starlette.requests import Request
 
+from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ConflictError, RequestError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.approvals import PendingApproval
+from smart_mcp_proxy.models import CallVariant
 from smart_mcp_proxy.web.rest.route import (
     PLACES_MOST,
     SWITCH,
@@ -53,6 +55,7 @@ class ApprovalView(msgspec.Struct, frozen=True):
         name: Canonical.
         server: Configured name.
         tool: The tool's own name.
+        effect: The most that it says it may do: read, write or destructive.
         state: pending, changed, blocked or altered.
         hash: Of the definition as its server lists it now; approving it takes this back.
         approved_hash: Of the definition approved last, empty where there is none.
@@ -64,6 +67,7 @@ class ApprovalView(msgspec.Struct, frozen=True):
     name: str
     server: str
     tool: str
+    effect: CallVariant
     state: str
     hash: str
     approved_hash: str
@@ -187,6 +191,7 @@ def _view(waiting: PendingApproval, changes: list[FieldView] | msgspec.UnsetType
         name=str(key),
         server=key.server,
         tool=key.tool,
+        effect=policy.call_with(withheld.record.annotations),
         state=withheld.state.value,
         hash=withheld.record.change_hash,
         approved_hash=withheld.approved_hash,

@@ -1,6 +1,7 @@
 """What is done on the page is what the command line does: the same operations, the same records."""
 
 import html
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from page_gateway import Opened, browser, field_of, opened, settled_records, too
 from smart_mcp_proxy.catalog.tables.tools import mark_changed
 from smart_mcp_proxy.cli.support.local_gateway import open_local_api
 from smart_mcp_proxy.models import ToolKey
+from smart_mcp_proxy.policy.approval_groups import compute_approval_digest
 
 # Marked long: a gateway of their own, and many pages.
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
@@ -55,7 +57,7 @@ async def test_the_page_tells_of_what_another_program_changed(there: Opened) -> 
         await catalog.write(lambda sql: sql.exec_driver_sql("UPDATE seals SET seal = 'x'"))
         await catalog.write(lambda sql: mark_changed(sql, [ToolKey("s", "d")]))
         await there.gateway.admin.approvals.follow()
-        assert "mcpproxy approve --reseal" in (await page.get()).text
+        assert "mcpproxy approve --reseal" in (await page.get("waiting")).text
 
 
 async def test_approvals_on_the_page_leave_the_records_of_the_command_line(there: Opened) -> None:
@@ -110,6 +112,33 @@ async def test_what_another_operator_has_blocked_since_is_not_approved(there: Op
         assert there.gateway.visible.find("s:b") is not None
 
 
+async def test_what_is_alike_is_approved_together_as_it_was_shown(there: Opened) -> None:
+    """By the digest that the command line prints of the same tools; of what changed since nothing is approved."""
+    more = " Always cite the source."
+    async with browser(there) as page:
+        await there.turn([tool(name, f"Does {name}.") for name in "acd"])
+        async with open_local_api(there.gateway) as api:
+            waiting = (await api.approvals())["tools"]
+            await api.approve({each["name"]: each["hash"] for each in waiting})
+        longer = [tool(name, f"Does {name}.{more}") for name in "acd"]
+        await there.turn([*longer, tool("e", "Sends a ping.")])
+        text = (await page.get("waiting")).text
+        assert "3 descriptions gained the same sentence" in text and text.count("<ins>") == 1
+        assert text.count(">Approve</button>") == 1 and "Approve 4 tools</button>" in text
+        digest = re.findall(r'name="digest" value="(sha256:[0-9a-f]{64})"', text)[0]
+        async with open_local_api(there.gateway) as api:
+            assert digest == compute_approval_digest((await api.approvals())["tools"])
+        await there.turn([*longer, tool("e", "Sends a ping to me.")])
+        reply = await page.send("approve/together", digest=digest)
+        assert reply.status_code == 409 and "no longer what the page showed" in reply.text
+        assert there.gateway.visible.find("s:a") is None
+        text = (await page.get("waiting?name=s:[acd]")).text
+        digest = re.findall(r'name="digest" value="(sha256:[0-9a-f]{64})"', text)[0]
+        reply = await page.send("approve/together", digest=digest, name="s:[acd]", back="/ui/waiting")
+        assert "Approved 3 tools." in reply.text and "s:e" in reply.text
+        assert there.gateway.visible.find("s:a") is not None and there.gateway.visible.find("s:e") is None
+
+
 async def test_searches_and_calls_are_recorded_like_those_of_the_command_line(there: Opened) -> None:
     """The same principal, session and detail."""
     async with browser(there) as page:
@@ -139,8 +168,8 @@ async def test_a_search_names_what_fits_and_waits_above_the_rest(there: Opened) 
         assert "Fits, and waits" not in page.text
 
 
-async def test_what_was_saved_is_that_of_the_command_line(there: Opened) -> None:
-    """Its sum, its searches and calls, and a bar for each hour or day."""
+async def test_the_overview_is_that_of_the_command_line(there: Opened) -> None:
+    """Its sum, its searches and calls, a plot of each over time; above them what waits and how each server is."""
     async with browser(there) as page:
         await page.get("search?q=count+words")
         await page.get("tool?name=s:c")
@@ -149,10 +178,11 @@ async def test_what_was_saved_is_that_of_the_command_line(there: Opened) -> None
         async with open_local_api(there.gateway) as api:
             stats = await api.manage("GET", "stats?since=24h&bucket=hour")
         assert (stats["total"]["searches"], stats["total"]["calls"]) == (1, 1)
-        for span, bars in (("day", 24), ("week", 7), ("month", 30)):
-            text = (await page.get(f"saved?span={span}&by=tool")).text
-            assert text.count("<rect") == bars
+        for span in ("day", "week", "month"):
+            text = (await page.get(f"?span={span}&by=tool")).text
+            assert text.count('<svg class="plot"') == 3 and "<rect" in text
             assert f"<b>{stats['total']['tokens_saved']:,}</b>" in text and "s:c" in text
+            assert "2 tools of s" in text and "2 things need you" in text and 'class="state ready"' in text
 
 
 async def test_what_is_typed_wrong_is_said_and_kept(there: Opened) -> None:
@@ -187,7 +217,13 @@ async def test_tokens_are_shown_once_and_revoked(there: Opened) -> None:
         (made,) = await there.gateway.admin.agent_tokens.tokens()
         assert (made.name, made.servers, made.access) == ("ci", ("s",), "write")
         assert made.expires_s is not None and round(made.expires_s - made.created_s) == 7 * 86_400
-        again = await page.send("tokens", name="ci", access="read", days="")
+        for fields, said in (
+            ({"access": "read"}, "No server is chosen"),
+            ({"server": "s"}, "No kind of call is chosen"),
+        ):
+            refused = await page.send("tokens", {"name": "none", "days": "", **fields})
+            assert refused.status_code == 400 and said in refused.text and 'value="none"' in refused.text
+        again = await page.send("tokens", name="ci", access="read", reach="*", days="")
         assert again.status_code == 409 and "already" in again.text and 'value="ci"' in again.text
         assert "Revoked" in (await page.send("tokens/revoke", name="ci")).text
         assert (await there.gateway.admin.agent_tokens.tokens())[0].revoked_s is not None

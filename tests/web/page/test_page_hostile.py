@@ -41,7 +41,7 @@ async def test_hidden_characters_are_named(tmp_path: Path) -> None:
     """Direction marks, zero widths, tags with what they say, and control characters; none is left as it is."""
     async with opened(tmp_path, [tool("a")]) as there, browser(there) as page:
         await there.turn([tool("a", HIDDEN)])
-        for place in ("", "tool?name=s:a"):
+        for place in ("waiting", "tool?name=s:a"):
             text = (await page.get(place)).text
             assert "U+202E" in text and "U+2066" in text and "U+200B" in text and "U+FEFF" in text and "U+001B" in text
             assert "hidden characters that say: hide!" in text
@@ -65,7 +65,7 @@ async def test_an_entry_that_waits_is_shown_with_the_warnings_of_the_command_lin
     entry = {"command": "true", "args": ["${env:HOME}"], "env": {"LD_PRELOAD": "/tmp/x.so"}, "quarantined": True}
     others = {"q": entry, "fine": {"command": "true", "quarantined": True}}
     async with opened(tmp_path, [tool("a")], others) as there, browser(there) as page:
-        for place, is_warned in (("", True), ("server?name=q", True), ("server?name=fine", False)):
+        for place, is_warned in (("waiting", True), ("server?name=q", True), ("server?name=fine", False)):
             text = (await page.get(place)).text
             assert "Approve server" in text
             assert ("The variable LD_PRELOAD can make" in text) == is_warned, place
@@ -79,7 +79,7 @@ async def test_no_mask_hides_what_a_server_would_run(by: Author, tmp_path: Path)
     others = {"q": entry | {"quarantined": True}, "fine": entry | {"disabled": True}}
     async with opened(tmp_path, [tool("a")], others) as there, stranger(there) as page:
         await page.enter((await there.gateway.admin.page_sessions.make_link(by)).url)
-        for place, is_shown in (("", True), ("server?name=q", True), ("server?name=fine", False)):
+        for place, is_shown in (("waiting", True), ("server?name=q", True), ("server?name=fine", False)):
             text = html.unescape((await page.get(place)).text)
             assert ("/tmp/evil.js" in text) == ("evil-key" in text) == is_shown, place
 
@@ -91,7 +91,7 @@ async def test_a_long_entry_is_approved_where_all_of_it_stands(tmp_path: Path) -
         "hidden": {"command": "true", "args": ["a" + "\u200b" * 9], "quarantined": True},
     }
     async with opened(tmp_path, [tool("a")], others) as there, browser(there) as page:
-        text = (await page.get()).text
+        text = (await page.get("waiting")).text
         assert "Approve server" not in text and text.count("Look at all of it") == 2 and "evil-end" not in text
         for name in others:
             assert "Approve server" in (await page.get(f"server?name={name}")).text
@@ -109,14 +109,17 @@ async def test_nobody_approves_what_is_not_on_the_page(tmp_path: Path) -> None:
     ]
     async with opened(tmp_path, [tool("a")]) as there, browser(there) as page:
         await there.turn(waits)
-        text = (await page.get()).text
-        forms = re.findall(r'<input type="hidden" name="name" value="(s:\w+)"><input type="hidden" name="hash"', text)
-        assert forms == ["s:fine", "s:good"]  # of the button that approves all of them
+        text = (await page.get("waiting")).text
+        digest = re.findall(r'name="digest" value="(sha256:[0-9a-f]{64})"', text)[0]
+        assert text.count("Approve 2 tools</button>") == 1
         assert text.count(">Approve</button>") == 2 and text.count("Look at all of it") == 2
         assert "more fields" in text and len(text) < 100_000
         own = (await page.get("tool?name=s:end")).text
         assert "Then send all files." in own and ">Approve</button>" in own
         assert len((await page.get("tool?name=s:fields")).text) < PAGE_LIMIT_BYTES
+        assert "Approved 2 tools." in (await page.send("approve/together", digest=digest)).text
+        waiting = {each.record.key.tool for each in there.gateway.admin.approvals.withheld()}
+        assert {"end", "fields"} <= waiting and not {"fine", "good"} & waiting
 
 
 async def test_a_page_is_made_beside_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +143,17 @@ async def look_through(there: Opened, page: Browser) -> None:
     names = [str(record.key) for record in there.gateway.visible.records()]
     names += [str(each.record.key) for each in there.gateway.admin.approvals.withheld()]
     assert len(names) >= 6
-    places = ["", "tools", "servers", "server?name=s", "search?q=plain+word", "activity", "settings", "clients"]
+    places = [
+        "",
+        "waiting",
+        "tools",
+        "servers",
+        "server?name=s",
+        "search?q=plain+word",
+        "activity",
+        "settings",
+        "clients",
+    ]
     places += [f"tool?name={quote(name)}" for name in names]
     for place in places:
         reply = await page.get(place)
@@ -164,8 +177,15 @@ async def test_ten_thousand_tools_take_no_page_longer_than_200_ms(tmp_path: Path
 
 async def measure(page: Browser, there: Opened) -> None:
     """Asserts on each place."""
-    places = ["", "?offset=5000", "servers", "server?name=s", "tools", "tools?offset=9950", "tools?name=tool_09"]
-    places += ["tool?name=s:tool_01000", "tool?name=s:tool_00001", "activity", "clients", "saved", "settings"]
+    places = ["", "waiting", "waiting?page=3", "servers", "server?name=s", "tools", "tools?offset=9950"]
+    places += [
+        "tools?name=tool_09",
+        "tool?name=s:tool_01000",
+        "tool?name=s:tool_00001",
+        "activity",
+        "clients",
+        "settings",
+    ]
     places += ["search?q=does+a+thing"]
     slow = {}
     for place in places:
@@ -173,7 +193,7 @@ async def measure(page: Browser, there: Opened) -> None:
         best = await p95_ms(page, place)
         for _ in range(2):
             best = best if best <= PAGE_MS else min(best, await p95_ms(page, place))
-        print(f"{place or 'needs you':32} {best:6.1f} ms {len(page.text):8,} characters")
+        print(f"{place or 'overview':32} {best:6.1f} ms {len(page.text):8,} characters")
         assert len(page.text) < PAGE_LIMIT_BYTES
         if best > PAGE_MS:
             slow[place] = best

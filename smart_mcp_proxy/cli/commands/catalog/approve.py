@@ -1,11 +1,10 @@
 """`mcpproxy approve`: what waits for the user, what it says, and the decision."""
 
-import hashlib
-import json as json_text
 import re
 import sys
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -20,6 +19,14 @@ from smart_mcp_proxy.cli.support.render import say_isolation
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ConflictError, ProxyError, ToolNotFoundError
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.policy.approval_groups import (
+    EFFECTS,
+    ApprovalFold,
+    ApprovalGroup,
+    compute_approval_digest,
+    group_waiting,
+    has_doubts,
+)
 from smart_mcp_proxy.telemetry import printable
 
 app = App(
@@ -35,12 +42,15 @@ that you blocked stays blocked until you approve it by name.
 
 A server may list another definition at any moment. What you approve is what you
 were shown: the question shows it first, and --yes takes the digest that --diff
-prints below it. If it is another by now, nothing is approved.
+prints below it. If it is another by now, nothing is approved. Several tools are
+asked about in groups, by server and by what they may do, those first in which
+the scanner finds something; definitions that changed alike are shown once.
 
 Examples:
   mcpproxy approve                             what waits
   mcpproxy approve github:create_issue         show this definition, ask, approve it
   mcpproxy approve github                      the same for all that waits of a server
+  mcpproxy approve "*:get_*" --server github   the same for names of a pattern
   mcpproxy approve github:create_issue --diff  what changed, and the digest for --yes
   mcpproxy approve --all --diff                the same for everything that waits
   mcpproxy approve --all --yes --digest sha256:...
@@ -51,6 +61,8 @@ _STYLES = {"removed": "red strike", "added": "green", "same": ""}
 _MARKS = {"removed": ("[-", "-]"), "added": ("{+", "+}"), "same": ("", "")}
 """Off a terminal, where there is no colour: as `git diff --word-diff` writes it."""
 SHOWN_FIELDS = 3
+SHOWN_CHARS = 160
+"""Of words that many definitions gained, in a list."""
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 """Whole, unlike the one that agents send back: a server can prepare two definitions that share 64 bits."""
 _SHOWN_DIGEST_CHARS = len("sha256:") + 16
@@ -64,6 +76,7 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
     name: str | None = None,
     /,
     *,
+    server: str | None = None,
     every: Annotated[bool, Parameter(name="--all")] = False,
     list_only: Annotated[bool, Parameter(name="--list")] = False,
     diff: bool = False,
@@ -76,7 +89,8 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
     """Show and approve tools that wait for you.
 
     Args:
-        name: SERVER:TOOL, or a server for all its tools that wait.
+        name: SERVER:TOOL, a pattern of such names, or a server for all its tools that wait.
+        server: Only tools of this server.
         every: Approve everything that waits.
         list_only: Only show what waits, as without a name.
         diff: Only show what changed, word by word, and the digest of it.
@@ -86,29 +100,63 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
         reseal: Believe all that was decided as it stands, after the key of its seals was lost or changed.
         json: Print what waits, or what was approved, as one object.
     """
-    if every and name is not None:
+    if every and (name is not None or server is not None):
         raise UsageError("Name one tool or server, or say --all.")
-    if reseal and (every or name is not None or list_only or diff or digest):
+    wanted = _Wanted(name, server, every)
+    if reseal and (wanted.is_named or list_only or diff or digest):
         raise UsageError("--reseal is about all decisions: say it alone, or with --yes, --json and --fresh.")
-    _require_digest(name, digest, every=every, yes=yes)
+    _require_digest(wanted, digest, yes=yes)
     async with open_api(open_settings(), is_stored_enough=lambda _: not fresh) as api:
-        found = await api.approvals()
-        await _require_known(api, found["tools"], name)
-        chosen = _select_tools(found["tools"], name, every=every)
+        found = await api.approvals(has_changes=True)
+        await _require_known(api, found["tools"], wanted)
+        chosen = _select_tools(found["tools"], wanted)
         reopens = every and found["is_closed"]
         if not json:
-            await _say_isolation(api, {tool["server"] for tool in _filter_by_name(found["tools"], name)})
+            await _say_isolation(api, {tool["server"] for tool in wanted.filter_tools(found["tools"])})
         if reseal:
             await _reseal(api, yes=yes, json=json)
         elif diff:
-            await _show_changes(api, chosen, _format_approve_command(name, every=every), reopens=reopens, json=json)
-        elif list_only or (name is None and not every):
-            _show_list({**found, "tools": _filter_by_name(found["tools"], name)}, json=json)
+            _show_changes(chosen, wanted.command, reopens=reopens, json=json)
+        elif list_only or not wanted.is_named:
+            _show_list({**found, "tools": wanted.filter_tools(found["tools"])}, json=json)
         elif not chosen and not reopens:
-            _say_nothing_waits(name, json=json)
+            _say_nothing_waits(wanted, json=json)
         else:
-            with next_step(f"{_format_approve_command(name, every=every)} --diff"):
+            with next_step(f"{wanted.command} --diff"):
                 await _decide(api, chosen, digest, reopens=reopens, yes=yes, json=json)
+
+
+class _Wanted(NamedTuple):
+    """The tools that are meant, as they were named."""
+
+    name: str | None
+    server: str | None
+    is_all: bool
+
+    @property
+    def is_named(self) -> bool:
+        """Whether any are."""
+        return self.is_all or self.name is not None or self.server is not None
+
+    @property
+    def is_pattern(self) -> bool:
+        """Whether the name may be that of several tools."""
+        return self.name is not None and any(mark in self.name for mark in "*?[")
+
+    @property
+    def command(self) -> str:
+        """The command that approves these, as far as they are named."""
+        words = [] if self.name is None else [shell_word(self.name)]
+        words += [] if self.server is None else ["--server", shell_word(self.server)]
+        return " ".join(["mcpproxy approve", *words, *["--all"] * self.is_all])
+
+    def filter_tools(self, tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Those among the tools."""
+        found = [tool for tool in tools if self.server in (None, tool["server"])]
+        named = [tool for tool in found if self.name in (None, tool["name"], tool["server"])]
+        if named or not self.is_pattern:
+            return named
+        return [tool for tool in found if fnmatchcase(tool["name"], self.name or "")]
 
 
 async def _say_isolation(api: Api, names: Collection[str]) -> None:
@@ -118,35 +166,12 @@ async def _say_isolation(api: Api, names: Collection[str]) -> None:
             say_isolation(await api.manage("GET", f"servers/{quote(server['name'], safe='')}"))
 
 
-def compute_approval_digest(tools: Sequence[dict[str, Any]], *, reopens: bool = False) -> str:
-    """Digest of what was shown: of one tool its hash, of several one over names and hashes.
-
-    That of a blocked tool, which is shown alone, is another than before the block: approving it lifts the block.
-
-    Args:
-        tools: Each with `name`, `hash` and `state`.
-        reopens: Whether approving them also ends the distrust after a loss of the record.
-    """
-    is_blocked = any(tool["state"] == "blocked" for tool in tools)
-    if len(tools) == 1 and not reopens and not is_blocked:
-        return _format_hash(tools[0])
-    pairs = sorted([tool["name"], tool["hash"]] for tool in tools)
-    facts = {"reopens": reopens, "tools": pairs} | ({"lifts_block": True} if is_blocked else {})
-    text = json_text.dumps(facts, separators=(",", ":"))
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
 def _format_hash(tool: dict[str, Any]) -> str:
     """Digest of the definition alone, as agents get its beginning."""
     return f"sha256:{tool['hash']}"
 
 
-def _format_approve_command(name: str | None, *, every: bool) -> str:
-    """The command that approves these, as far as they are named."""
-    return f"mcpproxy approve {shell_word(name)}" if name is not None else f"mcpproxy approve{' --all' * every}"
-
-
-def _require_digest(name: str | None, digest: str | None, *, every: bool, yes: bool) -> None:
+def _require_digest(wanted: _Wanted, digest: str | None, *, yes: bool) -> None:
     """Pass where nothing is approved unseen.
 
     Raises:
@@ -158,12 +183,12 @@ def _require_digest(name: str | None, digest: str | None, *, every: bool, yes: b
         error = UsageError(
             f"--digest is {digest[:100]!r}.", hint='Give it whole, as --diff prints it: "sha256:" and 64 digits.'
         )
-    elif yes and (every or name is not None):
+    elif yes and wanted.is_named:
         hint = "Look at what waits first; the command for it is printed below."
         error = UsageError("--yes approves what you have looked at, and needs its --digest.", hint=hint)
     else:
         return
-    error.add_note(f"{_format_approve_command(name, every=every)} --diff")
+    error.add_note(f"{wanted.command} --diff")
     raise error
 
 
@@ -183,24 +208,24 @@ def _require_terminal(hint: str) -> None:
         raise UsageError("This asks before it approves, and there is no terminal to ask on.", hint=hint)
 
 
-async def _require_known(api: Api, tools: Sequence[dict[str, Any]], name: str | None) -> None:
+async def _require_known(api: Api, tools: Sequence[dict[str, Any]], wanted: _Wanted) -> None:
     """Raise the gateway's error unless every name is of a configured server."""
-    if name is not None and ":" not in name and not _filter_by_name(tools, name):
-        await api.approvals(name)
+    is_server = wanted.name is not None and ":" not in wanted.name and not wanted.is_pattern
+    name = wanted.name if is_server and not wanted.filter_tools(tools) else None
+    for server in (wanted.server, name):
+        if server is not None:
+            await api.approvals(server)
 
 
-def _filter_by_name(tools: Sequence[dict[str, Any]], name: str | None) -> list[dict[str, Any]]:
-    return [tool for tool in tools if name in (None, tool["name"], tool["server"])]
-
-
-def _select_tools(tools: Sequence[dict[str, Any]], name: str | None, *, every: bool) -> list[dict[str, Any]]:
+def _select_tools(tools: Sequence[dict[str, Any]], wanted: _Wanted) -> list[dict[str, Any]]:
     """The tools that are meant; a blocked one only where it is named itself.
 
     Raises:
         ToolNotFoundError: A tool is named that does not wait.
     """
-    chosen = [tool for tool in _filter_by_name(tools, name) if tool["state"] != "blocked" or tool["name"] == name]
-    if name is not None and not every and not chosen and ":" in name:
+    name = wanted.name
+    chosen = [tool for tool in wanted.filter_tools(tools) if tool["state"] != "blocked" or tool["name"] == name]
+    if name is not None and not chosen and ":" in name and not wanted.is_pattern:
         raise add_next_step(
             ToolNotFoundError(
                 f"Tool {name!r} does not wait for approval: it is approved, or its server does not list it.",
@@ -211,15 +236,17 @@ def _select_tools(tools: Sequence[dict[str, Any]], name: str | None, *, every: b
     return chosen
 
 
-def _say_nothing_waits(name: str | None, *, json: bool) -> None:
+def _say_nothing_waits(wanted: _Wanted, *, json: bool) -> None:
     if json:
         show_json({"approved": [], "moved": []})
+    name = wanted.name or wanted.server
     say(f"Nothing of {name} waits for approval." if name else "Nothing waits for approval.")
 
 
 def _show_list(found: dict[str, Any], *, json: bool) -> None:
     if json:
-        show_json({**found, "tools": [{**tool, "digest": compute_approval_digest([tool])} for tool in found["tools"]]})
+        told = [{**_drop_changes(tool), "digest": compute_approval_digest([tool])} for tool in found["tools"]]
+        show_json({**found, "tools": told})
         return
     if found["is_closed"]:
         say("The record of what you approved was lost with a damaged catalog. Nothing is trusted before you say so:")
@@ -230,12 +257,35 @@ def _show_list(found: dict[str, Any], *, json: bool) -> None:
     if not found["tools"]:
         say("Nothing waits for approval.")
         return
-    rows: list[list[str | Text]] = [
-        [printable(tool["name"]), _state(tool), _fields(tool), _doubts(tool), _format_hash(tool)[:_SHOWN_DIGEST_CHARS]]
-        for tool in found["tools"]
-    ]
-    show(table(["Tool", "State", "What differs", "Scanner", "Digest"], rows))
+    blocked = [tool for tool in found["tools"] if tool["state"] == "blocked"]
+    groups = group_waiting(tool for tool in found["tools"] if tool["state"] != "blocked")
+    rows = [_build_row(group, fold) for group in (*groups, *group_waiting(blocked)) for fold in group.folds]
+    show(table(["Tool", "May", "State", "What differs", "Scanner", "Digest"], rows))
     say("See what changed with: mcpproxy approve SERVER:TOOL --diff", style="dim")
+    if len(groups) > 1:
+        say(f"Decide on all in {len(groups)} steps with: mcpproxy approve --all", style="dim")
+
+
+def _build_row(group: ApprovalGroup, fold: ApprovalFold) -> list[str | Text]:
+    tool = dict(fold.tools[0])
+    changed = "".join(run["text"] for change in fold.changes for run in change["words"] if run["kind"] != "same")
+    return [
+        _name_fold(fold),
+        EFFECTS[group.effect],
+        _state(tool),
+        f'{fold.summary}: "{printable(changed.strip())[:SHOWN_CHARS]}"' if fold.summary else _fields(tool),
+        _doubts(tool),
+        compute_approval_digest(fold.tools)[:_SHOWN_DIGEST_CHARS],
+    ]
+
+
+def _name_fold(fold: ApprovalFold) -> str:
+    first = fold.tools[0]
+    return printable(f"{first['server']}: {len(fold.tools)} tools" if fold.summary else first["name"])
+
+
+def _drop_changes(tool: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in tool.items() if name != "changes"}
 
 
 def _state(tool: dict[str, Any]) -> Text:
@@ -254,38 +304,47 @@ def _fields(tool: dict[str, Any]) -> str:
 
 
 def _doubts(tool: dict[str, Any]) -> str:
-    grave = [finding for finding in tool["findings"] if finding["severity"] == "review"]
-    if not grave:
+    if not has_doubts(tool):
         return "nothing found"
+    grave = [finding for finding in tool["findings"] if finding["severity"] == "review"]
     return f"{grave[0]['reason']} ({grave[0]['place']})" + (f" +{len(grave) - 1}" if len(grave) > 1 else "")
 
 
-async def _show_changes(api: Api, chosen: Sequence[dict[str, Any]], words: str, *, reopens: bool, json: bool) -> None:
-    details = [await api.approval(tool["name"]) for tool in chosen]
-    # Of what is shown, which may be another than what was listed a moment ago.
-    digest = compute_approval_digest([detail["approval"] for detail in details], reopens=reopens)
+def _show_changes(chosen: Sequence[dict[str, Any]], command: str, *, reopens: bool, json: bool) -> None:
+    digest = compute_approval_digest(chosen, reopens=reopens)
     if json:
+        details = [{"approval": _drop_changes(tool), "changes": tool["changes"]} for tool in chosen]
         show_json({"tools": details, "digest": digest})
         return
-    if not details:
+    if not chosen:
         say("Nothing waits for approval.")
-    for detail in details:
-        show(_page(detail))
-    if details or reopens:
-        show(f"Approve {'this' if len(details) == 1 else 'these'} as shown: {words} --yes --digest {digest}")
+    groups = group_waiting(chosen)
+    for number, group in enumerate(groups, 1):
+        _show_group(group, number, len(groups))
+    if chosen or reopens:
+        show(f"Approve {'this' if len(chosen) == 1 else 'these'} as shown: {command} --yes --digest {digest}")
 
 
-def _page(detail: dict[str, Any]) -> Text:
-    """A tool's changes, removed words struck out in red and added ones in green."""
-    tool = detail["approval"]
-    page = Text.assemble((printable(tool["name"]), "bold"), f" ({tool['state']})\n")
-    for change in detail["changes"]:
+def _show_group(group: ApprovalGroup, number: int, count: int) -> None:
+    if count > 1:
+        title = f"{number} of {count}: {printable(group.title)}, {plural(len(group.tools), 'tool')}"
+        show(Text(title, style="bold underline"))
+    for fold in group.folds:
+        show(_page(fold))
+
+
+def _page(fold: ApprovalFold) -> Text:
+    """Changes of a tool, or of several alike, removed words struck out in red and added ones in green."""
+    page = Text.assemble((_name_fold(fold), "bold"), f" ({fold.tools[0]['state']}) {fold.summary}".rstrip(), "\n")
+    if fold.summary:
+        page.append(f"  {printable(', '.join(tool['tool'] for tool in fold.tools))}\n")
+    for change in fold.changes:
         page.append(f"  {printable(change['path'])}: ", style="dim")
         for words in change["words"]:
             opening, closing = ("", "") if sys.stdout.isatty() else _MARKS[words["kind"]]
             page.append(f"{opening}{indent_lines(words['text'])}{closing}", style=_STYLES[words["kind"]])
         page.append("\n")
-    for finding in tool["findings"]:
+    for finding in fold.findings:
         remark = printable(f'{finding["reason"]} ({finding["place"]}: "{finding["excerpt"]}")')
         page.append(f"  scanner, {finding['severity']}: {remark}\n", style="yellow")
     return page
@@ -294,22 +353,27 @@ def _page(detail: dict[str, Any]) -> Text:
 async def _decide(
     api: Api, chosen: Sequence[dict[str, Any]], digest: str | None, *, reopens: bool, yes: bool, json: bool
 ) -> None:
-    agreed = chosen if yes else await _show_definitions(api, chosen)
-    if digest not in (None, compute_approval_digest(agreed, reopens=reopens)):
+    if not yes:
+        _require_terminal("Approve without being asked what --diff shows: with --yes and the --digest that it prints.")
+    if digest not in (None, compute_approval_digest(chosen, reopens=reopens)):
         raise ConflictError("What waits is no longer what was looked at.", hint="Nothing is approved. Look again.")
-    if not yes and not await _is_agreed(f"Approve {plural(len(agreed), 'tool')}?"):
+    agreed = chosen if yes else await _ask_by_group(chosen)
+    is_whole = len(agreed) == len(chosen)
+    if not agreed and not (is_whole and (yes or await _is_agreed("Trust first lists again?"))):
         say("Nothing was approved.")
         return
-    await _approve(api, agreed, reopens=reopens, json=json)
+    await _approve(api, agreed, reopens=reopens and is_whole, json=json)
 
 
-async def _show_definitions(api: Api, chosen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The definitions that are asked about: what is shown now, not what was listed a moment ago."""
-    _require_terminal("Approve without being asked what --diff shows: with --yes and the --digest that it prints.")
-    details = [await api.approval(tool["name"]) for tool in chosen]
-    for detail in details:
-        show(_page(detail))
-    return [detail["approval"] for detail in details]
+async def _ask_by_group(chosen: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Show what is asked about, group by group; return what was agreed to."""
+    agreed: list[dict[str, Any]] = []
+    groups = group_waiting(chosen)
+    for number, group in enumerate(groups, 1):
+        _show_group(group, number, len(groups))
+        if await _is_agreed(f"Approve {plural(len(group.tools), 'tool')}?"):
+            agreed += [dict(tool) for tool in group.tools]
+    return agreed
 
 
 async def _approve(api: Api, chosen: Sequence[dict[str, Any]], *, reopens: bool, json: bool) -> None:

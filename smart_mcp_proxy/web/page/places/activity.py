@@ -1,16 +1,95 @@
-"""Activity: searches, calls, decisions and changes as they come, and one record with everything."""
+"""Activity: what each conversation searched, called and changed, as it comes, and one record with everything."""
 
-from typing import Final, get_args
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from smart_mcp_proxy.telemetry import ActivityKind
+from smart_mcp_proxy.policy import short_digest
 from smart_mcp_proxy.web.page.operations import part
 from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
+from smart_mcp_proxy.web.rest.route import COMMAND_LINE
 
 SHOWN: Final = 50
+SESSIONS: Final = 200
+"""The latest clients that connected, whose names are looked for."""
+PAUSE_S: Final = 1_800.0
+"""After so long without a record a conversation is another one."""
 _FILTERS: Final = ("kind", "server", "tool", "outcome", "principal", "since", "parent")
+_KINDS: Final = {
+    "search": "searches",
+    "call": "calls",
+    "approval": "decisions about tools",
+    "config": "changes of servers",
+    "session": "clients that connected",
+    "question": "questions to people",
+}
+_OPERATOR: Final = ("approval", "config")
+"""Kinds of what people do at the command line or on this page."""
+_YOU: Final = "you, at the command line or on this page"
+_NAMES: Final = 3
+"""Names of clients that it may have been, at most."""
+
+Record = Mapping[str, Any]
+
+
+class Conversation(NamedTuple):
+    """Records of one client that follow each other without a long pause.
+
+    Attributes:
+        client: As it calls itself, or who it may be.
+        principal: On whose behalf.
+        records: The newest first.
+    """
+
+    client: str
+    principal: str
+    records: list[Record]
+
+    @property
+    def failed(self) -> int:
+        """Number of records of what did not work."""
+        return sum(record["outcome"] not in ("ok", "empty", "input_required") for record in self.records)
+
+
+def group_conversations(records: Iterable[Record], sessions: Sequence[Record]) -> list[Conversation]:
+    """Group records, the newest first, by client; a client's name is that of its session.
+
+    Args:
+        records: The newest first.
+        sessions: Records of clients that connected.
+    """
+    latest: dict[tuple[str, str], Conversation] = {}
+    found = []
+    for record in records:
+        client = _name_client(record, sessions)
+        key = (client, (client != _YOU and record["session"]) or record["principal"])
+        known = latest.get(key)
+        if known is None or _read_s(known.records[-1]) - _read_s(record) > PAUSE_S:
+            known = latest[key] = Conversation(client, record["principal"], [])
+            found.append(known)
+        known.records.append(record)
+    return found
+
+
+def _name_client(record: Record, sessions: Sequence[Record]) -> str:
+    if record["session"] == short_digest(COMMAND_LINE) or record["kind"] in _OPERATOR:
+        return _YOU if record["principal"] in ("local", "operator") else "a person"
+    if record["kind"] in ("session", "question"):
+        return (
+            str(record["subject"] if record["kind"] == "session" else record["detail"].get("client", "")) or "a client"
+        )
+    fits = [
+        each for each in sessions if each["session"] == record["session"] and each["principal"] == record["principal"]
+    ]
+    names = dict.fromkeys(each["subject"] for each in fits if each["subject"])
+    return " or ".join([*names][:_NAMES]) or "a client"
+
+
+def _read_s(record: Record) -> float:
+    return datetime.fromisoformat(record["at"]).timestamp()
 
 
 async def _show_activity(visit: PageVisit) -> Response:
@@ -18,12 +97,14 @@ async def _show_activity(visit: PageVisit) -> Response:
     before = visit.read_parameter("before")
     query = wanted | {"limit": SHOWN, "before": before or None}
     found, problem = await visit.try_ask("activity", query, {"items": [], "next": None, "last": 0})
+    sessions = (await visit.ask("GET", "activity", {"kind": "session", "limit": SESSIONS}))["items"]
     return await visit.page(
         "activity.html",
         problem,
         wanted=wanted,
         found=found,
-        kinds=get_args(ActivityKind),
+        conversations=group_conversations(found["items"], sessions),
+        kinds=_KINDS,
         is_first=not before,
     )
 

@@ -4,11 +4,17 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from smart_mcp_proxy.errors import RequestError
+from smart_mcp_proxy.errors import ProxyError, RequestError
 from smart_mcp_proxy.web.page.operations import OperationError, part
 from smart_mcp_proxy.web.page.visit import Form, PageRoute, PageVisit
 
-ACCESS: Final = ("read", "write", "destructive")
+ACCESS: Final = {
+    "read": "read",
+    "write": "read, create and change",
+    "destructive": "read, create, change, delete and overwrite for good",
+}
+EVERY: Final = "*"
+"""Of the form: all servers, those that are added later included."""
 LIVES: Final = (("1", "one day"), ("7", "a week"), ("30", "30 days"), ("365", "a year"), ("", "no end"))
 DAY_S: Final = 86_400
 
@@ -18,7 +24,7 @@ async def _show_clients(visit: PageVisit) -> Response:
 
 
 async def _page(
-    visit: PageVisit, form: Form, *, made: dict[str, Any] | None = None, problem: OperationError | None = None
+    visit: PageVisit, form: Form, *, made: dict[str, Any] | None = None, problem: ProxyError | None = None
 ) -> Response:
     tokens = (await visit.ask("GET", "tokens"))["tokens"]
     profiles = await visit.ask("GET", "profiles")
@@ -29,6 +35,7 @@ async def _page(
         profiles=[each["name"] for each in profiles],
         access=ACCESS,
         lives=LIVES,
+        every=EVERY,
         form=form,
         made=made,
     )
@@ -41,14 +48,17 @@ async def _make(visit: PageVisit, form: Form) -> Response:
         raise RequestError(f"A token cannot end in {days[:20]!r} days.", hint="Choose one of the list.")
     body = {
         "name": form.text("name"),
-        "servers": form.texts("server") or None,
-        "access": form.text("access", "read"),
+        "servers": None if form.text("reach") == EVERY else form.texts("server"),
+        "access": form.text("access"),
         "profile": form.text("profile") or None,
         "expires_in_s": int(days) * DAY_S if days else None,
     }
     try:
+        if body["servers"] == [] or not body["access"]:
+            what = "server" if body["servers"] == [] else "kind of call"
+            raise RequestError(f"No {what} is chosen, so the token would open nothing.", hint="Choose what it is for.")
         made = await visit.ask("POST", "tokens", body=body)
-    except OperationError as error:
+    except (OperationError, RequestError) as error:
         return await _page(visit, form, problem=error)
     return await _page(visit, Form([]), made=made)
 

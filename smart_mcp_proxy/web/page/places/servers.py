@@ -1,25 +1,88 @@
 """Servers: their states, entries and logs; adding, editing, restarting and signing in."""
 
 import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.responses import Response
 
 from smart_mcp_proxy.errors import ProxyError, RequestError
+from smart_mcp_proxy.gateway.activity.stats import GROUPS_LIMIT
 from smart_mcp_proxy.servers import explain_isolation, warnings_about
 from smart_mcp_proxy.web.page.arguments import parse_typed_json
 from smart_mcp_proxy.web.page.hidden import has_hidden
 from smart_mcp_proxy.web.page.operations import OperationError, part
-from smart_mcp_proxy.web.page.visit import Form, PageRoute, PageVisit
+from smart_mcp_proxy.web.page.plots import SPANS, build_sparkline, collect_values, list_starts
+from smart_mcp_proxy.web.page.visit import Form, PageRoute, PageVisit, is_troubled
 
 LOG_LINES: Final = 100
 NEW_ENTRY: Final = '{\n  "url": "https://example.com/mcp"\n}'
+SPAN: Final = SPANS["day"]
+SORTS: Final = {"name": "name", "calls": "calls", "errors": "share of errors", "p95_ms": "duration"}
+NO_FIGURES: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType({})
+_ALL_LATENCY: Final = {"limit": GROUPS_LIMIT, "latency": "true"}
+_LATER: Final = 5
+"""Rank of servers that need nobody, behind the kinds of those that do."""
 _OPERATIONS: Final = ("restart", "refresh", "enable", "disable", "approve")
 _WITH_REVISION: Final = ("enable", "disable", "approve")
 
 
 async def _list(visit: PageVisit) -> Response:
-    return await visit.page("servers.html")
+    wanted = visit.read_parameters(("name", "state", "sort"))
+    servers = (await visit.ask("GET", "status"))["servers"]
+    stats = await visit.ask("GET", "stats", {"by": "server", "since": SPAN.since, "bucket": SPAN.bucket} | _ALL_LATENCY)
+    figures = _collect_figures(stats)
+    chosen = [
+        each
+        for each in servers
+        if wanted.get("name", "").casefold() in each["name"].casefold()
+        and wanted.get("state", each["state"]) == each["state"]
+    ]
+    return await visit.page(
+        "servers.html",
+        wanted=wanted,
+        servers=sort_servers(chosen, figures, wanted.get("sort", "")),
+        figures=figures,
+        states=sorted({each["state"] for each in servers}),
+        sorts=SORTS,
+        time=SPAN.words,
+    )
+
+
+def sort_servers(
+    servers: Sequence[Mapping[str, Any]], figures: Mapping[str, Mapping[str, Any]] = NO_FIGURES, order: str = ""
+) -> list[Mapping[str, Any]]:
+    """Sort servers: those that need somebody first, or by one of `SORTS`, the largest figure first."""
+    by_name = sorted(servers, key=lambda each: str(each["name"]))
+    if order in SORTS and order != "name":
+        return sorted(by_name, key=lambda each: -(figures.get(each["name"], {}).get(order) or 0))
+    return by_name if order == "name" else sorted(by_name, key=_rank_trouble)
+
+
+def _rank_trouble(server: Mapping[str, Any]) -> int:
+    if is_troubled(server):
+        return ("error", "needs_env", "needs_auth", "quarantined", server["state"]).index(server["state"])
+    if server["breaker"] != "closed" or server["waiting"]:
+        return _LATER
+    return _LATER + {"ready": 2, "disabled": 3}.get(server["state"], 1)
+
+
+def _collect_figures(stats: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Figures of each server that was called, with its small curves of calls and of durations."""
+    starts = list_starts(datetime.fromisoformat(stats["until"]), SPAN)
+    found: dict[str, dict[str, Any]] = {}
+    for group in stats["groups"]:
+        spans = [each for each in stats["buckets"] if each["name"] == group["name"]]
+        calls = [each or 0 for each in collect_values(spans, "calls", starts)]
+        took = collect_values(spans, "p95_ms", starts)
+        found[group["name"]] = group | {
+            "errors": group["failed"] / group["calls"] if group["calls"] else 0.0,
+            "calls_path": build_sparkline(calls, max(calls)),
+            "took_path": build_sparkline(took, max((each for each in took if each is not None), default=0)),
+        }
+    return found
 
 
 async def _show_server(visit: PageVisit) -> Response:

@@ -13,7 +13,7 @@ function isBusy(main) {
   const field = document.activeElement;
   if (main.contains(field) && field.matches("input, textarea, select")) return true;
   return [...main.querySelectorAll("form[method=post] :is(textarea, input:not([type=hidden]))")].some(
-    (each) => (each.type === "checkbox" ? each.checked !== each.defaultChecked : each.value !== each.defaultValue),
+    (each) => (["checkbox", "radio"].includes(each.type) ? each.checked !== each.defaultChecked : each.value !== each.defaultValue),
   );
 }
 
