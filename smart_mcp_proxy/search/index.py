@@ -23,7 +23,7 @@ from smart_mcp_proxy.search.answer import (
     without_stand_ins,
 )
 from smart_mcp_proxy.search.engine import Arrays, Engine, Fit, Storable
-from smart_mcp_proxy.search.languages import detect_language
+from smart_mcp_proxy.search.languages import detect_language, has_word_of
 from smart_mcp_proxy.search.likeness import Likeness, compute_likeness, dump_likenesses, load_likenesses
 from smart_mcp_proxy.search.naming import NameTable
 from smart_mcp_proxy.search.negation import read_request
@@ -247,8 +247,9 @@ class SearchIndex:
             if spoken is None and (words < _FOREIGN_WORDS or _is_met(state, ranking)):
                 continue
             written = self._detect_tools_language(state)
-            if written is not None and written != spoken:
-                return written
+            if written in (None, spoken) or (spoken is None and has_word_of(written, ranking.query)):
+                continue
+            return written
         return None
 
     def _detect_tools_language(self, state: _State) -> str | None:

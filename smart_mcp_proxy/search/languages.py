@@ -43,6 +43,8 @@ _LANGUAGES_OF: Final = {
 }
 
 _WORD: Final = re.compile(r"[^\W\d_]+")
+_TELLING_CHARS: Final = 3
+"""Shorter words, as "in", are in languages that have no list here."""
 _LEAST_WORDS: Final = 2
 """One function word may be a name, a unit or a slip."""
 
@@ -55,6 +57,12 @@ def detect_language(texts: Iterable[str]) -> str | None:
     """
     found = [name for text in texts if (name := _language(text[:_READ_CHARS]))]
     return Counter(found).most_common(1)[0][0] if found else None
+
+
+def has_word_of(language: str, text: str) -> bool:
+    """Whether a text holds a function word that of these languages only this one has: too little to detect it by."""
+    words = (word.lower() for word in _WORD.findall(text[:_READ_CHARS]))
+    return any(_LANGUAGES_OF.get(word) == (language,) for word in words if len(word) >= _TELLING_CHARS)
 
 
 def _language(text: str) -> str | None:
