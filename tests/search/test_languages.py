@@ -43,7 +43,9 @@ def test_an_answer_names_the_language_of_the_definitions_where_the_query_is_in_a
     assert index.search(query, limit=5).language == "English"
 
 
-@pytest.mark.parametrize("query", [IN["English"], "xyzzy", "servers", "unknownword", "list servers", "how long until christmas"])
+@pytest.mark.parametrize(
+    "query", [IN["English"], "xyzzy", "servers", "unknownword", "list servers", "how long until christmas"]
+)
 def test_a_query_in_the_same_language_or_in_none_gets_no_such_word(query: str) -> None:
     """Nor does one that fits."""
     assert index_of("List the servers of a subscription.", "Read the file.").search(query, limit=5).language is None
