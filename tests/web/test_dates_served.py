@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from smart_mcp_proxy.web import serve
-from smart_mcp_proxy.web.serve import serve_app
+from smart_mcp_proxy.web.server.uvicorn_server import serve_app
 
 pytestmark = pytest.mark.anyio
 

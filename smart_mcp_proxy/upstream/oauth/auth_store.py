@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.names import login_hint
@@ -163,6 +161,10 @@ class SignInFiles:
         return f"{facts.st_ino} {facts.st_mtime_ns} {facts.st_size}"
 
     def _read(self, server: str, url: str) -> tuple[SignIn | None, Stamp]:
+        # Here and below, not above: few gateways have sign-ins, and loading it takes 6 MB.
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         stamp = self._stamp(server, url)  # first: what is stored in between is read again
         try:
             sealed = msgspec.json.decode(read_private(self._path(server, url)), type=_Sealed)
@@ -180,6 +182,8 @@ class SignInFiles:
         )
 
     def _write(self, server: str, url: str, sign_in: SignIn) -> Stamp:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         try:
             self._make_folder()
             key, place = self._key.load_or_make()
