@@ -62,7 +62,7 @@ class LateModule(ModuleType):
 
 
 class LateModel:
-    """A model of an era in the SDK's tables, made when the first message of its kind is checked.
+    """Stand-in for a model of an era in the SDK's tables, made when a message of the era is first checked.
 
     Args:
         module: Of the era.
@@ -73,17 +73,17 @@ class LateModel:
         self._place = (module, name)
 
     def __getattr__(self, name: str) -> Any:
-        """What the model has."""
+        """Give what the model has."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._find(), name)
 
     def __or__(self, other: Any) -> Any:
-        """Either of two, which are made when one of them is needed."""
+        """Build the union of two, which are made when one of them is needed."""
         return Union[self, other]  # noqa: UP007  (neither is a type)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """The model's own."""
+        """Build the model's own schema."""
         return handler.generate_schema(self._find())
 
     def _find(self) -> Any:

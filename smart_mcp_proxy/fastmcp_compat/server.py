@@ -86,7 +86,7 @@ def build_server(
 
 @contextmanager
 def _leave_states_unsealed() -> Iterator[Any]:
-    """While open, servers of FastMCP are made without its seal of request states, in the place of which this is put.
+    """Have FastMCP make servers without its seal of request states while open; yields what stands for it.
 
     It holds in this process alone, and its cryptography takes 6 MB; ours are sealed for the whole data directory.
     """

@@ -6,6 +6,7 @@ import hmac
 import secrets
 from typing import Final, Self
 
+from smart_mcp_proxy.secrets.aes_edge import decrypt, encrypt
 from smart_mcp_proxy.settings import Settings
 
 _NONCE_BYTES: Final = 12
@@ -25,11 +26,8 @@ def seal(key: bytes, data: bytes, purpose: bytes) -> bytes:
         data: What is kept.
         purpose: What and whose it is.
     """
-    # Here and below, not above: few gateways seal anything, and loading it takes 6 MB.
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, data, purpose)
+    return nonce + encrypt(key, nonce, data, purpose)
 
 
 def open_sealed(key: bytes, box: bytes, purpose: bytes) -> bytes:
@@ -38,12 +36,9 @@ def open_sealed(key: bytes, box: bytes, purpose: bytes) -> bytes:
     Raises:
         SealBrokenError: It was sealed otherwise.
     """
-    from cryptography.exceptions import InvalidTag
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
     try:
-        return AESGCM(key).decrypt(box[:_NONCE_BYTES], box[_NONCE_BYTES:], purpose)
-    except (InvalidTag, ValueError) as exc:
+        return decrypt(key, box[:_NONCE_BYTES], box[_NONCE_BYTES:], purpose)
+    except ValueError as exc:
         raise SealBrokenError("it was sealed under another key, or is damaged") from exc
 
 

@@ -174,7 +174,6 @@ RUN_LATE = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28", "jsonschema_rs",
 """Whose code runs when they are first used."""
 
 
-
 @pytest.mark.long  # two processes that load everything
 def test_a_gateway_in_the_background_loads_what_a_first_search_needs(tmp_path: Path) -> None:
     """The client that starts it waits. Elsewhere those modules are loaded, so that their names are still right."""

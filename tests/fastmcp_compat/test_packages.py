@@ -44,10 +44,11 @@ for version in ("2025-11-25", "2026-07-28"):
 left = [name for name, module in sys.modules.items() if type(module) is LateModule]
 print(json.dumps([taken, named, missing, late, has_client, left, sorted(set(mcp.__all__) - set(vars(mcp)))]))
 """
-LATE = (
-    "mcp mcp.client mcp.server mcp.server.request_state mcp_types._v2025_11_25 mcp_types._v2026_07_28 joserfc.jwk "
-    "joserfc.jws joserfc.jwt jwt yaml jsonschema_rs regress rich.console rich.logging sse_starlette uvicorn"
-).split()
+LATE = [
+    "mcp", "mcp.client", "mcp.server", "mcp.server.request_state", "mcp_types._v2025_11_25", "mcp_types._v2026_07_28",
+    "joserfc.jwk", "joserfc.jws", "joserfc.jwt", "jwt", "yaml", "jsonschema_rs", "regress", "rich.console",
+    "rich.logging", "sse_starlette", "uvicorn",
+]  # fmt: skip
 
 
 @pytest.mark.long  # two processes that load the SDK

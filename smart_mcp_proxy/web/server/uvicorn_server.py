@@ -1,4 +1,4 @@
-"""uvicorn as a part of this process: without its signals, its looks at the clock and its header of the server."""
+"""HTTP server of a process, or several in one: uvicorn without its signals and its looks at the clock."""
 
 import asyncio
 import contextlib
