@@ -90,12 +90,13 @@ def _leave_states_unsealed() -> Iterator[Any]:
 
     It holds in this process alone, and its cryptography takes 6 MB; ours are sealed for the whole data directory.
     """
-    seal, instead = low_level.RequestStateBoundary, SimpleNamespace(audience="")
-    low_level.RequestStateBoundary = cast(Any, lambda *_, **__: instead)  # type: ignore[misc]
+    module: Any = low_level
+    seal, instead = module.RequestStateBoundary, SimpleNamespace(audience="")
+    module.RequestStateBoundary = lambda *_, **__: instead
     try:
         yield instead
     finally:
-        low_level.RequestStateBoundary = seal  # type: ignore[misc]
+        module.RequestStateBoundary = seal
 
 
 def _claim_only_tools(low: LowLevelServer[Any], is_announcing: Callable[[], bool]) -> None:
