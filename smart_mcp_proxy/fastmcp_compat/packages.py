@@ -14,9 +14,11 @@ from types import ModuleType
 from typing import Any, Final, Union
 
 _ERAS: Final = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
+_FASTMCPS: Final = ("rich.console", "rich.logging")
+"""Late for FastMCP alone: others do more with their names than call them."""
 _LATE: Final = (
     "mcp", "mcp.client", "mcp.server", "mcp.server.request_state", *_ERAS, "joserfc.jwk", "joserfc.jws", "joserfc.jwt",
-    "jwt", "yaml", "jsonschema_rs", "regress", "rich.console", "rich.logging", "sse_starlette", "uvicorn",
+    "jwt", "yaml", "jsonschema_rs", "regress", *_FASTMCPS, "sse_starlette", "uvicorn",
 )  # fmt: skip
 _HOMES: Final = {
     ("mcp", "MCPDeprecationWarning"): "mcp.shared.exceptions",
@@ -125,3 +127,12 @@ def defer_packages() -> None:
         parent, _, own = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], own, module)
+
+
+def restore_packages() -> None:
+    """Has those that only FastMCP takes late run as usual from here on, where it is imported."""
+    for name in _FASTMCPS:
+        if "fastmcp" in sys.modules and type(sys.modules.get(name)) is LateModule:
+            parent, _, own = name.rpartition(".")
+            delattr(sys.modules[parent], own)
+            del sys.modules[name]

@@ -162,7 +162,7 @@ NOT_IN_BACKGROUND = {
     "mcp.server.mcpserver",
     "multiprocessing",
     "numpy.ma",
-    "rich.text",
+    "rich.console",
     "smart_mcp_proxy.web.rest",
     "sse_starlette.sse",
     "uvicorn.main",
@@ -170,7 +170,7 @@ NOT_IN_BACKGROUND = {
     "watchfiles",
     "yaml.loader",
 }
-RUN_LATE = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28", "jsonschema_rs", "regress", "rich.console")
+RUN_LATE = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28", "jsonschema_rs", "regress")
 """Whose code runs when they are first used."""
 
 

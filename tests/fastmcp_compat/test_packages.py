@@ -8,7 +8,7 @@ import pytest
 
 COMPARE = """
 import json, sys
-from smart_mcp_proxy.fastmcp_compat.packages import _HOMES, LateModule, defer_packages
+from smart_mcp_proxy.fastmcp_compat.packages import _HOMES, LateModule, defer_packages, restore_packages
 if sys.argv[1] == "late":
     defer_packages()
 import mcp, mcp.types, mcp.server.lowlevel.server, joserfc.jws, yaml
@@ -24,6 +24,11 @@ except Exception as exc:
 missing = [hasattr(each, "unknown_name") for each in (mcp, mcp.server, yaml)]
 assert not hasattr(mcp.server, "__unknown__")
 import jsonschema_rs, regress, uvicorn, fastmcp
+restore_packages()
+import rich.console, rich.logging
+from fastmcp.utilities import logging as fastmcps
+named += [isinstance(rich.console.Console(), rich.console.Console), type(rich.logging.RichHandler()).__name__]
+named.append(type(fastmcps.Console()).__name__)
 from fastmcp.server.server import FastMCP
 from mcp_types import methods
 from mcp.server import elicitation, request_state

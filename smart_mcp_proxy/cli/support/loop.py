@@ -32,7 +32,7 @@ def load_sparingly() -> None:
     """Has the rest of a start import less: what few sessions need is loaded when one does."""
     _defer_models()
     # Here and below, not above: clients on stdio are answered before.
-    from smart_mcp_proxy.fastmcp_compat.packages import defer_packages
+    from smart_mcp_proxy.fastmcp_compat.packages import defer_packages, restore_packages
 
     defer_packages()
     # Threads for products of matrices are busy for 50 ms at first; a search multiplies one matrix with a vector, which
@@ -40,6 +40,7 @@ def load_sparingly() -> None:
     _import_with("numpy", "OPENBLAS_NUM_THREADS", "1")
     # Its handlers are taken away as soon as there is a server, see fastmcp_compat/server.py.
     _import_with("fastmcp", "FASTMCP_LOG_ENABLED", "false")
+    restore_packages()
 
 
 def _defer_models() -> None:
