@@ -56,13 +56,15 @@ EDGE_FILES = {
     "search/embedders/transformers.py",
     "search/vectors/faiss_edge.py",
     "search/engines/rank_bm25.py",
+    "secrets/aes_edge.py",
     "secrets/keyring_edge.py",
     "web/metrics/exposition.py",
     "web/page/beside.py",
+    "web/serve.py",
 }
 """One file for each optional dependency, and for what few starts need: the scanner, whose rules take a fifth of a
-second, the page, whose templates take a tenth, and the start of a gateway in the background, whose memory each client
-would have, as that of TLS. Nothing else may import inside a function."""
+second, the page, whose templates take a tenth, cryptography, REST for the command line, and the start of a gateway in
+the background, whose memory each client would have, as that of TLS. Nothing else may import inside a function."""
 PRIVATE_NAMES_FOLDER = "fastmcp_compat"
 """The one place that may use private names of fastmcp and mcp."""
 

@@ -1,7 +1,8 @@
 """Packages that run when they are first used, not when something beside or above them is imported.
 
 `import mcp` runs the whole SDK: its client, its high-level server, its HTTP. The gateway needs a dozen modules of it,
-and FastMCP a library of signatures for one function; both take a seventh of a start, and 10 MB.
+and FastMCP a library of signatures for one function; both take a seventh of a start, and 10 MB. The models of an era
+that no client speaks take 4 % and 2 MB, cryptography that nothing is sealed with 6 MB, uvicorn's command line 3 MB.
 """
 
 import sys
@@ -10,19 +11,34 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, Union
 
-_LATE: Final = ("mcp", "mcp.client", "mcp.server", "joserfc.jwk", "joserfc.jws", "joserfc.jwt", "jwt", "yaml")
+_ERAS: Final = ("mcp_types._v2025_11_25", "mcp_types._v2026_07_28")
+_FASTMCPS: Final = ("rich.console", "rich.logging")
+"""Late for FastMCP alone: others do more with their names than call them."""
+_LATE: Final = (
+    "mcp", "mcp.client", "mcp.server", "mcp.server.request_state", *_ERAS, "joserfc.jwk", "joserfc.jws", "joserfc.jwt",
+    "jwt", "yaml", "jsonschema_rs", "regress", *_FASTMCPS, "sse_starlette", "uvicorn",
+)  # fmt: skip
 _HOMES: Final = {
     ("mcp", "MCPDeprecationWarning"): "mcp.shared.exceptions",
     ("mcp", "MCPError"): "mcp.shared.exceptions",
     ("mcp", "ServerSession"): "mcp.server.session",
     ("mcp", "GetPromptResult"): "mcp_types",
     ("mcp", "LoggingLevel"): "mcp_types",
+    ("uvicorn", "Config"): "uvicorn.config",
+    ("uvicorn", "Server"): "uvicorn.server",
 }
 """Modules of the names that FastMCP takes from a package itself."""
-_CALLED: Final = {("joserfc.jws", "extract_compact")}
-"""Functions that FastMCP takes as it is imported, and calls at most."""
+_CALLED: Final = {
+    ("joserfc.jws", "extract_compact"),
+    ("mcp.server.request_state", "RequestStateBoundary"),
+    ("mcp.server.request_state", "RequestStateSecurity"),
+    ("rich.console", "Console"),
+    ("rich.logging", "RichHandler"),
+    ("sse_starlette", "EventSourceResponse"),
+}
+"""Names that FastMCP and the SDK take as they are imported, and call at most."""
 
 
 _LOCKS: Final = {name: RLock() for name in _LATE}
@@ -40,9 +56,41 @@ class LateModule(ModuleType):
             return getattr(import_module(home), name)
         if (self.__name__, name) in _CALLED:
             return _take_late(self, name)
+        if self.__name__ in _ERAS:
+            return LateModel(self, name)
         if hasattr(self, "__path__") and find_spec(module := f"{self.__name__}.{name}") is not None:
             return import_module(module)
         return getattr(_run(self, name), name)
+
+
+class LateModel:
+    """Stand-in for a model of an era in the SDK's tables, made when a message of the era is first checked.
+
+    Args:
+        module: Of the era.
+        name: Of the model.
+    """
+
+    def __init__(self, module: ModuleType, name: str) -> None:
+        self._place = (module, name)
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what the model has."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._find(), name)
+
+    def __or__(self, other: Any) -> Any:
+        """Build the union of two, which are made when one of them is needed."""
+        return Union[self, other]  # noqa: UP007  (neither is a type)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Build the model's own schema."""
+        return handler.generate_schema(self._find())
+
+    def _find(self) -> Any:
+        module, name = self._place
+        return getattr(_run(module, name), name)
 
 
 def _take_late(module: ModuleType, name: str) -> Callable[..., Any]:
@@ -79,3 +127,12 @@ def defer_packages() -> None:
         parent, _, own = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], own, module)
+
+
+def restore_packages() -> None:
+    """Has those that only FastMCP takes late run as usual from here on, where it is imported."""
+    for name in _FASTMCPS:
+        if "fastmcp" in sys.modules and type(sys.modules.get(name)) is LateModule:
+            parent, _, own = name.rpartition(".")
+            delattr(sys.modules[parent], own)
+            del sys.modules[name]

@@ -6,15 +6,16 @@ SDK's own handlers rebuild every result as a model and lose what the model does 
 """
 
 import logging
-from collections.abc import Callable, Mapping, Set
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import mcp_types
 from fastmcp import FastMCP
+from fastmcp.server import low_level
 from fastmcp.server.low_level import LowLevelServer
-from mcp.server.request_state import RequestStateBoundary
 from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import SessionMessage
 from mcp_types import methods as wire_methods
@@ -63,14 +64,14 @@ def build_server(
     # FastMCP's rich log handler wraps lines at 80 columns; our own handlers format everything.
     logging.getLogger("fastmcp").handlers.clear()
     logging.getLogger("fastmcp").propagate = True
-    server: FastMCP = FastMCP(name, version=version, dereference_schemas=False)
+    with _leave_states_unsealed() as security:
+        server: FastMCP = FastMCP(name, version=version, dereference_schemas=False, request_state_security=security)
     low = server._mcp_server
+    low.middleware.remove(cast(Any, security))
     for method in _UNSERVED:
         del low._request_handlers[method]
     _claim_only_tools(low, handlers.list_changes.is_announcing)
     handlers.list_changes.serve(low)
-    # FastMCP's own seal of request states holds in this process alone; ours are sealed for the whole data directory.
-    low.middleware[:] = [each for each in low.middleware if not isinstance(each, RequestStateBoundary)]
     low.middleware.append(hide_failures)
     if visiting is not None:
         low.middleware.append(partial(note_visit, visiting))
@@ -81,6 +82,21 @@ def build_server(
     low.middleware.append(RawMethods(handlers, contents))
     low.get_tool_input_schema = handlers.input_schema
     return server
+
+
+@contextmanager
+def _leave_states_unsealed() -> Iterator[Any]:
+    """Have FastMCP make servers without its seal of request states while open; yields what stands for it.
+
+    It holds in this process alone, and its cryptography takes 6 MB; ours are sealed for the whole data directory.
+    """
+    module: Any = low_level
+    seal, instead = module.RequestStateBoundary, SimpleNamespace(audience="")
+    module.RequestStateBoundary = lambda *_, **__: instead
+    try:
+        yield instead
+    finally:
+        module.RequestStateBoundary = seal
 
 
 def _claim_only_tools(low: LowLevelServer[Any], is_announcing: Callable[[], bool]) -> None:

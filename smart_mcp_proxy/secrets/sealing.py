@@ -6,9 +6,7 @@ import hmac
 import secrets
 from typing import Final, Self
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
+from smart_mcp_proxy.secrets.aes_edge import decrypt, encrypt
 from smart_mcp_proxy.settings import Settings
 
 _NONCE_BYTES: Final = 12
@@ -29,7 +27,7 @@ def seal(key: bytes, data: bytes, purpose: bytes) -> bytes:
         purpose: What and whose it is.
     """
     nonce = secrets.token_bytes(_NONCE_BYTES)
-    return nonce + AESGCM(key).encrypt(nonce, data, purpose)
+    return nonce + encrypt(key, nonce, data, purpose)
 
 
 def open_sealed(key: bytes, box: bytes, purpose: bytes) -> bytes:
@@ -39,8 +37,8 @@ def open_sealed(key: bytes, box: bytes, purpose: bytes) -> bytes:
         SealBrokenError: It was sealed otherwise.
     """
     try:
-        return AESGCM(key).decrypt(box[:_NONCE_BYTES], box[_NONCE_BYTES:], purpose)
-    except (InvalidTag, ValueError) as exc:
+        return decrypt(key, box[:_NONCE_BYTES], box[_NONCE_BYTES:], purpose)
+    except ValueError as exc:
         raise SealBrokenError("it was sealed under another key, or is damaged") from exc
 
 

@@ -6,17 +6,12 @@ import os
 import signal
 import socket
 import sys
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from email.utils import formatdate
-from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
 
-import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.server import ServerState
+from anyio import to_thread
 
 from smart_mcp_proxy.desktop.background import listen_at
 from smart_mcp_proxy.desktop.places import make_private, sockets_folder
@@ -24,13 +19,6 @@ from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.io.memory import keep_freed
 from smart_mcp_proxy.telemetry import get_logger, spawn
 from smart_mcp_proxy.web.collector import run_collector
-from smart_mcp_proxy.web.common.streams import EndingStreams
-from smart_mcp_proxy.web.rest import build_rest_app
-from smart_mcp_proxy.web.rest.authorization import build_socket_admit
-from smart_mcp_proxy.web.server.protocol import BoundedProtocol, PeerProtocol
-
-GRACE_S = 1
-"""Time that open streams get to end after the calls have."""
 
 SWITCH_S = 0.0001
 """How long a thread that computes may keep the event loop waiting, each time the loop comes back from the system.
@@ -39,103 +27,7 @@ While 5,000 tools of another server are read and indexed, the 95th percentile of
 1.9 ms with 0.5 ms, 1.1 ms with this and 1.5 ms with half of it; it is 0.6 ms without (measured).
 """
 
-OnStarted = Callable[[Callable[..., Any]], None]
-
 log = get_logger("serve")
-
-
-class _State(ServerState):
-    """State of a server whose header of the date is made when it is asked for, not ten times a second."""
-
-    def __init__(self, more: list[tuple[bytes, bytes]]) -> None:
-        self._made = (0, more)
-        self._more = more
-        super().__init__()
-
-    @property
-    def default_headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers of every response; the date is right to the second."""
-        second = int(time.time())
-        if second != self._made[0]:
-            self._made = second, [(b"date", formatdate(second, usegmt=True).encode()), *self._more]
-        return self._made[1]
-
-    @default_headers.setter
-    def default_headers(self, _: list[tuple[bytes, bytes]]) -> None:
-        """Drops uvicorn's own."""
-
-
-class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers: one process runs two servers under one handler.
-
-    It waits for its end and does not look for it ten times a second.
-
-    Args:
-        config: Of uvicorn.
-        on_started: Given what makes the protocol of a connection that was accepted elsewhere, once there is an app.
-    """
-
-    def __init__(self, config: uvicorn.Config, on_started: OnStarted) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-        self._ended = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begins to serve."""
-        self.server_state = _State(self.config.encoded_headers)
-        await super().startup(sockets)
-        protocol = cast(Callable[..., Any], self.config.http_protocol_class)
-        self._on_started(partial(protocol, self.config, self.server_state, self.lifespan.state))
-
-    async def main_loop(self) -> None:
-        """Serves until `end`."""
-        await self._ended.wait()
-
-    def end(self) -> None:
-        """Lets it stop serving."""
-        self.should_exit = True
-        self._ended.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leaves signals alone."""
-        yield
-
-
-@asynccontextmanager
-async def serve_app(
-    app: ASGIApp,
-    listener: socket.socket,
-    protocol: Callable[..., BoundedProtocol] = BoundedProtocol,
-    on_started: OnStarted = lambda make: None,
-) -> AsyncIterator[None]:
-    """Serves `app` on `listener` while open; open streams get a moment to end.
-
-    Args:
-        app: Answers.
-        listener: Listens already.
-        protocol: Reads what comes in.
-        on_started: Given what makes the protocol of a connection that was accepted elsewhere.
-    """
-    config = uvicorn.Config(
-        app,
-        http=cast(type[BoundedProtocol], protocol),
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE_S,
-        ws="none",
-    )
-    server = _Server(config, on_started)
-    task = spawn(server.serve(sockets=[listener]), "http server")
-    # The socket listens already: who connects before the server runs waits in its queue.
-    try:
-        yield
-    finally:
-        server.end()
-        await asyncio.wait([task])
-        listener.close()
 
 
 def socket_path(data_dir: Path, pid: int) -> Path:
@@ -154,15 +46,41 @@ async def open_socket(gateway: Gateway) -> AsyncIterator[Path | None]:
     if listener is None:
         yield None
         return
-    is_over = asyncio.Event()
+    is_asked, is_over = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_reader(listener, is_asked.set)
+    serving = spawn(_serve_commands(gateway, listener, is_asked, is_over), "command line socket")
     try:
-        app = build_rest_app(gateway, build_socket_admit(gateway.admin.doors))
-        async with serve_app(EndingStreams(app, is_over), listener, PeerProtocol):
-            yield path
-            await gateway.agent.drain()
-            is_over.set()
+        yield path
+        await gateway.agent.drain()
     finally:
         path.unlink(missing_ok=True)
+        is_over.set()
+        is_asked.set()
+        await asyncio.wait([serving])
+
+
+async def _serve_commands(
+    gateway: Gateway, listener: socket.socket, is_asked: asyncio.Event, is_over: asyncio.Event
+) -> None:
+    """Serve REST on a socket that listens, from the first connection to the end."""
+    await is_asked.wait()
+    asyncio.get_running_loop().remove_reader(listener)
+    if is_over.is_set():
+        listener.close()
+        return
+    # Here and not above: few gateways are asked, and it takes 50 ms, in a thread so that calls go on meanwhile.
+    for name in ("rest.authorization", "server.uvicorn_server"):
+        await to_thread.run_sync(import_module, f"smart_mcp_proxy.web.{name}")
+    from smart_mcp_proxy.web.common.streams import EndingStreams
+    from smart_mcp_proxy.web.rest import build_rest_app
+    from smart_mcp_proxy.web.rest.authorization import build_socket_admit
+    from smart_mcp_proxy.web.server.protocol import PeerProtocol
+    from smart_mcp_proxy.web.server.uvicorn_server import serve_app
+
+    app = build_rest_app(gateway, build_socket_admit(gateway.admin.doors))
+    async with serve_app(EndingStreams(app, is_over), listener, PeerProtocol):
+        await is_over.wait()
 
 
 def _unix_listener(path: Path) -> socket.socket | None:

@@ -45,8 +45,8 @@ from smart_mcp_proxy.web.metrics.endpoint import serve_metrics_beside
 from smart_mcp_proxy.web.page.beside import LatePage
 from smart_mcp_proxy.web.rest import PAGES, PREFIX, build_rest_app
 from smart_mcp_proxy.web.rest.authorization import NetworkAuthorizer, open_authorizer
-from smart_mcp_proxy.web.serve import serve_app
 from smart_mcp_proxy.web.server.protocol import BoundedProtocol
+from smart_mcp_proxy.web.server.uvicorn_server import serve_app
 from smart_mcp_proxy.web.workers.relay import Relays
 from smart_mcp_proxy.web.workers.routing import RoutedProtocol, adopt_connections
 from smart_mcp_proxy.web.workers.session_names import SessionNames, replica_name

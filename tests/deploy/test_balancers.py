@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from smart_mcp_proxy.web.common.forwarded import ForwardedClients
 from smart_mcp_proxy.web.listening import bind
-from smart_mcp_proxy.web.serve import serve_app
+from smart_mcp_proxy.web.server.uvicorn_server import serve_app
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

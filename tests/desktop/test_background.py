@@ -412,3 +412,14 @@ async def test_the_gateway_ends_when_its_socket_is_not_its_own(desk: Desk) -> No
             async with desk.client() as second:
                 second.ask("ping")
                 await other.joined()
+
+
+@pytest.mark.long  # figures of memory
+async def test_a_gateway_with_one_server_stays_small(desk: Desk) -> None:
+    """Three quarters of it are code: what few sessions need is loaded when one does."""
+    async with desk.client() as client:
+        await client.greet()
+        await client.text()
+        assert int(read_status(await desk.gateway())["VmRSS"].split()[0]) < 118 * 1024
+        assert (await desk.run("status"))[0] == 0  # REST is loaded now
+        assert await client.text()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from smart_mcp_proxy.web import serve
-from smart_mcp_proxy.web.serve import serve_app
+from smart_mcp_proxy.web.server import uvicorn_server
+from smart_mcp_proxy.web.server.uvicorn_server import serve_app
 
 pytestmark = pytest.mark.anyio
 
@@ -35,11 +35,11 @@ async def test_each_response_says_when_it_was_made(tmp_path: Path, monkeypatch: 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path := tmp_path / "http.sock"))
     listener.listen()
-    monkeypatch.setattr(serve.time, "time", lambda: NOON)
+    monkeypatch.setattr(uvicorn_server.time, "time", lambda: NOON)
     async with asyncio.timeout(LIMIT_S):
         async with serve_app(_answer, listener):
             for later in (0, 61, 61.5):
-                monkeypatch.setattr(serve.time, "time", lambda later=later: NOON + later)
+                monkeypatch.setattr(uvicorn_server.time, "time", lambda later=later: NOON + later)
                 dates = [each for each in (await _ask(path)).split(b"\r\n") if each.lower().startswith(b"date:")]
                 assert dates == [b"date: " + formatdate(NOON + later, usegmt=True).encode()]
         with pytest.raises(OSError, match="refused"):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine
+from importlib import import_module
 from typing import Any
 
 try:
@@ -31,10 +32,15 @@ def load_sparingly() -> None:
     """Has the rest of a start import less: what few sessions need is loaded when one does."""
     _defer_models()
     # Here and below, not above: clients on stdio are answered before.
-    from smart_mcp_proxy.fastmcp_compat.packages import defer_packages
+    from smart_mcp_proxy.fastmcp_compat.packages import defer_packages, restore_packages
 
     defer_packages()
-    _load_numpy()
+    # Threads for products of matrices are busy for 50 ms at first; a search multiplies one matrix with a vector, which
+    # memory limits.
+    _import_with("numpy", "OPENBLAS_NUM_THREADS", "1")
+    # Its handlers are taken away as soon as there is a server, see fastmcp_compat/server.py.
+    _import_with("fastmcp", "FASTMCP_LOG_ENABLED", "false")
+    restore_packages()
 
 
 def _defer_models() -> None:
@@ -49,15 +55,10 @@ def _defer_models() -> None:
     TypeAdapter._defer_build = property(lambda adapter: True)  # type: ignore[assignment,method-assign]
 
 
-def _load_numpy() -> None:
-    """Loads numpy without threads for its products of matrices: each is busy for 50 ms at first.
-
-    A search multiplies one matrix with a vector, which memory limits.
-    """
-    name = "OPENBLAS_NUM_THREADS"
+def _import_with(module: str, name: str, value: str) -> None:
+    """Import a module while a variable of the environment has this value, unless it has one."""
     environ = os.environ  # noqa: TID251  (read by the library itself, and no server's business)
     if name not in environ:
-        environ[name] = "1"
-        import numpy as np  # noqa: F401
-
+        environ[name] = value
+        import_module(module)
         del environ[name]

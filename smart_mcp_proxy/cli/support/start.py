@@ -2,7 +2,6 @@
 
 import sys
 
-from smart_mcp_proxy.cli.support.output import warn
 from smart_mcp_proxy.settings import Settings, environment, load_settings, unknown_variables
 from smart_mcp_proxy.telemetry import configure_logging, get_logger
 
@@ -30,6 +29,8 @@ def open_settings(*, is_serving: bool = False, log_level: str | None = None, **f
         if is_serving:
             get_logger("settings").warning("%s", warning)
         else:
+            from smart_mcp_proxy.cli.support.output import warn  # a gateway that serves needs none of it
+
             warn(warning)
     return settings
 

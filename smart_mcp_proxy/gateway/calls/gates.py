@@ -23,7 +23,7 @@ from smart_mcp_proxy.settings import Settings
 
 KEPT_VALIDATORS = 512
 MESSAGE_LIMIT_CHARS = 300
-_PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=10_000, size_limit=1 << 20, dfa_size_limit=1 << 20)
+_PATTERN_LIMITS: Final = {"backtrack_limit": 10_000, "size_limit": 1 << 20, "dfa_size_limit": 1 << 20}
 """A server writes the pattern and an agent the text: neither may make a match take long."""
 
 
@@ -189,11 +189,12 @@ def _read_input_schema(record: ToolRecord) -> Any:
     return msgspec.json.decode(record.raw).get("inputSchema")
 
 
-def _compile(schema: Any) -> jsonschema_rs.Validator | None:
+def _compile(schema: Any) -> "jsonschema_rs.Validator | None":
     if not isinstance(schema, dict):
         return None
     try:
         lenient = lenient_schema(schema)
-        return jsonschema_rs.validator_for(lenient, offline=True, validate_formats=False, pattern_options=_PATTERNS)
+        patterns = jsonschema_rs.FancyRegexOptions(**_PATTERN_LIMITS)
+        return jsonschema_rs.validator_for(lenient, offline=True, validate_formats=False, pattern_options=patterns)
     except (ValueError, TypeError, RecursionError, jsonschema_rs.ReferencingError):
         return None

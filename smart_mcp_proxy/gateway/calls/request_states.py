@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from mcp.server.request_state import AESGCMRequestStateCodec, InvalidRequestState
+from mcp.server import request_state
 
 from smart_mcp_proxy.catalog import Catalog, canonical_json, gateway_key
 from smart_mcp_proxy.errors import CatalogError, RequestError
@@ -114,7 +114,7 @@ class RequestStates:
 
     def __post_init__(self) -> None:
         self._own: bytes | None = None
-        self._codec: AESGCMRequestStateCodec | None = None
+        self._codec: request_state.AESGCMRequestStateCodec | None = None
         self._lock = threading.Lock()
 
     async def share(self, key: bytes) -> None:
@@ -145,7 +145,7 @@ class RequestStates:
         """Open what `seal_text` sealed; None for anything else."""
         try:
             return await asyncio.to_thread(lambda: self._ready().unseal(sealed))
-        except (InvalidRequestState, ValueError) as exc:
+        except (request_state.InvalidRequestState, ValueError) as exc:
             log.info("an id was refused: %s", exc)
             return None
 
@@ -156,7 +156,7 @@ class RequestStates:
     def _open(self, subject: Subject, sealed: str) -> StatePayload:
         try:
             kept = _kept.decode(self._ready().unseal(sealed))
-        except (InvalidRequestState, msgspec.MsgspecError, ValueError) as exc:
+        except (request_state.InvalidRequestState, msgspec.MsgspecError, ValueError) as exc:
             raise _invalid(subject, str(exc)) from exc
         if not secrets.compare_digest(kept.binding, subject.compute_binding()):
             raise _invalid(subject, "it was given for another request, or to another caller")
@@ -164,11 +164,11 @@ class RequestStates:
             raise _invalid(subject, "it is too old")
         return kept
 
-    def _ready(self) -> AESGCMRequestStateCodec:
+    def _ready(self) -> "request_state.AESGCMRequestStateCodec":
         with self._lock:
             if self._codec is None:
                 self._own = self._key()
-                self._codec = AESGCMRequestStateCodec([self._own])
+                self._codec = request_state.AESGCMRequestStateCodec([self._own])
             return self._codec
 
     def _share(self, key: bytes) -> None:
@@ -177,7 +177,8 @@ class RequestStates:
             if earlier is None:
                 with suppress(OSError, UnusableFileError):  # none was made, or nothing can be opened with it
                     earlier = self._read_stored_key()
-            self._codec = AESGCMRequestStateCodec([key] if earlier is None else [key, earlier])
+            keys = [key] if earlier is None else [key, earlier]
+            self._codec = request_state.AESGCMRequestStateCodec(keys)
 
     def _key(self) -> bytes:
         """The gateways' key, else the data directory's, made the first time."""

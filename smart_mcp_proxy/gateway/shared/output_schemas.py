@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote
 
-from regress import Regex, RegressError
+import regress
 
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "null", "object", "array"})
 _SCHEMA: Final = (dict, bool)
@@ -128,8 +128,8 @@ def _is_ecma_pattern(pattern: str) -> bool:
     if len(pattern) > _LONGEST_PATTERN or _NEWER_SYNTAX.search(pattern):
         return False
     try:
-        Regex(pattern, "u")
-    except RegressError:
+        regress.Regex(pattern, "u")
+    except regress.RegressError:
         return False
     return True
 

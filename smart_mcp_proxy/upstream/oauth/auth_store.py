@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.names import login_hint
+from smart_mcp_proxy.secrets.aes_edge import decrypt, encrypt
 from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError, read_private, write_private
 from smart_mcp_proxy.telemetry import fields, get_logger
 
@@ -167,13 +166,13 @@ class SignInFiles:
         try:
             sealed = msgspec.json.decode(read_private(self._path(server, url)), type=_Sealed)
             key = self._key.load(sealed.key)
-            box = AESGCM(key).decrypt(sealed.nonce, sealed.box, _build_associated_data(server, url, sealed.issuer))
+            box = decrypt(key, sealed.nonce, sealed.box, _build_associated_data(server, url, sealed.issuer))
             return msgspec.json.decode(box, type=SignIn), stamp
         except FileNotFoundError:
             return None, None
         except UnusableFileError as exc:
             reason = str(exc)
-        except (msgspec.MsgspecError, InvalidTag, ValueError):
+        except (msgspec.MsgspecError, ValueError):
             reason = "it is damaged, or was written for another server"
         raise UpstreamAuthError(
             f"The stored sign-in at server '{server}' cannot be used: {reason}.", hint=login_hint(server)
@@ -184,9 +183,7 @@ class SignInFiles:
             self._make_folder()
             key, place = self._key.load_or_make()
             nonce = secrets.token_bytes(_NONCE_BYTES)
-            box = AESGCM(key).encrypt(
-                nonce, msgspec.json.encode(sign_in), _build_associated_data(server, url, sign_in.issuer)
-            )
+            box = encrypt(key, nonce, msgspec.json.encode(sign_in), _build_associated_data(server, url, sign_in.issuer))
             write_private(self._path(server, url), msgspec.json.encode(_Sealed(place, sign_in.issuer, nonce, box)))
         except (OSError, UnusableFileError) as exc:
             raise ConfigError(

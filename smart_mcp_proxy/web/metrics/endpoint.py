@@ -28,7 +28,7 @@ from smart_mcp_proxy.web.common.refusals import guard_app
 from smart_mcp_proxy.web.listening import bind
 from smart_mcp_proxy.web.metrics.exposition import encode_metrics
 from smart_mcp_proxy.web.rest.route import Admit
-from smart_mcp_proxy.web.serve import serve_app
+from smart_mcp_proxy.web.server.uvicorn_server import serve_app
 
 METRICS_PATH: Final = "/metrics"
 

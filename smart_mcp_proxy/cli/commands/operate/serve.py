@@ -87,7 +87,8 @@ def serve(  # noqa: PLR0913  (one parameter per flag)
     if workers is not None and workers > 1:
         raise UsageError("--workers goes with --http alone.")
     greet_anew(settings, is_whole=passthrough is None and profile is None)
-    load_sparingly()
+    if settings.transport == "stdio":
+        load_sparingly()
     return run(serve_settings(settings, passthrough=passthrough, profile=profile, as_json=json))
 
 
@@ -150,6 +151,7 @@ async def serve_settings(
         return await serve_one_client(settings, passthrough=passthrough, profile=profile)
     # Before the gateway is imported: who connects meanwhile waits instead of being refused.
     with closing(bind(settings.host, settings.port)) as listener:
+        load_sparingly()
         from smart_mcp_proxy.cli.commands.operate.serving_http import serve_agents_over_http
 
         return await serve_agents_over_http(

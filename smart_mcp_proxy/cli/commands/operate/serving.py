@@ -4,14 +4,14 @@ import asyncio
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
+from typing import Final
 
 from anyio import to_thread
 
 from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.opening import opening
-from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, show_embedding
 from smart_mcp_proxy.cli.support.watch import follow_config
 from smart_mcp_proxy.desktop.background import LISTENER
 from smart_mcp_proxy.errors import ConfigError
@@ -24,10 +24,12 @@ from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.servers import ServerFile, explain_separation, load_configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger, spawn
-from smart_mcp_proxy.web.metrics.endpoint import serve_metrics
 from smart_mcp_proxy.web.serve import StopEvent, open_socket, stop_signals, tune_process
 from smart_mcp_proxy.web.stdio.joined import JoinService
 from smart_mcp_proxy.web.stdio.stdio import serve_stdio
+
+_SETTLE_S: Final = 30.0
+"""As long as one listing may take. Source: docs/design/limits.md#listing"""
 
 log = get_logger("serve")
 
@@ -45,6 +47,9 @@ async def serve_one_client(settings: Settings, *, passthrough: str | None = None
         )
     with stop_signals() as stop, bind_request_path("" if profile is None else f"p/{profile}"):
         async with open_served_gateway(settings, file, passthrough) as gateway:
+            # Here and not above: one in the background shows nothing.
+            from smart_mcp_proxy.cli.support.wait_ready import show_embedding
+
             showing = spawn(show_embedding(gateway), "embedding bar")
             async with _save_greeting(gateway, opening.record, passthrough, profile):
                 try:
@@ -108,7 +113,7 @@ async def open_served_gateway(
             worker=worker,
         ) as gateway,
         open_socket(gateway),
-        serve_metrics(gateway),
+        _serve_metrics(gateway),
     ):
         following = follow_config(
             settings, Path.cwd(), file, gateway.apply, on_follow=gateway.admin.management.apply_with
@@ -120,6 +125,16 @@ async def open_served_gateway(
         finally:
             watching.cancel()
             await asyncio.wait([watching])
+
+
+def _serve_metrics(gateway: Gateway) -> AbstractAsyncContextManager[None]:
+    """Serves figures on the port that the settings name, if they name one, while open."""
+    if gateway.settings.metrics_port is None:
+        return nullcontext()
+    # Here and not above: few ask for it, and it needs all of REST.
+    from smart_mcp_proxy.web.metrics.endpoint import serve_metrics
+
+    return serve_metrics(gateway)
 
 
 @asynccontextmanager
@@ -151,7 +166,7 @@ async def _save_greeting(
         if await to_thread.run_sync(record.load) is None:  # else the first search is waiting to be answered
             await gateway.lists.index_sync.loaded.wait()
             await keep()
-        await gateway.wait_settled(SETTLE_S)
+        await gateway.wait_settled(_SETTLE_S)
         await keep()
 
     following = spawn(follow(), "greeting")
