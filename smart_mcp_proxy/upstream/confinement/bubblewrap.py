@@ -1,6 +1,7 @@
 """Confinement by bubblewrap: mounts, processes and, if asked for, network of its own."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -12,6 +13,8 @@ from smart_mcp_proxy.upstream.confinement.reach import ServerReach
 
 _NAMESPACES: Final = ("user", "pid", "ipc", "uts")
 _TRIAL_S: Final = 5.0
+STEERS_LOADER: Final = re.compile(r"LD_.*|GLIBC_TUNABLES|GCONV_PATH")
+"""Variables that load code into bubblewrap itself, which nothing confines: they are set inside."""
 _OF_ITS_OWN: Final = ("/proc", "/sys", "/dev")
 
 
@@ -39,10 +42,13 @@ def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: in
         filter_fd: Descriptor that the filter of its sockets is read from.
     """
     # It stays in the group that it is started in, with which all of it ends: its parent is a thread that ends at once.
-    words = [program, *_unshare(network=reach.network), "--cap-drop", "ALL"]
+    # One that lists hosts has the network that bubblewrap is started in.
+    words = [program, *_unshare(network=reach.network is not False), "--cap-drop", "ALL"]
     words += ["--seccomp", str(filter_fd), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     if reach.variables["TMPDIR"].startswith(reach.variables["HOME"]):
         words += ["--setenv", "TMPDIR", "/tmp"]  # short enough for the sockets of browsers
+    for name in filter(STEERS_LOADER.fullmatch, reach.variables):
+        words += ["--setenv", name, reach.variables[name]]
     binds = {path: "--ro-bind-try" for path in reach.read if not path.startswith(_OF_ITS_OWN)}
     binds |= {path: "--bind-try" for path in reach.write if path not in PRIVATE}
     for path in sorted(binds):  # a folder before what is in it

@@ -70,7 +70,7 @@ class ServerReach(NamedTuple):
         read: Files and folders that it may read.
         write: The same that it may change.
         listed: Folders whose entries' names it may read.
-        network: Whether it may open connections.
+        network: Whether it may open connections; the hosts alone that it may open them to.
         has_sockets: Whether it may open sockets of the file system, since one is named.
         has_own_world: Whether it needs sockets, shared memory or processes of its own.
         variables: Its whole environment.
@@ -81,7 +81,7 @@ class ServerReach(NamedTuple):
     read: tuple[str, ...]
     write: tuple[str, ...]
     listed: tuple[str, ...]
-    network: bool
+    network: bool | tuple[str, ...]
     has_sockets: bool
     has_own_world: bool
     variables: Mapping[str, str]

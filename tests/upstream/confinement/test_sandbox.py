@@ -335,3 +335,15 @@ async def test_calls_that_reach_beyond_the_sandbox_are_refused(home: Home, way: 
         async with started(config, home) as child:
             found = json.loads(await child.read())
     assert found == [None, errno.EPERM, None, errno.EACCES, errno.EACCES]
+
+
+async def test_what_an_entry_has_loaded_is_loaded_inside(home: Home, way: str) -> None:
+    """Not into bubblewrap, which nothing confines: the loader complains once, of the server's own program."""
+    said: list[str] = []
+    config = probing("sandbox", command="cat", args=[], env={"LD_PRELOAD": f"{home.work}/not-there.so"})
+    with anyio.fail_after(LIMIT_S):
+        child = await ChildProcess.start(config, home.environ, said.append, None, home.shelter())
+        await child.write(b"x\n")
+        assert await child.read() == b"x\n"
+        await child.close()
+    assert len([line for line in said if "cannot be preloaded" in line]) == 1
