@@ -1,5 +1,6 @@
 """How an entry says what its server's process may reach, and what holds where it says nothing."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from smart_mcp_proxy.servers import (
     explain_isolation,
     identify_program,
     isolate,
+    list_guarded_places,
     warnings_about,
 )
 from smart_mcp_proxy.servers.config import Allowance, Isolation
 from smart_mcp_proxy.servers.entry import parse_entry
+from smart_mcp_proxy.settings import Settings
 
 
 def server(**entry: Any) -> ServerConfig:
@@ -113,6 +116,14 @@ def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any
     waiting = {"command": "x", "quarantined": True} | entry
     assert any(warning in each for each in warnings_about(waiting))
     assert warnings_about({"command": "x"} | entry) == []
+
+
+def test_files_that_hold_secrets_of_the_gateway_are_guarded(tmp_path: Path) -> None:
+    """With the data directory and the server file, wherever they lie."""
+    token, file = tmp_path / "token", tmp_path / "mcp_config.json"
+    file.write_text("{}")
+    settings = Settings(data_dir=tmp_path / "data", operator_token_file=token)
+    assert set(list_guarded_places(settings, tmp_path)) == {tmp_path / "data", file, token}
 
 
 def test_how_a_server_is_held_is_said_in_words() -> None:

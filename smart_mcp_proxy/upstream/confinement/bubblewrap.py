@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from subprocess import DEVNULL, TimeoutExpired, run
 from typing import Final
@@ -18,18 +19,25 @@ STEERS_LOADER: Final = re.compile(r"LD_.*|GLIBC_TUNABLES|GCONV_PATH")
 _OF_ITS_OWN: Final = ("/proc", "/sys", "/dev")
 
 
-@cache
 def find_bubblewrap() -> str | None:
     """The program, if it is installed and the system lets it work; None else."""
-    program = shutil.which("bwrap")
+    with suppress(LookupError):  # never remembered: it may be installed meanwhile
+        return _try_bubblewrap(shutil.which("bwrap"))
+    return None
+
+
+@cache
+def _try_bubblewrap(program: str | None) -> str:
     if program is None:
-        return None
+        raise LookupError
     trial = [program, *_unshare(network=True), "--ro-bind", "/", "/", "--proc", "/proc", "--", "/bin/true"]
     try:
         code = run(trial, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, timeout=_TRIAL_S, check=False).returncode
-    except (OSError, TimeoutExpired):
-        return None
-    return program if code == 0 else None
+    except (OSError, TimeoutExpired) as exc:
+        raise LookupError from exc
+    if code:
+        raise LookupError
+    return program
 
 
 def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: int) -> list[str]:

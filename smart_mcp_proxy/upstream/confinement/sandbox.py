@@ -25,6 +25,7 @@ from smart_mcp_proxy.upstream.confinement.kernel import (
     INTERNET_6,
     LOCAL,
     NETLINK,
+    SCOPED_FROM,
     KernelRules,
     confine_thread,
     hide_abstract_sockets,
@@ -61,7 +62,11 @@ def find_way() -> Way | None:
 
 def describe_gaps() -> list[str]:
     """Gaps of a sandbox here, by the age of the kernel."""
-    return list_gaps(landlock_version()) if find_way() == "Landlock" else []
+    version = landlock_version()
+    gaps = list_gaps(version) if version else []
+    if version < SCOPED_FROM and find_bubblewrap():
+        gaps.append("a browser, or one that is allowed a socket, can connect to your programs' abstract sockets")
+    return gaps
 
 
 async def start_in_sandbox(

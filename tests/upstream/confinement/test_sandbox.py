@@ -347,3 +347,21 @@ async def test_what_an_entry_has_loaded_is_loaded_inside(home: Home, way: str) -
         assert await child.read() == b"x\n"
         await child.close()
     assert len([line for line in said if "cannot be preloaded" in line]) == 1
+
+
+@pytest.mark.skipif(find_bubblewrap() is None, reason="bubblewrap is not installed, or may not be used")
+def test_bubblewrap_is_found_once_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a gateway that looked for it before."""
+    with monkeypatch.context() as without:
+        without.setenv("PATH", "/nowhere")
+        assert find_bubblewrap() is None
+    assert find_bubblewrap() is not None
+
+
+def test_what_older_kernels_leave_open_beside_bubblewrap_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether Landlock or bubblewrap is what servers run in."""
+    monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: "/usr/bin/bwrap")
+    for version, count in ((0, 1), (5, 2), (6, 0)):
+        monkeypatch.setattr(sandbox, "landlock_version", lambda version=version: version)
+        gaps = sandbox.describe_gaps()
+        assert len(gaps) == count and all("sockets" in gap for gap in gaps[-1:])

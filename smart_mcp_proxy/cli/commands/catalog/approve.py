@@ -96,26 +96,29 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
         await _require_known(api, found["tools"], name)
         chosen = _select_tools(found["tools"], name, every=every)
         reopens = every and found["is_closed"]
-        if not json:
-            await _say_isolation(api, {tool["server"] for tool in _filter_by_name(found["tools"], name)})
+        words = _format_approve_command(name, every=every)
+        named = _filter_by_name(found["tools"], name)
+        held = await _read_isolation(api, {tool["server"] for tool in named}, says=not json)
         if reseal:
             await _reseal(api, yes=yes, json=json)
         elif diff:
-            await _show_changes(api, chosen, _format_approve_command(name, every=every), reopens=reopens, json=json)
+            await _show_changes(api, chosen, words, held, reopens=reopens, json=json)
         elif list_only or (name is None and not every):
-            _show_list({**found, "tools": _filter_by_name(found["tools"], name)}, json=json)
+            _show_list({**found, "tools": named, "isolation": held}, json=json)
         elif not chosen and not reopens:
             _say_nothing_waits(name, json=json)
         else:
-            with next_step(f"{_format_approve_command(name, every=every)} --diff"):
+            with next_step(f"{words} --diff"):
                 await _decide(api, chosen, digest, reopens=reopens, yes=yes, json=json)
 
 
-async def _say_isolation(api: Api, names: Collection[str]) -> None:
-    """Say how these servers are held, as far as their processes are ours."""
-    for server in (await api.status())["servers"]:
-        if server["name"] in names and server.get("isolation"):  # a gateway of an earlier version does not say it
-            say_isolation(await api.manage("GET", f"servers/{quote(server['name'], safe='')}"))
+async def _read_isolation(api: Api, names: Collection[str], *, says: bool) -> dict[str, str]:
+    """How these servers are held, as far as their processes are ours; said as well where a person reads it."""
+    servers = (await api.status())["servers"]  # a gateway of an earlier version does not say it
+    held = {each["name"]: each["isolation"] for each in servers if each["name"] in names and each.get("isolation")}
+    for name in held if says else ():
+        say_isolation(await api.manage("GET", f"servers/{quote(name, safe='')}"))
+    return held
 
 
 def compute_approval_digest(tools: Sequence[dict[str, Any]], *, reopens: bool = False) -> str:
@@ -260,12 +263,14 @@ def _doubts(tool: dict[str, Any]) -> str:
     return f"{grave[0]['reason']} ({grave[0]['place']})" + (f" +{len(grave) - 1}" if len(grave) > 1 else "")
 
 
-async def _show_changes(api: Api, chosen: Sequence[dict[str, Any]], words: str, *, reopens: bool, json: bool) -> None:
+async def _show_changes(
+    api: Api, chosen: Sequence[dict[str, Any]], words: str, held: dict[str, str], *, reopens: bool, json: bool
+) -> None:
     details = [await api.approval(tool["name"]) for tool in chosen]
     # Of what is shown, which may be another than what was listed a moment ago.
     digest = compute_approval_digest([detail["approval"] for detail in details], reopens=reopens)
     if json:
-        show_json({"tools": details, "digest": digest})
+        show_json({"tools": details, "digest": digest, "isolation": held})
         return
     if not details:
         say("Nothing waits for approval.")
