@@ -72,7 +72,8 @@ def _describe_reach(entry: Mapping[str, Any]) -> Iterator[str]:
         return
     written = entry.get("isolation")
     isolation = written if isinstance(written, Mapping) else {"mode": written}
-    if str(isolation.get("mode")).lower() == "none":
+    mode = isolation.get("mode")
+    if isinstance(mode, str) and mode.lower() == "none":
         yield 'isolation is "none": it would run with your rights, read your keys and be able to approve itself.'
     if isolation.get("image"):
         yield f"isolation.image is {isolation['image']!r}: it would run in a container of that image."
