@@ -33,6 +33,7 @@ from smart_mcp_proxy.upstream.confinement.kernel import (
     list_gaps,
     socket_filter,
 )
+from smart_mcp_proxy.upstream.confinement.macos import find_sandbox_exec, write_profile
 from smart_mcp_proxy.upstream.confinement.places import DEVICES
 from smart_mcp_proxy.upstream.confinement.reach import (
     PrivateFolder,
@@ -47,7 +48,7 @@ from smart_mcp_proxy.upstream.confinement.spawn import start_confined
 
 _log = get_logger("upstream")
 _Protocol = TypeVar("_Protocol", bound=SubprocessStreamProtocol)
-Way = Literal["Landlock", "bubblewrap"]
+Way = Literal["Landlock", "bubblewrap", "sandbox-exec"]
 
 
 def find_way() -> Way | None:
@@ -57,7 +58,9 @@ def find_way() -> Way | None:
     """
     if landlock_version():
         return "Landlock"
-    return "bubblewrap" if find_bubblewrap() else None
+    if find_bubblewrap():
+        return "bubblewrap"
+    return "sandbox-exec" if find_sandbox_exec() else None
 
 
 def describe_gaps() -> list[str]:
@@ -97,6 +100,10 @@ async def start_in_sandbox(
         raise _refuse_unconfined(config)
     if proxy is not None and way != "bubblewrap":
         raise refuse_hosts(config.name, "bubblewrap, which keeps to them, is not installed or may not be used")
+    if way == "sandbox-exec":
+        words = (str(find_sandbox_exec()), "-p", write_profile(reach), *command)
+        start_here = asyncio.get_running_loop().subprocess_exec
+        return await start_here(protocol_factory, *words, env=reach.variables, cwd=reach.cwd, start_new_session=True)
     has_sockets = reach.has_sockets or (reach.has_own_world and way == "bubblewrap")
     families = (NETLINK, *((INTERNET, INTERNET_6) if reach.network else ()), *((LOCAL,) if has_sockets else ()))
     if way == "Landlock":
