@@ -213,7 +213,8 @@ def explain_reach(reach: Mapping[str, Any]) -> str:
     network = reach["network"]
     hosts = "" if isinstance(network, bool) else f" to {', '.join(network)} alone"
     may = "may" if network else "may not"
-    return f"Of your files it may {files or 'reach none'}; it {may} open network connections{hosts}."
+    own = "It reads its own program with the project and runtimes around it."
+    return f"Of your files it may {files or 'reach none'}; it {may} open network connections{hosts}. {own}"
 
 
 def refuse_foreign_sandbox(entry: Mapping[str, Any], keys: tuple[str, ...], server: str) -> None:

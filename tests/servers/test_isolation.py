@@ -130,7 +130,8 @@ def test_how_a_server_is_held_is_said_in_words() -> None:
     """What it may reach of its user's, or that it can approve itself; nothing of a remote one."""
     reach = {"read": ["/a"], "write": ["/b", "/c"], "network": False}
     expected = (
-        "It runs in a sandbox. Of your files it may change /b, /c and read /a; it may not open network connections."
+        "It runs in a sandbox. Of your files it may change /b, /c and read /a; it may not open network connections. "
+        "It reads its own program with the project and runtimes around it."
     )
     assert explain_isolation("sandbox", reach) == expected
     nothing = {"read": [], "write": [], "network": True}

@@ -210,4 +210,4 @@ def test_a_host_covers_what_it_names(text: str, name: str, port: int, is_covered
 def test_hosts_are_told_where_a_server_is_described() -> None:
     """In the words that doctor, approve and the page use."""
     reach = {"read": [], "write": [], "network": ["a.example", "b.example"]}
-    assert explain_reach(reach).endswith("it may open network connections to a.example, b.example alone.")
+    assert "; it may open network connections to a.example, b.example alone." in explain_reach(reach)
