@@ -124,7 +124,7 @@ def find_connection(client: Address, server: Address) -> LocalEnd | None:
 
 
 def listens_at(port: int) -> bool:
-    """Whether this process holds a socket that listens at a port of the machine, workers' common one included."""
+    """Whether this process listens at a port of the machine, if only by workers' common socket."""
     for file in ("tcp", "tcp6"):
         with suppress(OSError), open(f"/proc/net/{file}") as rows:
             for row in rows:

@@ -111,7 +111,7 @@ class Seals:
         return True
 
     def require_kept(self) -> None:
-        """Pass if the next start will find the key: what another one sealed would count for nothing then.
+        """Pass if the next start will find the key; else nothing may be sealed under it.
 
         Raises:
             CatalogError: It is in memory alone.

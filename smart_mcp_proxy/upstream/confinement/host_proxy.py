@@ -1,4 +1,4 @@
-"""The one way out of a sandbox whose entry lists hosts: a proxy of the gateway in the server's own network.
+"""Proxy of the gateway in a server's own network, the only way out where its entry lists hosts.
 
 Refused: *Landlock's rights to connect by port.* They name no address, so the proxy's port would be open everywhere.
 """
@@ -37,7 +37,7 @@ _MOST_CONNECTIONS: Final = 128
 _MOST_TOLD: Final = 100
 _CHUNK_BYTES: Final = 1 << 16
 _MOST_DESCRIPTORS: Final = 253
-"""Source: https://man7.org/linux/man-pages/man7/unix.7.html, SCM_MAX_FD"""
+"""Sent at once. Source: https://man7.org/linux/man-pages/man7/unix.7.html"""
 
 
 class HostProxy:
@@ -205,7 +205,7 @@ def hint_host(server: str, host: str) -> str:
 
 
 def _read_request(head: bytes) -> tuple[NetworkHost, bytes]:
-    """Where the first request to a proxy leads, and what is sent there in its place; nothing for a tunnel.
+    """Target of the first request to a proxy, and what is sent there in its place; nothing for a tunnel.
 
     All of a connection goes to that one host, whatever later requests name.
 

@@ -101,9 +101,9 @@ async def start_in_sandbox(
     if proxy is not None and way != "bubblewrap":
         raise refuse_hosts(config.name, "bubblewrap, which keeps to them, is not installed or may not be used")
     if way == "sandbox-exec":
-        words = (str(find_sandbox_exec()), "-p", write_profile(reach), *command)
+        held = (str(find_sandbox_exec()), "-p", write_profile(reach), *command)
         start_here = asyncio.get_running_loop().subprocess_exec
-        return await start_here(protocol_factory, *words, env=reach.variables, cwd=reach.cwd, start_new_session=True)
+        return await start_here(protocol_factory, *held, env=reach.variables, cwd=reach.cwd, start_new_session=True)
     has_sockets = reach.has_sockets or (reach.has_own_world and way == "bubblewrap")
     families = (NETLINK, *((INTERNET, INTERNET_6) if reach.network else ()), *((LOCAL,) if has_sockets else ()))
     if way == "Landlock":
@@ -135,7 +135,7 @@ async def start_in_sandbox(
 
 
 def _choose_way(reach: ServerReach) -> Way | None:
-    """Choose bubblewrap for what Landlock can open to all alone: sockets, shared memory, processes, the network."""
+    """Choose bubblewrap for what Landlock opens to all or none: sockets, shared memory, processes, hosts."""
     needs_bubblewrap = reach.has_own_world or not isinstance(reach.network, bool)
     return "bubblewrap" if needs_bubblewrap and find_bubblewrap() else find_way()
 

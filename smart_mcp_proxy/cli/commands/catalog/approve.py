@@ -113,7 +113,7 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
 
 
 async def _read_isolation(api: Api, names: Collection[str], *, says: bool) -> dict[str, str]:
-    """How these servers are held, as far as their processes are ours; said as well where a person reads it."""
+    """Read how these servers are held, as far as their processes are ours; said to people as well."""
     servers = (await api.status())["servers"]  # a gateway of an earlier version does not say it
     held = {each["name"]: each["isolation"] for each in servers if each["name"] in names and each.get("isolation")}
     for name in held if says else ():

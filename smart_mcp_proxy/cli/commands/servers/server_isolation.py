@@ -222,7 +222,7 @@ async def allow_server(
 
 
 def _choose_network(now: Any, said: Sequence[str]) -> Any:
-    """What `allow.network` says from now on: hosts come to those of before.
+    """Choose the value of `allow.network` from now on; hosts come to those of before.
 
     Raises:
         UsageError: Something is no host.
