@@ -38,7 +38,6 @@ from smart_mcp_proxy.catalog.tables.sealed import (
     store_sealed,
     take_lease,
 )
-from smart_mcp_proxy.catalog.tables.tools import bind_unconfined
 from smart_mcp_proxy.catalog.tables.toolsets import (
     Toolset,
     filter_stored_toolsets,
@@ -72,7 +71,6 @@ __all__ = [
     "TokenKind",
     "Toolset",
     "approval_digest",
-    "bind_unconfined",
     "build_approved_record",
     "canonical_json",
     "change_hash",

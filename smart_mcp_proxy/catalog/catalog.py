@@ -149,7 +149,8 @@ class Catalog(ServerLists):
         """Load a file that cannot be written; one that falls short is not trusted."""
 
         def look(connection: Connection) -> Followed:
-            bring_up(connection, migrate=partial(self._database.migrate, is_lost=is_lost), seals=self._seals)
+            migrate = partial(self._database.migrate, is_lost=is_lost)
+            bring_up(connection, migrate=migrate, seals=self._seals, is_trial=True)
             return self._look(connection)
 
         try:

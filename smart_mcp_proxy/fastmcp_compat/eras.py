@@ -63,7 +63,9 @@ async def _serve_client(low: Server[Any], state: Any, source: Any, sink: Any, er
 
 
 class _Undecided(AsyncResource):
-    """Buffers a client's messages until one decides the era; others are answered aside.
+    """Stream of a client's messages, read up to the one that decides the era, which stays to be read.
+
+    Requests before it that decide nothing are answered aside.
 
     Args:
         low: Answers.

@@ -5,10 +5,9 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
 from types import MappingProxyType
 
-from smart_mcp_proxy.catalog import Catalog, bind_unconfined, open_catalog
+from smart_mcp_proxy.catalog import Catalog, open_catalog
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.gateway.activity.activity_log import open_activity_log
 from smart_mcp_proxy.gateway.admin_parts import forget_unused, open_admin
@@ -111,7 +110,7 @@ async def _read_unconfined(catalog: Catalog, config: Configuration) -> Mapping[s
     """The programs of servers that ran before there was a sandbox."""
     programs = {name: identify_program(server) for name, server in config.servers().items()}
     try:
-        return await catalog.write(partial(bind_unconfined, programs=programs), is_ordered=False)
+        return await catalog.bind_unconfined(programs)
     except CatalogError:  # it is told of elsewhere; what nobody remembers starts in the sandbox
         return {}
 

@@ -17,6 +17,8 @@ MARK: Final = "SMART_MCP_PROXY_START"
 """Variable that a child carries, and whatever it starts. That of a server says whose it is, behind a dot."""
 _SO_PEERPIDFD: Final = 77
 """Source: https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/include/uapi/asm-generic/socket.h"""
+_LISTENS: Final = "0A"
+"""State of a socket in the system's tables."""
 _UNLIKELY_LIMIT: Final = 2**62
 """In place of none; nobody would set it."""
 
@@ -119,6 +121,18 @@ def find_connection(client: Address, server: Address) -> LocalEnd | None:
                 if words[1:3] == ends:
                     return LocalEnd(int(words[7]), int(words[9]))
     return None
+
+
+def listens_at(port: int) -> bool:
+    """Whether this process listens at a port of the machine, if only by workers' common socket."""
+    for file in ("tcp", "tcp6"):
+        with suppress(OSError), open(f"/proc/net/{file}") as rows:
+            for row in rows:
+                words = row.split()
+                is_at_port = words[3] == _LISTENS and words[1].endswith(f":{port:04X}")
+                if is_at_port and _holds(os.getpid(), int(words[9])):
+                    return True
+    return False
 
 
 def may_gain_privileges(pid: int) -> bool:

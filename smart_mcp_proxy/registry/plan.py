@@ -10,7 +10,7 @@ import msgspec
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.registry.inputs import Given, InputResolver, Need
 from smart_mcp_proxy.registry.listing import Argument, Detail, KeyValue, Package, Transport
-from smart_mcp_proxy.servers import is_listed
+from smart_mcp_proxy.servers import may_be_passed
 
 _TYPES: Final = {"streamable-http": "http", "sse": "sse"}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -213,7 +213,7 @@ def _build_options(package: Package, inputs: InputResolver) -> tuple[list[str], 
         own = replace(inputs, needs=[])
         words = _build_arguments([argument], own)
         is_given = words and words[0].startswith("-") and any(need.source == "given" for need in own.needs)
-        if not words or is_listed(program, words) or (is_given and not is_listed(program, words[:1])):
+        if not words or may_be_passed(program, words) or (is_given and not may_be_passed(program, words[:1])):
             taken += words
             inputs.needs += [need for need in own.needs if need not in inputs.needs]
             continue

@@ -41,7 +41,7 @@ from smart_mcp_proxy.servers.load import (
     load_servers,
 )
 from smart_mcp_proxy.servers.oauth import OAuthOptions, read_oauth
-from smart_mcp_proxy.servers.runner_options import is_listed
+from smart_mcp_proxy.servers.runner_options import may_be_passed
 from smart_mcp_proxy.servers.separation import expand_for_client, explain_separation, with_own_processes
 
 __all__ = [
@@ -74,13 +74,13 @@ __all__ = [
     "find_variables",
     "has_process_here",
     "identify_program",
-    "is_listed",
     "isolate",
     "list_guarded_places",
     "load_configured_servers",
     "load_servers",
     "mask_entry",
     "mask_unless_quarantined",
+    "may_be_passed",
     "next_servers",
     "read_oauth",
     "require_named",

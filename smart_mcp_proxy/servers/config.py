@@ -29,14 +29,14 @@ class Allowance:
     Attributes:
         read: Files, and folders with all that is in them, that it may read.
         write: The same that it may change.
-        network: Whether it may open connections.
+        network: Whether it may open connections; the hosts alone that it may open them to.
 
     Source: docs/isolation.md#isolation-of-servers
     """
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
-    network: bool = True
+    network: bool | tuple[str, ...] = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +47,11 @@ class Isolation:
         mode: None where the gateway's default holds.
         image: Of its container; empty for one that fits its command.
         allow: None for the working directory and the paths that the entry's arguments name.
-        is_required: Whether it was asked for by name, so that a server is not started without it.
     """
 
     mode: IsolationMode | None = None
     image: str = ""
     allow: Allowance | None = None
-    is_required: bool = False
 
 
 @dataclass(frozen=True, slots=True)

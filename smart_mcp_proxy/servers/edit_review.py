@@ -70,11 +70,15 @@ def _describe_reach(entry: Mapping[str, Any]) -> Iterator[str]:
     """Describe how the server would be held, and paths that it names without being let to them."""
     if not entry.get("command"):
         return
-    isolation, allow = entry.get("isolation"), entry.get("allow")
-    if isolation == "none":
+    written = entry.get("isolation")
+    isolation = written if isinstance(written, Mapping) else {"mode": written}
+    mode = isolation.get("mode")
+    if isinstance(mode, str) and mode.lower() == "none":
         yield 'isolation is "none": it would run with your rights, read your keys and be able to approve itself.'
-    if isinstance(isolation, Mapping) and isolation.get("image"):
+    if isolation.get("image"):
         yield f"isolation.image is {isolation['image']!r}: it would run in a container of that image."
+    inner = isolation.get("allow")
+    allow = entry.get("allow") if inner is None else inner
     if not isinstance(allow, Mapping):
         return
     for key, deed in (("read", "read"), ("write", "read and change")):

@@ -228,7 +228,7 @@ class ServerEdits:
         if by != "operator":
             whole["quarantined"] = True
         if whole.get("quarantined") is True and "command" in whole:
-            whole.setdefault("allow", {})  # paths that somebody else has named are proposed, not open
+            _close_named_paths(whole)
         _check_entry(name, whole)
         return whole
 
@@ -309,9 +309,15 @@ def _guard_entry_change(name: str, old: Mapping[str, Any], new: dict[str, Any], 
     if is_started or (by != "operator" and harmful):
         new["quarantined"] = True
         if touched & _NAMING_KEYS and "command" in new:
-            new.setdefault("allow", {})
+            _close_named_paths(new)
     _check_entry(name, new)
     return new
+
+
+def _close_named_paths(entry: dict[str, Any]) -> None:
+    """Leave paths that somebody else has named proposed, not open."""
+    if _coerce_entry(entry.get("isolation")).get("allow") is None:
+        entry.setdefault("allow", {})
 
 
 def _refuse_own_keys(old: Mapping[str, Any], new: Mapping[str, Any], by: Author) -> None:

@@ -4,7 +4,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.config import Allowance, Isolation, IsolationMode, ServerConfig
@@ -16,12 +16,58 @@ _ENGINE_FOLDERS: Final = ("", "/usr/bin", "/usr/local/bin", "/bin", "/snap/bin",
 """Where these are: in another one a program may only be called so."""
 _OBJECT_KEYS: Final = frozenset({"enabled", "mode", "image", "network_mode", "allow"})
 _ALLOW_KEYS: Final = frozenset({"read", "write", "network"})
+NETWORK_HINT: Final = (
+    'Write hosts like "api.github.com", "*.example.com" or, on this machine, "127.0.0.1:5432"; true opens all.'
+)
+_LAST_PORT: Final = 65_535
 _NO_NETWORK: Final = "none"
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][\w.:/@-]*")
 """Never an option of the engine."""
 
+_HOST: Final = re.compile(
+    r"(?P<name>(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\])(?::(?P<port>[1-9][0-9]{0,4}))?", re.ASCII
+)
+_OF_THIS_MACHINE: Final = re.compile(r"localhost|.*\.localhost|127\..*|::1")
+
 IsolationDefault = Literal["auto", "none", "sandbox", "container"]
 """`auto`: a sandbox for servers that the catalog has not seen before, where the system has one."""
+
+
+class NetworkHost(NamedTuple):
+    """Host that a confined server may connect to.
+
+    Attributes:
+        name: Lower case, an address without brackets; all names below it if it begins with `*.`.
+        port: 0 for all.
+    """
+
+    name: str
+    port: int
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """The host that an entry names.
+
+        Raises:
+            ValueError: It is none, or of this machine without a port.
+        """
+        match = _HOST.fullmatch(text.lower())
+        if match is None or int(match["port"] or 0) > _LAST_PORT:
+            raise ValueError(text)
+        host = cls(match["name"].strip("[]"), int(match["port"] or 0))
+        if host.is_here and not host.port:  # programs ask no proxy for it: it is opened at its own place
+            raise ValueError(text)
+        return host
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is an address of this machine alone."""
+        return _OF_THIS_MACHINE.fullmatch(self.name) is not None
+
+    def covers(self, name: str, port: int) -> bool:
+        """Whether it is this host, or one below it."""
+        is_below = self.name.startswith("*.") and name.endswith(self.name[1:])
+        return (name == self.name or is_below) and self.port in (0, port)
 
 
 def read_isolation(entry: EntryReader) -> Isolation:
@@ -37,7 +83,7 @@ def read_isolation(entry: EntryReader) -> Isolation:
     if asked is None or asked is False:
         return Isolation(allow=allow)
     if isinstance(asked, str):
-        return Isolation(_check_mode(entry, "isolation", asked), allow=allow, is_required=True)
+        return Isolation(_check_mode(entry, "isolation", asked), allow=allow)
     if not isinstance(asked, dict):
         raise entry.wrong("isolation", asked, "none, sandbox, container or an object")
     inner = EntryReader(entry.server, asked, "isolation.")
@@ -59,7 +105,7 @@ def read_isolation(entry: EntryReader) -> Isolation:
         raise ConfigError(
             f"Server {entry.server!r}: 'isolation.image' is {image!r:.80}.", hint='Write it like "node:22-slim".'
         )
-    return Isolation(mode, image, allow, is_required=True)
+    return Isolation(mode, image, allow)
 
 
 def _check_mode(entry: EntryReader, key: str, written: str) -> IsolationMode:
@@ -81,7 +127,21 @@ def _read_allowance(entry: EntryReader) -> Allowance:
             f"{', '.join(map(repr, unknown))}.",
             hint=f"Known: {', '.join(sorted(_ALLOW_KEYS))}.",
         )
-    return Allowance(given.texts("read"), given.texts("write"), given.flag("network", default=True))
+    is_list = isinstance(given.values.get("network"), list)
+    network = _read_hosts(given) if is_list else given.flag("network", default=True)
+    return Allowance(given.texts("read"), given.texts("write"), network)
+
+
+def _read_hosts(given: EntryReader) -> tuple[str, ...] | bool:
+    hosts = given.texts("network")
+    for host in hosts:
+        try:
+            NetworkHost.read(host)
+        except ValueError:
+            raise ConfigError(
+                f"Server {given.server!r}: '{given.prefix}network' names {host!r:.80}.", hint=NETWORK_HINT
+            ) from None
+    return hosts or False
 
 
 def identify_program(config: ServerConfig) -> str:
@@ -112,7 +172,7 @@ def _isolate(config: ServerConfig, default: IsolationDefault, known: Mapping[str
     elif not has_process_here(config):
         mode = "none"  # its command makes the container
     elif default != "auto":
-        return replace(config, isolation=replace(asked, mode=default, is_required=True))
+        return replace(config, isolation=replace(asked, mode=default))
     else:
         mode = "none" if known.get(config.name) in ("", identify_program(config)) else "sandbox"
     return replace(config, isolation=replace(asked, mode=mode))
@@ -150,8 +210,11 @@ def explain_reach(reach: Mapping[str, Any]) -> str:
     """Say what of its user's a confined server reaches, by the members of an `Allowance`."""
     doings = (("change", reach["write"]), ("read", reach["read"]))
     files = " and ".join(f"{verb} {', '.join(paths)}" for verb, paths in doings if paths)
-    network = "may" if reach["network"] else "may not"
-    return f"Of your files it may {files or 'reach none'}; it {network} open network connections."
+    network = reach["network"]
+    hosts = "" if isinstance(network, bool) else f" to {', '.join(network)} alone"
+    may = "may" if network else "may not"
+    own = "It reads its own program with the project and runtimes around it."
+    return f"Of your files it may {files or 'reach none'}; it {may} open network connections{hosts}. {own}"
 
 
 def refuse_foreign_sandbox(entry: Mapping[str, Any], keys: tuple[str, ...], server: str) -> None:

@@ -77,7 +77,8 @@ def list_guarded_places(settings: Settings, cwd: Path) -> tuple[Path, ...]:
         ConfigError: A server file is configured and does not exist.
     """
     file = find_config(settings, cwd) if settings.config_json is None else None
-    return (settings.data_dir,) if file is None else (settings.data_dir, file)
+    secrets = (getattr(settings, name) for name in type(settings).model_fields if name.endswith("_file"))
+    return (settings.data_dir, *(Path(each) for each in (file, *secrets) if each is not None))
 
 
 def load_configured_servers(settings: Settings, cwd: Path) -> ServerFile:

@@ -19,7 +19,7 @@ _LISTED: Final[Mapping[str, str]] = {
 """By program; a pattern for an option with its value."""
 
 
-def is_listed(program: str, words: Sequence[str]) -> bool:
+def may_be_passed(program: str, words: Sequence[str]) -> bool:
     """Whether an option, with its value where that is a word of its own, may come from anybody."""
     return re.fullmatch(_LISTED[program], " ".join(words), re.DOTALL) is not None
 
@@ -29,8 +29,8 @@ def find_unlisted(command: str, args: Sequence[str]) -> Iterator[str]:
     program = PurePath(command).name
     at = next((len(words) for words in (["run"], ["container", "run"]) if [*args[: len(words)]] == words), 0)
     while program in _LISTED and at < len(args) and args[at].startswith("-") and args[at] != "--":
-        is_alone = is_listed(program, args[at : at + 1])
-        is_pair = not is_alone and is_listed(program, args[at : at + 2])
+        is_alone = may_be_passed(program, args[at : at + 1])
+        is_pair = not is_alone and may_be_passed(program, args[at : at + 2])
         if not is_alone and not is_pair:
             yield args[at]
         at += 2 if is_pair else 1

@@ -39,6 +39,10 @@ def test_paths_that_others_name_are_not_open(tmp_path: Path) -> None:
     assert "allow" not in stored(tmp_path)["mine"]
     edits.patch("mine", {"args": ["/"]}, "agent")
     assert stored(tmp_path)["mine"]["allow"] == {}
+    inner = {"command": "true", "isolation": {"mode": "sandbox", "allow": {"read": ["/a"]}}}
+    assert edits.add("other", inner, "agent").is_quarantined
+    edits.patch("other", {"args": ["/"]}, "agent")
+    assert "allow" not in stored(tmp_path)["other"]  # beside the one inside it would be refused
 
 
 def test_what_the_user_adds_may_run(tmp_path: Path) -> None:

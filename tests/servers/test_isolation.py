@@ -1,5 +1,6 @@
 """How an entry says what its server's process may reach, and what holds where it says nothing."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ from smart_mcp_proxy.servers import (
     explain_isolation,
     identify_program,
     isolate,
+    list_guarded_places,
     warnings_about,
 )
 from smart_mcp_proxy.servers.config import Allowance, Isolation
 from smart_mcp_proxy.servers.entry import parse_entry
+from smart_mcp_proxy.settings import Settings
 
 
 def server(**entry: Any) -> ServerConfig:
@@ -25,15 +28,15 @@ def server(**entry: Any) -> ServerConfig:
     ("entry", "expected"),
     [
         ({}, Isolation()),
-        ({"isolation": "none"}, Isolation("none", is_required=True)),
-        ({"isolation": "Sandbox"}, Isolation("sandbox", is_required=True)),
+        ({"isolation": "none"}, Isolation("none")),
+        ({"isolation": "Sandbox"}, Isolation("sandbox")),
         ({"isolation": {"enabled": False}}, Isolation()),
-        ({"isolation": {"enabled": True}}, Isolation("container", is_required=True)),
-        ({"isolation": {"image": "node:22"}}, Isolation("container", "node:22", is_required=True)),
-        ({"isolation": {"mode": "sandbox"}}, Isolation("sandbox", is_required=True)),
+        ({"isolation": {"enabled": True}}, Isolation("container")),
+        ({"isolation": {"image": "node:22"}}, Isolation("container", "node:22")),
+        ({"isolation": {"mode": "sandbox"}}, Isolation("sandbox")),
         (
             {"isolation": {"image": "node:22", "network_mode": "none"}},
-            Isolation("container", "node:22", Allowance(network=False), is_required=True),
+            Isolation("container", "node:22", Allowance(network=False)),
         ),
         ({"allow": {"read": ["~/a"], "write": ["/b"]}}, Isolation(allow=Allowance(("~/a",), ("/b",)))),
         ({"isolation": {"enabled": False, "allow": {"network": False}}}, Isolation(allow=Allowance(network=False))),
@@ -45,28 +48,28 @@ def test_an_entry_says_how_its_server_is_held(entry: dict[str, Any], expected: I
 
 
 @pytest.mark.parametrize(
-    ("entry", "default", "known", "mode", "is_required"),
+    ("entry", "default", "known", "mode"),
     [
-        ({}, "auto", {}, "sandbox", False),
-        ({}, "auto", {"s": ""}, "none", False),
-        ({}, "auto", {"s": "another program"}, "sandbox", False),
-        ({}, "none", {}, "none", True),
-        ({}, "sandbox", {"s": ""}, "sandbox", True),
-        ({}, "container", {}, "container", True),
-        ({"isolation": "none"}, "sandbox", {}, "none", True),
-        ({"isolation": "sandbox"}, "none", {"s": ""}, "sandbox", True),
-        ({"command": "/usr/bin/docker"}, "sandbox", {}, "none", False),
-        ({"command": "/home/x/docker"}, "sandbox", {}, "sandbox", True),
-        ({"command": "docker", "env": {"PATH": "/home/x"}}, "sandbox", {}, "sandbox", True),
-        ({"command": None, "args": None, "url": "http://localhost/mcp"}, "sandbox", {}, "none", False),
+        ({}, "auto", {}, "sandbox"),
+        ({}, "auto", {"s": ""}, "none"),
+        ({}, "auto", {"s": "another program"}, "sandbox"),
+        ({}, "none", {}, "none"),
+        ({}, "sandbox", {"s": ""}, "sandbox"),
+        ({}, "container", {}, "container"),
+        ({"isolation": "none"}, "sandbox", {}, "none"),
+        ({"isolation": "sandbox"}, "none", {"s": ""}, "sandbox"),
+        ({"command": "/usr/bin/docker"}, "sandbox", {}, "none"),
+        ({"command": "/home/x/docker"}, "sandbox", {}, "sandbox"),
+        ({"command": "docker", "env": {"PATH": "/home/x"}}, "sandbox", {}, "sandbox"),
+        ({"command": None, "args": None, "url": "http://localhost/mcp"}, "sandbox", {}, "none"),
     ],
 )
 def test_the_default_holds_where_an_entry_says_nothing(
-    entry: dict[str, Any], default: Any, known: dict[str, str], mode: str, is_required: bool
+    entry: dict[str, Any], default: Any, known: dict[str, str], mode: str
 ) -> None:
     """What ran before there was a sandbox goes on as it did, as long as it is the same program."""
     held = isolate({"s": server(**entry)}, default, known)["s"].isolation
-    assert (held.mode, held.is_required) == (mode, is_required)
+    assert held.mode == mode
 
 
 def test_another_program_under_a_known_name_is_a_new_server() -> None:
@@ -102,7 +105,10 @@ def test_how_a_server_is_held_is_one_word() -> None:
             "allow.write names ~/notes: once you approve, the server may read and change",
         ),
         ({"isolation": "none"}, "it would run with your rights"),
+        ({"isolation": {"mode": "none"}}, "it would run with your rights"),
         ({"isolation": {"image": "x/y"}}, "container of that image"),
+        ({"isolation": {"mode": "sandbox", "allow": {"read": ["~/.ssh"]}}}, "allow.read names ~/.ssh"),
+        ({"isolation": {"allow": {}}, "args": ["/home/u"]}, "args[0] names /home/u: it is not open"),
     ],
 )
 def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any], warning: str) -> None:
@@ -112,11 +118,20 @@ def test_a_reviewer_reads_what_a_waiting_server_would_reach(entry: dict[str, Any
     assert warnings_about({"command": "x"} | entry) == []
 
 
+def test_files_that_hold_secrets_of_the_gateway_are_guarded(tmp_path: Path) -> None:
+    """With the data directory and the server file, wherever they lie."""
+    token, file = tmp_path / "token", tmp_path / "mcp_config.json"
+    file.write_text("{}")
+    settings = Settings(data_dir=tmp_path / "data", operator_token_file=token)
+    assert set(list_guarded_places(settings, tmp_path)) == {tmp_path / "data", file, token}
+
+
 def test_how_a_server_is_held_is_said_in_words() -> None:
     """What it may reach of its user's, or that it can approve itself; nothing of a remote one."""
     reach = {"read": ["/a"], "write": ["/b", "/c"], "network": False}
     expected = (
-        "It runs in a sandbox. Of your files it may change /b, /c and read /a; it may not open network connections."
+        "It runs in a sandbox. Of your files it may change /b, /c and read /a; it may not open network connections. "
+        "It reads its own program with the project and runtimes around it."
     )
     assert explain_isolation("sandbox", reach) == expected
     nothing = {"read": [], "write": [], "network": True}

@@ -27,9 +27,7 @@ HELD = "setsid sleep 600 & echo $!; wait"
 
 def shell(script: str, mode: IsolationMode) -> ServerConfig:
     """A server that is a script of the shell."""
-    return ServerConfig(
-        name="s", transport="stdio", command="/bin/sh", args=("-c", script), isolation=Isolation(mode, is_required=True)
-    )
+    return ServerConfig(name="s", transport="stdio", command="/bin/sh", args=("-c", script), isolation=Isolation(mode))
 
 
 @pytest.mark.parametrize("mode", MODES)

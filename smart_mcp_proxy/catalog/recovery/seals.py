@@ -19,12 +19,16 @@ from typing import Final, NamedTuple, Self
 
 from smart_mcp_proxy.catalog.hashing import change_hash
 from smart_mcp_proxy.catalog.recovery.damage import alone
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.secrets.auth_key import write_private
+from smart_mcp_proxy.telemetry import get_logger
 
 KEY_NAME: Final = "approvals.key"
 _KEY_BYTES: Final = 32
 _LABEL: Final = b"smart-mcp-proxy/approvals/1"
+
+_log = get_logger("catalog")
 
 
 class SealedTrust(NamedTuple):
@@ -33,20 +37,23 @@ class SealedTrust(NamedTuple):
     Attributes:
         heard: Servers whose first list was heard.
         blocked: Tools that the user switched off.
+        edition: Rises with each change, so that an earlier one that was put back is told from the latest.
     """
 
     heard: frozenset[str] = frozenset()
     blocked: frozenset[ToolKey] = frozenset()
+    edition: int = 0
 
     @classmethod
     def read(cls, text: str) -> Self:
         """The value that `text` was written from."""
         held = json.loads(text)
-        return cls(frozenset(held["heard"]), frozenset(ToolKey(*key) for key in held["blocked"]))
+        blocked = frozenset(ToolKey(*key) for key in held["blocked"])
+        return cls(frozenset(held["heard"]), blocked, held.get("edition", 0))
 
     def write(self) -> str:
         """Canonical text of this value."""
-        return json.dumps({"heard": sorted(self.heard), "blocked": sorted(self.blocked)})
+        return json.dumps({"heard": sorted(self.heard), "blocked": sorted(self.blocked), "edition": self.edition})
 
 
 class Seals:
@@ -66,6 +73,9 @@ class Seals:
         self._key = secrets.token_bytes(_KEY_BYTES)
         """Before one is read, and where none can be: nothing was sealed under it."""
         self._is_pending = False
+        self._problem = ""
+        self.edition = 0
+        """Latest of `SealedTrust` that was seen committed."""
 
     def load(self, share: Callable[[bytes], bytes]) -> bool:
         """Load the key, made where there is none; return whether nothing can have been sealed under it here.
@@ -82,17 +92,33 @@ class Seals:
         return True
 
     def _load_file(self) -> bool:
-        is_new = True
-        with suppress(OSError), alone(self._path.parent):
-            # Under another name until what it sealed is committed: who is killed before that begins anew.
-            if is_new := not _is_key(self._path):
+        self._problem = ""
+        try:
+            with alone(self._path.parent):
+                if _is_key(self._path):
+                    self._key = self._path.read_bytes()
+                    return False
+                if self._path.exists():
+                    _log.warning("'%s' holds no key, and is replaced by one", self._path)
+                # Under another name until what it sealed is committed: who is killed before that begins anew.
                 if not _is_key(self._pending):
                     write_private(self._pending, self._key)
                 self._key = self._pending.read_bytes()
                 self._is_pending = True
-            else:
-                self._key = self._path.read_bytes()
-        return is_new
+        except OSError as exc:
+            self._problem = f"'{self._path}' cannot be {'read' if self._path.exists() else 'made'}: {exc.strerror}."
+            _log.warning("the key of what is decided about tools: %s", self._problem)
+        return True
+
+    def require_kept(self) -> None:
+        """Pass if the next start will find the key; else nothing may be sealed under it.
+
+        Raises:
+            CatalogError: It is in memory alone.
+        """
+        if self._problem:
+            hint = "Let this user read and write it, and restart. Remove it first if it is lost for good."
+            raise CatalogError(f"Decisions about tools cannot be sealed: {self._problem}", hint=hint)
 
     def keep(self) -> None:
         """Give the key file its name, once what it sealed is committed; one that was restored meanwhile stays."""
@@ -111,8 +137,9 @@ class Seals:
         return hmac.compare_digest(str(seal).encode("utf-8", "replace"), self.seal(kind, *values, text=text).encode())
 
     def open_trust(self, text: str, seal: str) -> SealedTrust | None:
-        """The value of the sealed row; None where another key has sealed it, or none."""
-        return SealedTrust.read(text) if self.fits(seal, "trust", text) else None
+        """The value of the sealed row; None where another key has sealed it, or none, or a later one was seen."""
+        trust = SealedTrust.read(text) if self.fits(seal, "trust", text) else None
+        return None if trust is None or trust.edition < self.edition else trust
 
 
 def _is_key(path: Path) -> bool:

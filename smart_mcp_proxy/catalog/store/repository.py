@@ -119,7 +119,13 @@ class Archive:
 
     async def reseal(self) -> int:
         """Believe all decisions about tools as they stand; return how many. `refresh` shows the effect."""
+        self._seals.require_kept()
         return await self._database.run(partial(self._decide, partial(seal_rows, seals=self._seals)))
+
+    async def bind_unconfined(self, programs: Mapping[str, str]) -> dict[str, str]:
+        """Programs of servers that ran before there was a sandbox, by server; see `tools.bind_unconfined`."""
+        work = partial(tools.bind_unconfined, programs=programs, seals=self._seals)
+        return await self.write(work, is_ordered=False)
 
     async def block(self, key: ToolKey, by: str) -> None:
         """Keeps a tool from agents, whatever its definition becomes; `refresh` shows it."""

@@ -9,10 +9,12 @@ from sqlalchemy import Connection, Table, bindparam, func, select, update
 from smart_mcp_proxy.catalog.recovery.seals import SealedTrust, Seals, has_hash
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.migrations import SEALED_FROM
-from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, tools
+from smart_mcp_proxy.catalog.store.store import StorageError
+from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, tools, unconfined
 from smart_mcp_proxy.catalog.tables.sealed import gateway_key, read_trust, store_trust
-from smart_mcp_proxy.catalog.tables.tools import SEALED, mark_all_changed
+from smart_mcp_proxy.catalog.tables.tools import SEALED, mark_all_changed, seal_program
 from smart_mcp_proxy.catalog.tables.upsert import parts
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.telemetry import get_logger
 
@@ -27,17 +29,28 @@ _DECISIONS: Final = (
 _log = get_logger("catalog")
 
 
-def bring_up(connection: Connection, migrate: Callable[[Connection], None], seals: Seals) -> None:
+def bring_up(
+    connection: Connection, migrate: Callable[[Connection], None], seals: Seals, *, is_trial: bool = False
+) -> None:
     """Bring a store to the latest version, load its key, and seal what an earlier program has left.
 
     Args:
         connection: In a transaction that writes.
         migrate: Brings the tables to the latest version.
         seals: Of the store.
+        is_trial: Whether the transaction will be rolled back, so that its key need not be kept.
+
+    Raises:
+        StorageError: The key of what has to be sealed cannot be kept.
     """
     version = versions.read_version(connection)
     migrate(connection)
     is_new = seals.load(partial(gateway_key, connection, _KEY_NAME))
+    if version < SEALED_FROM and not is_trial:
+        try:
+            seals.require_kept()
+        except CatalogError as exc:  # it is tried again, and what stands is served meanwhile
+            raise StorageError(exc.message, hint=exc.hint) from exc
     if version == 0:
         store_trust(connection, seals, SealedTrust())
     elif version < SEALED_FROM and is_new:
@@ -73,6 +86,9 @@ def seal_rows(connection: Connection, seals: Seals, former: Seals | None = None)
         is_believed = has_hash(server, text, hash_) if former is None else former.fits(own, "tool", *values, text=text)
         definitions.append((seals.seal("tool", *values, text=text) if is_believed else "", id_))
     _store_seals(connection, tools, ["id"], definitions)
+    for name, program in connection.execute(select(unconfined)).all():
+        sealed_program = seal_program(seals, name, program, former)
+        connection.execute(update(unconfined).where(unconfined.c.server_name == name).values(program=sealed_program))
     if former is None:
         mark_all_changed(connection)
     return connection.execute(select(func.count()).select_from(approvals)).scalar_one()

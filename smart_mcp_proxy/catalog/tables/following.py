@@ -155,6 +155,8 @@ def _read_beside(connection: Connection, seen: int, seals: Seals) -> _Beside:
             found.blocked.add(ToolKey(first, second))
         elif kind == "trust":
             found.trust = seals.open_trust(first, second)
+            if found.trust is not None:  # committed: what is read here is written by nobody who may roll it back
+                seals.edition = found.trust.edition
         elif kind == "gone":
             found.gone.add(int(number))
         else:

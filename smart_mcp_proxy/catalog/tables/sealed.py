@@ -5,6 +5,7 @@ gateways were given none.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from sqlalchemy import Connection, delete, or_, select
@@ -123,8 +124,11 @@ def read_trust(connection: Connection, with_: Seals) -> SealedTrust | None:
 
 
 def store_trust(connection: Connection, with_: Seals, trust: SealedTrust) -> None:
-    """Keep, sealed, what first lists and policies go by."""
-    content = trust.write()
+    """Keep, sealed, what first lists and policies go by, in a later edition than whatever stands there."""
+    stands = connection.execute(select(seals.c.content).where(seals.c.name == _TRUST)).scalar()
+    with suppress(ValueError, TypeError, KeyError):
+        trust = trust._replace(edition=max(trust.edition, SealedTrust.read(stands or "{}").edition))
+    content = trust._replace(edition=max(trust.edition, with_.edition) + 1).write()
     kept = replace_columns(connection, seals, "content", "seal")
     connection.execute(kept, {"name": _TRUST, "content": content, "seal": with_.seal(_TRUST, content)})
 
@@ -139,6 +143,6 @@ def note_trust(
 ) -> None:
     """Note first lists, blocks and lifted blocks; nothing where another key has sealed those before."""
     if (trust := read_trust(connection, with_)) is not None:
-        noted = SealedTrust(trust.heard.union(heard), trust.blocked.union(blocked).difference(lifted))
+        noted = trust._replace(heard=trust.heard.union(heard), blocked=trust.blocked.union(blocked).difference(lifted))
         if noted != trust:
             store_trust(connection, with_, noted)

@@ -12,6 +12,7 @@ from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.tables.following import forget_gone
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import listed_names, meta, servers, tools, unconfined
+from smart_mcp_proxy.catalog.tables.sealed import read_trust
 from smart_mcp_proxy.catalog.tables.upsert import parts, replace_columns
 from smart_mcp_proxy.models import ToolKey
 from smart_mcp_proxy.names import build_listed_name
@@ -52,9 +53,11 @@ def is_unstored(connection: Connection, server: str, wanted: Mapping[str, Prepar
 
 def _plan(connection: Connection, server: str, wanted: Mapping[str, PreparedTool], seals: Seals) -> _Plan:
     stored: dict[str, tuple[int, str, str | None]] = {}
+    is_ours = read_trust(connection, seals) is not None  # else gateways with another key would seal in turns
     for id_, seal, *sealed, text in connection.execute(_STORED, {"server": server}):
         _, name, listed, hash_, _ = sealed
-        stored[name] = (id_, listed, hash_ if seals.fits(seal, "tool", *sealed, text=text) else None)
+        is_kept = not is_ours or seals.fits(seal, "tool", *sealed, text=text)
+        stored[name] = (id_, listed, hash_ if is_kept else None)
     return _Plan(
         added=tuple(tool for name, tool in wanted.items() if name not in stored),
         changed=tuple(
@@ -232,17 +235,36 @@ def note_syncs(connection: Connection, at_s: Mapping[str, float]) -> None:
     )
 
 
-def bind_unconfined(connection: Connection, programs: Mapping[str, str]) -> dict[str, str]:
+def bind_unconfined(connection: Connection, programs: Mapping[str, str], seals: Seals) -> dict[str, str]:
     """The programs by server; those that are not bound yet become what `programs` names.
 
     Args:
         connection: To the store.
         programs: Digest of the program that each configured server has.
+        seals: Of the store; what has none of theirs is left out.
     """
-    rows = connection.execute(select(unconfined.c.server_name, unconfined.c.program)).all()
-    found: dict[str, str] = {row.server_name: row.program for row in rows}
-    for name in programs.keys() & {name for name, program in found.items() if not program}:
-        bound = update(unconfined).where(unconfined.c.server_name == name).values(program=programs[name])
-        connection.execute(bound)
-        found[name] = programs[name]
+    found: dict[str, str] = {}
+    for name, sealed in connection.execute(select(unconfined.c.server_name, unconfined.c.program)).all():
+        program, _, seal = sealed.partition(" ")
+        if not seals.fits(seal, "unconfined", name, program):
+            continue
+        if not program and name in programs:
+            program = programs[name]
+            bound = update(unconfined).where(unconfined.c.server_name == name)
+            connection.execute(bound.values(program=seal_program(seals, name, program)))
+        found[name] = program
     return found
+
+
+def seal_program(seals: Seals, server: str, stored: str, former: Seals | None = None) -> str:
+    """Seal the program of a server that ran before there was a sandbox, behind a blank.
+
+    Args:
+        seals: Of the store.
+        server: Its name.
+        stored: Its program, and a seal if it has one.
+        former: Without this one's seal none is given.
+    """
+    program, _, seal = stored.partition(" ")
+    is_believed = former is None or former.fits(seal, "unconfined", server, program)
+    return f"{program} {seals.seal('unconfined', server, program)}" if is_believed else program

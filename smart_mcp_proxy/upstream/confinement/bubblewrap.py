@@ -1,8 +1,10 @@
 """Confinement by bubblewrap: mounts, processes and, if asked for, network of its own."""
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from subprocess import DEVNULL, TimeoutExpired, run
 from typing import Final
@@ -12,21 +14,30 @@ from smart_mcp_proxy.upstream.confinement.reach import ServerReach
 
 _NAMESPACES: Final = ("user", "pid", "ipc", "uts")
 _TRIAL_S: Final = 5.0
+STEERS_LOADER: Final = re.compile(r"LD_.*|GLIBC_TUNABLES|GCONV_PATH")
+"""Variables that load code into bubblewrap itself, which nothing confines: they are set inside."""
 _OF_ITS_OWN: Final = ("/proc", "/sys", "/dev")
 
 
-@cache
 def find_bubblewrap() -> str | None:
     """The program, if it is installed and the system lets it work; None else."""
-    program = shutil.which("bwrap")
+    with suppress(LookupError):  # never remembered: it may be installed meanwhile
+        return _try_bubblewrap(shutil.which("bwrap"))
+    return None
+
+
+@cache
+def _try_bubblewrap(program: str | None) -> str:
     if program is None:
-        return None
+        raise LookupError
     trial = [program, *_unshare(network=True), "--ro-bind", "/", "/", "--proc", "/proc", "--", "/bin/true"]
     try:
         code = run(trial, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL, timeout=_TRIAL_S, check=False).returncode
-    except (OSError, TimeoutExpired):
-        return None
-    return program if code == 0 else None
+    except (OSError, TimeoutExpired) as exc:
+        raise LookupError from exc
+    if code:
+        raise LookupError
+    return program
 
 
 def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: int) -> list[str]:
@@ -39,10 +50,13 @@ def wrap(program: str, reach: ServerReach, command: Sequence[str], filter_fd: in
         filter_fd: Descriptor that the filter of its sockets is read from.
     """
     # It stays in the group that it is started in, with which all of it ends: its parent is a thread that ends at once.
-    words = [program, *_unshare(network=reach.network), "--cap-drop", "ALL"]
+    # One that lists hosts has the network that bubblewrap is started in.
+    words = [program, *_unshare(network=reach.network is not False), "--cap-drop", "ALL"]
     words += ["--seccomp", str(filter_fd), "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     if reach.variables["TMPDIR"].startswith(reach.variables["HOME"]):
         words += ["--setenv", "TMPDIR", "/tmp"]  # short enough for the sockets of browsers
+    for name in filter(STEERS_LOADER.fullmatch, reach.variables):
+        words += ["--setenv", name, reach.variables[name]]
     binds = {path: "--ro-bind-try" for path in reach.read if not path.startswith(_OF_ITS_OWN)}
     binds |= {path: "--bind-try" for path in reach.write if path not in PRIVATE}
     for path in sorted(binds):  # a folder before what is in it

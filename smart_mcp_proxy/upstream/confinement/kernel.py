@@ -24,9 +24,9 @@ _HANDLED: Final = (1 << 13) - 1
 _LATER: Final = {2: _MOVE, 3: _TRUNCATE, 5: _DEVICES}
 """Kinds of access by the version that brought them."""
 _ON_A_FILE: Final = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICES
-_SCOPED_FROM: Final = 6
+SCOPED_FROM: Final = 6
 _ABSTRACT_SOCKETS, _SIGNALS = 1, 2
-_GAPS: Final = {3: "it can empty files outside", _SCOPED_FROM: "it can send signals to your other programs"}
+_GAPS: Final = {3: "it can empty files outside", SCOPED_FROM: "it can send signals to your other programs"}
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION: Final = 1
@@ -134,7 +134,7 @@ def confine_thread(rules: KernelRules) -> None:
 
 def hide_abstract_sockets() -> None:
     """Keep the calling thread, and all that it starts, from others' abstract sockets, if the kernel can."""
-    if landlock_version() >= _SCOPED_FROM:
+    if landlock_version() >= SCOPED_FROM:
         _renounce_privileges()
         ruleset = _call(
             _CREATE_RULESET, struct.pack("QQQ", 0, 0, _ABSTRACT_SOCKETS), ctypes.c_size_t(24), ctypes.c_uint32(0)
@@ -154,9 +154,9 @@ def _renounce_privileges() -> None:
 def _restrict_files(rules: KernelRules) -> None:
     version = landlock_version()
     handled = _HANDLED | sum(bit for since, bit in _LATER.items() if version >= since)
-    scoped = _ABSTRACT_SOCKETS | _SIGNALS if version >= _SCOPED_FROM else 0
+    scoped = _ABSTRACT_SOCKETS | _SIGNALS if version >= SCOPED_FROM else 0
     words = struct.pack("QQQ", handled, 0, scoped)
-    size = 24 if version >= _SCOPED_FROM else 8
+    size = 24 if version >= SCOPED_FROM else 8
     ruleset = _call(_CREATE_RULESET, words, ctypes.c_size_t(size), ctypes.c_uint32(0))
     try:
         reads = _EXECUTE | _READ | _LIST

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -30,6 +31,9 @@ from smart_mcp_proxy.upstream.confinement.profiles import find_profile
 
 SHELTER: Final = "sandbox"
 """Folder in the data directory that holds the private folders."""
+_PACKAGE: Final = Path(__file__).parents[2]
+OWN_CODE: Final = (_PACKAGE, *([] if sys.prefix == sys.base_prefix else [Path(sys.prefix)]))
+"""The gateway's own, and that of its virtual environment: a server that may change it decides what runs next."""
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _PATH: Final = re.compile(r"(?:^|=|file://|:///)(/[^\0]*)$")
 """A path in an argument: alone, or after `=` or a scheme."""
@@ -70,7 +74,7 @@ class ServerReach(NamedTuple):
         read: Files and folders that it may read.
         write: The same that it may change.
         listed: Folders whose entries' names it may read.
-        network: Whether it may open connections.
+        network: Whether it may open connections; the hosts alone that it may open them to.
         has_sockets: Whether it may open sockets of the file system, since one is named.
         has_own_world: Whether it needs sockets, shared memory or processes of its own.
         variables: Its whole environment.
@@ -81,7 +85,7 @@ class ServerReach(NamedTuple):
     read: tuple[str, ...]
     write: tuple[str, ...]
     listed: tuple[str, ...]
-    network: bool
+    network: bool | tuple[str, ...]
     has_sockets: bool
     has_own_world: bool
     variables: Mapping[str, str]
@@ -124,7 +128,8 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
     named = find_open_paths(config, cwd)
     carve = Carving(home, folder.guarded)
     changed = [path.resolve() for path in _resolve(named.write, home, cwd)]
-    write = [*carve.each(_drop_led_out(_resolve(named.write, home, cwd), changed)), str(folder.path)]
+    changes = Carving(home, (*folder.guarded, *OWN_CODE))
+    write = [*changes.each(_drop_led_out(_resolve(named.write, home, cwd), changed)), str(folder.path)]
     has_image = config.isolation.mode == "container"
     read = [
         *(() if has_image else carve.system()),
@@ -150,7 +155,7 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
     return ServerReach(
         read=tuple(dict.fromkeys(read)),
         write=tuple(dict.fromkeys(write)),
-        listed=tuple(carve.listed),
+        listed=tuple({*carve.listed, *changes.listed}),
         network=named.network,
         has_sockets=has_sockets,
         has_own_world=has_sockets or is_profiled or not PRIVATE.isdisjoint((*named.read, *named.write)),

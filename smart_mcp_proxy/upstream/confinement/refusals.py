@@ -21,6 +21,9 @@ _NETWORK: Final = re.compile(
     r"\bEAI_AGAIN\b|\bENOTFOUND\b|name resolution|dns error|socket|connect\b|network", re.IGNORECASE
 )
 
+_HOST: Final = re.compile(r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list")
+"""Written by the gateway among a server's lines."""
+
 
 class SandboxRefusal(NamedTuple):
     """Something that a program says it was refused.
@@ -65,6 +68,10 @@ def hint_refusal(config: ServerConfig, lines: Sequence[str]) -> str:
         place = shell_word(named.path)
         return f" It runs in a sandbox that keeps it from {named.path}: {command} --{named.access} {place}"
     allow = config.isolation.allow
-    if allow is not None and not allow.network and any(_NETWORK.search(line) for line in lines):
-        return f" It runs in a sandbox without a network: {command} --network on"
+    if allow is not None and allow.network is not True:
+        if host := next(filter(None, map(_HOST.match, reversed(lines))), None):
+            return f" It runs in a sandbox that keeps it from {host[1]}: {command} --network {shell_word(host[1])}"
+        if any(_NETWORK.search(line) for line in lines):
+            kept = "whose hosts are reached through HTTPS_PROXY alone" if allow.network else "without a network"
+            return f" It runs in a sandbox {kept}: {command} --network on"
     return f" It runs in a sandbox, which may be why: {command} --help" if refusals else ""

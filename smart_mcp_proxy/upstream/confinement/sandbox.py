@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import socket
 from asyncio import SubprocessTransport
 from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +18,14 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import hash_text
 from smart_mcp_proxy.servers import ServerConfig, explain_isolation
 from smart_mcp_proxy.telemetry import get_logger
-from smart_mcp_proxy.upstream.confinement.bubblewrap import find_bubblewrap, wrap
+from smart_mcp_proxy.upstream.confinement.bubblewrap import STEERS_LOADER, find_bubblewrap, wrap
+from smart_mcp_proxy.upstream.confinement.host_proxy import HostProxy, refuse_hosts
 from smart_mcp_proxy.upstream.confinement.kernel import (
     INTERNET,
     INTERNET_6,
     LOCAL,
     NETLINK,
+    SCOPED_FROM,
     KernelRules,
     confine_thread,
     hide_abstract_sockets,
@@ -30,6 +33,7 @@ from smart_mcp_proxy.upstream.confinement.kernel import (
     list_gaps,
     socket_filter,
 )
+from smart_mcp_proxy.upstream.confinement.macos import find_sandbox_exec, write_profile
 from smart_mcp_proxy.upstream.confinement.places import DEVICES
 from smart_mcp_proxy.upstream.confinement.reach import (
     PrivateFolder,
@@ -44,7 +48,7 @@ from smart_mcp_proxy.upstream.confinement.spawn import start_confined
 
 _log = get_logger("upstream")
 _Protocol = TypeVar("_Protocol", bound=SubprocessStreamProtocol)
-Way = Literal["Landlock", "bubblewrap"]
+Way = Literal["Landlock", "bubblewrap", "sandbox-exec"]
 
 
 def find_way() -> Way | None:
@@ -54,12 +58,18 @@ def find_way() -> Way | None:
     """
     if landlock_version():
         return "Landlock"
-    return "bubblewrap" if find_bubblewrap() else None
+    if find_bubblewrap():
+        return "bubblewrap"
+    return "sandbox-exec" if find_sandbox_exec() else None
 
 
 def describe_gaps() -> list[str]:
     """Gaps of a sandbox here, by the age of the kernel."""
-    return list_gaps(landlock_version()) if find_way() == "Landlock" else []
+    version = landlock_version()
+    gaps = list_gaps(version) if version else []
+    if version < SCOPED_FROM and find_bubblewrap():
+        gaps.append("a browser, or one that is allowed a socket, can connect to your programs' abstract sockets")
+    return gaps
 
 
 async def start_in_sandbox(
@@ -68,6 +78,7 @@ async def start_in_sandbox(
     command: Sequence[str],
     environ: Mapping[str, str],
     shelter: Shelter | None,
+    proxy: HostProxy | None = None,
 ) -> tuple[SubprocessTransport, _Protocol]:
     """Start a server's command as `loop.subprocess_exec` does.
 
@@ -77,15 +88,22 @@ async def start_in_sandbox(
         command: Its own, with its limits.
         environ: What its process would be started with outside.
         shelter: Keeps private folders.
+        proxy: Its way out, where its entry lists hosts.
 
     Raises:
         OSError: It cannot be started.
-        UpstreamError: The system has no sandbox.
+        UpstreamError: The system has no sandbox, or none that keeps to hosts.
     """
     reach = await asyncio.to_thread(prepare_reach, config, environ, shelter)
     way = await asyncio.to_thread(_choose_way, reach)
     if way is None:
         raise _refuse_unconfined(config)
+    if proxy is not None and way != "bubblewrap":
+        raise refuse_hosts(config.name, "bubblewrap, which keeps to them, is not installed or may not be used")
+    if way == "sandbox-exec":
+        held = (str(find_sandbox_exec()), "-p", write_profile(reach), *command)
+        start_here = asyncio.get_running_loop().subprocess_exec
+        return await start_here(protocol_factory, *held, env=reach.variables, cwd=reach.cwd, start_new_session=True)
     has_sockets = reach.has_sockets or (reach.has_own_world and way == "bubblewrap")
     families = (NETLINK, *((INTERNET, INTERNET_6) if reach.network else ()), *((LOCAL,) if has_sockets else ()))
     if way == "Landlock":
@@ -94,21 +112,32 @@ async def start_in_sandbox(
         return await start_confined(protocol_factory, command, confine, reach.variables, reach.cwd)
     program = find_bubblewrap()
     assert program is not None
-    filter_fd = os.memfd_create("socket filter", 0)
-    try:
-        os.write(filter_fd, socket_filter(families))
-        os.lseek(filter_fd, 0, os.SEEK_SET)
-        words = wrap(program, reach, command, filter_fd)
-        return await start_confined(
-            protocol_factory, words, hide_abstract_sockets, reach.variables, None, pass_fds=(filter_fd,)
-        )
-    finally:
-        os.close(filter_fd)
+    with os.fdopen(os.memfd_create("socket filter", 0), "w+b", buffering=0) as filter_:
+        filter_.write(socket_filter(families))
+        filter_.seek(0)
+        words = wrap(program, reach, command, filter_.fileno())
+        outside = {name: text for name, text in reach.variables.items() if not STEERS_LOADER.fullmatch(name)}
+        start = partial(start_confined, protocol_factory, confine=hide_abstract_sockets, cwd=None)
+        if proxy is None:
+            return await start(words, environ=outside, pass_fds=(filter_.fileno(),))
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                words, handed = proxy.lead(words, theirs.fileno()), (filter_.fileno(), theirs.fileno())
+                started = await start(words, environ=proxy.variables(outside), pass_fds=handed, on_end=proxy.close)
+            try:
+                await proxy.serve(ours)
+            except UpstreamError:
+                started[0].close()
+                await proxy.ended.wait()
+                raise
+            return started
 
 
 def _choose_way(reach: ServerReach) -> Way | None:
-    """Choose bubblewrap for what Landlock can open to all alone: sockets, shared memory, processes."""
-    return "bubblewrap" if reach.has_own_world and find_bubblewrap() else find_way()
+    """Choose bubblewrap for what Landlock opens to all or none: sockets, shared memory, processes, hosts."""
+    needs_bubblewrap = reach.has_own_world or not isinstance(reach.network, bool)
+    return "bubblewrap" if needs_bubblewrap and find_bubblewrap() else find_way()
 
 
 def prepare_reach(config: ServerConfig, environ: Mapping[str, str], shelter: Shelter | None) -> ServerReach:

@@ -21,6 +21,7 @@ class _ConfinedTransport(BaseSubprocessTransport):
         protocol: Told of what comes.
         process: With three pipes.
         waiter: Done when the pipes are connected.
+        on_end: Called once the process has ended.
     """
 
     def __init__(
@@ -29,8 +30,9 @@ class _ConfinedTransport(BaseSubprocessTransport):
         protocol: SubprocessStreamProtocol,
         process: "subprocess.Popen[bytes]",
         waiter: "asyncio.Future[None]",
+        on_end: Callable[[], None],
     ) -> None:
-        self._process = process
+        self._process, self._on_end = process, on_end
         super().__init__(loop, protocol, [], False, PIPE, PIPE, PIPE, 0, waiter)
 
     def _start(self, *args: Any, **kwargs: Any) -> None:
@@ -42,6 +44,7 @@ class _ConfinedTransport(BaseSubprocessTransport):
         self._loop.remove_reader(self._notice)
         os.close(self._notice)
         self._process_exited(self._process.wait())
+        self._on_end()
 
 
 async def start_confined(
@@ -51,6 +54,7 @@ async def start_confined(
     environ: Mapping[str, str],
     cwd: str | None,
     pass_fds: Sequence[int] = (),
+    on_end: Callable[[], None] = lambda: None,
 ) -> tuple[SubprocessTransport, _Protocol]:
     """Start a command as `loop.subprocess_exec` does, with three pipes and a session of its own.
 
@@ -80,7 +84,7 @@ async def start_confined(
     executor.shutdown(wait=False)  # its thread ends with the job: confined for ever, it may serve no other
     process = await starting
     protocol, connected = protocol_factory(), loop.create_future()
-    transport = _ConfinedTransport(loop, protocol, process, connected)
+    transport = _ConfinedTransport(loop, protocol, process, connected, on_end)
     try:
         await connected
     except BaseException:

@@ -21,6 +21,7 @@ from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import await_shielded, spawn
 from smart_mcp_proxy.upstream.confinement.container import plan_container, remove_container
+from smart_mcp_proxy.upstream.confinement.host_proxy import open_hosts
 from smart_mcp_proxy.upstream.confinement.limits import limit_command
 from smart_mcp_proxy.upstream.confinement.reach import Shelter
 from smart_mcp_proxy.upstream.confinement.sandbox import start_in_sandbox
@@ -142,10 +143,10 @@ class ChildProcess:
             UpstreamError: It cannot be started; the message says what is missing.
         """
         if watchdog is None:
-            return cls(*await _begin(config, environ, {}, shelter), on_stderr)
+            return cls(*await _begin(config, environ, {}, shelter, on_stderr), on_stderr)
         await watchdog.start()
         async with watchdog.announce_child(config.name) as mark:
-            transport, notices = await _begin(config, environ, mark, shelter)
+            transport, notices = await _begin(config, environ, mark, shelter, on_stderr)
             watchdog.watch(transport.get_pid(), config.name, notices.removal)
         return cls(transport, notices, on_stderr, watchdog)
 
@@ -240,14 +241,18 @@ class ChildProcess:
 
 
 async def _begin(
-    config: ServerConfig, environ: Mapping[str, str], mark: Mapping[str, str], shelter: Shelter | None
+    config: ServerConfig,
+    environ: Mapping[str, str],
+    mark: Mapping[str, str],
+    shelter: Shelter | None,
+    tell: Callable[[str], None],
 ) -> tuple[SubprocessTransport, _Notices]:
     """Transport and protocol of the process of a server's command.
 
     Nothing of it is left where this is cancelled.
     """
     # A task of its own: asyncio waits for ever, or keeps pipes, where a start is cancelled while these are connected.
-    starting = spawn(_run_command(config, environ, mark, shelter), f"start-{config.name}", is_awaited=True)
+    starting = spawn(_run_command(config, environ, mark, shelter, tell), f"start-{config.name}", is_awaited=True)
     try:
         return await await_shielded(starting)
     except asyncio.CancelledError:
@@ -266,8 +271,13 @@ def _end_unwanted(starting: "asyncio.Task[tuple[SubprocessTransport, _Notices]]"
 
 
 async def _run_command(
-    config: ServerConfig, environ: Mapping[str, str], mark: Mapping[str, str], shelter: Shelter | None
+    config: ServerConfig,
+    environ: Mapping[str, str],
+    mark: Mapping[str, str],
+    shelter: Shelter | None,
+    tell: Callable[[str], None],
 ) -> tuple[SubprocessTransport, _Notices]:
+    proxy = open_hosts(config, environ, tell)
     env = {**child_environment(environ, config.env), **mark}
     try:
         if config.isolation.mode == "container":
@@ -277,7 +287,7 @@ async def _run_command(
             return transport, notices
         command = limit_command(config, env.get("PATH"))
         if config.isolation.mode == "sandbox":
-            return await start_in_sandbox(_Notices, config, command, env, shelter)
+            return await start_in_sandbox(_Notices, config, command, env, shelter, proxy)
         return await _execute(command, env, config.cwd or None)
     except (OSError, ValueError) as exc:
         raise _start_error(config, exc) from exc

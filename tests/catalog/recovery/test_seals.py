@@ -17,6 +17,7 @@ from smart_mcp_proxy.catalog.copying import StoreLocation, copy_catalog
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME
 from smart_mcp_proxy.catalog.recovery.seals import KEY_NAME
 from smart_mcp_proxy.catalog.store.migrations import SEALED_FROM, VERSION_TABLE
+from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
 
 pytestmark = pytest.mark.anyio
@@ -250,7 +251,7 @@ async def test_without_the_key_nothing_counts_until_its_user_says_so(
             assert sum("mcpproxy approve --reseal" in record.getMessage() for record in caplog.records) == 1
             await catalog.sync("s", listed(tool), lambda submission: True)
             await catalog.sync("new", [tool("n")])
-            assert shown(catalog) == set() and states(catalog)["s:c"] == "blocked"
+            assert shown(catalog) == set() and states(catalog)["s:c"] == "altered"
     async with opened() as catalog:
         assert await catalog.reseal() == 3
         await catalog.refresh()
@@ -405,3 +406,96 @@ async def test_a_backup_counts_where_its_key_is(
         await catalog.reseal()
         await catalog.refresh()
         assert shown(catalog) == {"s:a"} and states(catalog)["s:c"] == "blocked"
+
+
+async def test_an_earlier_record_that_is_put_back_whole_is_not_believed(
+    store: StorePlace, opened: Any, tool: MakeTool
+) -> None:
+    """Not by a gateway that has seen a later one, though each of its rows was sealed once."""
+    async with opened() as catalog:
+        await catalog.sync("s", [tool("a")])
+        await catalog.refresh()
+        meddle(
+            store,
+            "CREATE TABLE once AS SELECT * FROM seals",
+            "CREATE TABLE earlier AS SELECT * FROM approvals",
+        )
+        await catalog.block(A, "ann")
+        await catalog.refresh()
+        assert states(catalog) == {"s:a": "blocked"}
+        meddle(
+            store,
+            "DELETE FROM seals; INSERT INTO seals SELECT * FROM once",
+            "DELETE FROM approvals; INSERT INTO approvals SELECT * FROM earlier",
+            REREAD,
+        )
+        await catalog.refresh()
+        assert shown(catalog) == set() and not catalog.is_sealed
+        meddle(store, "DROP TABLE once; DROP TABLE earlier")
+
+
+async def test_a_gateway_with_another_key_seals_nothing_of_others(
+    places: Callable[[str], StorePlace], tool: MakeTool, tmp_path: Path
+) -> None:
+    """Else two replicas would seal in turns what their servers list."""
+    place = places("postgresql")
+    async with AsyncExitStack() as stack:
+        one = await _open_on(stack, place, tmp_path / "one", None)
+        await fill(one, tool)
+        other = await _open_on(stack, place, tmp_path / "other", "another secret")
+        assert not other.is_sealed
+        await other.sync("s", listed(tool))
+        await one.refresh()
+        assert shown(one) == {"s:a"} and "altered" not in states(one).values()
+
+
+async def test_a_key_that_cannot_be_kept_seals_nothing(
+    store: StorePlace, data_dir: Path, opened: Any, tool: MakeTool
+) -> None:
+    """Neither at an upgrade nor at its user's word: the next start would believe none of it."""
+    async with opened() as catalog:
+        await fill(catalog, tool)
+    go_back(store)
+    pending = data_dir / f".{KEY_NAME}.new"
+    pending.mkdir()
+    async with opened() as catalog:
+        assert catalog.problem is not None and "approvals.key' cannot be made: Is a directory" in catalog.problem
+        assert states(catalog)["s:c"] == "blocked"
+    pending.rmdir()
+    async with opened() as catalog:
+        assert shown(catalog) == {"s:a"}
+
+
+async def test_a_key_that_cannot_be_read_is_not_replaced(
+    store: StorePlace, data_dir: Path, opened: Any, tool: MakeTool
+) -> None:
+    """All waits, and what seals anew is refused until it can be read or is gone."""
+    async with opened() as catalog:
+        await fill(catalog, tool)
+    key = data_dir / KEY_NAME
+    key.rename(data_dir / "kept")
+    key.mkdir()
+    (key / "x").write_bytes(b"x" * 32)
+    async with opened() as catalog:
+        assert not catalog.is_sealed
+        with pytest.raises(CatalogError, match=r"approvals\.key' cannot be read") as caught:
+            await catalog.reseal()
+        assert "restart" in caught.value.hint
+    (key / "x").unlink()
+    key.rmdir()
+    (data_dir / "kept").rename(key)
+    async with opened() as catalog:
+        assert catalog.is_sealed and shown(catalog) == {"s:a"}
+
+
+async def test_who_runs_unconfined_is_sealed(store: StorePlace, opened: Any, tool: MakeTool) -> None:
+    """What was there before an upgrade is; a row that another program writes counts for nothing."""
+    async with opened() as catalog:
+        await fill(catalog, tool)
+    go_back(store)
+    meddle(store, "INSERT INTO unconfined VALUES ('s', '')", "INSERT INTO unconfined VALUES ('t', 'p')")
+    async with opened() as catalog:
+        assert await catalog.bind_unconfined({"s": "digest", "t": "other"}) == {"s": "digest", "t": "p"}
+        meddle(store, "INSERT INTO unconfined VALUES ('evil', '')")
+        meddle(store, "UPDATE unconfined SET program = '' WHERE server_name = 't'")
+        assert await catalog.bind_unconfined({"s": "digest", "evil": "x"}) == {"s": "digest"}

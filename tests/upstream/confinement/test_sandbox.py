@@ -335,3 +335,33 @@ async def test_calls_that_reach_beyond_the_sandbox_are_refused(home: Home, way: 
         async with started(config, home) as child:
             found = json.loads(await child.read())
     assert found == [None, errno.EPERM, None, errno.EACCES, errno.EACCES]
+
+
+async def test_what_an_entry_has_loaded_is_loaded_inside(home: Home, way: str) -> None:
+    """Not into bubblewrap, which nothing confines: the loader complains once, of the server's own program."""
+    said: list[str] = []
+    config = probing("sandbox", command="cat", args=[], env={"LD_PRELOAD": f"{home.work}/not-there.so"})
+    with anyio.fail_after(LIMIT_S):
+        child = await ChildProcess.start(config, home.environ, said.append, None, home.shelter())
+        await child.write(b"x\n")
+        assert await child.read() == b"x\n"
+        await child.close()
+    assert len([line for line in said if "cannot be preloaded" in line]) == 1
+
+
+@pytest.mark.skipif(find_bubblewrap() is None, reason="bubblewrap is not installed, or may not be used")
+def test_bubblewrap_is_found_once_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a gateway that looked for it before."""
+    with monkeypatch.context() as without:
+        without.setenv("PATH", "/nowhere")
+        assert find_bubblewrap() is None
+    assert find_bubblewrap() is not None
+
+
+def test_what_older_kernels_leave_open_beside_bubblewrap_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether Landlock or bubblewrap is what servers run in."""
+    monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: "/usr/bin/bwrap")
+    for version, count in ((0, 1), (5, 2), (6, 0)):
+        monkeypatch.setattr(sandbox, "landlock_version", lambda version=version: version)
+        gaps = sandbox.describe_gaps()
+        assert len(gaps) == count and all("sockets" in gap for gap in gaps[-1:])

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from smart_mcp_proxy.servers.entry import parse_entry
+from smart_mcp_proxy.upstream.confinement import reach
 from smart_mcp_proxy.upstream.confinement.reach import (
     Carving,
     ServerReach,
@@ -228,3 +229,16 @@ def test_a_link_that_the_server_made_leads_us_nowhere(home: Path) -> None:
     (folder.path / "project").symlink_to(elsewhere)
     make_private_folder(folder, {"project/deep/src": str(home / "project" / "src")})
     assert os.listdir(elsewhere) == []
+
+
+def test_the_gateways_own_code_is_not_changed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies in an allowed folder, perhaps; reading it does no harm."""
+    code = home / "work" / "gateway" / "code"
+    for file in (code / "x.py", home / "work" / "other.txt"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    monkeypatch.setattr(reach, "OWN_CODE", (code,))
+    found = planned(home, allow={"read": ["~/work"], "write": ["~/work"]})
+    assert str(home / "work") in found.read
+    assert str(home / "work" / "other.txt") in found.write
+    assert not any(code == Path(path) or Path(path) in code.parents for path in found.write)

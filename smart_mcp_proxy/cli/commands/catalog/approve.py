@@ -111,14 +111,14 @@ async def approve(  # noqa: PLR0913  (one parameter per flag)
         await _require_known(api, found["tools"], wanted)
         chosen = _select_tools(found["tools"], wanted)
         reopens = every and found["is_closed"]
-        if not json:
-            await _say_isolation(api, {tool["server"] for tool in wanted.filter_tools(found["tools"])})
+        named = wanted.filter_tools(found["tools"])
+        held = await _read_isolation(api, {tool["server"] for tool in named}, says=not json)
         if reseal:
             await _reseal(api, yes=yes, json=json)
         elif diff:
-            _show_changes(chosen, wanted.command, reopens=reopens, json=json)
+            _show_changes(chosen, wanted.command, held, reopens=reopens, json=json)
         elif list_only or not wanted.is_named:
-            _show_list({**found, "tools": wanted.filter_tools(found["tools"])}, json=json)
+            _show_list({**found, "tools": named, "isolation": held}, json=json)
         elif not chosen and not reopens:
             _say_nothing_waits(wanted, json=json)
         else:
@@ -159,11 +159,13 @@ class _Wanted(NamedTuple):
         return [tool for tool in found if fnmatchcase(tool["name"], self.name or "")]
 
 
-async def _say_isolation(api: Api, names: Collection[str]) -> None:
-    """Say how these servers are held, as far as their processes are ours."""
-    for server in (await api.status())["servers"]:
-        if server["name"] in names and server.get("isolation"):  # a gateway of an earlier version does not say it
-            say_isolation(await api.manage("GET", f"servers/{quote(server['name'], safe='')}"))
+async def _read_isolation(api: Api, names: Collection[str], *, says: bool) -> dict[str, str]:
+    """Read how these servers are held, as far as their processes are ours; said to people as well."""
+    servers = (await api.status())["servers"]  # a gateway of an earlier version does not say it
+    held = {each["name"]: each["isolation"] for each in servers if each["name"] in names and each.get("isolation")}
+    for name in held if says else ():
+        say_isolation(await api.manage("GET", f"servers/{quote(name, safe='')}"))
+    return held
 
 
 def _format_hash(tool: dict[str, Any]) -> str:
@@ -310,11 +312,13 @@ def _doubts(tool: dict[str, Any]) -> str:
     return f"{grave[0]['reason']} ({grave[0]['place']})" + (f" +{len(grave) - 1}" if len(grave) > 1 else "")
 
 
-def _show_changes(chosen: Sequence[dict[str, Any]], command: str, *, reopens: bool, json: bool) -> None:
+def _show_changes(
+    chosen: Sequence[dict[str, Any]], command: str, held: dict[str, str], *, reopens: bool, json: bool
+) -> None:
     digest = compute_approval_digest(chosen, reopens=reopens)
     if json:
         details = [{"approval": _drop_changes(tool), "changes": tool["changes"]} for tool in chosen]
-        show_json({"tools": details, "digest": digest})
+        show_json({"tools": details, "digest": digest, "isolation": held})
         return
     if not chosen:
         say("Nothing waits for approval.")

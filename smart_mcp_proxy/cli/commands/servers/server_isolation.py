@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 from cyclopts import Parameter
 
@@ -18,6 +18,7 @@ from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import IsolationMode, explain_isolation, explain_reach, list_guarded_places, require_named
+from smart_mcp_proxy.servers.isolation import NETWORK_HINT, NetworkHost
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
@@ -180,7 +181,7 @@ async def allow_server(
     *,
     read: _Paths = None,
     write: _Paths = None,
-    network: Literal["on", "off"] | None = None,
+    network: _Paths = None,
     json: bool = False,
 ) -> None:
     """Let a server that is confined reach more of yours, from its next start on.
@@ -191,11 +192,12 @@ async def allow_server(
         name: Server name.
         read: A file, or a folder with all in it, that it may read; may be repeated.
         write: The same that it may change as well.
-        network: on or off, whether it may open network connections.
+        network: on, off, or a host that it may open network connections to, such as api.github.com, *.example.com or
+            127.0.0.1:5432; may be repeated.
         json: Print what was done as one object, with what is allowed now as "allow".
     """
     if not (read or write or network):
-        raise UsageError("Say what to allow: --read PATH, --write PATH or --network on.")
+        raise UsageError("Say what to allow: --read PATH, --write PATH or --network HOST.")
     guarded = list_guarded_places(open_settings(), Path.cwd())
     page = await read_server(name)
     _require_process(page)
@@ -203,10 +205,10 @@ async def allow_server(
     allow = {
         "read": [*dict.fromkeys([*reach["read"], *(_check_path(path, guarded) for path in read or ())])],
         "write": [*dict.fromkeys([*reach["write"], *(_check_path(path, guarded) for path in write or ())])],
-        "network": reach["network"] if network is None else network == "on",
+        "network": _choose_network(reach["network"], network or ()),
     }
     inner = outer if isinstance(outer, Mapping) else {}
-    patch: dict[str, Any] = {"isolation": {"allow": allow}} if inner.get("allow") else {"allow": allow}
+    patch: dict[str, Any] = {"isolation": {"allow": allow}} if inner.get("allow") is not None else {"allow": allow}
     if network and "network_mode" in inner:
         patch.setdefault("isolation", {})["network_mode"] = None  # it would say another thing
     done = await patch_entry(name, patch, page["revision"] or None)
@@ -217,6 +219,27 @@ async def allow_server(
     say(explain_reach(allow))
     if page["isolation"] == "none":
         warn(f"It runs unconfined, which none of that changes. Confine it: mcpproxy server isolate {shell_word(name)}")
+
+
+def _choose_network(now: Any, said: Sequence[str]) -> Any:
+    """Choose the value of `allow.network` from now on; hosts come to those of before.
+
+    Raises:
+        UsageError: Something is no host.
+    """
+    listed = [] if isinstance(now, bool) else [*now]
+    if not said:
+        return listed or now
+    if {"on", "off"}.isdisjoint(said):
+        for host in said:
+            try:
+                NetworkHost.read(host)
+            except ValueError:
+                raise UsageError(f"{host!r:.80} is no host to allow.", hint=NETWORK_HINT) from None
+        return [*dict.fromkeys([*listed, *said])]
+    if len(said) > 1:
+        raise UsageError(f"--network is said {len(said)} times.", hint="Say on, off or hosts.")
+    return said[0] == "on"
 
 
 def _check_path(written: str, guarded: Iterable[Path]) -> str:

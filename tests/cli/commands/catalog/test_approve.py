@@ -89,7 +89,9 @@ def test_the_decision_says_how_the_servers_are_held(run: Run, shop: Path) -> Non
         assert "warning: up: It runs unconfined" in done.err and "can approve itself" in done.err
     held = run("approve", "--list", DATA_DIR=str(shop), ISOLATION="sandbox")
     assert "up: It runs in a sandbox. Of your files it may" in held.err
-    assert "It runs" not in run("approve", "--list", "--json", DATA_DIR=str(shop)).err
+    for words in (["--list"], ["up", "--diff"]):
+        read = run("approve", *words, "--json", DATA_DIR=str(shop), ISOLATION="none")
+        assert "It runs" not in read.err and read.json["isolation"] == {"up": "none"}
 
 
 @pytest.mark.long  # much work for one test
@@ -226,7 +228,7 @@ def test_a_lost_catalog_shows_nothing_before_the_user_says_so(run: Run, shop: Pa
     listed = run("approve", DATA_DIR=str(shop))
     assert "was lost" in listed.out + listed.err and "mcpproxy approve --all" in listed.out + listed.err
     assert approve(run, shop, "--all").status == 0
-    nothing = {"is_closed": False, "total": 0, "tools": [], "is_sealed": True}
+    nothing = {"is_closed": False, "total": 0, "tools": [], "is_sealed": True, "isolation": {}}
     assert run("approve", "--list", "--json", DATA_DIR=str(shop)).json == nothing
     assert names(run, shop) == {"up:poke", "up:paint", "up:prime"}
 

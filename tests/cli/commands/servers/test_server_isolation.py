@@ -146,6 +146,25 @@ def test_an_allowance_inside_isolation_is_extended_there(home: Path, run: Run) -
     assert run("server", "allow", "s", "--read", "/usr", "--network", "on").status == 0
     allow = {"read": ["/a", "/usr"], "write": [], "network": True}
     assert stored(home)["s"] == {"command": "x", "isolation": {"mode": "sandbox", "allow": allow}}
+    write(home, s={"command": "x", "isolation": {"mode": "sandbox", "allow": {}}})
+    assert run("server", "allow", "s", "--read", "/usr").status == 0
+    allow = {"read": ["/usr"], "write": [], "network": True}
+    assert stored(home)["s"] == {"command": "x", "isolation": {"mode": "sandbox", "allow": allow}}
+
+
+def test_hosts_are_added_to_those_that_are_listed(home: Path, run: Run) -> None:
+    """`on` and `off` stand for themselves; what is no host is told."""
+    write(home, s={"command": "x", "isolation": "sandbox"})
+    done = run("server", "allow", "s", "--network", "a.example", "--network", "127.0.0.1:5432")
+    assert "it may open network connections to a.example, 127.0.0.1:5432 alone" in done.err
+    assert run("server", "allow", "s", "--network", "*.b.example").status == 0
+    assert run("server", "allow", "s", "--read", "/usr").status == 0
+    assert stored(home)["s"]["allow"]["network"] == ["a.example", "127.0.0.1:5432", "*.b.example"]
+    for words, told in ((["https://a"], "'https://a' is no host to allow"), (["on", "a.b"], "is said 2 times")):
+        done = run("server", "allow", "s", *(part for word in words for part in ("--network", word)))
+        assert done.status == 2 and told in done.err
+    assert run("server", "allow", "s", "--network", "on").status == 0
+    assert stored(home)["s"]["allow"]["network"] is True
 
 
 @pytest.mark.parametrize("path", ["data", "data/proxy.db", "mcp_config.json"])
