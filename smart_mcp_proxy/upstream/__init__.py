@@ -16,29 +16,3 @@ from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import mark_environment
 from smart_mcp_proxy.upstream.protocol.session import OnEvent
 from smart_mcp_proxy.upstream.supervisor import Upstream
-
-__all__ = [
-    "LOGIN_TIMEOUT_S",
-    "SHELTER",
-    "CallbackServer",
-    "Connector",
-    "Fleet",
-    "Keeper",
-    "LostSessionError",
-    "OnEvent",
-    "OwnConnection",
-    "Shelter",
-    "SignIn",
-    "SignIns",
-    "TlsContext",
-    "ToolListing",
-    "Upstream",
-    "UpstreamSession",
-    "describe_gaps",
-    "fetch_page",
-    "find_refusals",
-    "find_shown_paths",
-    "find_way",
-    "is_listed",
-    "mark_environment",
-]

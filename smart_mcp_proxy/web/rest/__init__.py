@@ -38,8 +38,6 @@ from smart_mcp_proxy.web.rest.openapi import (
 )
 from smart_mcp_proxy.web.rest.route import PREFIX, Admit, Answer, Endpoint, Need
 
-__all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkAuthorizer", "build_rest_app", "operator_token"]
-
 ROUTES: tuple[Endpoint, ...] = (
     *servers.ROUTES,
     *config.ROUTES,

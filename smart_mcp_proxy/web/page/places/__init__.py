@@ -3,8 +3,6 @@
 from smart_mcp_proxy.web.page.places import activity, clients, needs_you, saved, search_lab, servers, settings, tools
 from smart_mcp_proxy.web.page.visit import PageRoute
 
-__all__ = ["PLACES"]
-
 PLACES: tuple[PageRoute, ...] = (
     *needs_you.PLACES,
     *search_lab.PLACES,
