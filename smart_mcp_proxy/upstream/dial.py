@@ -1,7 +1,7 @@
 """Opens a session by whatever transport a server is configured with."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, replace
 from typing import Final, Self
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
@@ -34,33 +34,27 @@ TRANSPORTS: Final[Mapping[Transport, Opener]] = {"stdio": open_stdio, "http": op
 """What opens a session, by the transport of a server."""
 
 
+@dataclass(eq=False, repr=False)
 class Connector:
     """Opens sessions; one object serves all servers and keeps what they share, for as long as it is open.
 
-    Args:
+    Attributes:
         max_message_bytes: Larger messages are refused, on every transport.
         tls: Certificates and proxies; the system's own and none if left out.
         worker: This process; a stdio server that all workers share may be another one's.
         shelter: Keeps folders for confined servers.
-
-    Attributes:
         watchdog: Ends our children's process groups if we are killed.
         sign_ins: What servers with OAuth are sent; None if there is no place to keep it.
     """
 
-    def __init__(
-        self,
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-        sign_ins: SignIns | None = None,
-        tls: TlsContext | None = None,
-        worker: Worker = ALONE,
-        shelter: Shelter | None = None,
-    ) -> None:
-        self._max_message_bytes = max_message_bytes
-        self._sign_ins = sign_ins
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    sign_ins: SignIns | None = None
+    tls: InitVar[TlsContext | None] = None
+    worker: Worker = ALONE
+    shelter: Shelter | None = None
+
+    def __post_init__(self, tls: TlsContext | None) -> None:
         self._tls = tls or TlsContext()
-        self._worker = worker
-        self._shelter = shelter
         self.watchdog = Watchdog()
 
     async def __aenter__(self) -> Self:
@@ -85,10 +79,10 @@ class Connector:
             era,
             peer,
             environ,
-            self._max_message_bytes,
+            self.max_message_bytes,
             self._tls,
             watchdog=self.watchdog,
-            shelter=self._shelter,
+            shelter=self.shelter,
         )
         try:
             return await self._open_transport(options)
@@ -121,27 +115,27 @@ class Connector:
         except UnreadSignInError as exc:  # the server may well do without one, and says so if not
             unread = exc
         try:
-            if options.peer is None and runs_elsewhere(config, self._worker):
-                return await open_relayed(options, self._worker)
+            if options.peer is None and runs_elsewhere(config, self.worker):
+                return await open_relayed(options, self.worker)
             return await TRANSPORTS[config.transport](options)
         except BaseException as exc:
             if options.bearer is not None:
                 await options.bearer.close()
-            elif isinstance(exc, UpstreamAuthError) and config.can_use_oauth and self._sign_ins is not None:
-                self._sign_ins.expect(config)
+            elif isinstance(exc, UpstreamAuthError) and config.can_use_oauth and self.sign_ins is not None:
+                self.sign_ins.expect(config)
                 if unread is not None:  # somebody may have signed in: the store is at fault, not the person
                     raise unread from exc
             raise
 
     async def _bearer(self, config: ServerConfig) -> Bearer | None:
         """The sign-in to send: the configured one, or one that a person made although none is configured."""
-        if config.oauth is None and (self._sign_ins is None or not config.can_use_oauth):
+        if config.oauth is None and (self.sign_ins is None or not config.can_use_oauth):
             return None
-        if self._sign_ins is None:
+        if self.sign_ins is None:
             raise UpstreamAuthError(
                 f"Server '{config.name}' needs a sign-in, and there is no data directory to keep one in.",
                 hint="Start the gateway with one (MCPPROXY_DATA_DIR), or give the server a token in its 'headers'.",
             )
         if config.oauth is None:
-            return await self._sign_ins.find_bearer(config)
-        return await self._sign_ins.bearer(config)
+            return await self.sign_ins.find_bearer(config)
+        return await self.sign_ins.bearer(config)

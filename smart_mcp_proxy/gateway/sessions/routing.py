@@ -1,6 +1,7 @@
 """Routes of clients to tools: call tools, a list of their own, a toolset, or one server."""
 
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass
 from typing import Final
 
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
@@ -39,10 +40,11 @@ def decide(name: str, conduct: tuple[int, int]) -> Route:
     return Route("CALL_TOOL", f"it is known not to ask for its list again in a session ({seen.version})")
 
 
+@dataclass(eq=False, repr=False)
 class Routing:
     """Gives every client its list of tools: by its path, its era and what it is known for.
 
-    Args:
+    Attributes:
         settings: What clients get, and the most tools in one session's pool.
         surfaces: The tools at the paths of the whole catalog and of profiles.
         toolsets: Those of a principal, by handle.
@@ -52,28 +54,22 @@ class Routing:
             all servers are served.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        surfaces: ToolSurfaces,
-        toolsets: Toolsets,
-        conduct: ClientBehavior,
-        clock: Callable[[], float],
-        passthrough: Callable[[Reach], ToolList] | None = None,
-    ) -> None:
+    settings: InitVar[Settings]
+    surfaces: ToolSurfaces
+    toolsets: Toolsets
+    conduct: ClientBehavior
+    clock: Callable[[], float]
+    passthrough: Callable[[Reach], ToolList] | None = None
+
+    def __post_init__(self, settings: Settings) -> None:
         self._type = settings.routing_type
         self._limit = settings.tools_limit
-        self._surfaces = surfaces
-        self._toolsets = toolsets
-        self.conduct = conduct
-        self._clock = clock
-        self._passthrough = passthrough
 
     @property
     def is_changing(self) -> bool:
         """Whether any list can change: a server's own, by searches, or with what is always listed."""
         kind = get_own_routing() or self._type
-        return self._passthrough is not None or kind != "CALL_TOOL" or self._surfaces.is_listing_more
+        return self.passthrough is not None or kind != "CALL_TOOL" or self.surfaces.is_listing_more
 
     def find_tools(self, path: str, principal: Principal) -> ToolList | None:
         """Find the list of a modern client at a path; its searches make toolsets where other lists grow.
@@ -88,7 +84,7 @@ class Routing:
 
     def route(self, client: HandshakeClient) -> Route:
         """Decide how this client is served at its path, and why."""
-        if self._passthrough is not None:
+        if self.passthrough is not None:
             return Route("PASSTHROUGH", "one server is passed through as it is")
         if self._find_shared_list(client.path, client.principal) is not None:
             return Route("TOOLSET", "it came in at a toolset's address")
@@ -114,14 +110,14 @@ class Routing:
             return None
         if route.kind != "DYNAMIC":
             return surface.fixed
-        return PooledTools(surface, Pool(self._limit), self._clock, on_change)
+        return PooledTools(surface, Pool(self._limit), self.clock, on_change)
 
     def _find_shared_list(self, path: str, principal: Principal) -> ToolList | None:
         """The list that clients of both eras get: of the server that is passed through, or of a toolset."""
-        if self._passthrough is not None:
-            return None if path else self._passthrough(principal.reach)
+        if self.passthrough is not None:
+            return None if path else self.passthrough(principal.reach)
         kind, _, handle = path.partition("/")
-        return self._toolsets.at(handle, principal) if kind == "t" else None
+        return self.toolsets.at(handle, principal) if kind == "t" else None
 
     def _find_surface(self, path: str, reach: Reach) -> ToolSurface | None:
-        return None if self._passthrough is not None else self._surfaces.at(path, reach)
+        return None if self.passthrough is not None else self.surfaces.at(path, reach)

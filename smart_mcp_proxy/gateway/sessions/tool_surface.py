@@ -1,7 +1,7 @@
 """Tools of the whole catalog or of a profile, as their clients search, list and call them."""
 
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url
@@ -26,10 +26,11 @@ _LISTED_ALREADY = "Your own list of tools holds them already, as far as its limi
 """Reasons why a search registers nothing."""
 
 
+@dataclass(eq=False, repr=False)
 class ToolSurface:
     """Tools of one part of the catalog: searched, listed and called.
 
-    Args:
+    Attributes:
         visible: Its tools.
         retrieval: Searches them.
         calls: The one call path.
@@ -39,40 +40,32 @@ class ToolSurface:
         list_all_below_tokens: A part whose definitions cost less is listed whole; 0 for never.
     """
 
-    def __init__(
-        self,
-        visible: CatalogView,
-        retrieval: Retrieval,
-        calls: Calls,
-        own: OwnTools,
-        toolsets: Toolsets,
-        profile: str,
-        list_all_below_tokens: int,
-    ) -> None:
-        self.visible = visible
-        self.retrieval = retrieval
-        self.calls = calls
-        self.own = own
-        self.toolsets = toolsets
-        self.profile = profile
-        self._list_all_below_tokens = list_all_below_tokens
+    visible: CatalogView
+    retrieval: Retrieval
+    calls: Calls
+    own: OwnTools
+    toolsets: Toolsets
+    profile: str
+    list_all_below_tokens: int
+
+    def __post_init__(self) -> None:
         self._pinned: tuple[ToolRecord, ...] = ()
         self._pinned_of: object = None
         self.fixed: ToolList = PinnedTools(self)
-        """The same for every client: the gateway's own tools, and what is pinned."""
+        """The same for every client: the gateway's self.own tools, and what is pinned."""
         self.fixed_with_toolsets: ToolList = PinnedTools(self, is_offering_toolsets=True)
         """The same list; each search also makes a toolset."""
 
     @property
     def is_listing_more(self) -> bool:
         """Whether the configuration lists servers' tools here, be there any yet or not."""
-        return self._list_all_below_tokens > 0 or self.visible.is_pinning
+        return self.list_all_below_tokens > 0 or self.visible.is_pinning
 
     def select_pinned(self) -> tuple[ToolRecord, ...]:
         """Tools that are always listed, by listed name; computed once per state of the catalog."""
         state = self.visible.state()
         if state is not self._pinned_of:
-            is_whole = 0 < self.retrieval.catalog_tokens() < self._list_all_below_tokens
+            is_whole = 0 < self.retrieval.catalog_tokens() < self.list_all_below_tokens
             chosen = self.visible.records() if is_whole else filter(self.visible.is_pinned, self.visible.records())
             self._pinned = tuple(sorted(chosen, key=lambda record: record.listed_name))
             self._pinned_of = state

@@ -1,6 +1,7 @@
 """Dispatch of messages that arrive over HTTP, on whichever stream."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -30,10 +31,11 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 _log = get_logger("upstream")
 
 
+@dataclass(eq=False, repr=False)
 class BaseInbox:
     """Gives replies to their requests, progress to its call, and the rest to whom it concerns.
 
-    Args:
+    Attributes:
         server: Configured name, for messages.
         pending: The requests under way.
         on_event: Told of changes and log lines.
@@ -41,41 +43,28 @@ class BaseInbox:
         say: Sends the server a message, and waits until it was taken.
         peer: The one client that the session is for; None where many share it.
         on_subscribed: Told when the server confirms the subscription to changes of its lists.
-
-    Attributes:
-        pending: The requests under way.
     """
 
-    def __init__(
-        self,
-        server: str,
-        pending: PendingCalls,
-        on_event: OnEvent,
-        answer: ReplySoon,
-        say: Reply,
-        peer: Conversation | None = None,
-        on_subscribed: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.pending = pending
-        self._server = server
-        self._on_event = on_event
-        self._answer = answer
-        self._say = say
-        self._peer = peer
-        self._on_subscribed = on_subscribed
+    server: str
+    pending: PendingCalls
+    on_event: OnEvent
+    answer: ReplySoon
+    say: Reply
+    peer: Conversation | None = None
+    on_subscribed: Callable[[], None] = lambda: None
 
     def _receive_request(self, message: Envelope) -> None:
         """Deal with a request or notification of the server."""
-        if self._peer is not None and self._peer.take(message, self._answer, self._say):
+        if self.peer is not None and self.peer.take(message, self.answer, self.say):
             return
         if bytes(message.id):
-            self._answer(answer_to(message))
+            self.answer(answer_to(message))
         elif message.method == "notifications/progress":
             self.pending.report(bytes(message.params))
         elif (event := parse_session_event(message)) is not None:
-            self._on_event(event)
+            self.on_event(event)
         elif message.method == _ACKNOWLEDGED:
-            self._on_subscribed()
+            self.on_subscribed()
 
 
 class Inbox(BaseInbox):
@@ -99,7 +88,7 @@ class Inbox(BaseInbox):
                 is_answered |= self._receive(message, request_id)
             return is_answered
         if request_id is None:
-            _log.debug("server %s: skipped an announcement that cannot be read", self._server)
+            _log.debug("server %s: skipped an announcement that cannot be read", self.server)
             return False
         reason = messages.reason if messages is not None else "it is no JSON-RPC message"
         return self.pending.settle_broken(BrokenMessage(request_id, reason))
@@ -128,7 +117,7 @@ class Inbox(BaseInbox):
             return self.pending.settle(message, request_id)
         if request_id is not None and stated_id == request_id:
             return self.pending.settle(message)
-        _log.debug("server %s: dropped a reply that nobody waits for", self._server)
+        _log.debug("server %s: dropped a reply that nobody waits for", self.server)
         return False
 
 

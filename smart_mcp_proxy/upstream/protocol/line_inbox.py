@@ -130,7 +130,7 @@ class LineInbox(BaseInbox):
         if isinstance(line, OverlongLine):
             reason = f"{line.size_bytes:,} bytes long, at most {self._limit_bytes:,} are accepted"
             broken = BrokenMessage(recover_request_id(line.head, line.tail), reason)
-            _log.warning("server %s: a message was refused: %s", self._server, reason, extra=self._extra)
+            _log.warning("server %s: a message was refused: %s", self.server, reason, extra=self._extra)
             self.pending.settle_broken(broken, is_garbled=False)
             return
         self._receive_all(line, decode_messages(line))
@@ -142,7 +142,7 @@ class LineInbox(BaseInbox):
                     self._hear_noise(line)
             case BrokenMessage() as broken:
                 _log.warning(
-                    "server %s sent a message that cannot be read: %s", self._server, broken.reason, extra=self._extra
+                    "server %s sent a message that cannot be read: %s", self.server, broken.reason, extra=self._extra
                 )
                 self.pending.settle_broken(broken)
             case _:
@@ -153,7 +153,7 @@ class LineInbox(BaseInbox):
     def _receive(self, message: Envelope) -> None:
         if not message.method:
             if not self.pending.settle(message):
-                _log.debug("server %s: dropped a reply that nobody waits for", self._server, extra=self._extra)
+                _log.debug("server %s: dropped a reply that nobody waits for", self.server, extra=self._extra)
         else:
             self._receive_request(message)
 
@@ -170,7 +170,7 @@ class LineInbox(BaseInbox):
                 elif not self._is_doubted:
                     self._is_doubted = True
                     self._loop.call_later(grace_s, self._give_up, words.format(self.noise))
-        self._on_event(LogLine(text))
+        self.on_event(LogLine(text))
         self._warn_of_noise()
 
     def _give_up(self, words: str) -> None:
@@ -183,12 +183,12 @@ class LineInbox(BaseInbox):
         begun = self._lines.partial_line.strip()
         if begun and not begun.startswith((b"{", b"[")) and not self._is_question_told:
             self._is_question_told = True
-            self._on_event(LogLine(begun[:_LOGGED_BYTES].decode(errors="replace")))
+            self.on_event(LogLine(begun[:_LOGGED_BYTES].decode(errors="replace")))
 
     def _warn_of_noise(self) -> None:
         now = time.monotonic()
         if now >= self._next_noise_warning:
             self._next_noise_warning = now + _NOISE_WARNING_S
             _log.warning(
-                "server %s sends text that is no protocol message; it is skipped", self._server, extra=self._extra
+                "server %s sends text that is no protocol message; it is skipped", self.server, extra=self._extra
             )
