@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from smart_mcp_proxy.catalog import CALL_WAIT_S, Catalog, SealedValue, drop_oldest_sealed, find_sealed, store_sealed
+from smart_mcp_proxy.catalog import CALL_WAIT_S, Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, open_sealed, seal
 from smart_mcp_proxy.telemetry import get_logger, spawn
@@ -43,7 +43,7 @@ class SharedOutputs:
         is_due = self._untidy_bytes >= _TIDY_EVERY_BYTES
         value = SealedValue(_KIND, name, box, uuid.uuid4().hex, now_s + life_s)
         try:
-            await self._catalog.write(partial(store_sealed, value=value), is_ordered=False, limit_s=CALL_WAIT_S)
+            await self._catalog.write(partial(sealed.store, value=value), is_ordered=False, limit_s=CALL_WAIT_S)
         except CatalogError as exc:  # a call that was carried out does not fail over it
             _log.warning("read_output finds the rest of a result in this process alone: %s", exc)
             return
@@ -52,7 +52,7 @@ class SharedOutputs:
             spawn(self._tidy(), "tidying of outputs")
 
     async def _tidy(self) -> None:
-        tidy = partial(drop_oldest_sealed, kind=_KIND, most_bytes=_KEEP_BYTES, now_s=self._catalog.now_s())
+        tidy = partial(sealed.drop_oldest, kind=_KIND, most_bytes=_KEEP_BYTES, now_s=self._catalog.now_s())
         try:
             await self._catalog.write(tidy, is_ordered=False)
         except CatalogError as exc:
@@ -65,7 +65,7 @@ class SharedOutputs:
             CatalogError: The store fails.
         """
         name = _name(key)
-        find = partial(find_sealed, kind=_KIND, key=name, now_s=self._catalog.now_s())
+        find = partial(sealed.find, kind=_KIND, key=name, now_s=self._catalog.now_s())
         value = await self._catalog.read(find, limit_s=CALL_WAIT_S)
         if value is None:
             return None

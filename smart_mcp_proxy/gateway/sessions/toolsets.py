@@ -13,15 +13,7 @@ from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import Any, Final
 
-from smart_mcp_proxy.catalog import (
-    CALL_WAIT_S,
-    STORE_AGAIN_S,
-    Catalog,
-    Toolset,
-    filter_stored_toolsets,
-    find_toolset,
-    store_toolset,
-)
+from smart_mcp_proxy.catalog import CALL_WAIT_S, STORE_AGAIN_S, Catalog, Toolset, toolsets
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -167,7 +159,7 @@ class Toolsets:
         now_s = self._wall()
         toolset = Toolset(handle, principal, profile, tuple(tools.items()), now_s + LIFE_S)
         try:
-            await self.catalog.write(partial(store_toolset, toolset=toolset, now_s=now_s), limit_s=CALL_WAIT_S)
+            await self.catalog.write(partial(toolsets.store, toolset=toolset, now_s=now_s), limit_s=CALL_WAIT_S)
         except CatalogError as exc:
             if extends is not None:
                 raise
@@ -198,7 +190,7 @@ class Toolsets:
                 self._is_serving.clear()
                 continue
             try:
-                kept = await self.catalog.read(partial(filter_stored_toolsets, handles=held))
+                kept = await self.catalog.read(partial(toolsets.filter_stored, handles=held))
             except CatalogError as exc:
                 log.debug("toolsets are not looked at: %s", exc)
                 continue
@@ -238,7 +230,7 @@ class Toolsets:
     async def _find(self, handle: str) -> _Served | None:
         if handle not in self._served:
             try:
-                stored = await self.catalog.read(partial(find_toolset, handle=handle), limit_s=CALL_WAIT_S)
+                stored = await self.catalog.read(partial(toolsets.find, handle=handle), limit_s=CALL_WAIT_S)
             except CatalogError as exc:
                 raise UnverifiedError(
                     f"Whether there is a toolset {handle[:SHOWN_CHARS]!r} cannot be looked up now.",
