@@ -9,7 +9,7 @@ Private name used: `ServerSession._request_outbound`.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final, Literal, cast
 
 import anyio
@@ -86,16 +86,16 @@ class ListChangedHub:
 
     _: KW_ONLY
     is_announcing: Callable[[], bool]
-    on_listen: InitVar[Callable[[str, Principal], None]]
+    on_listen: Callable[[str, Principal], None]
     on_leave: Callable[[str, Principal], None]
     watching: Watching = watch_nothing
     following: Following | None = None
 
-    def __post_init__(self, on_listen: Callable[[str, Principal], None]) -> None:
+    def __post_init__(self) -> None:
         self._listeners: dict[tuple[str, Principal], _Listeners] = {}
         self.listened: Event[str, Principal] = Event()
         """Tells of a path and a principal when the first client listens there on its behalf."""
-        self.listened.subscribe(on_listen)
+        self.listened.subscribe(self.on_listen)
 
     @property
     def places(self) -> tuple[tuple[str, Principal], ...]:

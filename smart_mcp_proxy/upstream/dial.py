@@ -1,7 +1,7 @@
 """Opens a session by whatever transport a server is configured with."""
 
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
@@ -49,12 +49,12 @@ class Connector:
 
     max_message_bytes: int = MAX_MESSAGE_BYTES
     sign_ins: SignIns | None = None
-    tls: InitVar[TlsContext | None] = None
+    tls: TlsContext | None = None
     worker: Worker = ALONE
     shelter: Shelter | None = None
 
-    def __post_init__(self, tls: TlsContext | None) -> None:
-        self._tls = tls or TlsContext()
+    def __post_init__(self) -> None:
+        self._tls = self.tls or TlsContext()
         self.watchdog = Watchdog()
 
     async def __aenter__(self) -> Self:

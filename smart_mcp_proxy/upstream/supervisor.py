@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -93,15 +93,14 @@ class Upstream:
     open_session: OpenSession
     start_gate: asyncio.Semaphore
     clock: Callable[[], float] = time.monotonic
-    rng: InitVar[random.Random | None] = None
+    rng: random.Random = field(default_factory=random.Random)
     on_contents_changed: OnToolsChanged = lambda name: None
-    on_resource_updated: InitVar[OnResourceUpdated] = lambda name, uri: None
+    on_resource_updated: OnResourceUpdated = lambda name, uri: None
 
-    def __post_init__(self, rng: random.Random | None, on_resource_updated: OnResourceUpdated) -> None:
+    def __post_init__(self) -> None:
         self.name = self.config.name
-        self.watch = ResourceWatch(self.config.name, on_resource_updated)
+        self.watch = ResourceWatch(self.config.name, self.on_resource_updated)
         """The resources that the server tells of one by one."""
-        self._rng = rng or random.Random()
         self._status = first_status(self.config)
         self._settled = asyncio.Event()
         """Started and not connecting: whether it is ready can be told at once."""
@@ -410,7 +409,7 @@ class Upstream:
         """Serves over an open session until it ends."""
         ready_at = self.clock()
         self._connections += 1
-        self.run = session.run or f"{self._rng.getrandbits(64):016x}"
+        self.run = session.run or f"{self.rng.getrandbits(64):016x}"
         self._status = replace(
             self._status,
             era=session.era,
@@ -457,7 +456,7 @@ class Upstream:
             network = network_hint(self.environ, self.config, error + said)
             hint = older or hint + network + hint_refusal(self.config, self._written.last(_LAST_LINES))
         self._set_state(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
-        pause_s = self._pause_s = backoff_s(self._failures, self._rng)
+        pause_s = self._pause_s = backoff_s(self._failures, self.rng)
         # One that has let us in before may do so again soon.
         return max(pause_s, _AUTH_PAUSE_S) if needs_auth and not self._connections else pause_s
 

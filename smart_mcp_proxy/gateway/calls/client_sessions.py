@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, get_args
 
@@ -111,12 +111,10 @@ class Clients:
     fleet: Fleet
     recorder: Recorder[Activity]
     look: Callable[[str, Principal], CatalogView | None]
-    settings: InitVar[Settings]
+    settings: Settings
     clock: Callable[[], float] = time.monotonic
 
-    def __post_init__(self, settings: Settings) -> None:
-        self._is_cleaned = settings.clean_results
-        self._is_fenced = settings.fence_results
+    def __post_init__(self) -> None:
         self._levels: dict[object, str] = {}
         self._open: set[object] = set()
 
@@ -245,8 +243,8 @@ class Clients:
 
     def shape_notification(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Shape the params of a server's notification for its client; see `clean_message`."""
-        said: dict[str, Any] = clean_message(params, is_cleaned=self._is_cleaned)
-        return fence_notification(said) if self._is_fenced else said
+        said: dict[str, Any] = clean_message(params, is_cleaned=self.settings.clean_results)
+        return fence_notification(said) if self.settings.fence_results else said
 
     def prepare_question(self, server: str, method: str, params: Mapping[str, Any], declared: Mapping[str, Any]) -> Any:
         """The question as the client gets it: judged, cleaned, with the server's name.
@@ -254,7 +252,7 @@ class Clients:
         Raises:
             ProxyError: It is not passed on.
         """
-        if self._is_cleaned:
+        if self.settings.clean_results:
             params = msgspec.json.decode(clean(msgspec.json.encode({"asked": params})))["asked"]
         try:
             question = without_secrets({"question": {"method": method, "params": params}}, redact)

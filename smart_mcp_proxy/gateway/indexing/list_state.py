@@ -10,12 +10,14 @@ from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.shared.changes import Changes
-from smart_mcp_proxy.gateway.shared.readiness import FIRST_LIST_S
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
 from smart_mcp_proxy.models import ContentKind, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.upstream import Fleet
 
+FIRST_LIST_S = 5.0
+"""Longest a request waits for the first list of a new connection. A server that has not shown any by then has not shown
+another definition than the approved one either."""
 _COMING = (ServerState.CONNECTING, ServerState.READY)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, InitVar, dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -75,20 +75,20 @@ class Agent:
     questions: InputRounds
     on_list_changed: Callable[[], None] | None = None
     on_session: Callable[[Session], None] = lambda session: None
-    watching: InitVar[Watching] = watch_nothing
+    watching: Watching = watch_nothing
     may_need_line: Callable[[], bool] = lambda: False
     _: KW_ONLY
     apps: AppCalls | None = None
-    following: InitVar[Following | None] = None
+    following: Following | None = None
     tracing: Tracing | None = None
 
-    def __post_init__(self, watching: Watching, following: Following | None) -> None:
+    def __post_init__(self) -> None:
         self.list_changes = ListChangedHub(
             is_announcing=lambda: self.routing.is_changing,
             on_listen=self._listen_at,
             on_leave=self._leave,
-            watching=watching,
-            following=following,
+            watching=self.watching,
+            following=self.following,
         )
         self._sessions: set[Session] = set()
         self._listeners: dict[tuple[str, Principal], Audience] = {}
@@ -236,21 +236,11 @@ class Agent:
     async def _answer(
         self, call: CallTool, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> RawResult:
-        task = asyncio.current_task()
-        assert task is not None
-        self._in_flight.add(task)
-        self._idle.clear()
         try:
-            if self._is_draining:
-                raise _build_shutdown_error("not_sent")
-            return fit_to_era(await call(name, arguments, caller), era)
+            with self.in_flight():
+                return fit_to_era(await call(name, arguments, caller), era)
         except MCPError:
             raise
-        except asyncio.CancelledError:
-            if task not in self._ended:
-                raise
-            task.uncancel()  # our own wish, see drain(): its client gets an answer
-            return _build_error_result(name, _build_shutdown_error("unknown"), era)
         except ProxyError as error:
             if error.error_code == INVALID_STATE:
                 raise request_error(error.jsonrpc_code, str(error), error.data) from error
@@ -262,8 +252,6 @@ class Agent:
         except Exception:  # boundary: top of a request's task; the agent gets an answer and no internals
             log.exception("%s failed inside the gateway", name)
             return _build_error_result(name, gateway_failed(), era)
-        finally:
-            self._release_task(task)
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:
@@ -283,16 +271,13 @@ class Agent:
         except asyncio.CancelledError:
             if task not in self._ended:
                 raise
-            task.uncancel()
+            task.uncancel()  # our own wish, see drain(): its client gets an answer
             raise _build_shutdown_error("unknown") from None
         finally:
-            self._release_task(task)
-
-    def _release_task(self, task: asyncio.Task[Any]) -> None:
-        self._in_flight.discard(task)
-        self._ended.discard(task)
-        if not self._in_flight:
-            self._idle.set()
+            self._in_flight.discard(task)
+            self._ended.discard(task)
+            if not self._in_flight:
+                self._idle.set()
 
     async def drain(self, timeout_s: float = DRAIN_S) -> None:
         """Refuses new calls and returns when those under way have ended; after `timeout_s` it ends them."""

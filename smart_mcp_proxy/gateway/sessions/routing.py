@@ -1,7 +1,7 @@
 """Routes of clients to tools: call tools, a list of their own, a toolset, or one server."""
 
 from collections.abc import Callable
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
@@ -54,21 +54,17 @@ class Routing:
             all servers are served.
     """
 
-    settings: InitVar[Settings]
+    settings: Settings
     surfaces: ToolSurfaces
     toolsets: Toolsets
     conduct: ClientBehavior
     clock: Callable[[], float]
     passthrough: Callable[[Reach], ToolList] | None = None
 
-    def __post_init__(self, settings: Settings) -> None:
-        self._type = settings.routing_type
-        self._limit = settings.tools_limit
-
     @property
     def is_changing(self) -> bool:
         """Whether any list can change: a server's own, by searches, or with what is always listed."""
-        kind = get_own_routing() or self._type
+        kind = get_own_routing() or self.settings.routing_type
         return self.passthrough is not None or kind != "CALL_TOOL" or self.surfaces.is_listing_more
 
     def find_tools(self, path: str, principal: Principal) -> ToolList | None:
@@ -80,7 +76,7 @@ class Routing:
             return shared
         if (surface := self._find_surface(path, principal.reach)) is None:
             return None
-        return surface.fixed if self._type == "CALL_TOOL" else surface.fixed_with_toolsets
+        return surface.fixed if self.settings.routing_type == "CALL_TOOL" else surface.fixed_with_toolsets
 
     def route(self, client: HandshakeClient) -> Route:
         """Decide how this client is served at its path, and why."""
@@ -88,7 +84,7 @@ class Routing:
             return Route("PASSTHROUGH", "one server is passed through as it is")
         if self._find_shared_list(client.path, client.principal) is not None:
             return Route("TOOLSET", "it came in at a toolset's address")
-        kind = get_own_routing() or self._type
+        kind = get_own_routing() or self.settings.routing_type
         if kind == "AUTO":
             return decide(client.name, self.conduct.of(client.name))
         return Route("DYNAMIC" if kind == "DYNAMIC" else "CALL_TOOL", "MCPPROXY_ROUTING_TYPE says so")
@@ -110,7 +106,7 @@ class Routing:
             return None
         if route.kind != "DYNAMIC":
             return surface.fixed
-        return PooledTools(surface, Pool(self._limit), self.clock, on_change)
+        return PooledTools(surface, Pool(self.settings.tools_limit), self.clock, on_change)
 
     def _find_shared_list(self, path: str, principal: Principal) -> ToolList | None:
         """The list that clients of both eras get: of the server that is passed through, or of a toolset."""

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -112,11 +112,11 @@ class Toolsets:
     look: Callable[[str, Reach], CatalogView | None]
     calls: Calls
     clock: Callable[[], float] = time.monotonic
-    wall: InitVar[Callable[[], float] | None] = None
+    wall: Callable[[], float] | None = None
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
 
-    def __post_init__(self, wall: Callable[[], float] | None) -> None:
-        self._wall = wall or self.catalog.now_s
+    def __post_init__(self) -> None:
+        self._wall = self.wall or self.catalog.now_s
         self._served: OrderedDict[str, _Served] = OrderedDict()
         self._is_serving = asyncio.Event()
 

@@ -134,8 +134,6 @@ class RawHttpSession(UpstreamSession):
             self._stream_opened,
         )
         self._session = HttpSessionTransport(self._server, self._endpoint, self._inbox, limit, self._stream_refused)
-        self._cause: UpstreamError | None = None
-        """By which the server says that it no longer knows the session."""
         self._check: asyncio.Task[None] | None = None
         self._header_rules = HeaderRules(self._server)
         self._slots = asyncio.Semaphore(_MAX_EXCHANGES)
@@ -334,7 +332,7 @@ class RawHttpSession(UpstreamSession):
             return
         if self._reason is None:
             if asyncio.current_task() is self._check or _is_certain(error):
-                self._forget(error)
+                self._lose_session(error)
             else:
                 left_s = ends_s - asyncio.get_running_loop().time()
                 await asyncio.wait({self._ensure_session_check()}, timeout=max(_LEAST_CHECK_S, left_s))
@@ -353,17 +351,11 @@ class RawHttpSession(UpstreamSession):
         with contextlib.suppress(UpstreamError):
             await self._result(method, {}, _CHECK_S)
 
-    def _forget(self, cause: UpstreamError) -> None:
-        """End the session because the server no longer knows it."""
-        if self._reason is None:
-            self._cause = cause
-            self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
-
     def _stream_refused(self, error: UpstreamError) -> None:
         if self._reason is not None or not is_about_session(error, has_id=True):
             return
         if _is_certain(error):
-            self._forget(error)
+            self._lose_session(error)
         else:
             self._ensure_session_check()
 

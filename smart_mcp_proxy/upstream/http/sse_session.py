@@ -69,8 +69,6 @@ class SseSession(StreamSession):
         self._endpoint = ServerEndpoint(opening, self._lose, self._lose_authorization)
         self._failure = http_failures.HttpFailure("")
         """What ended the session, where more than its reason is known."""
-        self._cause: UpstreamError | None = None
-        """By which the server says that it no longer knows the session."""
         self._has_address: asyncio.Future[None] = self._loop.create_future()
         self._slots = asyncio.Semaphore(_MAX_POSTS)
         self._reader: asyncio.Task[None] | None = None
@@ -234,12 +232,6 @@ class SseSession(StreamSession):
         body = await self._endpoint.read_refusal(response) if response.status == 200 and is_json(response) else b""
         response.close()
         return response.status >= 400 or http_failures.extract_rpc_error_message(body or b"") != ""
-
-    def _lose_session(self, cause: UpstreamError) -> None:
-        """End the session because the server no longer knows it."""
-        if self._reason is None:
-            self._cause = cause
-            self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
 
     def _write_soon(self, line: bytes) -> None:
         if self._endpoint.chores < _MAX_CHORES and not self.is_lost:

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -61,19 +61,18 @@ class Bearer:
         is_open: Whether a connection uses it.
     """
 
-    config: InitVar[ServerConfig]
+    config: ServerConfig
     flow: SignInFlow
     store: RememberingStore
     now: Callable[[], float] = time.time
-    rng: InitVar[random.Random | None] = None
+    rng: random.Random = field(default_factory=random.Random)
 
-    def __post_init__(self, config: ServerConfig, rng: random.Random | None) -> None:
+    def __post_init__(self) -> None:
         self.on_lost: Callable[[UpstreamAuthError], None] = lambda _: None
         self.proofs: Proofs | None = None
         self.stamp: Stamp = None
         self.is_open = False
-        self.server, self.url = config.name, config.url
-        self._rng = rng or random.Random()
+        self.server, self.url = self.config.name, self.config.url
         self._held: SignIn | None = None
         self._due_s: float | None = None
         self._hidden = ExitStack()
@@ -193,7 +192,7 @@ class Bearer:
                 return
             except UpstreamError as exc:
                 _log.warning("%s", exc.message)
-                await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
+                await asyncio.sleep(pause_s * self.rng.uniform(0.5, 1.0))
                 pause_s = min(longest_s, pause_s * 2)
 
     async def _renew(self, refused: str) -> None:
@@ -275,7 +274,7 @@ class Bearer:
         elif self.proofs is None or self.proofs.key != held.proof_key:
             self.proofs = Proofs(held.proof_key, self.now)
         self._is_changed.set()
-        self._due_s = None if held is None else renewal_due_s(held, self._rng)
+        self._due_s = None if held is None else renewal_due_s(held, self.rng)
         self._hidden.close()
         if held is not None and self.is_open:
             self._hidden.enter_context(secrets_hidden([held.access_token, held.refresh_token]))

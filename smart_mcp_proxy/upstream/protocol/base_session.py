@@ -81,6 +81,8 @@ class UpstreamSession(ABC):
         """`_meta` of every request of the modern era."""
         self._reason: str | None = None
         self._end_error: UpstreamError | None = None
+        self._cause: UpstreamError | None = None
+        """By which the server says that it no longer knows the session."""
         self._lost = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -173,6 +175,12 @@ class UpstreamSession(ABC):
     ) -> UpstreamTimeoutError:
         """The error of a request that had no answer in time."""
         return late_error(self._server, method, self.limits, began_s, timeout_s, reports.heard_s, was_sent=was_sent)
+
+    def _lose_session(self, cause: UpstreamError) -> None:
+        """End the session because the server no longer knows it."""
+        if self._reason is None:
+            self._cause = cause
+            self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
 
     def _lose_authorization(self, error: UpstreamError) -> None:
         self._lose("is no longer signed in to", error)

@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from smart_mcp_proxy.io.lines import LineSplitter, OverlongLine
@@ -18,9 +19,7 @@ from smart_mcp_proxy.upstream.protocol.codec import (
     recover_request_id,
 )
 from smart_mcp_proxy.upstream.protocol.inbox import BaseInbox
-from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
-from smart_mcp_proxy.upstream.protocol.server_requests import Conversation, Reply, ReplySoon
-from smart_mcp_proxy.upstream.protocol.session import LogLine, OnEvent
+from smart_mcp_proxy.upstream.protocol.session import LogLine
 
 _BURST_LINES: Final = 32
 """So many lines of one server are dealt with before the others get a turn."""
@@ -52,35 +51,25 @@ _NEVER_READ: Final = (
 _log = get_logger("upstream")
 
 
+@dataclass(eq=False, repr=False)
 class LineInbox(BaseInbox):
-    """Inbox of a stream that all requests share; arguments as of `BaseInbox`.
-
-    Args:
-        max_message_bytes: Longer messages are refused.
+    """Inbox of a stream that all requests share; more than `BaseInbox` has.
 
     Attributes:
+        max_message_bytes: Longer messages are refused.
         heard_s: When the server last wrote something, on the event loop's clock; 0 for never.
         noise: The beginning of what it wrote before its first message and is none; empty for nothing.
     """
 
-    def __init__(
-        self,
-        server: str,
-        pending: PendingCalls,
-        on_event: OnEvent,
-        answer: ReplySoon,
-        say: Reply,
-        peer: Conversation | None = None,
-        *,
-        max_message_bytes: int,
-    ) -> None:
-        super().__init__(server, pending, on_event, answer, say, peer)
+    _: KW_ONLY
+    max_message_bytes: int
+
+    def __post_init__(self) -> None:
         self.heard_s = 0.0
         self.noise = ""
-        self._extra = fields(server=server)
+        self._extra = fields(server=self.server)
         self._is_spoken = self._is_doubted = self._is_question_told = False
-        self._limit_bytes = max_message_bytes
-        self._lines = LineSplitter(max_message_bytes)
+        self._lines = LineSplitter(self.max_message_bytes)
         self._loop = asyncio.get_running_loop()
         self._next_noise_warning = 0.0
 
@@ -128,7 +117,7 @@ class LineInbox(BaseInbox):
 
     def _receive_line(self, line: bytes | OverlongLine) -> None:
         if isinstance(line, OverlongLine):
-            reason = f"{line.size_bytes:,} bytes long, at most {self._limit_bytes:,} are accepted"
+            reason = f"{line.size_bytes:,} bytes long, at most {self.max_message_bytes:,} are accepted"
             broken = BrokenMessage(recover_request_id(line.head, line.tail), reason)
             _log.warning("server %s: a message was refused: %s", self.server, reason, extra=self._extra)
             self.pending.settle_broken(broken, is_garbled=False)

@@ -251,11 +251,7 @@ def _usual(message: bytes, parsed: _CallMessage) -> WireCall | None:
 
 async def _report(tell: Tell, token: Token, report: ProgressReport) -> None:
     """Tells the client of the progress of its call, under the client's own token."""
-    params: dict[str, Any] = {_TOKEN_KEY: token, "progress": report.progress}
-    if report.total is not None:
-        params["total"] = report.total
-    if report.message is not None:
-        params["message"] = report.message
+    params = report.build_params(token)
     await tell(msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
 
 

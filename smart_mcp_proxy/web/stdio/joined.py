@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -111,15 +111,15 @@ class JoinService:
     environ: dict[str, str]
     stop: asyncio.Event
     is_told: Callable[[], bool]
-    keep_alive_s: InitVar[float | None]
+    keep_alive_s: float | None
 
-    def __post_init__(self, keep_alive_s: float | None) -> None:
+    def __post_init__(self) -> None:
         path = self.gateway.settings.config_path
         words = [] if path is None else ["--config", str(path)]
         self._source = meeting_point(words, self.environ)
         self._data_dir = os.path.realpath(self.gateway.settings.data_dir)
         self._joined = self.gateway.admin.joined
-        self._joined.keep_alive_s = self._keep_alive_s = keep_alive_s
+        self._joined.keep_alive_s = self.keep_alive_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._place: _Bound | None = None
@@ -196,7 +196,7 @@ class JoinService:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._await_clients(self._keep_alive_s)
+        self._await_clients(self.keep_alive_s)
 
     async def _meet(self, link: socket.socket) -> None:
         if (uid := peer_uid(link)) not in (None, os.getuid()):
@@ -240,7 +240,7 @@ class JoinService:
             return {"alone": f"the gateway that runs here has its data in {self._data_dir}"}, own
         if hello.source != self._source:
             return {"alone": f"the gateway that runs here reads its servers from {self._source}"}, own
-        if self._keep_alive_s is not None and _number(hello.version) > _number(__version__):
+        if self.keep_alive_s is not None and _number(hello.version) > _number(__version__):
             log.info("a newer program, %s, takes the place of this one", hello.version)
             if self._place is not None:
                 await self._place.withdraw()
@@ -304,7 +304,7 @@ class JoinService:
 
     def _await_clients(self, wait_s: float | None) -> None:
         """End the gateway if nobody comes for so long."""
-        if self._keep_alive_s is None or wait_s is None or self._tasks or self.stop.is_set():
+        if self.keep_alive_s is None or wait_s is None or self._tasks or self.stop.is_set():
             return
         self._hold_on()
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._leave)
@@ -315,7 +315,7 @@ class JoinService:
             self._timer.cancel()
 
     def _leave(self) -> None:
-        log.info("no client for %g s: the gateway ends", self._keep_alive_s)
+        log.info("no client for %g s: the gateway ends", self.keep_alive_s)
         self.stop.set()
 
 

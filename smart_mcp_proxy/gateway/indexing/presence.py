@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from anyio import move_on_after
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.gateway.shared.readiness import FIRST_LIST_S
+from smart_mcp_proxy.gateway.indexing.list_state import FIRST_LIST_S, ListState
 from smart_mcp_proxy.models import ServerState, ServerStatus
 from smart_mcp_proxy.upstream import Fleet
 
@@ -16,30 +16,6 @@ RETRY_S: Final = 2.0
 """The pause suggested to a caller while a server is on its way: connecting anew takes a second or two."""
 
 _ON_ITS_WAY: Final = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING, ServerState.AUTHENTICATING})
-
-
-class Listings(Protocol):
-    """Lists that servers gave this process."""
-
-    def is_fresh(self, server: str) -> bool:
-        """Whether the server's tools were listed on its present connection."""
-        ...
-
-    def is_done(self, server: str) -> bool:
-        """Whether nothing is to be waited for: the server is listed, or its last listing failed."""
-        ...
-
-    def failure(self, server: str) -> UpstreamError | None:
-        """Why the last listing on the server's present connection failed; None if it did not."""
-        ...
-
-    async def wait_listed(self, server: str, limit_s: float) -> None:
-        """Waits for the first list of the server's present connection, at most `limit_s`."""
-        ...
-
-    async def wait_changed(self) -> None:
-        """Returns at the next change of a list or a server's state."""
-        ...
 
 
 @dataclass(eq=False, repr=False)
@@ -54,7 +30,7 @@ class Presence:
     """
 
     fleet: Fleet
-    lists: Listings
+    lists: ListState
     _: KW_ONLY
     wait_s: float = FIRST_LIST_S
     clock: Callable[[], float] = time.monotonic
