@@ -15,10 +15,9 @@ from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_admis
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync, Sight
 from smart_mcp_proxy.gateway.indexing.learning import Learning, open_learning
-from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.indexing.list_state import ListState, Presence
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
 from smart_mcp_proxy.gateway.indexing.page_listing import PageReview, with_pages
-from smart_mcp_proxy.gateway.indexing.presence import Presence
 from smart_mcp_proxy.gateway.observability.metrics import Metrics
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.sandbox import Sandbox

@@ -3,8 +3,7 @@
 from smart_mcp_proxy.upstream.confinement.reach import SHELTER, Shelter, find_shown_paths
 from smart_mcp_proxy.upstream.confinement.refusals import find_refusals
 from smart_mcp_proxy.upstream.confinement.sandbox import describe_gaps, find_way
-from smart_mcp_proxy.upstream.dial import Connector
-from smart_mcp_proxy.upstream.fleet import Fleet
+from smart_mcp_proxy.upstream.fleet import Connector, Fleet
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, TlsContext
 from smart_mcp_proxy.upstream.keeper import Keeper
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_page, is_listed

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from smart_mcp_proxy.fastmcp_compat.middleware import Visit
+from smart_mcp_proxy.fastmcp_compat.server import Visit
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.telemetry import Activity
 

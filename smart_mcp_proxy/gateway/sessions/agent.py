@@ -17,15 +17,15 @@ from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
 from smart_mcp_proxy.fastmcp_compat.list_changed import Following, ListChangedHub, Watching, watch_nothing
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient, request_error
-from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
+from smart_mcp_proxy.fastmcp_compat.server import gateway_failed
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.observability.tracing import TOOL_CALL, Tracing
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls
 from smart_mcp_proxy.gateway.sessions.content_lookup import build_caller
-from smart_mcp_proxy.gateway.sessions.routing import Routing
+from smart_mcp_proxy.gateway.sessions.tool_surface import Routing
 from smart_mcp_proxy.gateway.shared.agent_tools import CallTool, ToolList
 from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
 from smart_mcp_proxy.gateway.shared.sessions import Audience, Session

@@ -13,7 +13,7 @@ from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
 from smart_mcp_proxy.upstream.protocol import handshake
 from smart_mcp_proxy.upstream.protocol.codec import encode_message, request_line
-from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
+from smart_mcp_proxy.upstream.protocol.inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import (
     NO_REPORTS,
     SUBSCRIBE,

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, RequestError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.http.http import parse_accept_header
-from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
+from smart_mcp_proxy.fastmcp_compat.server import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker.brokering import Brokering, BrokerRequest
