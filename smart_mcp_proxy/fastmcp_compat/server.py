@@ -3,6 +3,8 @@
 FastMCP and the SDK keep everything around their methods: negotiation, sessions, header checks, authentication,
 spans, pings, cancellation. The methods themselves are answered by an innermost SDK middleware, because the
 SDK's own handlers rebuild every result as a model and lose what the model does not know.
+
+Private names used: `FastMCP._mcp_server`.
 """
 
 import logging
