@@ -26,30 +26,6 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
-__all__ = [
-    "CatalogError",
-    "ConfigError",
-    "ConflictError",
-    "Delivery",
-    "EmbeddingError",
-    "MissingExtraError",
-    "ProxyError",
-    "QuarantinedError",
-    "RateLimitedError",
-    "RefusedError",
-    "RequestError",
-    "RpcAnswer",
-    "SearchError",
-    "ServerNotFoundError",
-    "ShuttingDownError",
-    "ToolNotFoundError",
-    "UnverifiedError",
-    "UpstreamAuthError",
-    "UpstreamBusyError",
-    "UpstreamError",
-    "UpstreamTimeoutError",
-]
-
 Delivery = Literal["not_sent", "unknown", "executed"]
 """What the caller may assume about the upstream: it never saw the call, it may have run it, or it answered it."""
 

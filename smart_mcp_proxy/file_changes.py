@@ -91,7 +91,7 @@ def replace_file(path: Path, data: bytes, seen: Stamp | None) -> bool:
         finally:
             with suppress(OSError):
                 temporary.unlink()
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as exc:
         hint = "Check who may write there, and whether the disk is full."
         raise ConfigError(f"{path} cannot be written: {exc.strerror}.", hint=hint) from exc
@@ -116,7 +116,8 @@ def _present(path: Path) -> Stamp | None:
         return None
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Makes a change of names in a folder last."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

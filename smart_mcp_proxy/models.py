@@ -218,6 +218,11 @@ class ProgressReport:
     total: float | None = None
     message: str | None = None
 
+    def build_params(self, token: int | str | None) -> dict[str, Any]:
+        """The notification's parameters, for the request with this token."""
+        told = {"progressToken": token, "progress": self.progress, "total": self.total, "message": self.message}
+        return {name: value for name, value in told.items() if value is not None}
+
 
 OnProgress = Callable[[ProgressReport], Awaitable[None]]
 OnMessage = Callable[[bytes], Awaitable[None]]

@@ -7,96 +7,16 @@ from smart_mcp_proxy.catalog.snapshot import Diff, Snapshot
 from smart_mcp_proxy.catalog.store.repository import CALL_WAIT_S
 from smart_mcp_proxy.catalog.store.store import STORE_AGAIN_S
 from smart_mcp_proxy.catalog.store.stores import reach_store
+from smart_mcp_proxy.catalog.tables import agent_tokens, links, sealed, toolsets
 from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.activity_stats import GROUPINGS, ActivityFigures, FiguresQuery, Grouping
-from smart_mcp_proxy.catalog.tables.agent_tokens import (
-    AgentToken,
-    GatewayToken,
-    TokenKind,
-    confirm_gateway_tokens,
-    find_agent_tokens,
-    find_gateway_tokens,
-    note_token_use,
-    revoke_agent_token,
-    store_agent_token,
-)
+from smart_mcp_proxy.catalog.tables.agent_tokens import AgentToken, GatewayToken, TokenKind
 from smart_mcp_proxy.catalog.tables.feedback import Example, Lesson
 from smart_mcp_proxy.catalog.tables.following import UNSEALED
 from smart_mcp_proxy.catalog.tables.instances import Instance
-from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S, find_linking_servers, store_links
+from smart_mcp_proxy.catalog.tables.links import LINK_LIFE_S
 from smart_mcp_proxy.catalog.tables.prepared_tools import build_approved_record
-from smart_mcp_proxy.catalog.tables.sealed import (
-    SealedValue,
-    drop_lease,
-    drop_oldest_sealed,
-    drop_sealed,
-    find_sealed,
-    gateway_key,
-    increment_ended_sign_ins,
-    read_ended_sign_ins,
-    read_sealed_stamps,
-    store_sealed,
-    take_lease,
-)
-from smart_mcp_proxy.catalog.tables.toolsets import (
-    Toolset,
-    filter_stored_toolsets,
-    find_toolset,
-    store_toolset,
-)
+from smart_mcp_proxy.catalog.tables.sealed import SealedValue, gateway_key
+from smart_mcp_proxy.catalog.tables.tools import bind_unconfined
+from smart_mcp_proxy.catalog.tables.toolsets import Toolset
 from smart_mcp_proxy.names import DATABASE_NAME
-
-__all__ = [
-    "CALL_WAIT_S",
-    "DATABASE_NAME",
-    "GROUPINGS",
-    "LINK_LIFE_S",
-    "NO_ROOM_HINT",
-    "STORE_AGAIN_S",
-    "UNSEALED",
-    "ActivityFigures",
-    "ActivityFilter",
-    "AgentToken",
-    "Catalog",
-    "Diff",
-    "Example",
-    "FiguresQuery",
-    "GatewayToken",
-    "Grouping",
-    "Instance",
-    "Lesson",
-    "SealedValue",
-    "Snapshot",
-    "StoredActivity",
-    "TokenKind",
-    "Toolset",
-    "approval_digest",
-    "build_approved_record",
-    "canonical_json",
-    "change_hash",
-    "confirm_gateway_tokens",
-    "drop_lease",
-    "drop_oldest_sealed",
-    "drop_sealed",
-    "filter_stored_toolsets",
-    "find_agent_tokens",
-    "find_gateway_tokens",
-    "find_linking_servers",
-    "find_sealed",
-    "find_toolset",
-    "gateway_key",
-    "increment_ended_sign_ins",
-    "is_full",
-    "note_token_use",
-    "open_catalog",
-    "reach_store",
-    "read_ended_sign_ins",
-    "read_sealed_stamps",
-    "revoke_agent_token",
-    "store_agent_token",
-    "store_links",
-    "store_sealed",
-    "store_toolset",
-    "take_lease",
-    "why_unwritable",
-]

@@ -7,8 +7,6 @@ all of them, with the standard library alone, so that they start in well under a
 import sys
 from typing import Any
 
-__all__ = ["DEMO_NAMES", "demo_servers"]
-
 DEMO_NAMES = ("clock", "colors", "todo")
 
 

@@ -6,30 +6,3 @@ from smart_mcp_proxy.evaluation.replay import Replay, compare_runs, extract_quer
 from smart_mcp_proxy.evaluation.run import EvaluationRun, NothingFits, Outcome, run_queries, run_unanswerable
 from smart_mcp_proxy.evaluation.summary import MEASURES, Difference, MacroMeans, Summary, compare, summarize
 from smart_mcp_proxy.evaluation.systems import OnStep, System, prepare_vectors
-
-__all__ = [
-    "MEASURES",
-    "Difference",
-    "EvaluationRun",
-    "LabelledQuery",
-    "LabelledTool",
-    "MacroMeans",
-    "NothingFits",
-    "OnStep",
-    "Outcome",
-    "Replay",
-    "Summary",
-    "System",
-    "ToolCorpus",
-    "compare",
-    "compare_runs",
-    "extract_queries",
-    "label_queries",
-    "pool_of_tools",
-    "prepare_vectors",
-    "read_queries",
-    "read_tools",
-    "run_queries",
-    "run_unanswerable",
-    "summarize",
-]

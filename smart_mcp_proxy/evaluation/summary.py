@@ -6,15 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from smart_mcp_proxy.evaluation.metrics import (
-    Interval,
-    bootstrap_difference,
-    is_full_set,
-    macro_mean,
-    ndcg,
-    recall,
-    reciprocal_rank,
-)
+from smart_mcp_proxy.evaluation import metrics
 from smart_mcp_proxy.evaluation.run import EvaluationRun, NothingFits, Outcome
 from smart_mcp_proxy.names import parse_canonical
 
@@ -22,12 +14,12 @@ K = TypeVar("K")
 Measure = Callable[[Outcome], float]
 
 MEASURES: Mapping[str, Measure] = {
-    "recall@1": lambda outcome: recall(outcome.shown, outcome.query.gold, 1),
-    "recall@5": lambda outcome: recall(outcome.shown, outcome.query.gold, 5),
-    "recall@10": lambda outcome: recall(outcome.ranked, outcome.query.gold, 10),
-    "nDCG@5": lambda outcome: ndcg(outcome.shown, outcome.query.gold, 5),
-    "MRR": lambda outcome: reciprocal_rank(outcome.ranked, outcome.query.gold),
-    "full-set-hit@5": lambda outcome: is_full_set(outcome.shown, outcome.query.gold, 5),
+    "recall@1": lambda outcome: metrics.recall(outcome.shown, outcome.query.gold, 1),
+    "recall@5": lambda outcome: metrics.recall(outcome.shown, outcome.query.gold, 5),
+    "recall@10": lambda outcome: metrics.recall(outcome.ranked, outcome.query.gold, 10),
+    "nDCG@5": lambda outcome: metrics.ndcg(outcome.shown, outcome.query.gold, 5),
+    "MRR": lambda outcome: metrics.reciprocal_rank(outcome.ranked, outcome.query.gold),
+    "full-set-hit@5": lambda outcome: metrics.is_full_set(outcome.shown, outcome.query.gold, 5),
     "empty": lambda outcome: not outcome.shown,
     "low": lambda outcome: outcome.is_unsure,
 }
@@ -92,7 +84,7 @@ class Difference(NamedTuple):
     measure: str
     system: str
     baseline: str
-    interval: Interval
+    interval: metrics.Interval
 
 
 def summarize(run: EvaluationRun) -> Summary:
@@ -136,7 +128,7 @@ def compare(baseline: EvaluationRun, other: EvaluationRun) -> tuple[Difference, 
             name,
             other.system,
             baseline.system,
-            bootstrap_difference(
+            metrics.bootstrap_difference(
                 [MEASURES[name](before) for before, _ in pairs], [MEASURES[name](after) for _, after in pairs], strata
             ),
         )
@@ -149,7 +141,8 @@ def _figures(outcomes: Iterable[Outcome], measures: Mapping[str, Measure]) -> Ma
     if not rows:
         return None
     values = {
-        name: macro_mean(rows, lambda outcome: outcome.query.stratum, measure) for name, measure in measures.items()
+        name: metrics.macro_mean(rows, lambda outcome: outcome.query.stratum, measure)
+        for name, measure in measures.items()
     }
     return MacroMeans(len(rows), values)
 

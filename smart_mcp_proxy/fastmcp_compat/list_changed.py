@@ -9,7 +9,7 @@ Private name used: `ServerSession._request_outbound`.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Final, Literal, cast
 
 import anyio
@@ -71,10 +71,11 @@ async def watch_nothing(
     yield ()
 
 
+@dataclass(eq=False, repr=False)
 class ListChangedHub:
     """The modern clients of one gateway that want to know when the list at their path changes.
 
-    Args:
+    Attributes:
         is_announcing: Whether a list can change as things are; each client is told so when it connects.
             `subscriptions/listen` is answered either way.
         on_listen: Told of a path and a principal when the first client listens there on its behalf.
@@ -83,23 +84,18 @@ class ListChangedHub:
         following: Looks at the tasks that a client names; None where there are none.
     """
 
-    def __init__(
-        self,
-        *,
-        is_announcing: Callable[[], bool],
-        on_listen: Callable[[str, Principal], None],
-        on_leave: Callable[[str, Principal], None],
-        watching: Watching = watch_nothing,
-        following: Following | None = None,
-    ) -> None:
-        self.is_announcing = is_announcing
-        self._on_leave = on_leave
-        self._watching = watching
-        self._following = following
+    _: KW_ONLY
+    is_announcing: Callable[[], bool]
+    on_listen: Callable[[str, Principal], None]
+    on_leave: Callable[[str, Principal], None]
+    watching: Watching = watch_nothing
+    following: Following | None = None
+
+    def __post_init__(self) -> None:
         self._listeners: dict[tuple[str, Principal], _Listeners] = {}
         self.listened: Event[str, Principal] = Event()
         """Tells of a path and a principal when the first client listens there on its behalf."""
-        self.listened.subscribe(on_listen)
+        self.listened.subscribe(self.on_listen)
 
     @property
     def places(self) -> tuple[tuple[str, Principal], ...]:
@@ -137,16 +133,16 @@ class ListChangedHub:
             listeners = self._listeners[place] = _Listeners()
         listeners.count += 1
         try:
-            if task_ids and self._following is not None:
+            if task_ids and self.following is not None:
                 opened = asyncio.Event()
-                async with self._following(*place, task_ids, teller(ctx, opened)) as agreed:
+                async with self.following(*place, task_ids, teller(ctx, opened)) as agreed:
                     return await self._serve(listeners, place, add_task_acknowledgement(ctx, agreed, opened), params)
             return await self._serve(listeners, place, ctx, params)
         finally:
             listeners.count -= 1
             if not listeners.count:
                 del self._listeners[place]
-                self._on_leave(*place)
+                self.on_leave(*place)
 
     async def _serve(
         self,
@@ -161,7 +157,7 @@ class ListChangedHub:
             raise MCPError(mcp_types.INTERNAL_ERROR, f"{MAX_STREAMS} streams are open, the most there can. End one.")
         bus, wanted = _StreamBus(listeners.bus), params.notifications
         handler = ListenHandler(bus)
-        async with self._watching(*place, wanted.resource_subscriptions or (), bus.tell) as agreed:
+        async with self.watching(*place, wanted.resource_subscriptions or (), bus.tell) as agreed:
             honored = wanted.model_copy(update={"resource_subscriptions": [*agreed]})
             listeners.watchers.add(handler)
             try:

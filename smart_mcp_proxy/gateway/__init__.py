@@ -3,5 +3,3 @@
 from smart_mcp_proxy.gateway.admin.status import GatewayStatus
 from smart_mcp_proxy.gateway.app import open_gateway
 from smart_mcp_proxy.gateway.gateway import Gateway
-
-__all__ = ["Gateway", "GatewayStatus", "open_gateway"]

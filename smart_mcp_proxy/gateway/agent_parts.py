@@ -8,18 +8,16 @@ from functools import lru_cache, partial
 from smart_mcp_proxy.gateway.admin_parts import Admin
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.calls.client_sessions import Clients
-from smart_mcp_proxy.gateway.calls.content_checks import ContentChecks
 from smart_mcp_proxy.gateway.calls.gates import CallLimits
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates, StateKey
-from smart_mcp_proxy.gateway.calls.requests import ContentRequests
+from smart_mcp_proxy.gateway.calls.requests import ContentChecks, ContentRequests
 from smart_mcp_proxy.gateway.calls.task_requests import TaskRequests
 from smart_mcp_proxy.gateway.calls.tasks import TaskCalls, Tasks
 from smart_mcp_proxy.gateway.engines import lexical_engine
 from smart_mcp_proxy.gateway.parts import Base, Lists, Upstreams
-from smart_mcp_proxy.gateway.results.outputs import Outputs
-from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
+from smart_mcp_proxy.gateway.results.outputs import Outputs, SharedOutputs
 from smart_mcp_proxy.gateway.retrieval.kinds import KindIndex, KindSearch
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.agent import Agent
@@ -28,10 +26,9 @@ from smart_mcp_proxy.gateway.sessions.content_handlers import ContentHandlers
 from smart_mcp_proxy.gateway.sessions.content_lookup import ContentLookup
 from smart_mcp_proxy.gateway.sessions.list_changed_hook import ListChangedHook
 from smart_mcp_proxy.gateway.sessions.passthrough import Passthrough
-from smart_mcp_proxy.gateway.sessions.routing import Routing
 from smart_mcp_proxy.gateway.sessions.subscriptions import Subscriptions
 from smart_mcp_proxy.gateway.sessions.task_handlers import TaskHandlers
-from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurfaces
+from smart_mcp_proxy.gateway.sessions.tool_surface import Routing, ToolSurfaces
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 from smart_mcp_proxy.gateway.shared.sessions import build_session_activity

@@ -15,7 +15,7 @@ from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_admis
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync, Sight
 from smart_mcp_proxy.gateway.indexing.learning import Learning, open_learning
-from smart_mcp_proxy.gateway.indexing.list_state import ListState
+from smart_mcp_proxy.gateway.indexing.list_state import ListState, Presence
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
 from smart_mcp_proxy.gateway.indexing.page_listing import PageReview, with_pages
 from smart_mcp_proxy.gateway.observability.metrics import Metrics
@@ -25,7 +25,6 @@ from smart_mcp_proxy.gateway.shared.app_pages import is_for_apps_alone
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import sign_in_store
-from smart_mcp_proxy.gateway.visibility.presence import Presence
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.io.worker import Worker

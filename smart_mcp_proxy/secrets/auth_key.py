@@ -8,6 +8,7 @@ import secrets
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
@@ -27,26 +28,23 @@ class UnusableFileError(Exception):
     """A file that only we should be able to read and write is not as we left it; the text says how."""
 
 
+@dataclass(eq=False, repr=False)
 class SignInKey:
     """The key of one folder of sign-ins. Everything here may block: run it in a thread.
 
-    Args:
+    Attributes:
         folder: Of the sign-ins; exists, and is the owner's alone.
         get: Looks something up in the keyring.
         put: Stores something in the keyring.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        get: Callable[[str], str | None] = read_keyring_secret,
-        put: Callable[[str, str], None] = store_secret,
-    ) -> None:
-        self._folder = folder
-        self._file = folder / "key"
-        self._get = get
-        self._put = put
-        self._name = "sign-ins-" + hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]
+    folder: Path
+    get: Callable[[str], str | None] = read_keyring_secret
+    put: Callable[[str, str], None] = store_secret
+
+    def __post_init__(self) -> None:
+        self._file = self.folder / "key"
+        self._name = "sign-ins-" + hashlib.sha256(os.fsencode(self.folder.absolute())).hexdigest()[:16]
 
     def load(self, place: str) -> bytes:
         """The key that is kept there.
@@ -56,7 +54,7 @@ class SignInKey:
         """
         if place == "keyring":
             try:
-                text = self._get(self._name)
+                text = self.get(self._name)
             except ConfigError as exc:
                 raise UnusableFileError(f"its key is in the system's keyring. {exc}") from exc
             if text is None:
@@ -76,7 +74,7 @@ class SignInKey:
             UnusableFileError: There is a key file that cannot be used.
             OSError: The folder cannot be written.
         """
-        with lock_file(self._folder / "key.lock"):
+        with lock_file(self.folder / "key.lock"):
             if self._file.exists():
                 return self.load("file"), "file"
             if (key := self._from_keyring()) is not None:
@@ -88,11 +86,11 @@ class SignInKey:
     def _from_keyring(self) -> bytes | None:
         """The keyring's key, made if there is none; None where there is no keyring that keeps it."""
         try:
-            text = self._get(self._name)
+            text = self.get(self._name)
             if text is None:
                 made = base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
-                self._put(self._name, made)
-                text = self._get(self._name)
+                self.put(self._name, made)
+                text = self.get(self._name)
                 if text != made:
                     return None
             return decode_key(text, _DAMAGED)

@@ -13,8 +13,6 @@ from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
 from smart_mcp_proxy.settings.addresses import are_networks, are_origins, are_users, bearer_only, is_database, is_url
 from smart_mcp_proxy.settings.choices import OneOf, list_choices
 
-__all__ = ["PREFIX", "Settings"]
-
 PREFIX = "MCPPROXY_"
 _MESSAGE_DEFAULT_BYTES = 16 * 1024 * 1024
 _MESSAGE_MIN_BYTES = 1024

@@ -3,8 +3,7 @@
 from smart_mcp_proxy.upstream.confinement.reach import SHELTER, Shelter, find_shown_paths
 from smart_mcp_proxy.upstream.confinement.refusals import find_refusals
 from smart_mcp_proxy.upstream.confinement.sandbox import describe_gaps, find_way
-from smart_mcp_proxy.upstream.dial import Connector
-from smart_mcp_proxy.upstream.fleet import Fleet
+from smart_mcp_proxy.upstream.fleet import Connector, Fleet
 from smart_mcp_proxy.upstream.http_failures import LostSessionError, TlsContext
 from smart_mcp_proxy.upstream.keeper import Keeper
 from smart_mcp_proxy.upstream.listing import ToolListing, fetch_page, is_listed
@@ -16,29 +15,3 @@ from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import mark_environment
 from smart_mcp_proxy.upstream.protocol.session import OnEvent
 from smart_mcp_proxy.upstream.supervisor import Upstream
-
-__all__ = [
-    "LOGIN_TIMEOUT_S",
-    "SHELTER",
-    "CallbackServer",
-    "Connector",
-    "Fleet",
-    "Keeper",
-    "LostSessionError",
-    "OnEvent",
-    "OwnConnection",
-    "Shelter",
-    "SignIn",
-    "SignIns",
-    "TlsContext",
-    "ToolListing",
-    "Upstream",
-    "UpstreamSession",
-    "describe_gaps",
-    "fetch_page",
-    "find_refusals",
-    "find_shown_paths",
-    "find_way",
-    "is_listed",
-    "mark_environment",
-]

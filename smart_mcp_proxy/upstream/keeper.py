@@ -263,7 +263,7 @@ class _WorkerConnection:
             if meta.pop(_TOKEN, None) is not None:
 
                 async def on_progress(report: ProgressReport) -> None:
-                    self.tell("notifications/progress", {_TOKEN: request_id, **_build_progress_params(report)})
+                    self.tell("notifications/progress", report.build_params(request_id))
 
             if meta:
                 params["_meta"] = meta
@@ -314,8 +314,3 @@ class _WorkerConnection:
 
     def _put(self, message: Mapping[str, Any]) -> None:
         self._sink.write(msgspec.json.encode(message) + b"\n")
-
-
-def _build_progress_params(report: ProgressReport) -> dict[str, Any]:
-    facts = {"progress": report.progress, "total": report.total, "message": report.message}
-    return {name: value for name, value in facts.items() if value is not None}

@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final, Literal
@@ -202,34 +203,30 @@ class _Place:
         self.keeper: asyncio.Task[None] | None = None
 
 
+@dataclass(eq=False, repr=False)
 class OwnConnections:
     """The sessions of single clients with one server.
 
-    Args:
+    Attributes:
         config: The server as it is configured now.
         expanded: The same with its variables filled in.
         open_session: Opens one.
         clock: Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        config: Callable[[], ServerConfig],
-        expanded: Callable[[], Awaitable[ServerConfig]],
-        open_session: Callable[[ServerConfig, Era, OnEvent, Conversation], Awaitable[UpstreamSession]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._config = config
-        self._expanded = expanded
-        self._open_session = open_session
-        self._clock = clock
+    config: Callable[[], ServerConfig]
+    expanded: Callable[[], Awaitable[ServerConfig]]
+    open_session: Callable[[ServerConfig, Era, OnEvent, Conversation], Awaitable[UpstreamSession]]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._places: dict[object, _Place] = {}
         self._keepers: set[asyncio.Task[None]] = set()
         self._is_modern = False
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<OwnConnections to {self._config().name}, {len(self)} of clients>"
+        return f"<OwnConnections to {self.config().name}, {len(self)} of clients>"
 
     def __len__(self) -> int:
         return len(self._places)
@@ -254,7 +251,7 @@ class OwnConnections:
             UpstreamError: It cannot be opened, or the server was stopped. No request was sent.
         """
         if self._is_closed:
-            raise build_lost_error(self._config().name, "was stopped", was_sent=False)
+            raise build_lost_error(self.config().name, "was stopped", was_sent=False)
         if self._is_modern:
             yield None
             return
@@ -269,7 +266,7 @@ class OwnConnections:
             raise
         finally:
             place.users -= 1
-            place.used_s = self._clock()
+            place.used_s = self.clock()
 
     async def drop(self, client: object) -> None:
         """Closes the session of a client that is gone."""
@@ -293,10 +290,10 @@ class OwnConnections:
         if keepers:
             await asyncio.wait(keepers)
         for place in places:  # of one that had not even begun, nobody else says so
-            _fail(place, build_lost_error(self._config().name, "was stopped", was_sent=False))
+            _fail(place, build_lost_error(self.config().name, "was stopped", was_sent=False))
 
     def _new_place(self, client: object, side: ClientSide) -> _Place:
-        config = self._config()
+        config = self.config()
         if len(self._places) >= config.limits.client_connections and not self._make_room():
             raise RateLimitedError(
                 f"Server '{config.name}' has connections of {len(self._places)} clients in use, its limit.",
@@ -305,7 +302,7 @@ class OwnConnections:
                 retry_after_s=_FULL_RETRY_S,
                 code="too_many_connections",
             )
-        place = self._places[client] = _Place(self._clock())
+        place = self._places[client] = _Place(self.clock())
         keeper = place.keeper = spawn(self._keep(client, place, side), f"upstream-own-{config.name}")
         self._keepers.add(keeper)
         keeper.add_done_callback(self._keepers.discard)
@@ -323,14 +320,14 @@ class OwnConnections:
 
     async def _keep(self, client: object, place: _Place, side: ClientSide) -> None:
         """Open the session of a client, hold it until its end, and clean up."""
-        conversation = Conversation(self._config().name, side)
+        conversation = Conversation(self.config().name, side)
         try:
             await self._hold(client, place, conversation)
         except ProxyError as exc:
             _fail(place, _unsent(exc))
         finally:
             self._leave(client, place)
-            _fail(place, build_lost_error(self._config().name, "was stopped", was_sent=False))
+            _fail(place, build_lost_error(self.config().name, "was stopped", was_sent=False))
             await conversation.close()
 
     async def _hold(self, client: object, place: _Place, conversation: Conversation) -> None:
@@ -338,21 +335,21 @@ class OwnConnections:
 
         def hear(event: SessionEvent) -> None:
             if isinstance(event, LogLine):  # not among the server's lines, which agents may read: it is of one client
-                name = self._config().name
+                name = self.config().name
                 _log.debug("server %s, for one client: %s", name, event.text, extra=fields(server=name))
             elif isinstance(event, ToolsChanged | ContentsChanged) and connection is not None:
                 connection.forget_lists()
 
         try:
-            config = await self._expanded()
+            config = await self.expanded()
         except ConfigError as exc:  # of this client: the others may have what it lacks
             raise UpstreamError(exc.message, hint=exc.hint) from exc
         with secrets_hidden(collect_secrets(config)):
-            session = await self._open_session(config, "handshake", hear, conversation)
+            session = await self.open_session(config, "handshake", hear, conversation)
             try:
                 self._is_modern = session.era == "modern"
                 if not self._is_modern:
-                    connection = OwnConnection(config, session, conversation, self._clock)
+                    connection = OwnConnection(config, session, conversation, self.clock)
                 place.opened.set_result(connection)
                 if connection is not None:
                     await self._wait_over(client, place, session)
@@ -361,11 +358,11 @@ class OwnConnections:
 
     async def _wait_over(self, client: object, place: _Place, session: UpstreamSession) -> None:
         """Returns when the session has ended, or nobody has used it for long; the place is free then."""
-        ended = spawn(session.wait_closed(), f"upstream-own-end-{self._config().name}")
+        ended = spawn(session.wait_closed(), f"upstream-own-end-{self.config().name}")
         try:
             while True:
-                idle_s = self._config().limits.client_idle_s
-                left_s = idle_s if place.users else idle_s - (self._clock() - place.used_s)
+                idle_s = self.config().limits.client_idle_s
+                left_s = idle_s if place.users else idle_s - (self.clock() - place.used_s)
                 if left_s <= 0 or ended.done():
                     return
                 await asyncio.wait({ended}, timeout=left_s)

@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
@@ -63,10 +63,11 @@ _LAST_LINES: Final = 40
 _log = get_logger("upstream")
 
 
+@dataclass(eq=False, repr=False)
 class Upstream:
     """Connection to one configured server, kept up and renewed.
 
-    Args:
+    Attributes:
         config: The server, not expanded.
         environ: The gateway's environment, for `${VAR}` and for the child.
         on_change: Told of every change of state.
@@ -77,8 +78,6 @@ class Upstream:
         rng: Source of jitter.
         on_contents_changed: Told when its prompts or resources may be other ones.
         on_resource_updated: Told when one resource may be another one.
-
-    Attributes:
         name: Of the server, as configured.
         run: Names the present connection, of a server on stdio its process; the last one's while there is none.
         own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
@@ -86,33 +85,23 @@ class Upstream:
         may_return: Whether the server was lost and not tried again since: most likely it can be had at once.
     """
 
-    def __init__(  # noqa: PLR0913  (each is told of another thing, or replaced in tests)
-        self,
-        config: ServerConfig,
-        *,
-        environ: Mapping[str, str],
-        on_change: OnChange,
-        on_tools_changed: OnToolsChanged,
-        open_session: OpenSession,
-        start_gate: asyncio.Semaphore,
-        clock: Callable[[], float] = time.monotonic,
-        rng: random.Random | None = None,
-        on_contents_changed: OnToolsChanged = lambda name: None,
-        on_resource_updated: OnResourceUpdated = lambda name, uri: None,
-    ) -> None:
-        self.config = config
-        self.name: Final = config.name
-        self._environ = environ
-        self._on_change = on_change
-        self._on_tools_changed = on_tools_changed
-        self._on_contents_changed = on_contents_changed
-        self.watch = ResourceWatch(config.name, on_resource_updated)
+    config: ServerConfig
+    _: KW_ONLY
+    environ: Mapping[str, str]
+    on_change: OnChange
+    on_tools_changed: OnToolsChanged
+    open_session: OpenSession
+    start_gate: asyncio.Semaphore
+    clock: Callable[[], float] = time.monotonic
+    rng: random.Random = field(default_factory=random.Random)
+    on_contents_changed: OnToolsChanged = lambda name: None
+    on_resource_updated: OnResourceUpdated = lambda name, uri: None
+
+    def __post_init__(self) -> None:
+        self.name = self.config.name
+        self.watch = ResourceWatch(self.config.name, self.on_resource_updated)
         """The resources that the server tells of one by one."""
-        self._open_session = open_session
-        self._start_gate = start_gate
-        self._clock = clock
-        self._rng = rng or random.Random()
-        self._status = first_status(config)
+        self._status = first_status(self.config)
         self._settled = asyncio.Event()
         """Started and not connecting: whether it is ready can be told at once."""
         self._retry_now = asyncio.Event()
@@ -125,7 +114,7 @@ class Upstream:
         self._pause_s = _HEALTHY_S
         self._told = ""
         self._written = ServerLog()
-        self._last_try = clock()
+        self._last_try = self.clock()
         self._reasons = Reasons(self.name, self._written)
         self._ending: Ending | None = None
         self.may_return = False
@@ -133,8 +122,8 @@ class Upstream:
         """The start that is under way, once it is the server's turn."""
         self.on_wanted: Callable[[], object] = self.retry
         self.own: OwnConnections | None = None
-        if config.connection == "per_client":
-            self.own = OwnConnections(lambda: self.config, self._expand_for_client, self._start_session, clock)
+        if self.config.connection == "per_client":
+            self.own = OwnConnections(lambda: self.config, self._expand_for_client, self._start_session, self.clock)
 
     def __repr__(self) -> str:
         return f"<Upstream {self.config.name}, {self._status.state}>"
@@ -144,7 +133,7 @@ class Upstream:
         """The server at a glance; of one that is being started, how long that has taken."""
         if self._status.state is not ServerState.CONNECTING:
             return self._status
-        return describe_start(self._status, self._start, self._clock(), self._written.last_said)
+        return describe_start(self._status, self._start, self.clock(), self._written.last_said)
 
     @property
     def is_ready(self) -> bool:
@@ -175,7 +164,7 @@ class Upstream:
             if not self._settled.is_set() or self._status.state is ServerState.DISCONNECTED:
                 self._status = first_status(self.config)
                 self._settled.set()
-                self._tell(self._on_change, self._status)
+                self._tell(self.on_change, self._status)
             return
         self._failures = 0
         if self.own is not None:
@@ -255,7 +244,7 @@ class Upstream:
             UpstreamTimeoutError: No answer in time.
         """
         timeout_s = self.config.limits.call_s if timeout_s is None else timeout_s
-        ends_s = self._clock() + timeout_s
+        ends_s = self.clock() + timeout_s
         if (session := session or self._session) is None:
             session, timeout_s = await self._wait_session(ends_s)
         reasons, mark = self._reasons, self._written.mark
@@ -285,10 +274,10 @@ class Upstream:
 
     async def _wait_session(self, ends_s: float) -> tuple[UpstreamSession, float]:
         """The session of a server that becomes ready in time, and the seconds that are left then."""
-        left_s = max(0.0, ends_s - self._clock())
+        left_s = max(0.0, ends_s - self.clock())
         if not await self.ready(min(left_s, self.config.limits.patience_s)) or self._session is None:
             raise self.not_ready()
-        return self._session, max(0.0, ends_s - self._clock())
+        return self._session, max(0.0, ends_s - self.clock())
 
     def _reconnect_in_other_era(self, session: UpstreamSession) -> None:
         """Ends a session in favour of one in another era; what comes meanwhile waits for that."""
@@ -357,7 +346,7 @@ class Upstream:
 
     def hasten_retry(self) -> None:
         """Bring the next try of a failed server forward for a call; not at once after one that failed."""
-        is_due = self.may_return or self._clock() - self._last_try >= _NUDGE_S
+        is_due = self.may_return or self.clock() - self._last_try >= _NUDGE_S
         if self._status.state is ServerState.ERROR and is_due:
             self._settled.clear()
             self.on_wanted()
@@ -377,7 +366,7 @@ class Upstream:
 
     async def _connect_once(self) -> float | None:
         """Connect once and hold the connection; returns the pause before the next one, None for none."""
-        self._last_try, self._start = self._clock(), None
+        self._last_try, self._start = self.clock(), None
         is_return, self.may_return = self.may_return, False
         self._written.begin()
         try:
@@ -399,28 +388,28 @@ class Upstream:
 
     async def _expand_config(self) -> ServerConfig:
         # In a thread: a value may come from a file or from the system's keyring.
-        return await asyncio.to_thread(expand, self.config, self._environ)
+        return await asyncio.to_thread(expand, self.config, self.environ)
 
     async def _expand_for_client(self) -> ServerConfig:
         """The same with the working directory and the variables of the client whose request this is."""
         if (client := get_present_client()) is None:
             return await self._expand_config()
-        return await asyncio.to_thread(expand_for_client, self.config, self._environ, client)
+        return await asyncio.to_thread(expand_for_client, self.config, self.environ, client)
 
     async def _start_session(
         self, config: ServerConfig, era: Era | None, on_event: OnEvent, peer: Conversation | None = None
     ) -> UpstreamSession:
-        open_session = self._open_session if peer is None else partial(self._open_session, peer=peer)
-        async with StartTurn(self._start_gate) if config.transport == "stdio" else contextlib.nullcontext():
+        open_session = self.open_session if peer is None else partial(self.open_session, peer=peer)
+        async with StartTurn(self.start_gate) if config.transport == "stdio" else contextlib.nullcontext():
             if peer is None:
-                self._start = ServerStart(self._clock(), config.limits.init_s)
-            return await open_session(config, environ=self._environ, era=era, on_event=on_event)
+                self._start = ServerStart(self.clock(), config.limits.init_s)
+            return await open_session(config, environ=self.environ, era=era, on_event=on_event)
 
     async def _hold(self, session: UpstreamSession) -> float:
         """Serves over an open session until it ends."""
-        ready_at = self._clock()
+        ready_at = self.clock()
         self._connections += 1
-        self.run = session.run or f"{self._rng.getrandbits(64):016x}"
+        self.run = session.run or f"{self.rng.getrandbits(64):016x}"
         self._status = replace(
             self._status,
             era=session.era,
@@ -432,18 +421,18 @@ class Upstream:
         self.watch.attach(session, partial(self.request, session=session))
         ending = self._ending = Ending(self.name, session)
         self._set_state(ServerState.READY)
-        self._tell(self._on_tools_changed, self.name)
+        self._tell(self.on_tools_changed, self.name)
         try:
             end = await ending.wait()
             if isinstance(end, LostSessionError):
                 self._drop_session(session)
-                self._renewals *= self._clock() - ready_at < _RENEWED_S
+                self._renewals *= self.clock() - ready_at < _RENEWED_S
         finally:
             self._session = None
             self.watch.detach()
             ending.close()
             await session.close()
-        if self._clock() - ready_at >= min(_HEALTHY_S, self._pause_s):
+        if self.clock() - ready_at >= min(_HEALTHY_S, self._pause_s):
             self._failures = 0
         if isinstance(end, LostSessionError) and self._renewals < _MOST_RENEWALS:
             self._renewals += 1
@@ -464,10 +453,10 @@ class Upstream:
         _log.log(level, "%s%s (try %d)", error, said, self._failures, extra=fields(server=self.name))
         if not needs_auth:
             older = older_sdk_hint(self.config, said)
-            network = network_hint(self._environ, self.config, error + said)
+            network = network_hint(self.environ, self.config, error + said)
             hint = older or hint + network + hint_refusal(self.config, self._written.last(_LAST_LINES))
         self._set_state(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
-        pause_s = self._pause_s = backoff_s(self._failures, self._rng)
+        pause_s = self._pause_s = backoff_s(self._failures, self.rng)
         # One that has let us in before may do so again soon.
         return max(pause_s, _AUTH_PAUSE_S) if needs_auth and not self._connections else pause_s
 
@@ -477,17 +466,17 @@ class Upstream:
             self._status, state=state, error=redact(error), hint=redact(hint), last_error=redact(last_error)
         )
         (self._settled.clear if state is ServerState.CONNECTING else self._settled.set)()
-        self._tell(self._on_change, self._status)
+        self._tell(self.on_change, self._status)
 
     def _handle_event(self, event: SessionEvent) -> None:
         if isinstance(event, LogLine):  # over other transports than stdio it is no word about the connection
             self._written.add(event.text, is_said=self.config.transport == "stdio")
         elif isinstance(event, ToolsChanged):
-            self._tell(self._on_tools_changed, self.name)
+            self._tell(self.on_tools_changed, self.name)
         elif isinstance(event, ContentsChanged):
-            self._tell(self._on_contents_changed, self.name)
+            self._tell(self.on_contents_changed, self.name)
         elif isinstance(event, Revived):
-            self._tell(self._on_change, self._status)
+            self._tell(self.on_change, self._status)
         elif isinstance(event, Retry):
             self.retry()
         else:

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -59,33 +60,29 @@ class Ask(Protocol):
         """The `result`; raises `UpstreamError` as a session does."""
 
 
+@dataclass(eq=False, repr=False)
 class WatchStream:
     """Long-lived request for updates, opened again whenever it ends.
 
-    Args:
+    Attributes:
         server: Configured name.
         ask: Sends a request.
         on_updated: Told of what may have changed while no stream was open.
         wanted: Makes the params of the request; resources or tasks.
     """
 
-    def __init__(
-        self,
-        server: str,
-        ask: Ask,
-        on_updated: Callable[[str], None],
-        wanted: Callable[[frozenset[str]], Mapping[str, Any]] = lambda uris: {
-            "notifications": {"resourceSubscriptions": sorted(uris)}
-        },
-    ) -> None:
-        self._server = server
-        self._ask = ask
-        self._on_updated = on_updated
-        self._wanted = wanted
+    server: str
+    ask: Ask
+    on_updated: Callable[[str], None]
+    wanted: Callable[[frozenset[str]], Mapping[str, Any]] = lambda uris: {
+        "notifications": {"resourceSubscriptions": sorted(uris)}
+    }
+
+    def __post_init__(self) -> None:
         self.uris: frozenset[str] = frozenset()
         self._stream: asyncio.Task[None] | None = None
         self._opened: asyncio.Future[frozenset[str]] | None = None
-        """Done when the server has confirmed the stream that was asked for last."""
+        """Done when the self.server has confirmed the stream that was asked for last."""
         self._heard_on: asyncio.Future[frozenset[str]] | None = None
         """That of the stream that is open; None while there is none."""
         self._is_replacing = False
@@ -104,7 +101,7 @@ class WatchStream:
             agreed = await self._replace(self.uris | uris, timeout_s)
         except UpstreamError as exc:
             return dict.fromkeys(uris, exc)
-        return {uri: _build_unwatched_error(self._server, uri) for uri in uris - agreed}
+        return {uri: _build_unwatched_error(self.server, uri) for uri in uris - agreed}
 
     async def remove(self, uris: frozenset[str], timeout_s: float) -> None:
         """Watches the others only."""
@@ -116,7 +113,7 @@ class WatchStream:
         try:
             await self._replace(left, timeout_s)
         except UpstreamError as exc:
-            _log.debug("server %s goes on telling of %d more resources: %s", self._server, len(uris), exc)
+            _log.debug("server %s goes on telling of %d more resources: %s", self.server, len(uris), exc)
 
     def confirm_stream(self, uris: frozenset[str]) -> bool:
         """The server has confirmed a stream for these; False if none was waited for."""
@@ -141,7 +138,7 @@ class WatchStream:
         before, missed = self._stream, frozenset[str]() if self._heard_on is not None else self.uris
         opened: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
         self._is_replacing = True
-        stream = spawn(self._hold(uris, opened), f"upstream-watch-{self._server}")
+        stream = spawn(self._hold(uris, opened), f"upstream-watch-{self.server}")
         try:
             async with asyncio.timeout(timeout_s):
                 agreed = await opened
@@ -150,9 +147,9 @@ class WatchStream:
             if (
                 before is not None and before.done() and not self._is_closed
             ):  # it ended meanwhile, and left the rest to this one
-                self._stream = spawn(self._renew(self.uris), f"upstream-watch-{self._server}")
+                self._stream = spawn(self._renew(self.uris), f"upstream-watch-{self.server}")
             if isinstance(exc, TimeoutError):
-                raise timeout_error(self._server, SUBSCRIBE, timeout_s, was_sent=True) from None
+                raise timeout_error(self.server, SUBSCRIBE, timeout_s, was_sent=True) from None
             raise
         finally:
             self._is_replacing = False
@@ -160,7 +157,7 @@ class WatchStream:
             before.cancel()
         self._stream, self.uris = stream, uris & agreed
         for uri in missed & self.uris:
-            self._on_updated(uri)
+            self.on_updated(uri)
         return agreed
 
     async def _hold(self, uris: frozenset[str], opened: "asyncio.Future[frozenset[str]]") -> None:
@@ -184,17 +181,17 @@ class WatchStream:
     def _report_missed_updates(self, opened: "asyncio.Future[frozenset[str]]") -> None:
         if not opened.cancelled() and opened.exception() is None:
             for uri in self.uris:
-                self._on_updated(uri)
+                self.on_updated(uri)
 
     async def _listen(self, uris: frozenset[str], opened: "asyncio.Future[frozenset[str]]") -> None:
         """Run a stream from its opening to its end; `opened` is done afterwards."""
         self._opened = opened
-        error = build_lost_error(self._server, "ended its stream of changed resources at once", was_sent=True)
+        error = build_lost_error(self.server, "ended its stream of changed resources at once", was_sent=True)
         try:
-            await self._ask(SUBSCRIBE, self._wanted(uris), timeout_s=_STREAM_S)
+            await self.ask(SUBSCRIBE, self.wanted(uris), timeout_s=_STREAM_S)
         except UpstreamError as exc:
             error = exc
-            _log.debug("server %s: a stream of changed resources ended: %s", self._server, exc)
+            _log.debug("server %s: a stream of changed resources ended: %s", self.server, exc)
         finally:
             if self._heard_on is opened:
                 self._heard_on = None

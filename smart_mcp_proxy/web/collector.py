@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,13 +46,14 @@ def _resident_bytes() -> int:
     return 0
 
 
+@dataclass(eq=False, repr=False)
 class Collector:
     """Collects young objects often and all others when idle; never rescans permanent ones.
 
     What outlives a full collection is frozen, and so is what would make the next one long: what is in use is freed
     with its last reference all the same. Only where the process has grown far is all of it looked through, idle or not.
 
-    Args:
+    Attributes:
         clock: Monotonic seconds.
         cpu_s: Processor seconds that this process has used.
         thread_s: Processor seconds that this thread has used.
@@ -59,26 +61,20 @@ class Collector:
         trim: Gives back what was freed: a process keeps the memory of all lists that it read at once.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        cpu_s: Callable[[], float] = time.process_time,
-        thread_s: Callable[[], float] = time.thread_time,
-        resident_bytes: Callable[[], int] = _resident_bytes,
-        trim: Callable[[], None] = give_back,
-    ) -> None:
-        self._clock = clock
-        self._cpu_s = cpu_s
-        self._thread_s = thread_s
-        self._resident_bytes = resident_bytes
-        self._trim = trim
-        self._seen_s, self._seen_used_s = self._looked_s, self._looked_used_s = clock(), cpu_s()
-        self._young_used_s = self._full_used_s = cpu_s()
+    _: KW_ONLY
+    clock: Callable[[], float] = time.monotonic
+    cpu_s: Callable[[], float] = time.process_time
+    thread_s: Callable[[], float] = time.thread_time
+    resident_bytes: Callable[[], int] = _resident_bytes
+    trim: Callable[[], None] = give_back
+
+    def __post_init__(self) -> None:
+        self._seen_s, self._seen_used_s = self._looked_s, self._looked_used_s = self.clock(), self.cpu_s()
+        self._young_used_s = self._full_used_s = self.cpu_s()
         self._begun_s = 0.0
         self._owed_s = 0.0
         self._is_young_done = False
-        self._whole_s, self._least_bytes = clock(), 0
+        self._whole_s, self._least_bytes = self.clock(), 0
 
     def __repr__(self) -> str:
         return f"<Collector, a full collection would take {self._owed_s * 1000:.1f} ms>"
@@ -88,16 +84,16 @@ class Collector:
         if info["generation"] != _MIDDLE:
             return
         if phase == "start":
-            self._begun_s = self._thread_s()
+            self._begun_s = self.thread_s()
             return
         self._is_young_done = True
-        self._owed_s += self._thread_s() - self._begun_s
+        self._owed_s += self.thread_s() - self._begun_s
         if self._owed_s > OWED_S:
             self._freeze()
 
     def look(self) -> float:
         """Collects what is due; returns after how many seconds to look again."""
-        now_s, used_s = self._clock(), self._cpu_s()
+        now_s, used_s = self.clock(), self.cpu_s()
         is_at_rest = used_s - self._looked_used_s < IDLE_SHARE * (now_s - self._looked_s)
         self._looked_s, self._looked_used_s = now_s, used_s
         if self._is_young_done:  # the interpreter has counted enough objects by itself
@@ -114,7 +110,7 @@ class Collector:
                 self._collect_fully()
             elif is_idle and used_s - self._full_used_s >= DUE_S:
                 self._collect_fully()
-                self._trim()
+                self.trim()
         if not is_at_rest:
             return LOOK_S
         return IDLE_S if used_s - self._full_used_s >= DUE_S else REST_S
@@ -122,7 +118,7 @@ class Collector:
     def _collect_fully(self) -> None:
         gc.collect()
         self._freeze()
-        self._young_used_s = self._full_used_s = self._cpu_s()
+        self._young_used_s = self._full_used_s = self.cpu_s()
 
     def _freeze(self) -> None:
         gc.freeze()
@@ -130,11 +126,11 @@ class Collector:
 
     def _has_grown(self) -> bool:
         """Whether there may be circles among what was frozen; a day of ordinary work does not come here."""
-        now_bytes = self._resident_bytes()
+        now_bytes = self.resident_bytes()
         self._least_bytes = min(self._least_bytes or now_bytes, now_bytes)
-        if now_bytes - self._least_bytes < WHOLE_AFTER_BYTES or self._clock() - self._whole_s < WHOLE_AFTER_S:
+        if now_bytes - self._least_bytes < WHOLE_AFTER_BYTES or self.clock() - self._whole_s < WHOLE_AFTER_S:
             return False
-        self._whole_s, self._least_bytes = self._clock(), now_bytes
+        self._whole_s, self._least_bytes = self.clock(), now_bytes
         return True
 
 

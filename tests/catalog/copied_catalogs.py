@@ -12,11 +12,10 @@ from smart_mcp_proxy.catalog import (
     Lesson,
     SealedValue,
     Toolset,
-    revoke_agent_token,
-    store_agent_token,
-    store_links,
-    store_sealed,
-    store_toolset,
+    agent_tokens,
+    links,
+    sealed,
+    toolsets,
 )
 from smart_mcp_proxy.catalog.copying import TABLES, StoreLocation
 from smart_mcp_proxy.catalog.tables.schema import unconfined
@@ -63,16 +62,16 @@ async def fill(place: StorePlace, tool: MakeTool) -> None:
 async def store_shared(catalog: Catalog) -> None:
     """What gateways share besides tools, decisions and records: a name twice, a link that was given anew, any byte."""
     for hash_ in ("1", "2"):
-        await write(catalog, store_agent_token, token=AgentToken("ci", hash_, NOW_S, None, ("s",), "write", "work"))
+        await write(catalog, agent_tokens.store, token=AgentToken("ci", hash_, NOW_S, None, ("s",), "write", "work"))
         if hash_ == "1":
-            await write(catalog, revoke_agent_token, name="ci", now_s=NOW_S + 1)
+            await write(catalog, agent_tokens.revoke, name="ci", now_s=NOW_S + 1)
     tools = ((1, "sha256:aa"), (2, "sha256:bb"))
-    await write(catalog, store_toolset, toolset=Toolset("aB", "local", "", tools, NOW_S), now_s=NOW_S)
+    await write(catalog, toolsets.store, toolset=Toolset("aB", "local", "", tools, NOW_S), now_s=NOW_S)
     for uris in (["x:1", "x:2"], ["x:1"]):
-        await write(catalog, store_links, principal="ann", server="s", uris=uris, now_s=NOW_S)
+        await write(catalog, links.store, principal="ann", server="s", uris=uris, now_s=NOW_S)
     for expires_s in (None, NOW_S):
         value = SealedValue("sign-in", f"until {expires_s}", bytes(range(256)), "stamp", expires_s)
-        await write(catalog, store_sealed, value=value)
+        await write(catalog, sealed.store, value=value)
     await write(
         catalog, lambda connection: connection.execute(insert(unconfined), {"server_name": "s", "program": "p"})
     )

@@ -14,16 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 from store_places import KINDS, NAME_LIMIT, MakeTool, StorePlace
 
-from smart_mcp_proxy.catalog import (
-    DATABASE_NAME,
-    AgentToken,
-    Catalog,
-    confirm_gateway_tokens,
-    find_agent_tokens,
-    find_gateway_tokens,
-    gateway_key,
-    store_agent_token,
-)
+from smart_mcp_proxy.catalog import DATABASE_NAME, AgentToken, Catalog, agent_tokens, sealed
 from smart_mcp_proxy.catalog.copying import _copy, _run, copy_catalog
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CheckpointFile
 from smart_mcp_proxy.errors import CatalogError, ConfigError
@@ -56,8 +47,8 @@ async def test_there_and_back_everything_is_equal(
             await catalog.sync("u", [tool("new")])
             (new,) = (entry.id for key, entry in catalog.snapshot.by_key.items() if key.server == "u")
             assert new == 5 and new not in ids
-            await write(catalog, store_agent_token, token=AgentToken("new", "3", NOW_S, None))
-            assert [token.id for token in await catalog.read(find_agent_tokens)] == [1, 2, 3]
+            await write(catalog, agent_tokens.store, token=AgentToken("new", "3", NOW_S, None))
+            assert [token.id for token in await catalog.read(agent_tokens.find)] == [1, 2, 3]
             last = await catalog.last_activity_place()
             await catalog.append_activity([record("later")])
             assert await catalog.last_activity_place() > last > 0
@@ -186,12 +177,12 @@ async def test_what_opens_gateways_on_one_store_opens_none_on_another(
     for place, replica in ((store, "here"), (target, "there")):
         async with place.opened() as catalog:
             digests = {"agents": "aa", "operator": "bb"}
-            await write(catalog, confirm_gateway_tokens, replica=replica, digests=digests, now_s=NOW_S)
-            await write(catalog, gateway_key, name="k", made=replica.ljust(32).encode())
+            await write(catalog, agent_tokens.confirm_gateway_tokens, replica=replica, digests=digests, now_s=NOW_S)
+            await write(catalog, sealed.gateway_key, name="k", made=replica.ljust(32).encode())
     await copy_catalog(at(store), at(target), replaces=True)
     for place, replica in ((store, "here"), (target, "there")):
         async with place.opened() as catalog:
-            found = await catalog.read(partial(find_gateway_tokens, now_s=NOW_S))
+            found = await catalog.read(partial(agent_tokens.find_gateway_tokens, now_s=NOW_S))
             assert {one.replica for one in found} == {replica}
         keys = [bytes(key) for (key,) in place.rows("SELECT key FROM gateway_keys WHERE name = 'k'")]
         assert keys == [replica.ljust(32).encode()]

@@ -10,18 +10,7 @@ import anyio
 import pytest
 from store_places import HandClock, StorePlace
 
-from smart_mcp_proxy.catalog import (
-    Catalog,
-    SealedValue,
-    drop_lease,
-    drop_oldest_sealed,
-    drop_sealed,
-    find_sealed,
-    gateway_key,
-    read_sealed_stamps,
-    store_sealed,
-    take_lease,
-)
+from smart_mcp_proxy.catalog import Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import CatalogError
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +37,7 @@ async def write(catalog: Catalog, work: Any, **given: Any) -> Any:
 
 
 async def find(catalog: Catalog, key: str) -> bytes | None:
-    value = await catalog.read(partial(find_sealed, kind="k", key=key, now_s=catalog.now_s()))
+    value = await catalog.read(partial(sealed.find, kind="k", key=key, now_s=catalog.now_s()))
     return None if value is None else value.box
 
 
@@ -57,14 +46,14 @@ async def test_a_value_is_kept_until_it_ends(store: StorePlace, clock: HandClock
     async with store.opened(clock=clock) as catalog:
         assert await find(catalog, "a") is None
         for box, stamp in ((b"first", "1"), (b"second", "2")):
-            await write(catalog, store_sealed, value=SealedValue("k", "a", box, stamp, clock.now_s + 10))
-        await write(catalog, store_sealed, value=SealedValue("other", "a", b"another", "3", None))
+            await write(catalog, sealed.store, value=SealedValue("k", "a", box, stamp, clock.now_s + 10))
+        await write(catalog, sealed.store, value=SealedValue("other", "a", b"another", "3", None))
         assert await find(catalog, "a") == b"second"
-        assert await catalog.read(partial(read_sealed_stamps, kind="k")) == {"a": "2"}
+        assert await catalog.read(partial(sealed.read_stamps, kind="k")) == {"a": "2"}
         clock.now_s += 10
         assert await find(catalog, "a") is None
-        assert await write(catalog, drop_sealed, kind="k", key="a")
-        assert not await write(catalog, drop_sealed, kind="k", key="a")
+        assert await write(catalog, sealed.drop, kind="k", key="a")
+        assert not await write(catalog, sealed.drop, kind="k", key="a")
 
 
 async def test_who_waits_no_longer_leaves_the_work_as_it_is(store: StorePlace) -> None:
@@ -77,9 +66,9 @@ async def test_who_waits_no_longer_leaves_the_work_as_it_is(store: StorePlace) -
         await asyncio.to_thread(stands.wait, 20)
         try:
             with pytest.raises(CatalogError, match=r"has not answered for 0\.01 s"):
-                await catalog.write(partial(store_sealed, value=value), is_ordered=False, limit_s=0.01)
+                await catalog.write(partial(sealed.store, value=value), is_ordered=False, limit_s=0.01)
             with pytest.raises(CatalogError, match=r"has not answered for 0\.01 s"):
-                await catalog.read(partial(read_sealed_stamps, kind="k"), limit_s=0.01)
+                await catalog.read(partial(sealed.read_stamps, kind="k"), limit_s=0.01)
             assert not standing.done()
         finally:
             may_go_on.set()
@@ -93,11 +82,11 @@ async def test_what_ends_first_makes_room(store: StorePlace, clock: HandClock) -
     async with store.opened(clock=clock) as catalog:
         for number in range(5):
             until_s = clock.now_s + 10 + number
-            await write(catalog, store_sealed, value=SealedValue("k", str(number), bytes(100), "", until_s))
-        await write(catalog, store_sealed, value=SealedValue("other", "x", bytes(1000), "", clock.now_s + 1))
-        await write(catalog, store_sealed, value=SealedValue("other", "y", bytes(1000), "", None))
+            await write(catalog, sealed.store, value=SealedValue("k", str(number), bytes(100), "", until_s))
+        await write(catalog, sealed.store, value=SealedValue("other", "x", bytes(1000), "", clock.now_s + 1))
+        await write(catalog, sealed.store, value=SealedValue("other", "y", bytes(1000), "", None))
         clock.now_s += 2
-        await write(catalog, drop_oldest_sealed, kind="k", most_bytes=250, now_s=clock.now_s)
+        await write(catalog, sealed.drop_oldest, kind="k", most_bytes=250, now_s=clock.now_s)
     assert store.rows("SELECT kind, key FROM sealed ORDER BY kind, key") == [("k", "3"), ("k", "4"), ("other", "y")]
 
 
@@ -106,12 +95,12 @@ async def test_a_lease_has_one_holder_until_it_is_given_back_or_ends(store: Stor
     async with store.opened(clock=clock) as catalog:
 
         async def take(holder: str) -> bool:
-            return bool(await write(catalog, take_lease, name="l", holder=holder, now_s=clock.now_s, life_s=60))
+            return bool(await write(catalog, sealed.take_lease, name="l", holder=holder, now_s=clock.now_s, life_s=60))
 
         assert [await take("a"), await take("b")] == [True, False]
-        await write(catalog, drop_lease, name="l", holder="b")
+        await write(catalog, sealed.drop_lease, name="l", holder="b")
         assert not await take("b")
-        await write(catalog, drop_lease, name="l", holder="a")
+        await write(catalog, sealed.drop_lease, name="l", holder="a")
         assert [await take("b"), await take("a")] == [True, False]
         clock.now_s += 60
         assert await take("a")
@@ -131,18 +120,18 @@ async def test_a_holder_renews_its_lease(store: StorePlace) -> None:
             (110, "b", True),
             (110, "a", False),
         ):
-            assert await write(catalog, take_lease, name="l", holder=holder, now_s=at_s, life_s=60) == has
+            assert await write(catalog, sealed.take_lease, name="l", holder=holder, now_s=at_s, life_s=60) == has
 
 
 async def test_all_on_a_store_have_the_key_that_the_first_has_made(store: StorePlace) -> None:
     """Of each name; once it is there a later process makes none, whatever it brings."""
     made = [bytes([number]) * 32 for number in range(4)]
     async with store.opened() as one, store.opened() as two:
-        assert await write(one, gateway_key, name="k", made=made[0]) == made[0]
-        assert await write(two, gateway_key, name="k", made=made[1]) == made[0]
-        assert await write(two, gateway_key, name="other", made=made[2]) == made[2]
+        assert await write(one, sealed.gateway_key, name="k", made=made[0]) == made[0]
+        assert await write(two, sealed.gateway_key, name="k", made=made[1]) == made[0]
+        assert await write(two, sealed.gateway_key, name="other", made=made[2]) == made[2]
     async with store.opened() as later:
-        assert await write(later, gateway_key, name="k", made=made[3]) == made[0]
+        assert await write(later, sealed.gateway_key, name="k", made=made[3]) == made[0]
 
 
 @pytest.mark.long

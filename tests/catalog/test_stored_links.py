@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from old_catalogs import version
 from sqlalchemy import Connection, create_engine
 
-from smart_mcp_proxy.catalog import DATABASE_NAME, LINK_LIFE_S, Catalog, find_linking_servers, store_links
+from smart_mcp_proxy.catalog import DATABASE_NAME, LINK_LIFE_S, Catalog, links
 from smart_mcp_proxy.catalog.recovery.seals import KEY_NAME
 from smart_mcp_proxy.catalog.store.migrations import MIGRATIONS
 from smart_mcp_proxy.catalog.tables.links import LINKS_PER_PRINCIPAL
@@ -37,11 +37,11 @@ opened = partial(Catalog.open, name_limit=60)
 
 
 async def linked(catalog: Catalog, uris: Sequence[str], principal: str = "ann", now_s: float = NOW_S) -> None:
-    await catalog.write(partial(store_links, principal=principal, server="s", uris=uris, now_s=now_s))
+    await catalog.write(partial(links.store, principal=principal, server="s", uris=uris, now_s=now_s))
 
 
 async def found(catalog: Catalog, uri: str, principal: str = "ann", now_s: float = NOW_S) -> tuple[str, ...]:
-    return await catalog.read(partial(find_linking_servers, principal=principal, uri=uri, now_s=now_s))
+    return await catalog.read(partial(links.find_servers, principal=principal, uri=uri, now_s=now_s))
 
 
 async def test_a_link_is_known_for_an_hour_in_every_process(store: Any) -> None:
@@ -125,7 +125,7 @@ def test_nobody_ever_finds_what_another_was_linked_to(given_links: list[tuple[st
         now_s = NOW_S
         for principal, server, uris, later_s in given_links:
             now_s += later_s
-            store_links(connection, principal, server, uris, now_s)
+            links.store(connection, principal, server, uris, now_s)
             for uri in uris:
                 known = model.setdefault((principal, uri), {})
                 known.pop(server, None)
@@ -138,4 +138,4 @@ def _compare(connection: Connection, model: dict[tuple[str, str], dict[str, floa
         for uri in URIS:
             known = reversed(model.get((principal, uri), {}).items())
             alive = tuple(server for server, at_s in known if now_s < at_s + LINK_LIFE_S)
-            assert find_linking_servers(connection, principal, uri, now_s) == alive
+            assert links.find_servers(connection, principal, uri, now_s) == alive

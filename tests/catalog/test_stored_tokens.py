@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from store_places import StorePlace
 
-from smart_mcp_proxy.catalog import Catalog, TokenKind, confirm_gateway_tokens, find_gateway_tokens
+from smart_mcp_proxy.catalog import Catalog, TokenKind, agent_tokens
 
 pytestmark = pytest.mark.anyio
 
@@ -15,11 +15,11 @@ DAY_S = 86_400.0
 
 
 async def confirm(catalog: Catalog, replica: str, digests: Mapping[TokenKind, str], now_s: float = NOW_S) -> None:
-    await catalog.write(partial(confirm_gateway_tokens, replica=replica, digests=digests, now_s=now_s))
+    await catalog.write(partial(agent_tokens.confirm_gateway_tokens, replica=replica, digests=digests, now_s=now_s))
 
 
 async def found(catalog: Catalog, now_s: float = NOW_S) -> set[tuple[str, ...]]:
-    return set(await catalog.read(partial(find_gateway_tokens, now_s=now_s)))
+    return set(await catalog.read(partial(agent_tokens.find_gateway_tokens, now_s=now_s)))
 
 
 async def test_a_gateway_has_the_tokens_that_it_confirmed_last(store: StorePlace) -> None:

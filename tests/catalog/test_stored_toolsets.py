@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from smart_mcp_proxy.catalog import Catalog, Toolset, filter_stored_toolsets, find_toolset, store_toolset
+from smart_mcp_proxy.catalog import Catalog, Toolset, toolsets
 from smart_mcp_proxy.catalog.tables.toolsets import KEPT_PER_PRINCIPAL
 
 pytestmark = pytest.mark.anyio
@@ -19,11 +19,11 @@ def made(handle: str, principal: str = "local", expires_s: float = NOW_S + 3600)
 
 
 async def stored(catalog: Catalog, toolset: Toolset, now_s: float = NOW_S) -> None:
-    await catalog.write(partial(store_toolset, toolset=toolset, now_s=now_s))
+    await catalog.write(partial(toolsets.store, toolset=toolset, now_s=now_s))
 
 
 async def found(catalog: Catalog, handle: str) -> Toolset | None:
-    return await catalog.read(partial(find_toolset, handle=handle))
+    return await catalog.read(partial(toolsets.find, handle=handle))
 
 
 async def test_a_toolset_is_found_by_its_handle_in_every_process(store: Any) -> None:
@@ -43,8 +43,8 @@ async def test_of_many_handles_those_that_are_kept_are_found_at_once(store: Any)
         for handle in ("aB", "cd"):
             await stored(catalog, made(handle))
         asked = ["aB", "ab", "cd", *map(str, range(1_021))]
-        assert await catalog.read(partial(filter_stored_toolsets, handles=asked)) == {"aB", "cd"}
-        assert await catalog.read(partial(filter_stored_toolsets, handles=[])) == frozenset()
+        assert await catalog.read(partial(toolsets.filter_stored, handles=asked)) == {"aB", "cd"}
+        assert await catalog.read(partial(toolsets.filter_stored, handles=[])) == frozenset()
 
 
 @pytest.mark.long  # half a second of work and more

@@ -58,13 +58,13 @@ from smart_mcp_proxy.fastmcp_compat.http.http import HttpApp, add_session_owner
 from smart_mcp_proxy.fastmcp_compat.http.sessions import IDLE_S, HttpSession, set_json_replies
 from smart_mcp_proxy.fastmcp_compat.list_changed import ListChangedHub
 from smart_mcp_proxy.fastmcp_compat.methods import CheckedClient, HandshakeClient
-from smart_mcp_proxy.fastmcp_compat.middleware import hide_failures
 from smart_mcp_proxy.fastmcp_compat.paths import bind_principal, bind_request_path, get_request_path, principal
 from smart_mcp_proxy.fastmcp_compat.server import (
     RawMethods,
     build_server,
     dump_message,
     get_checked_clients,
+    hide_failures,
     message_streams,
     parse_message,
 )

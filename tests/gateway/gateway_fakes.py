@@ -20,8 +20,7 @@ from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.indexing.list_sync import TOOLS, AskPolicy, ListSync, Pace
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.sessions.agent import Agent
-from smart_mcp_proxy.gateway.sessions.routing import Routing
-from smart_mcp_proxy.gateway.sessions.tool_surface import ToolSurface
+from smart_mcp_proxy.gateway.sessions.tool_surface import Routing, ToolSurface
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, OwnTools, ToolList
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior

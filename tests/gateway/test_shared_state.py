@@ -21,8 +21,7 @@ from smart_mcp_proxy.errors import ConfigError, RequestError, UpstreamAuthError
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates, Subject
 from smart_mcp_proxy.gateway.indexing.learning import open_learning
-from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs
-from smart_mcp_proxy.gateway.results.shared_outputs import SharedOutputs
+from smart_mcp_proxy.gateway.results.outputs import META_KEY, Outputs, SharedOutputs
 from smart_mcp_proxy.gateway.shared.key_mark import mark_secret_key
 from smart_mcp_proxy.gateway.shared.shared_sign_ins import SharedSignIns
 from smart_mcp_proxy.models import ToolKey

@@ -271,9 +271,9 @@ async def test_a_process_that_stood_still_takes_nothing_from_the_one_that_took_i
 
     async def refused(_: SignIn | None) -> SignIn:
         await other.write("web", server.url, newer)
-        raise bearer._flow.build_ended_error("The sign-in was not renewed (invalid_grant)")
+        raise bearer.flow.build_ended_error("The sign-in was not renewed (invalid_grant)")
 
-    monkeypatch.setattr(bearer._flow, "renew", refused)
+    monkeypatch.setattr(bearer.flow, "renew", refused)
     clock.ahead_s = 8 * 3600
     assert await bearer.token() == "newer"
     await bearer.close()
@@ -288,16 +288,16 @@ async def test_what_has_run_out_while_a_process_stood_still_is_renewed_in_its_tu
     held = await sign_in(sign_ins, server)
     bearer = await sign_ins.bearer(server.config())
     newer = msgspec.structs.replace(held, access_token="newer")
-    renew, asked = bearer._flow.renew, []
+    renew, asked = bearer.flow.renew, []
 
     async def refused_once(given: SignIn | None) -> SignIn:
         asked.append(given)
         if given == newer:
             return await renew(given)
         await other.write("web", server.url, newer)
-        raise bearer._flow.build_ended_error("The sign-in was not renewed (invalid_grant)")
+        raise bearer.flow.build_ended_error("The sign-in was not renewed (invalid_grant)")
 
-    monkeypatch.setattr(bearer._flow, "renew", refused_once)
+    monkeypatch.setattr(bearer.flow, "renew", refused_once)
     clock.ahead_s = 8 * 3600
     assert await bearer.token() in server.provider.access_tokens
     await bearer.close()

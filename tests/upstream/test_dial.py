@@ -8,7 +8,7 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import Transport
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.servers.entry import parse_entry
-from smart_mcp_proxy.upstream.dial import TRANSPORTS, Connector
+from smart_mcp_proxy.upstream.fleet import TRANSPORTS, Connector
 from smart_mcp_proxy.upstream.opening import SessionOptions
 
 pytestmark = pytest.mark.anyio

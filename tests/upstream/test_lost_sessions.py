@@ -348,7 +348,7 @@ async def test_a_request_that_is_sent_again_has_the_time_that_is_left() -> None:
     given: list[float] = []
     async with forgetful(text(404)) as server, kept(server.url) as web:
         now_s, upstream = 0.0, web.upstream
-        upstream._clock = lambda: now_s
+        upstream.clock = lambda: now_s
         ready, session = upstream.ready, type(upstream._session)
         ask = session.request
 

@@ -12,16 +12,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY, LACKS_KEY, Checkpoint, read_checkpoint
-from smart_mcp_proxy.catalog.store import versions
+from smart_mcp_proxy.catalog.store import postgres_edge, versions
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
 from smart_mcp_proxy.catalog.store.migrations import LOCK, LONGEST_KEY_BYTES
-from smart_mcp_proxy.catalog.store.postgres_edge import (
-    NOT_WHOLE_HINT,
-    DatabaseAddress,
-    hang_up,
-    postgres_engine,
-    refuse_unusable,
-)
 from smart_mcp_proxy.catalog.store.store import HeldStoreError, StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
 from smart_mcp_proxy.io.clocks import since_boot
@@ -93,10 +86,10 @@ class PostgresStore(Store):
 
     def __init__(self, url: str, data_dir: Path) -> None:
         super().__init__()
-        self._address = DatabaseAddress(url)
+        self._address = postgres_edge.DatabaseAddress(url)
         self.label = self._address.label
         self._file = data_dir / DATABASE_NAME
-        self._engine = postgres_engine(self._dial)
+        self._engine = postgres_edge.postgres_engine(self._dial)
         self._connection: Connection | None = None
         self._wire: psycopg.Connection | None = None
         self._began_s: float | None = None
@@ -139,7 +132,7 @@ class PostgresStore(Store):
         self._thread.shutdown(wait=False)
         while not (await asyncio.wait([done], timeout=LIMIT_S))[0]:
             if self._wire is not None:
-                hang_up(self._wire)
+                postgres_edge.hang_up(self._wire)
         done.result()
 
     async def wait_change(self, topic: Topic, limit_s: float) -> None:
@@ -167,7 +160,7 @@ class PostgresStore(Store):
             self._began_s = None
         self._began_s = time.monotonic()  # anew: a pooler answers though its server does not
         try:
-            refuse_unusable(connection, self.label)
+            postgres_edge.refuse_unusable(connection, self.label)
             versions.refuse_newer(connection, self.label)
             _refuse_half_copied(connection, self.label)
             self._compare_clocks(connection)
@@ -198,7 +191,7 @@ class PostgresStore(Store):
             if _state(exc) == "42501":
                 raise self._address.unusable(exc, "Let its user create tables in the schema.") from exc
             if _state(exc).startswith("42"):  # half of a step was done by somebody else
-                raise self._address.unusable(exc, NOT_WHOLE_HINT) from exc
+                raise self._address.unusable(exc, postgres_edge.NOT_WHOLE_HINT) from exc
             raise
 
     def mend(self) -> None:
@@ -349,7 +342,7 @@ class PostgresStore(Store):
         """Ends a transaction that the server does not go on with; in the event loop."""
         began_s, wire = self._began_s, self._wire
         if began_s is not None and wire is not None and time.monotonic() - began_s > LIMIT_S / 2:
-            hang_up(wire)
+            postgres_edge.hang_up(wire)
 
     def _fail(self, exc: BaseException | None) -> NoReturn:
         state = _state(exc)

@@ -13,25 +13,9 @@ from typing import Literal, Self, TypeVar
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from smart_mcp_proxy.catalog.recovery import storage_space, wal_files
 from smart_mcp_proxy.catalog.recovery.damage import FileId, file_id, find_damage, is_blank, move_aside, was_damaged
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME, Checkpoint, CheckpointFile
-from smart_mcp_proxy.catalog.recovery.storage_space import (
-    NO_ROOM_HINT,
-    create_private,
-    disk_full,
-    is_full,
-    is_nearly_full,
-    is_read_only,
-    why_unwritable,
-)
-from smart_mcp_proxy.catalog.recovery.wal_files import (
-    await_companions,
-    companion_ids,
-    copy_in_memory,
-    is_busy,
-    primary_code,
-    stamp_files,
-)
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.store import HeldStoreError, StorageError, Store, Topic
 from smart_mcp_proxy.errors import CatalogError, ConfigError
@@ -56,7 +40,7 @@ _PROBED_CODES = _UNUSABLE_CODES | {sqlite3.SQLITE_IOERR}
 _DIRECTORY_HINT = "Set MCPPROXY_DATA_DIR to a directory that you can write to, or change its permissions."
 _HINTS = {
     sqlite3.SQLITE_BUSY: "Another process holds the file; try again, or stop that process.",
-    sqlite3.SQLITE_FULL: NO_ROOM_HINT,
+    sqlite3.SQLITE_FULL: storage_space.NO_ROOM_HINT,
     sqlite3.SQLITE_IOERR: "Check the disk, its free space and its quota.",
     sqlite3.SQLITE_READONLY: _DIRECTORY_HINT,
     sqlite3.SQLITE_CANTOPEN: _DIRECTORY_HINT,
@@ -138,7 +122,7 @@ class SqliteStore(Store):
             await asyncio.sleep(limit_s)
             return
         self._looked[topic] = await file_looks.wait(
-            partial(stamp_files, self.path), self._looked.get(topic), LONGEST_WAIT_S
+            partial(wal_files.stamp_files, self.path), self._looked.get(topic), LONGEST_WAIT_S
         )
 
     def announce(self, name: str) -> None:
@@ -146,7 +130,7 @@ class SqliteStore(Store):
 
     def is_tight(self) -> bool:
         """Whether the disk of the file is nearly full."""
-        return is_nearly_full(self.path.parent)
+        return storage_space.is_nearly_full(self.path.parent)
 
     def is_blank(self) -> bool:
         """Whether nothing is stored, nor was moved aside; not so where one cannot look."""
@@ -215,9 +199,9 @@ class SqliteStore(Store):
             return work(connection)
 
         def attempt() -> T:
-            if is_read_only(self.path):
+            if storage_space.is_read_only(self.path):
                 try:
-                    with copy_in_memory(self.path) as copy:
+                    with wal_files.copy_in_memory(self.path) as copy:
                         return examine(copy)
                 except sqlite3.Error as exc:
                     raise StorageError(f"The catalog '{self.path}' cannot be read: {exc}.") from exc
@@ -300,7 +284,7 @@ class SqliteStore(Store):
 
     def _is_cut_off(self) -> bool:
         """Whether the journal or its index was removed or replaced since they were opened."""
-        return companion_ids(self.path) != self._companions
+        return wal_files.companion_ids(self.path) != self._companions
 
     def _rejoin(self) -> Connection:
         """Opens the file anew once its journal was removed or replaced; returns the new connection."""
@@ -321,7 +305,7 @@ class SqliteStore(Store):
 
     def _save_journal(self) -> None:
         """Puts what the lost journal holds into the database, if this process was in time."""
-        journal, index = companion_ids(self.path)
+        journal, index = wal_files.companion_ids(self.path)
         # An index of somebody else's counts another journal; one that is merely gone is made anew from the journal.
         if self._connection is None or journal == self._companions[0] or index not in (None, self._companions[1]):
             return
@@ -330,7 +314,7 @@ class SqliteStore(Store):
 
     def _await_others(self) -> None:
         try:
-            await_companions(self.path, self._engine)
+            wal_files.await_companions(self.path, self._engine)
         except TimeoutError as exc:
             message = f"The journal of the catalog '{self.path}' was removed while other processes use it."
             raise StorageError(message, hint="End those processes.") from exc
@@ -341,10 +325,10 @@ class SqliteStore(Store):
             try:
                 return attempt()
             except SQLAlchemyError as exc:
-                if not is_busy(exc) or number == attempts:
+                if not wal_files.is_busy(exc) or number == attempts:
                     code, reason = self._diagnosis(exc)
                     self._is_suspect |= code in _DAMAGE_CODES
-                    others = HeldStoreError if is_busy(exc) else CatalogError
+                    others = HeldStoreError if wal_files.is_busy(exc) else CatalogError
                     kind = StorageError if code in _STORAGE_CODES else others
                     message = f"The catalog '{self.path}' cannot be used: {reason}."
                     raise kind(message, hint=_HINTS.get(code, "")) from exc
@@ -359,13 +343,13 @@ class SqliteStore(Store):
                 otherwise.
         """
         try:
-            create_private(self.path)
+            storage_space.create_private(self.path)
         except FileExistsError as exc:
             raise self._unusable("it is not a directory") from exc
         except OSError as exc:
-            if is_full(exc):
-                message = f"The catalog '{self.path}' cannot be made: {disk_full(exc)}."
-                raise StorageError(message, hint=NO_ROOM_HINT) from exc
+            if storage_space.is_full(exc):
+                message = f"The catalog '{self.path}' cannot be made: {storage_space.disk_full(exc)}."
+                raise StorageError(message, hint=storage_space.NO_ROOM_HINT) from exc
             raise self._unusable(exc.strerror or str(exc)) from exc
         if joins:
             self._await_others()
@@ -401,17 +385,17 @@ class SqliteStore(Store):
             connection.close()
             raise
         self._connection = connection
-        self._companions = companion_ids(self.path)
+        self._companions = wal_files.companion_ids(self.path)
         return damage
 
     def _diagnosis(self, exc: SQLAlchemyError) -> tuple[int, str]:
         """SQLite's code and words for an error, or better ones: it has several for a disk that is merely full."""
-        code = primary_code(exc)
-        refusal = why_unwritable(self.path.parent) if code in _PROBED_CODES else None
+        code = wal_files.primary_code(exc)
+        refusal = storage_space.why_unwritable(self.path.parent) if code in _PROBED_CODES else None
         if refusal is None:
             return code, str(exc.orig if isinstance(exc, DBAPIError) else exc)
-        if is_full(refusal):
-            return sqlite3.SQLITE_FULL, disk_full(refusal)
+        if storage_space.is_full(refusal):
+            return sqlite3.SQLITE_FULL, storage_space.disk_full(refusal)
         return code, refusal.strerror or str(refusal)
 
     def _unusable(self, reason: str) -> ConfigError | StorageError:

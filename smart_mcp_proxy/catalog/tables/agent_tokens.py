@@ -51,7 +51,7 @@ class AgentToken:
         return f"agent-{self.id}"
 
 
-def store_agent_token(connection: Connection, token: AgentToken) -> bool:
+def store(connection: Connection, token: AgentToken) -> bool:
     """Adds a token; False if one that is not revoked has its name."""
     same = select(agent_tokens.c.id).where(agent_tokens.c.name == token.name, agent_tokens.c.revoked_s.is_(None))
     if connection.execute(same).first() is not None:
@@ -69,7 +69,7 @@ def store_agent_token(connection: Connection, token: AgentToken) -> bool:
     return True
 
 
-def find_agent_tokens(connection: Connection, good_at_s: float | None = None) -> tuple[AgentToken, ...]:
+def find(connection: Connection, good_at_s: float | None = None) -> tuple[AgentToken, ...]:
     """Tokens, oldest first: those that are good at a time, or all that were ever made."""
     wanted = select(agent_tokens).order_by(agent_tokens.c.id)
     if good_at_s is not None:  # of the others there may be any number, and who follows them looks every second
@@ -80,13 +80,13 @@ def find_agent_tokens(connection: Connection, good_at_s: float | None = None) ->
     return tuple(AgentToken(**{**row._mapping, "servers": own}) for row, own in zip(rows, servers, strict=True))
 
 
-def revoke_agent_token(connection: Connection, name: str, now_s: float) -> bool:
+def revoke(connection: Connection, name: str, now_s: float) -> bool:
     """Ends the token of that name for good; False if there is none that is not revoked."""
     row = update(agent_tokens).where(agent_tokens.c.name == name, agent_tokens.c.revoked_s.is_(None))
     return connection.execute(row.values(revoked_s=now_s)).rowcount > 0
 
 
-def note_token_use(connection: Connection, used: Mapping[int, float]) -> None:
+def note_use(connection: Connection, used: Mapping[int, float]) -> None:
     """Store when tokens were last used, by id; a later use that another process has stored stays."""
     last_s = agent_tokens.c.last_used_s
     is_later = or_(last_s.is_(None), last_s < bindparam("at_s"))

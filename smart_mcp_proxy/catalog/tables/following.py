@@ -16,14 +16,7 @@ from sqlalchemy import Connection, LargeBinary, Select, bindparam, case, cast, d
 from sqlalchemy.exc import NoResultFound
 
 from smart_mcp_proxy.catalog.hashing import approval_digest, canonical_json
-from smart_mcp_proxy.catalog.recovery.rollback_guard import (
-    CLOSED_KEY,
-    GENERATION_KEY,
-    NO_CHECKPOINT,
-    Checkpoint,
-    build_checkpoint,
-    read_meta,
-)
+from smart_mcp_proxy.catalog.recovery import rollback_guard
 from smart_mcp_proxy.catalog.recovery.seals import SealedTrust, Seals, has_hash
 from smart_mcp_proxy.catalog.snapshot import Snapshot
 from smart_mcp_proxy.catalog.tables.feedback import USES_NEEDED
@@ -73,7 +66,7 @@ class ApprovalStanding:
     baselined: frozenset[str] = frozenset()
     blocked: frozenset[ToolKey] = frozenset()
     is_closed: bool = False
-    checkpoint: Checkpoint = NO_CHECKPOINT
+    checkpoint: rollback_guard.Checkpoint = rollback_guard.NO_CHECKPOINT
     is_sealed: bool = True
 
     def trusts_first_list(self, server: str) -> bool:
@@ -119,10 +112,10 @@ def follow(connection: Connection, snapshot: Snapshot, standing: ApprovalStandin
     approved one have the same full hash, and both rows are as a gateway has sealed them. Anything else about it, be it
     in doubt, leads to `withheld`.
     """
-    counters = read_meta(connection)
-    if (generation := counters.get(GENERATION_KEY)) is None:
+    counters = rollback_guard.read_meta(connection)
+    if (generation := counters.get(rollback_guard.GENERATION_KEY)) is None:
         raise NoResultFound("the database does not count its changes")
-    checkpoint = build_checkpoint(connection, counters)
+    checkpoint = rollback_guard.build_checkpoint(connection, counters)
     # An empty list is a first one, too, and moves no generation.
     if generation == snapshot.generation and checkpoint == standing.checkpoint:
         return None
@@ -133,7 +126,7 @@ def follow(connection: Connection, snapshot: Snapshot, standing: ApprovalStandin
     decided = ApprovalStanding(
         trust.heard | beside.first,
         trust.blocked | beside.blocked,
-        CLOSED_KEY in counters or not is_sealed,
+        rollback_guard.CLOSED_KEY in counters or not is_sealed,
         checkpoint,
         is_sealed,
     )

@@ -16,7 +16,7 @@ _PLAIN_BYTES: Final = 1_024
 """A longer URI is known by its hash: PostgreSQL indexes no text of 2,704 bytes, and an URI may hold a whole token."""
 
 
-def store_links(
+def store(
     connection: Connection,
     principal: str,
     server: str,
@@ -44,7 +44,7 @@ def store_links(
     connection.execute(delete(links).where(links.c.expires_s <= now_s))
 
 
-def find_linking_servers(
+def find_servers(
     connection: Connection, principal: str, uri: str, now_s: float, life_s: float = LINK_LIFE_S
 ) -> tuple[str, ...]:
     """Servers that linked to a resource for this principal within the life of a link, latest first."""

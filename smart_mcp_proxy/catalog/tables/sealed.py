@@ -37,13 +37,13 @@ class SealedValue(NamedTuple):
     expires_s: float | None
 
 
-def store_sealed(connection: Connection, value: SealedValue) -> None:
+def store(connection: Connection, value: SealedValue) -> None:
     """Keeps a value in place of the last one under its key."""
     kept = replace_columns(connection, sealed, "box", "stamp", "expires_s", "size")
     connection.execute(kept, value._asdict() | {"size": len(value.box)})
 
 
-def find_sealed(connection: Connection, kind: str, key: str, now_s: float) -> SealedValue | None:
+def find(connection: Connection, kind: str, key: str, now_s: float) -> SealedValue | None:
     """The value under a key; None where there is none, or its time is over."""
     wanted = select(sealed).where(sealed.c.kind == kind, sealed.c.key == key)
     is_alive = or_(sealed.c.expires_s.is_(None), sealed.c.expires_s > now_s)
@@ -51,18 +51,18 @@ def find_sealed(connection: Connection, kind: str, key: str, now_s: float) -> Se
     return None if row is None else SealedValue(row.kind, row.key, bytes(row.box), row.stamp, row.expires_s)
 
 
-def read_sealed_stamps(connection: Connection, kind: str) -> dict[str, str]:
+def read_stamps(connection: Connection, kind: str) -> dict[str, str]:
     """The stamps of all values of a kind, by key."""
     rows = connection.execute(select(sealed.c.key, sealed.c.stamp).where(sealed.c.kind == kind))
     return {row.key: row.stamp for row in rows}
 
 
-def drop_sealed(connection: Connection, kind: str, key: str) -> bool:
+def drop(connection: Connection, kind: str, key: str) -> bool:
     """Remove a value; whether there was one."""
     return bool(connection.execute(delete(sealed).where(sealed.c.kind == kind, sealed.c.key == key)).rowcount)
 
 
-def drop_oldest_sealed(connection: Connection, kind: str, most_bytes: int, now_s: float) -> None:
+def drop_oldest(connection: Connection, kind: str, most_bytes: int, now_s: float) -> None:
     """Removes all values whose time is over, and of a kind those that end first until the rest fits."""
     connection.execute(delete(sealed).where(sealed.c.expires_s <= now_s))
     newest = select(sealed.c.key, sealed.c.size).where(sealed.c.kind == kind).order_by(sealed.c.expires_s.desc())
@@ -72,7 +72,7 @@ def drop_oldest_sealed(connection: Connection, kind: str, most_bytes: int, now_s
         if size > most_bytes:
             surplus.append(row.key)
     for key in surplus:
-        drop_sealed(connection, kind, key)
+        drop(connection, kind, key)
 
 
 def increment_ended_sign_ins(connection: Connection) -> None:

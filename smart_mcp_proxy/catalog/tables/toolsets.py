@@ -34,7 +34,7 @@ class Toolset:
     expires_s: float
 
 
-def store_toolset(connection: Connection, toolset: Toolset, now_s: float) -> None:
+def store(connection: Connection, toolset: Toolset, now_s: float) -> None:
     """Adds a toolset; the principal's oldest ones leave, and what ended days ago."""
     connection.execute(insert(toolsets), asdict(toolset) | {"tools": json.dumps(toolset.tools)})
     is_own = toolsets.c.principal == toolset.principal
@@ -43,7 +43,7 @@ def store_toolset(connection: Connection, toolset: Toolset, now_s: float) -> Non
     connection.execute(delete(toolsets).where(func.abs(toolsets.c.expires_s - now_s) > _FORGOTTEN_AFTER_S))
 
 
-def find_toolset(connection: Connection, handle: str) -> Toolset | None:
+def find(connection: Connection, handle: str) -> Toolset | None:
     """The toolset of that handle, whoever asks and whether or not its time is over; None if none is kept."""
     row = connection.execute(select(toolsets).where(toolsets.c.handle == handle)).one_or_none()
     if row is None:
@@ -52,6 +52,6 @@ def find_toolset(connection: Connection, handle: str) -> Toolset | None:
     return Toolset(row.handle, row.principal, row.profile, tools, row.expires_s)
 
 
-def filter_stored_toolsets(connection: Connection, handles: Collection[str]) -> frozenset[str]:
+def filter_stored(connection: Connection, handles: Collection[str]) -> frozenset[str]:
     """Return those of the handles whose toolsets are kept."""
     return frozenset(connection.execute(select(toolsets.c.handle).where(toolsets.c.handle.in_(handles))).scalars())

@@ -65,7 +65,7 @@ def hits_table(answer: Mapping[str, Any], *, is_explained: bool) -> Table:
     rows = [
         [
             str(place),
-            printable(_own_name(tool)),
+            printable(str(tool["name"]).removeprefix(f"{tool['server']}:")),
             tool["server"],
             f"{tool['score']:.2f}",
             _why(tool["why"]) if is_explained else tool["description"],
@@ -145,11 +145,6 @@ def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
 def _describe_uncovered(row: Mapping[str, str]) -> str:
     """A server that an answer does not cover, with its state and what is known of why."""
     return f"{row['server']} ({row['state']}{': ' + row['reason'] if 'reason' in row else ''})"
-
-
-def _own_name(tool: Mapping[str, Any]) -> str:
-    """The tool's name without its server's."""
-    return str(tool["name"]).removeprefix(f"{tool['server']}:")
 
 
 def _why(why: Mapping[str, Any]) -> str:

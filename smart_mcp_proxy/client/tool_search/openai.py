@@ -12,15 +12,7 @@ from typing import Any, Final
 
 from fastmcp import Client
 
-from smart_mcp_proxy.client.tool_search.parts import (
-    as_text,
-    members,
-    no_call,
-    parse_arguments,
-    read_limit,
-    read_query,
-    shorten_name,
-)
+from smart_mcp_proxy.client.tool_search import parts
 from smart_mcp_proxy.client.tool_search.searching import DESCRIPTION, SEARCH_SCHEMA, FoundTool, ToolSearch
 from smart_mcp_proxy.errors import RequestError, UpstreamError
 
@@ -50,11 +42,11 @@ class OpenAIToolSearch(ToolSearch):
 
     async def answer(self, call: Any) -> dict[str, Any]:
         """The output of a `tool_search_call`, or of a `function_call` for a tool that was found."""
-        item = members(call)
+        item = parts.members(call)
         if item.get("type") == "function_call" and isinstance(item.get("call_id"), str):
             return {"type": "function_call_output", "call_id": item["call_id"], "output": await self._output(item)}
         if item.get("type") != "tool_search_call":
-            raise no_call(item, "a tool_search_call or a function_call")
+            raise parts.no_call(item, "a tool_search_call or a function_call")
         if item.get("execution") != "client" or not isinstance(item.get("call_id"), str):
             raise RequestError(
                 "This search is executed by OpenAI itself.",
@@ -62,15 +54,15 @@ class OpenAIToolSearch(ToolSearch):
             )
         output = {"type": "tool_search_output", "execution": "client", "call_id": item["call_id"]}
         try:
-            arguments = parse_arguments(item.get("arguments"))
-            found = await self.search(read_query(arguments), read_limit(arguments))
+            arguments = parts.parse_arguments(item.get("arguments"))
+            found = await self.search(parts.read_query(arguments), parts.read_limit(arguments))
         except (RequestError, UpstreamError):
             return output | {"status": "incomplete", "tools": []}
         return output | {"status": "completed", "tools": self._definitions(found.tools)}
 
     async def answers(self, response: Any) -> list[dict[str, Any]]:
         """The input items that follow a response: the outputs of all calls in it."""
-        items = [members(item) for item in members(response).get("output") or ()]
+        items = [parts.members(item) for item in parts.members(response).get("output") or ()]
         calls = [item for item in items if item.get("type") in ("tool_search_call", "function_call")]
         return [await self.answer(item) for item in calls if item.get("execution") != "server"]
 
@@ -79,7 +71,7 @@ class OpenAIToolSearch(ToolSearch):
             return [_openai_definition(tool) for tool in tools]
         grouped: dict[str, dict[str, Any]] = {}
         for tool in tools:
-            name = shorten_name(_NOT_IN_A_NAME.sub("_", tool.server), self.name_limit)
+            name = parts.shorten_name(_NOT_IN_A_NAME.sub("_", tool.server), self.name_limit)
             words = f"Tools of the server {tool.server}."
             empty = {"type": "namespace", "name": name, "description": words, "tools": []}
             grouped.setdefault(name, empty)["tools"].append(_openai_definition(tool))
@@ -87,10 +79,10 @@ class OpenAIToolSearch(ToolSearch):
 
     async def _output(self, item: Mapping[str, Any]) -> str:
         try:
-            done = await self.call(str(item.get("name")), parse_arguments(item.get("arguments")))
+            done = await self.call(str(item.get("name")), parts.parse_arguments(item.get("arguments")))
         except (RequestError, UpstreamError) as error:
             return f"{error.message} {error.hint}".rstrip()
-        return "\n".join(as_text(part) for part in done.content)
+        return "\n".join(parts.as_text(part) for part in done.content)
 
 
 def _openai_definition(tool: FoundTool) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache, partial
 from http import HTTPStatus
 
@@ -59,10 +60,11 @@ def add_session_owner(scope: Scope, who: Principal) -> Scope:
     return {**scope, "user": AuthenticatedUser(token), "auth": AuthCredentials()}
 
 
+@dataclass(eq=False, repr=False)
 class HttpApp:
     """The ASGI app that serves a FastMCP server at one path, Host and Origin checked.
 
-    Args:
+    Attributes:
         server: Serves.
         path: Where.
         is_sse: The older transport with two endpoints instead of streamable HTTP.
@@ -74,32 +76,27 @@ class HttpApp:
         name_session: The id of a session, from the random one that the SDK gives it.
     """
 
-    def __init__(
-        self,
-        server: FastMCP,
-        path: str,
-        *,
-        is_sse: bool = False,
-        allowed_hosts: Sequence[str] = (),
-        middleware: Sequence[Middleware] = (),
-        refuse_place: Callable[[], Response | None] = lambda: None,
-        max_sessions: int = MAX_SESSIONS,
-        name_session: Callable[[str], str] = str,
-    ) -> None:
+    server: FastMCP
+    path: str
+    _: KW_ONLY
+    is_sse: bool = False
+    allowed_hosts: Sequence[str] = ()
+    middleware: Sequence[Middleware] = ()
+    refuse_place: Callable[[], Response | None] = lambda: None
+    max_sessions: int = MAX_SESSIONS
+    name_session: Callable[[str], str] = str
+
+    def __post_init__(self) -> None:
         free_ended_connections()
-        self._name_session = name_session
-        self._max_sessions = max_sessions
-        self._refuse_place = refuse_place
-        self._is_sse = is_sse
-        self._checked = get_checked_clients(server)
-        self._askable = askable_sessions(server)
+        self._checked = get_checked_clients(self.server)
+        self._askable = askable_sessions(self.server)
         self._manager: StreamableHTTPSessionManager | None = None
-        self._app = server.http_app(
-            path=path,
-            transport="sse" if is_sse else "streamable-http",
-            middleware=[*middleware, *([Middleware(StreamRoom, most=max_sessions)] if is_sse else ())],
+        self._app = self.server.http_app(
+            path=self.path,
+            transport="sse" if self.is_sse else "streamable-http",
+            middleware=[*self.middleware, *([Middleware(StreamRoom, most=self.max_sessions)] if self.is_sse else ())],
             host_origin_protection=True,
-            allowed_hosts=list(allowed_hosts) or None,
+            allowed_hosts=list(self.allowed_hosts) or None,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,12 +107,12 @@ class HttpApp:
     async def run_lifespan(self) -> AsyncIterator[None]:
         """Serves while open."""
         async with self._app.lifespan(self._app):
-            if not self._is_sse:
+            if not self.is_sse:
                 self._manager = self._find_manager()
                 # FastMCP builds its manager itself, and the manager its sessions.
-                room = SessionRoom(self._manager, self._max_sessions, self._name_session)
+                room = SessionRoom(self._manager, self.max_sessions, self.name_session)
                 room.take_over()
-                self._manager.asgi_app.app = _Screened(self._manager, room, self._refuse_place, self._checked)
+                self._manager.asgi_app.app = _Screened(self._manager, room, self.refuse_place, self._checked)
             yield
 
     def session(self, session_id: str, who: Principal, path: str) -> HttpSession | None:

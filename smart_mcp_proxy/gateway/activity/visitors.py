@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from smart_mcp_proxy.fastmcp_compat.middleware import Visit
+from smart_mcp_proxy.fastmcp_compat.server import Visit
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.telemetry import Activity
 
@@ -31,29 +31,26 @@ class Visitor:
     under_way: int = 0
 
 
+@dataclass(eq=False, repr=False)
 class Visitors:
     """The clients of the modern era that were here, and a line in the activity log for each that comes.
 
-    Args:
+    Attributes:
         recorder: Gets the line.
         clock: Seconds since 1970.
         on_visit: Called in the context of each request.
     """
 
-    def __init__(
-        self,
-        recorder: Recorder[Activity],
-        clock: Callable[[], float] = time.time,
-        on_visit: Callable[[Visit], object] = lambda visit: None,
-    ) -> None:
-        self._recorder = recorder
-        self._clock = clock
-        self._on_visit = on_visit
+    recorder: Recorder[Activity]
+    clock: Callable[[], float] = time.time
+    on_visit: Callable[[Visit], object] = lambda visit: None
+
+    def __post_init__(self) -> None:
         self._visitors: dict[Visit, Visitor] = {}
 
     def list_visitors(self) -> tuple[Visitor, ...]:
         """List visitors, most recently seen last; an open request counts as seen now."""
-        now_s = self._clock()
+        now_s = self.clock()
         for visitor in self._visitors.values():
             if visitor.under_way:
                 visitor.last_s = now_s
@@ -62,20 +59,20 @@ class Visitors:
     @contextmanager
     def track_visit(self, visit: Visit) -> Iterator[None]:
         """While open, a request of this client is under way."""
-        self._on_visit(visit)
+        self.on_visit(visit)
         visitor = self._enter(visit)
         visitor.under_way += 1
         try:
             yield
         finally:
             visitor.under_way -= 1
-            visitor.last_s = self._clock()
+            visitor.last_s = self.clock()
 
     def _enter(self, visit: Visit) -> Visitor:
-        now_s = self._clock()
+        now_s = self.clock()
         visitor = self._visitors.pop(visit, None)
         if visitor is None or (not visitor.under_way and now_s - visitor.last_s > ABSENT_S):
-            self._recorder.record(_build_visit_activity(visit, now_s))
+            self.recorder.record(_build_visit_activity(visit, now_s))
         if visitor is None:
             visitor = Visitor(visit, now_s)
             if len(self._visitors) >= VISITORS:

@@ -13,18 +13,7 @@ from typing import Final, NamedTuple
 
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog import (
-    AgentToken,
-    Catalog,
-    GatewayToken,
-    TokenKind,
-    confirm_gateway_tokens,
-    find_agent_tokens,
-    find_gateway_tokens,
-    note_token_use,
-    revoke_agent_token,
-    store_agent_token,
-)
+from smart_mcp_proxy.catalog import AgentToken, Catalog, GatewayToken, TokenKind, agent_tokens
 from smart_mcp_proxy.errors import CatalogError, ConflictError, RequestError
 from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.names import shell_word
@@ -157,7 +146,9 @@ class GatewayTokens:
         """Stores what is due; tried again with the next call where the store fails."""
         if self._replica is None or self._clock() < self._due_s:
             return
-        store = partial(confirm_gateway_tokens, replica=self._replica, digests=self._made, now_s=self._wall())
+        store = partial(
+            agent_tokens.confirm_gateway_tokens, replica=self._replica, digests=self._made, now_s=self._wall()
+        )
         try:
             await self._catalog.write(store, is_ordered=False)
         except CatalogError as exc:
@@ -167,7 +158,7 @@ class GatewayTokens:
 
     def look(self, connection: Connection) -> tuple[GatewayToken, ...]:
         """Tokens in the store, if they count here; in the store's thread."""
-        return find_gateway_tokens(connection, self._wall()) if self._accepts else ()
+        return agent_tokens.find_gateway_tokens(connection, self._wall()) if self._accepts else ()
 
     def note(self, found: Collection[GatewayToken]) -> None:
         """Accepts what was found, and nothing else."""
@@ -250,7 +241,7 @@ class AgentTokens:
             access=scope.access,
             profile=scope.profile,
         )
-        if not await self._catalog.write_through(partial(store_agent_token, token=token)):
+        if not await self._catalog.write_through(partial(agent_tokens.store, token=token)):
             raise ConflictError(
                 f"There is a token named {name!r} already.",
                 hint=f"Use another name, or revoke it first: mcpproxy token revoke {shell_word(name)}",
@@ -265,7 +256,7 @@ class AgentTokens:
         Raises:
             TokenNotFoundError: None that is still good has this name.
         """
-        if not await self._catalog.write_through(partial(revoke_agent_token, name=name, now_s=self._wall())):
+        if not await self._catalog.write_through(partial(agent_tokens.revoke, name=name, now_s=self._wall())):
             raise TokenNotFoundError(
                 f"No token is named {name[:NAME_CHARS]!r}, or it is revoked already.",
                 hint="See them all with: mcpproxy token list",
@@ -274,12 +265,12 @@ class AgentTokens:
 
     async def tokens(self) -> tuple[AgentToken, ...]:
         """All tokens that were ever made, oldest first, with uses that are not stored yet."""
-        stored = await self._catalog.read(find_agent_tokens)
+        stored = await self._catalog.read(agent_tokens.find)
         return tuple(replace(one, last_used_s=self._used.get(one.id, one.last_used_s)) for one in stored)
 
     async def refresh(self) -> None:
         """Reads the tokens that are good now; they and no others are known from now on."""
-        good = partial(find_agent_tokens, good_at_s=self._wall())
+        good = partial(agent_tokens.find, good_at_s=self._wall())
         stored, of_gateways = await self._catalog.read(lambda at: (good(at), self.of_gateways.look(at)))
         self.of_gateways.note(of_gateways)
         self._holders = {bytes.fromhex(one.hash): _holder(one) for one in stored}
@@ -322,7 +313,7 @@ class AgentTokens:
         if not used:
             return
         try:
-            await self._catalog.write(partial(note_token_use, used=used))
+            await self._catalog.write(partial(agent_tokens.note_use, used=used))
         except CatalogError as exc:
             log.debug("uses of agent tokens are not stored: %s", exc)
             self._used = used | self._used

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final, NoReturn
 
@@ -25,10 +26,11 @@ TELL_S: Final = 60.0
 log = get_logger("doors")
 
 
+@dataclass(eq=False, repr=False)
 class OperatorDoors:
     """Refuses processes of servers: an approval means nothing that a server can give itself.
 
-    Args:
+    Attributes:
         running: Names of the servers that run, by the process of each.
         names: Of all servers.
         record: Takes activity records.
@@ -37,17 +39,12 @@ class OperatorDoors:
     Source: docs/design/processes.md#the-operators-doors
     """
 
-    def __init__(
-        self,
-        running: Callable[[], Mapping[int, str]],
-        names: Callable[[], Iterable[str]],
-        record: Callable[[Activity], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._running = running
-        self._names = names
-        self._record = record
-        self._clock = clock
+    running: Callable[[], Mapping[int, str]]
+    names: Callable[[], Iterable[str]]
+    record: Callable[[Activity], None]
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._told_s: dict[str, float] = {}
 
     def __repr__(self) -> str:
@@ -62,7 +59,7 @@ class OperatorDoors:
         # One outside of the container is no child of ours.
         if peer is None or peer.pid == 0 or _is_strangers(peer.uid):
             return
-        server = ServerProcesses(self._running(), self._names()).find_server(peer.pid)
+        server = ServerProcesses(self.running(), self.names()).find_server(peer.pid)
         is_confined = not may_gain_privileges(peer.pid) and may_gain_privileges(os.getpid())
         if server is not None:
             self._refuse(server, _build_server_error(server, f"Process {peer.pid}"))
@@ -87,20 +84,18 @@ class OperatorDoors:
         if found.inode == 0 if found is not None else is_local:
             self._refuse("", _build_gone_error())
         if found is not None and not _is_strangers(found.uid):
-            processes = ServerProcesses(
-                self._running(), self._names()
-            )  # not in a thread: servers come and go meanwhile
+            processes = ServerProcesses(self.running(), self.names())  # not in a thread: servers come and go meanwhile
             holder = await to_thread.run_sync(processes.find_holder, found.inode)
             if holder is not None:
                 self._refuse(holder, _build_server_error(holder, f"The process at port {client[1]}"))
 
     def _refuse(self, server: str, error: RefusedError) -> NoReturn:
-        now_s = self._clock()
+        now_s = self.clock()
         if self._told_s.get(server, -TELL_S) + TELL_S <= now_s:
             self._told_s[server] = now_s
             log.warning("refused at the operator's door: %s", error.message)
             facts = {"change": "operator's door", "reason": error.message}
-            self._record(Activity("config", "local", server, error.error_code, 0.0, time.time(), facts, server=server))
+            self.record(Activity("config", "local", server, error.error_code, 0.0, time.time(), facts, server=server))
         raise error
 
 

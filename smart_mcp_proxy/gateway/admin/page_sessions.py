@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, get_args
 
-from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_oldest_sealed, drop_sealed, find_sealed, store_sealed
+from smart_mcp_proxy.catalog import Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import RefusedError, RequestError
 from smart_mcp_proxy.servers import Author
 
@@ -111,7 +111,7 @@ class PageSessions:
         """
         kept = await self._find(_LINK, token)
         # Of all that ask at once, in this process or another, one removes it.
-        drop = partial(drop_sealed, kind=_LINK, key=_name(_LINK, token))
+        drop = partial(sealed.drop, kind=_LINK, key=_name(_LINK, token))
         if kept is None or not await self._catalog.write(drop, is_ordered=False):
             raise RefusedError(
                 "This link was used already, or is too old.", hint="Make another one: mcpproxy ui", code="link_used"
@@ -136,16 +136,16 @@ class PageSessions:
 
     async def leave(self, secret: str) -> None:
         """End a session for good."""
-        drop = partial(drop_sealed, kind=_SESSION, key=_name(_SESSION, secret))
+        drop = partial(sealed.drop, kind=_SESSION, key=_name(_SESSION, secret))
         await self._catalog.write(drop, is_ordered=False)
 
     async def _keep(self, kind: str, token: str, author: Author, life_s: float, proved_by: bytes | None) -> None:
         text = author if proved_by is None else f"{author} {_proof(token, proved_by)}"
         value = SealedValue(kind, _name(kind, token), text.encode(), uuid.uuid4().hex, self._wall() + life_s)
-        await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
+        await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
 
     async def _find(self, kind: str, token: str) -> _Kept | None:
-        find = partial(find_sealed, kind=kind, key=_name(kind, token), now_s=self._wall())
+        find = partial(sealed.find, kind=kind, key=_name(kind, token), now_s=self._wall())
         kept = await self._catalog.read(find)
         text, _, proof = ("" if kept is None else kept.box.decode()).partition(" ")
         opened = (one for one in (self.operator, *self.others()) if hmac.compare_digest(proof, _proof(token, one)))
@@ -157,7 +157,7 @@ class PageSessions:
 
     async def _tidy(self) -> None:
         for kind in (_LINK, _SESSION):
-            sweep = partial(drop_oldest_sealed, kind=kind, most_bytes=_MOST_BYTES, now_s=self._wall())
+            sweep = partial(sealed.drop_oldest, kind=kind, most_bytes=_MOST_BYTES, now_s=self._wall())
             await self._catalog.write(sweep, is_ordered=False)
 
 

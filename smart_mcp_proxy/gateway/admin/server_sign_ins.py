@@ -19,7 +19,7 @@ import msgspec
 from anyio import to_thread
 from msgspec.structs import asdict
 
-from smart_mcp_proxy.catalog import Catalog, SealedValue, drop_sealed, find_sealed, store_sealed
+from smart_mcp_proxy.catalog import Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import CatalogError, ConfigError, ConflictError, ProxyError, RequestError
 from smart_mcp_proxy.gateway.shared.refusals import server_quarantined
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
@@ -108,18 +108,18 @@ class SignInProgress:
         kept = await self._find(_ADDRESS, server)
         if kept is None:
             return None
-        await self._catalog.write(partial(drop_sealed, kind=_ADDRESS, key=_name(_ADDRESS, server)), is_ordered=False)
+        await self._catalog.write(partial(sealed.drop, kind=_ADDRESS, key=_name(_ADDRESS, server)), is_ordered=False)
         return kept.decode()
 
     async def _keep(self, kind: str, server: str, data: bytes) -> None:
         box = data if self._key is None else seal(self._key, data, _purpose(kind, server))
         expires_s = self._catalog.now_s() + _LIFE_S
         value = SealedValue(kind, _name(kind, server), box, uuid.uuid4().hex, expires_s)
-        await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
+        await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
 
     async def _find(self, kind: str, server: str) -> bytes | None:
         name, now_s = _name(kind, server), self._catalog.now_s()
-        value = await self._catalog.read(partial(find_sealed, kind=kind, key=name, now_s=now_s))
+        value = await self._catalog.read(partial(sealed.find, kind=kind, key=name, now_s=now_s))
         if value is None or self._key is None:
             return None if value is None else value.box
         try:

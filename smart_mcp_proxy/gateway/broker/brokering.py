@@ -327,11 +327,7 @@ class _Heard:
         await self._say(msgspec.json.encode({"jsonrpc": "2.0", "method": told.method, "params": params}))
 
     async def _progress(self, report: ProgressReport) -> None:
-        params: dict[str, Any] = {"progressToken": self._token, "progress": report.progress}
-        if report.total is not None:
-            params["total"] = report.total
-        if report.message is not None:
-            params["message"] = report.message  # cleaned on its way here, as for every caller
+        params = report.build_params(self._token)  # cleaned on its way here, as for every caller
         message = {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
         await self._say(msgspec.json.encode(message))
 

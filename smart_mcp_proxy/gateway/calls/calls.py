@@ -13,11 +13,11 @@ from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.calls.gates import build_definition_changed_error
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.indexing.learning import Learning
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.cleaning import clean, fence
 from smart_mcp_proxy.gateway.results.outputs import Outputs
 from smart_mcp_proxy.gateway.results.repair import repair_result
 from smart_mcp_proxy.gateway.results.results import ResultFacts, may_link, may_need_cleaning, rewrite_result
-from smart_mcp_proxy.gateway.shared.readiness import ListReadiness
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.visibility import NAME_LIMIT_CHARS, CatalogView
 from smart_mcp_proxy.models import CallRequest, ToolRecord
@@ -45,7 +45,7 @@ class Calls:
     outputs: Outputs
     _: KW_ONLY
     learning: Learning | None = None
-    lists: ListReadiness | None = None
+    lists: ListState | None = None
     links: Links | None = None
 
     def call(
@@ -103,7 +103,7 @@ class _ToolCall(RequestExchange):
         calls: Calls,
         request: CallRequest,
         visible: CatalogView,
-        lists: ListReadiness | None,
+        lists: ListState | None,
         record: ToolRecord | None,
     ) -> None:
         self.call = self.caller = request

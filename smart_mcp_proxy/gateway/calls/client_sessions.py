@@ -96,10 +96,11 @@ class Sender:
         return await self.connection.request(method, params, self.line, timeout_s=left_s, **options)
 
 
+@dataclass(eq=False, repr=False)
 class Clients:
     """The connected clients of the handshake era, as servers know them that have a session with each.
 
-    Args:
+    Attributes:
         fleet: The servers.
         recorder: Gets one record per question.
         look: What may be seen at a path on behalf of a principal; None where the place has tools alone.
@@ -107,20 +108,13 @@ class Clients:
         clock: Monotonic seconds.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        recorder: Recorder[Activity],
-        look: Callable[[str, Principal], CatalogView | None],
-        settings: Settings,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._fleet = fleet
-        self._recorder = recorder
-        self._look = look
-        self._is_cleaned = settings.clean_results
-        self._is_fenced = settings.fence_results
-        self._clock = clock
+    fleet: Fleet
+    recorder: Recorder[Activity]
+    look: Callable[[str, Principal], CatalogView | None]
+    settings: Settings
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._levels: dict[object, str] = {}
         self._open: set[object] = set()
 
@@ -132,7 +126,7 @@ class Clients:
     def _end(self, session: Session) -> None:
         self._open.discard(session)
         self._levels.pop(session, None)
-        for upstream in self._fleet:
+        for upstream in self.fleet:
             if upstream.own is not None:
                 spawn(upstream.own.drop(session), f"leave {upstream.name}")
 
@@ -155,7 +149,7 @@ class Clients:
         if own is None or side is None:
             yield None
             return
-        limits, began_s = upstream.config.limits, self._clock()
+        limits, began_s = upstream.config.limits, self.clock()
         limit_s = limits.call_s if left_s is None else left_s
         open_s = min(limit_s, limits.patience_s)
         is_new = own.find(client) is None
@@ -167,7 +161,7 @@ class Clients:
                 if connection is None:
                     yield None
                     return
-                yield Sender(connection, line, max(0.0, limit_s - (self._clock() - began_s)))
+                yield Sender(connection, line, max(0.0, limit_s - (self.clock() - began_s)))
         except TimeoutError:
             raise _too_late(upstream.name, "open a connection for this client", open_s) from None
 
@@ -183,13 +177,13 @@ class Clients:
 
     async def leave(self, client: object) -> None:
         """Ends the sessions that servers had with a client."""
-        await asyncio.gather(*(each.own.drop(client) for each in self._fleet if each.own is not None))
+        await asyncio.gather(*(each.own.drop(client) for each in self.fleet if each.own is not None))
 
     # --- what clients say of themselves
 
     def capabilities(self) -> dict[str, Any]:
         """Capabilities for the greeting: log messages, where a server can send any."""
-        visible = self._look(get_request_path(), principal())
+        visible = self.look(get_request_path(), principal())
         return {"logging": {}} if visible is not None and visible.per_client else {}
 
     async def set_level(self, session: ClientSession, level: str) -> None:
@@ -213,7 +207,7 @@ class Clients:
         return least is None or level not in _LEVELS or _LEVELS.index(str(level)) >= _LEVELS.index(least)
 
     def _connections(self, session: ClientSession | None) -> Iterator[OwnConnection]:
-        for upstream in self._fleet:
+        for upstream in self.fleet:
             if upstream.own is not None and (connection := upstream.own.find(session)) is not None:
                 yield connection
 
@@ -222,7 +216,7 @@ class Clients:
     @contextmanager
     def record_question(self, server: str, method: str, session: Session) -> Iterator[dict[str, Any]]:
         """Writes one question down when it is over; not what was asked, nor what was answered."""
-        started, outcome, detail = self._clock(), "internal", {"method": method}
+        started, outcome, detail = self.clock(), "internal", {"method": method}
         try:
             yield detail
             outcome = "ok"
@@ -233,7 +227,7 @@ class Clients:
             outcome = "cancelled"
             raise
         finally:
-            duration_ms = (self._clock() - started) * 1000
+            duration_ms = (self.clock() - started) * 1000
             name = session.client.name
             record = Activity(
                 kind="question",
@@ -245,12 +239,12 @@ class Clients:
                 detail=detail | ({"client": name[:NAME_CHARS]} if name else {}),
                 server=server,
             )
-            self._recorder.record(record)
+            self.recorder.record(record)
 
     def shape_notification(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Shape the params of a server's notification for its client; see `clean_message`."""
-        said: dict[str, Any] = clean_message(params, is_cleaned=self._is_cleaned)
-        return fence_notification(said) if self._is_fenced else said
+        said: dict[str, Any] = clean_message(params, is_cleaned=self.settings.clean_results)
+        return fence_notification(said) if self.settings.fence_results else said
 
     def prepare_question(self, server: str, method: str, params: Mapping[str, Any], declared: Mapping[str, Any]) -> Any:
         """The question as the client gets it: judged, cleaned, with the server's name.
@@ -258,7 +252,7 @@ class Clients:
         Raises:
             ProxyError: It is not passed on.
         """
-        if self._is_cleaned:
+        if self.settings.clean_results:
             params = msgspec.json.decode(clean(msgspec.json.encode({"asked": params})))["asked"]
         try:
             question = without_secrets({"question": {"method": method, "params": params}}, redact)

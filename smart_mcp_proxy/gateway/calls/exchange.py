@@ -9,10 +9,10 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.extensions import Extensions
 from smart_mcp_proxy.gateway.calls.inputs import Round
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.observability.tracing import ClientSpan
 from smart_mcp_proxy.gateway.results.results import ResultFacts
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.shared.readiness import ListReadiness
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
@@ -44,7 +44,7 @@ class RequestExchange(ABC):
     caller: Caller | CallRequest
     call: CallRequest | None = None
     arguments: Mapping[str, Any]
-    lists: ListReadiness | None
+    lists: ListState | None
     record: ToolRecord | None
     send: Callable[[Upstream, float | None], Awaitable[RawResult]] | None = None
     is_part = False

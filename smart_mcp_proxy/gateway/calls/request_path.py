@@ -37,11 +37,11 @@ from smart_mcp_proxy.gateway.calls.client_sessions import Clients
 from smart_mcp_proxy.gateway.calls.exchange import Continuation, RequestExchange, declare_extensions
 from smart_mcp_proxy.gateway.calls.gates import GATES, ArgumentSchemas, CallLimits, GateRules, recheck_before_send
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds, Round, build_incomplete_error
+from smart_mcp_proxy.gateway.calls.readiness import require_connected, wait_connected
 from smart_mcp_proxy.gateway.calls.request_states import Subject
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.results.cleaning import clean_error_async, show_progress
 from smart_mcp_proxy.gateway.results.results import INPUT_REQUIRED, ResultFacts, read_facts
-from smart_mcp_proxy.gateway.shared.readiness import require_connected, wait_connected
 from smart_mcp_proxy.models import ClientLine, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import Activity

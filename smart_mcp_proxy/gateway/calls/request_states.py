@@ -24,14 +24,7 @@ from mcp.server import request_state
 
 from smart_mcp_proxy.catalog import Catalog, canonical_json, gateway_key
 from smart_mcp_proxy.errors import CatalogError, RequestError
-from smart_mcp_proxy.secrets.auth_key import (
-    KEY_BYTES,
-    UnusableFileError,
-    decode_key,
-    lock_file,
-    read_private,
-    write_private,
-)
+from smart_mcp_proxy.secrets import auth_key
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.telemetry import fields, get_logger
 
@@ -175,7 +168,7 @@ class RequestStates:
         with self._lock:
             earlier = self._own
             if earlier is None:
-                with suppress(OSError, UnusableFileError):  # none was made, or nothing can be opened with it
+                with suppress(OSError, auth_key.UnusableFileError):  # none was made, or nothing can be opened with it
                     earlier = self._read_stored_key()
             keys = [key] if earlier is None else [key, earlier]
             self._codec = request_state.AESGCMRequestStateCodec(keys)
@@ -186,20 +179,20 @@ class RequestStates:
             return self.secret.key(_STORED_NAME)
         file = self.data_dir / _KEY_FILE
         try:
-            with lock_file(file.with_suffix(".lock")):
+            with auth_key.lock_file(file.with_suffix(".lock")):
                 try:
                     return self._read_stored_key()
                 except FileNotFoundError:
-                    key = secrets.token_bytes(KEY_BYTES)
-                    write_private(file, base64.b64encode(key))
+                    key = secrets.token_bytes(auth_key.KEY_BYTES)
+                    auth_key.write_private(file, base64.b64encode(key))
                     return key
-        except (OSError, UnusableFileError) as exc:
+        except (OSError, auth_key.UnusableFileError) as exc:
             log.warning("what servers ask can be answered to this process alone, another one has another key: %s", exc)
-            return os.urandom(KEY_BYTES)
+            return os.urandom(auth_key.KEY_BYTES)
 
     def _read_stored_key(self) -> bytes:
-        text = read_private(self.data_dir / _KEY_FILE)
-        return decode_key(text, f"{_KEY_FILE} is damaged: remove it, and a new one is made")
+        text = auth_key.read_private(self.data_dir / _KEY_FILE)
+        return auth_key.decode_key(text, f"{_KEY_FILE} is damaged: remove it, and a new one is made")
 
 
 class StateKey:
@@ -233,7 +226,7 @@ class StateKey:
         """
         if not self._is_due:
             return
-        take = partial(gateway_key, name=_STORED_NAME, made=secrets.token_bytes(KEY_BYTES))
+        take = partial(gateway_key, name=_STORED_NAME, made=secrets.token_bytes(auth_key.KEY_BYTES))
         try:
             key = await self._catalog.write(take, is_ordered=False)
         except CatalogError as exc:

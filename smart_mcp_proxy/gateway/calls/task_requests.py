@@ -12,9 +12,9 @@ from smart_mcp_proxy.gateway.calls.exchange import RequestExchange
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_path import RequestPath
 from smart_mcp_proxy.gateway.calls.tasks import TaskRef, Tasks, build_task_failure, complete_result, unknown_task
+from smart_mcp_proxy.gateway.indexing.list_state import ListState
 from smart_mcp_proxy.gateway.results.results import decode_members, fit_to_era
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller
-from smart_mcp_proxy.gateway.shared.readiness import ListReadiness
 from smart_mcp_proxy.models import CallRequest, ToolRecord
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.upstream import Upstream
@@ -65,7 +65,7 @@ class TaskRequests:
     calls: Calls
     tasks: Tasks
     inputs: InputRounds
-    lists: ListReadiness
+    lists: ListState
 
     async def failure(self, members: Mapping[str, msgspec.Raw], server: str) -> dict[str, Any]:
         """The JSON-RPC error that a task came to, treated like that of any call."""

@@ -22,10 +22,10 @@ from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, CallAdmiss
 from smart_mcp_proxy.gateway.calls.exchange import Continuation, RequestExchange, declare_extensions
 from smart_mcp_proxy.gateway.calls.gates import CallLimits, recheck_before_send
 from smart_mcp_proxy.gateway.calls.inputs import MAX_ROUNDS, InputRounds, Round, build_incomplete_error
+from smart_mcp_proxy.gateway.calls.readiness import require_connected, wait_connected
 from smart_mcp_proxy.gateway.calls.request_states import RequestStates
 from smart_mcp_proxy.gateway.results.cleaning import clean_message, fence_text, show_progress
-from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, ResultFacts, decode_members, read_facts
-from smart_mcp_proxy.gateway.shared.readiness import require_connected, wait_connected
+from smart_mcp_proxy.gateway.results.results import OFF_LOOP_BYTES, ResultFacts, decode_members, read_facts, read_text
 from smart_mcp_proxy.models import OnProgress, ProgressReport
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.telemetry import spawn
@@ -272,7 +272,7 @@ class _AwaitedTask:
         raw, looks, rounds, asked = self.raw, 0, 0, set[str]()
         while True:
             members = _members(raw, self._server)
-            if _text(members.get("status")) not in _UNDER_WAY:
+            if read_text(members.get("status")) not in _UNDER_WAY:
                 return members
             if open_ := _questions(members, asked):
                 asked |= open_.keys()
@@ -280,7 +280,7 @@ class _AwaitedTask:
                 await self._answer(open_, rounds)
             looks += 1
             if on_progress is not None:
-                await on_progress(ProgressReport(looks, None, _text(members.get("statusMessage"))))
+                await on_progress(ProgressReport(looks, None, read_text(members.get("statusMessage"))))
             await self.calls.pause(pause_s(members))
             raw = await self._poll()
 
@@ -357,7 +357,7 @@ def _members(raw: RawResult, server: str) -> dict[str, msgspec.Raw]:
 
 
 def _read_task_id(members: Mapping[str, msgspec.Raw], server: str) -> str:
-    own = _text(members.get("taskId"))
+    own = read_text(members.get("taskId"))
     if not own or len(own) > ID_CHARS:
         raise _fault(server, f"answered with a task whose id is missing, or longer than {ID_CHARS:,} characters")
     return own
@@ -396,7 +396,7 @@ def _clean_members(members: Mapping[str, msgspec.Raw], limits: CallLimits) -> di
 
 def _outcome(members: Mapping[str, msgspec.Raw], server: str) -> RawResult:
     """The result of a task that is over. Raises `UpstreamError` where it came to nothing."""
-    status = _text(members.get("status"))
+    status = read_text(members.get("status"))
     if status == "completed":
         return complete_result(members, server)
     if status == "failed":
@@ -414,13 +414,6 @@ def _outcome(members: Mapping[str, msgspec.Raw], server: str) -> RawResult:
 def _questions(members: Mapping[str, msgspec.Raw], asked: set[str]) -> dict[str, Any]:
     """The questions of a task that nobody has answered yet."""
     return {key: value for key, value in _object(members.get("inputRequests")).items() if key not in asked}
-
-
-def _text(raw: msgspec.Raw | None) -> str | None:
-    try:
-        return None if raw is None else msgspec.json.decode(raw, type=str)
-    except msgspec.MsgspecError:
-        return None
 
 
 def _object(raw: msgspec.Raw | None) -> dict[str, Any]:

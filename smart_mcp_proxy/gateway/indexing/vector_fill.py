@@ -14,7 +14,7 @@ import numpy as np
 from anyio import to_thread
 from numpy.typing import NDArray
 
-from smart_mcp_proxy.catalog import Catalog, drop_lease, take_lease
+from smart_mcp_proxy.catalog import Catalog, sealed
 from smart_mcp_proxy.errors import CatalogError, EmbeddingError
 from smart_mcp_proxy.gateway.indexing.daemon import run_in_daemon
 from smart_mcp_proxy.search import SearchIndex
@@ -138,7 +138,9 @@ class VectorFill:
     @asynccontextmanager
     async def _hold_lease(self) -> AsyncIterator[bool]:
         """Whether this process has the lease of all gateways on its database, as long as it is inside."""
-        take = partial(take_lease, name=self._turns, holder=self._holder, now_s=self.catalog.now_s(), life_s=_LEASE_S)
+        take = partial(
+            sealed.take_lease, name=self._turns, holder=self._holder, now_s=self.catalog.now_s(), life_s=_LEASE_S
+        )
         is_ours = True  # also where nobody can say so: each embeds for itself then
         try:
             try:
@@ -149,7 +151,7 @@ class VectorFill:
         finally:
             if is_ours:
                 with suppress(CatalogError):  # it ends by itself
-                    drop = partial(drop_lease, name=self._turns, holder=self._holder)
+                    drop = partial(sealed.drop_lease, name=self._turns, holder=self._holder)
                     await self.catalog.write(drop, is_ordered=False)
 
     async def _link_stored(self, wanted: Wanted) -> bool:

@@ -3,5 +3,3 @@
 from smart_mcp_proxy.gateway.sandbox.run import Finished, Ledger, Script
 from smart_mcp_proxy.gateway.sandbox.runtimes import Language, list_languages, runnable
 from smart_mcp_proxy.gateway.sandbox.sandbox import Sandbox
-
-__all__ = ["Finished", "Language", "Ledger", "Sandbox", "Script", "list_languages", "runnable"]

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -16,15 +17,15 @@ from smart_mcp_proxy.fastmcp_compat.handlers import ClientSession, Inbound
 from smart_mcp_proxy.fastmcp_compat.list_changed import Following, ListChangedHub, Watching, watch_nothing
 from smart_mcp_proxy.fastmcp_compat.message_guard import read_writable
 from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient, request_error
-from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
 from smart_mcp_proxy.fastmcp_compat.paths import get_request_path, principal
+from smart_mcp_proxy.fastmcp_compat.server import gateway_failed
 from smart_mcp_proxy.gateway.calls.inputs import InputRounds
 from smart_mcp_proxy.gateway.calls.request_states import INVALID_STATE
 from smart_mcp_proxy.gateway.observability.tracing import TOOL_CALL, Tracing
 from smart_mcp_proxy.gateway.results.results import error_result, fit_to_era
 from smart_mcp_proxy.gateway.sessions.app_calls import AppCalls
 from smart_mcp_proxy.gateway.sessions.content_lookup import build_caller
-from smart_mcp_proxy.gateway.sessions.routing import Routing
+from smart_mcp_proxy.gateway.sessions.tool_surface import Routing
 from smart_mcp_proxy.gateway.shared.agent_tools import CallTool, ToolList
 from smart_mcp_proxy.gateway.shared.changes import wait_change_settled
 from smart_mcp_proxy.gateway.shared.sessions import Audience, Session
@@ -52,10 +53,11 @@ LAST_ANSWERS_S = 1.0
 log = get_logger("agent")
 
 
+@dataclass(eq=False, repr=False)
 class Agent:
     """Answers `tools/list` and `tools/call`, and tells clients when their list changes.
 
-    Args:
+    Attributes:
         routing: Which client sees which tools.
         on_first_answer: Called once, when a client has been answered for the first time.
         questions: Says whether any server may ask a client something while it is called.
@@ -68,37 +70,28 @@ class Agent:
         tracing: Makes spans of the calls; None where nothing is traced.
     """
 
-    def __init__(  # noqa: PLR0913  (each is another part of the gateway)
-        self,
-        routing: Routing,
-        on_first_answer: Callable[[], None],
-        questions: InputRounds,
-        on_list_changed: Callable[[], None] | None = None,
-        on_session: Callable[[Session], None] = lambda session: None,
-        watching: Watching = watch_nothing,
-        may_need_line: Callable[[], bool] = lambda: False,
-        *,
-        apps: AppCalls | None = None,
-        following: Following | None = None,
-        tracing: Tracing | None = None,
-    ) -> None:
-        self.routing = routing
-        self._apps = apps
-        self.questions = questions
-        self.may_need_line = may_need_line
-        self._tracing = tracing
-        self._on_list_changed = on_list_changed
-        self._on_session = on_session
+    routing: Routing
+    on_first_answer: Callable[[], None] | None
+    questions: InputRounds
+    on_list_changed: Callable[[], None] | None = None
+    on_session: Callable[[Session], None] = lambda session: None
+    watching: Watching = watch_nothing
+    may_need_line: Callable[[], bool] = lambda: False
+    _: KW_ONLY
+    apps: AppCalls | None = None
+    following: Following | None = None
+    tracing: Tracing | None = None
+
+    def __post_init__(self) -> None:
         self.list_changes = ListChangedHub(
-            is_announcing=lambda: routing.is_changing,
+            is_announcing=lambda: self.routing.is_changing,
             on_listen=self._listen_at,
             on_leave=self._leave,
-            watching=watching,
-            following=following,
+            watching=self.watching,
+            following=self.following,
         )
         self._sessions: set[Session] = set()
         self._listeners: dict[tuple[str, Principal], Audience] = {}
-        self._on_first_answer: Callable[[], None] | None = on_first_answer
         self._in_flight: set[asyncio.Task[Any]] = set()
         self._ended: set[asyncio.Task[Any]] = set()
         self._idle = asyncio.Event()
@@ -128,7 +121,7 @@ class Agent:
         if session.tool_list.state() is not None:
             session.note_shown()  # a list that is known already may change before the client has asked for it
         self._sessions.add(session)
-        self._on_session(session)
+        self.on_session(session)
         return session
 
     def require_tools(self, path: str, principal: Principal) -> ToolList:
@@ -156,7 +149,7 @@ class Agent:
         tools = self.choose_tools(inbound.session, inbound.path, inbound.principal)
         await tools.wait_listed()
         shown = tools.definitions(inbound.era)
-        listing = {"tools": shown} if self._apps is None else self._apps.build_listing(shown, inbound)
+        listing = {"tools": shown} if self.apps is None else self.apps.build_listing(shown, inbound)
         if isinstance(inbound.session, Session):
             inbound.session.note_listed()
         if inbound.era == "handshake":
@@ -174,7 +167,7 @@ class Agent:
         name = inbound.params["name"]
         tools = self.choose_tools(inbound.session, inbound.path, inbound.principal)
         await tools.wait_listed()
-        call = None if self._apps is None else await self._apps.way(inbound, is_listed=tools.has(name))
+        call = None if self.apps is None else await self.apps.way(inbound, is_listed=tools.has(name))
         if call is None and not tools.has(name):
             raise request_error(UNKNOWN_TOOL, f"Unknown tool {name[:NAME_CHARS]!r}. {tools.hint(name[:NAME_CHARS])}")
         caller = build_caller(inbound, is_root=False)
@@ -203,8 +196,8 @@ class Agent:
                 spawn(audience.refresh(), "list changed")
 
     def _report_list_change(self) -> None:
-        if self._on_list_changed is not None:
-            self._on_list_changed()
+        if self.on_list_changed is not None:
+            self.on_list_changed()
 
     def choose_tools(self, session: ClientSession | None, path: str, principal: Principal) -> ToolList:
         """Return the tools of a client's session, else those at its path.
@@ -236,28 +229,18 @@ class Agent:
                 declare a capability that the server needs; or it brings a requestState that is not its own.
         """
         work = self._answer(call, name, arguments, caller, era)
-        if self._tracing is None:
+        if self.tracing is None:
             return work
-        return self._tracing.serve(TOOL_CALL, name, caller.meta, work)
+        return self.tracing.serve(TOOL_CALL, name, caller.meta, work)
 
     async def _answer(
         self, call: CallTool, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> RawResult:
-        task = asyncio.current_task()
-        assert task is not None
-        self._in_flight.add(task)
-        self._idle.clear()
         try:
-            if self._is_draining:
-                raise _build_shutdown_error("not_sent")
-            return fit_to_era(await call(name, arguments, caller), era)
+            with self.in_flight():
+                return fit_to_era(await call(name, arguments, caller), era)
         except MCPError:
             raise
-        except asyncio.CancelledError:
-            if task not in self._ended:
-                raise
-            task.uncancel()  # our own wish, see drain(): its client gets an answer
-            return _build_error_result(name, _build_shutdown_error("unknown"), era)
         except ProxyError as error:
             if error.error_code == INVALID_STATE:
                 raise request_error(error.jsonrpc_code, str(error), error.data) from error
@@ -269,8 +252,6 @@ class Agent:
         except Exception:  # boundary: top of a request's task; the agent gets an answer and no internals
             log.exception("%s failed inside the gateway", name)
             return _build_error_result(name, gateway_failed(), era)
-        finally:
-            self._release_task(task)
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:
@@ -290,16 +271,13 @@ class Agent:
         except asyncio.CancelledError:
             if task not in self._ended:
                 raise
-            task.uncancel()
+            task.uncancel()  # our own wish, see drain(): its client gets an answer
             raise _build_shutdown_error("unknown") from None
         finally:
-            self._release_task(task)
-
-    def _release_task(self, task: asyncio.Task[Any]) -> None:
-        self._in_flight.discard(task)
-        self._ended.discard(task)
-        if not self._in_flight:
-            self._idle.set()
+            self._in_flight.discard(task)
+            self._ended.discard(task)
+            if not self._in_flight:
+                self._idle.set()
 
     async def drain(self, timeout_s: float = DRAIN_S) -> None:
         """Refuses new calls and returns when those under way have ended; after `timeout_s` it ends them."""
@@ -317,8 +295,8 @@ class Agent:
 
     def first_answered(self) -> None:
         """Reports the first answer once."""
-        if self._on_first_answer is not None:
-            report, self._on_first_answer = self._on_first_answer, None
+        if self.on_first_answer is not None:
+            report, self.on_first_answer = self.on_first_answer, None
             report()
 
 

@@ -8,6 +8,7 @@ import signal
 import time
 from asyncio.subprocess import DEVNULL
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal, NamedTuple
 
 from smart_mcp_proxy.io.watchdog import Watchdog
@@ -29,6 +30,7 @@ class _Failure(NamedTuple):
     text: str
 
 
+@dataclass(eq=False, repr=False)
 class ListChangedHook:
     """Runs a command after changes, one run at a time; nobody waits for it.
 
@@ -36,7 +38,7 @@ class ListChangedHook:
     group, and what is left of the group ends with the run, also if the gateway is killed. Changes before a run starts
     share it; changes while it runs share the next.
 
-    Args:
+    Attributes:
         argv: Program and arguments as they are, at least the program; no shell reads them.
         environ: The gateway's own environment.
         watchdog: Ends a run if the gateway is killed and cannot do it any more.
@@ -46,25 +48,19 @@ class ListChangedHook:
         sleep: Waits so many seconds.
     """
 
-    def __init__(
-        self,
-        argv: Sequence[str],
-        environ: Mapping[str, str],
-        watchdog: Watchdog,
-        *,
-        limit_s: float = LIMIT_S,
-        pause_s: float = PAUSE_S,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._argv = tuple(argv)
-        self._environment = select_inherited(environ).variables
-        self._watchdog = watchdog
-        self._limit_s = limit_s
-        self._pause_s = pause_s
-        self._clock = clock
-        self._sleep = sleep
-        self._next_start_s = clock()
+    argv: Sequence[str]
+    environ: Mapping[str, str]
+    watchdog: Watchdog
+    _: KW_ONLY
+    limit_s: float = LIMIT_S
+    pause_s: float = PAUSE_S
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def __post_init__(self) -> None:
+        self._argv = tuple(self.argv)
+        self._environment = select_inherited(self.environ).variables
+        self._next_start_s = self.clock()
         self._is_due = False
         self._is_closed = False
         self._is_pausing = False
@@ -102,17 +98,17 @@ class ListChangedHook:
     async def _run_while_due(self) -> None:
         while self._is_due and not self._is_closed:
             self._is_pausing = True
-            await self._sleep(max(0.0, self._next_start_s - self._clock()))
+            await self.sleep(max(0.0, self._next_start_s - self.clock()))
             self._is_pausing = self._is_due = False
-            self._next_start_s = self._clock() + self._pause_s
+            self._next_start_s = self.clock() + self.pause_s
             failure = await self._run()
             if not self._is_closed:
                 self._report(failure)
 
     async def _run(self) -> _Failure | None:
         """Starts the command and sees it end; how it failed, if it did."""
-        await self._watchdog.start()
-        async with self._watchdog.announce_child() as mark:
+        await self.watchdog.start()
+        async with self.watchdog.announce_child() as mark:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *self._argv,
@@ -125,7 +121,7 @@ class ListChangedHook:
             except OSError as exc:
                 return _Failure("start", f"cannot be started: {exc.strerror}")
             self._group = process.pid
-            self._watchdog.watch(process.pid)
+            self.watchdog.watch(process.pid)
         limit = spawn(self._kill_late(process.pid), "list-changed limit")
         try:
             if not self._is_closed:  # while it was started
@@ -136,15 +132,15 @@ class ListChangedHook:
             _kill_group(process.pid)
             code = await process.wait()
             self._group = None
-            self._watchdog.release(process.pid)
+            self.watchdog.release(process.pid)
         if is_late:
-            return _Failure("limit", f"was killed: it took longer than {self._limit_s:g} s")
+            return _Failure("limit", f"was killed: it took longer than {self.limit_s:g} s")
         if code < 0:
             return _Failure("exit", f"was ended by signal {-code}")
         return _Failure("exit", f"failed with exit code {code}") if code else None
 
     async def _kill_late(self, group: int) -> None:
-        await self._sleep(self._limit_s)
+        await self.sleep(self.limit_s)
         _kill_group(group)
 
     def _report(self, failure: _Failure | None) -> None:

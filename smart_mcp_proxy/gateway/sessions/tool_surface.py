@@ -1,21 +1,26 @@
-"""Tools of the whole catalog or of a profile, as their clients search, list and call them."""
+"""Routes of clients to tools, and the tools of the whole catalog or of a profile behind them."""
 
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
-from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url
+from smart_mcp_proxy.fastmcp_compat.methods import HandshakeClient
+from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url, get_own_routing
 from smart_mcp_proxy.gateway.calls.calls import Calls
 from smart_mcp_proxy.gateway.retrieval.retrieval import Retrieval
 from smart_mcp_proxy.gateway.sessions.tool_list import LIST_TTL_MS, CatalogToolList
 from smart_mcp_proxy.gateway.sessions.toolsets import Toolsets
 from smart_mcp_proxy.gateway.shared.agent_tools import Caller, OwnTools, Registration, ToolList
+from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
+from smart_mcp_proxy.gateway.shared.sessions import Route
 from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts, own_tools
 from smart_mcp_proxy.gateway.visibility.views import Views
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import Hit, Reach, ToolRecord
+from smart_mcp_proxy.greeting.seen_clients import find_client
+from smart_mcp_proxy.models import Hit, Principal, Reach, ToolRecord
 from smart_mcp_proxy.pool import Pool
 from smart_mcp_proxy.raw_result import RawResult
+from smart_mcp_proxy.settings import Settings
 
 _CHANGING_TTL_MS = 10_000
 """For a modern client that does not listen for changes, of a list that can change."""
@@ -26,10 +31,11 @@ _LISTED_ALREADY = "Your own list of tools holds them already, as far as its limi
 """Reasons why a search registers nothing."""
 
 
+@dataclass(eq=False, repr=False)
 class ToolSurface:
     """Tools of one part of the catalog: searched, listed and called.
 
-    Args:
+    Attributes:
         visible: Its tools.
         retrieval: Searches them.
         calls: The one call path.
@@ -39,40 +45,32 @@ class ToolSurface:
         list_all_below_tokens: A part whose definitions cost less is listed whole; 0 for never.
     """
 
-    def __init__(
-        self,
-        visible: CatalogView,
-        retrieval: Retrieval,
-        calls: Calls,
-        own: OwnTools,
-        toolsets: Toolsets,
-        profile: str,
-        list_all_below_tokens: int,
-    ) -> None:
-        self.visible = visible
-        self.retrieval = retrieval
-        self.calls = calls
-        self.own = own
-        self.toolsets = toolsets
-        self.profile = profile
-        self._list_all_below_tokens = list_all_below_tokens
+    visible: CatalogView
+    retrieval: Retrieval
+    calls: Calls
+    own: OwnTools
+    toolsets: Toolsets
+    profile: str
+    list_all_below_tokens: int
+
+    def __post_init__(self) -> None:
         self._pinned: tuple[ToolRecord, ...] = ()
         self._pinned_of: object = None
         self.fixed: ToolList = PinnedTools(self)
-        """The same for every client: the gateway's own tools, and what is pinned."""
+        """The same for every client: the gateway's self.own tools, and what is pinned."""
         self.fixed_with_toolsets: ToolList = PinnedTools(self, is_offering_toolsets=True)
         """The same list; each search also makes a toolset."""
 
     @property
     def is_listing_more(self) -> bool:
         """Whether the configuration lists servers' tools here, be there any yet or not."""
-        return self._list_all_below_tokens > 0 or self.visible.is_pinning
+        return self.list_all_below_tokens > 0 or self.visible.is_pinning
 
     def select_pinned(self) -> tuple[ToolRecord, ...]:
         """Tools that are always listed, by listed name; computed once per state of the catalog."""
         state = self.visible.state()
         if state is not self._pinned_of:
-            is_whole = 0 < self.retrieval.catalog_tokens() < self._list_all_below_tokens
+            is_whole = 0 < self.retrieval.catalog_tokens() < self.list_all_below_tokens
             chosen = self.visible.records() if is_whole else filter(self.visible.is_pinned, self.visible.records())
             self._pinned = tuple(sorted(chosen, key=lambda record: record.listed_name))
             self._pinned_of = state
@@ -216,3 +214,106 @@ class ToolSurfaces:
         parts = self._parts_of(view)
         limit_tokens = parts.settings.list_all_below_tokens
         return ToolSurface(view, parts.retrieval, parts.calls, own_tools(parts), self._toolsets, profile, limit_tokens)
+
+
+_UNHEEDED: Final = 2
+"""After so many unheeded announcements its next session gets CALL_TOOL, whatever the table says."""
+
+
+def decide(name: str, conduct: tuple[int, int]) -> Route:
+    """Decide what AUTO gives a client of this name, and why.
+
+    Args:
+        name: As the client calls itself.
+        conduct: Announcements that clients of this name heeded, and did not.
+    """
+    heeded, unheeded = conduct
+    if heeded:
+        return Route("DYNAMIC", f"it asked for its list again after {heeded} of {heeded + unheeded} announcements")
+    if unheeded >= _UNHEEDED:
+        return Route("CALL_TOOL", f"it did not ask for its list again after {unheeded} announcements")
+    seen = find_client(name)
+    if seen is None:
+        return Route("CALL_TOOL", "it is not known to ask for its list again when the list changes")
+    if seen.heeds_changes:
+        return Route("DYNAMIC", f"it is known to ask for its list again when the list changes ({seen.version})")
+    return Route("CALL_TOOL", f"it is known not to ask for its list again in a session ({seen.version})")
+
+
+@dataclass(eq=False, repr=False)
+class Routing:
+    """Gives every client its list of tools: by its path, its era and what it is known for.
+
+    Attributes:
+        settings: What clients get, and the most tools in one session's pool.
+        surfaces: The tools at the paths of the whole catalog and of profiles.
+        toolsets: Those of a principal, by handle.
+        conduct: How clients took announcements.
+        clock: Monotonic seconds.
+        passthrough: The tools of the one server that is passed through, as far as a reach goes; a look-up. None where
+            all servers are served.
+    """
+
+    settings: Settings
+    surfaces: ToolSurfaces
+    toolsets: Toolsets
+    conduct: ClientBehavior
+    clock: Callable[[], float]
+    passthrough: Callable[[Reach], ToolList] | None = None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether any list can change: a server's own, by searches, or with what is always listed."""
+        kind = get_own_routing() or self.settings.routing_type
+        return self.passthrough is not None or kind != "CALL_TOOL" or self.surfaces.is_listing_more
+
+    def find_tools(self, path: str, principal: Principal) -> ToolList | None:
+        """Find the list of a modern client at a path; its searches make toolsets where other lists grow.
+
+        None where nothing is at this path for this principal.
+        """
+        if (shared := self._find_shared_list(path, principal)) is not None:
+            return shared
+        if (surface := self._find_surface(path, principal.reach)) is None:
+            return None
+        return surface.fixed if self.settings.routing_type == "CALL_TOOL" else surface.fixed_with_toolsets
+
+    def route(self, client: HandshakeClient) -> Route:
+        """Decide how this client is served at its path, and why."""
+        if self.passthrough is not None:
+            return Route("PASSTHROUGH", "one server is passed through as it is")
+        if self._find_shared_list(client.path, client.principal) is not None:
+            return Route("TOOLSET", "it came in at a toolset's address")
+        kind = get_own_routing() or self.settings.routing_type
+        if kind == "AUTO":
+            return decide(client.name, self.conduct.of(client.name))
+        return Route("DYNAMIC" if kind == "DYNAMIC" else "CALL_TOOL", "MCPPROXY_ROUTING_TYPE says so")
+
+    def open_tools(self, client: HandshakeClient, route: Route, on_change: Callable[[], None]) -> ToolList | None:
+        """Open the list of a client of the handshake era: one of its own where it is routed dynamically.
+
+        Args:
+            client: Who it is.
+            route: What was decided for it.
+            on_change: Called when something the client did has changed its list.
+
+        Returns:
+            The list; None where nothing is at its path.
+        """
+        if (shared := self._find_shared_list(client.path, client.principal)) is not None:
+            return shared
+        if (surface := self._find_surface(client.path, client.principal.reach)) is None:
+            return None
+        if route.kind != "DYNAMIC":
+            return surface.fixed
+        return PooledTools(surface, Pool(self.settings.tools_limit), self.clock, on_change)
+
+    def _find_shared_list(self, path: str, principal: Principal) -> ToolList | None:
+        """The list that clients of both eras get: of the server that is passed through, or of a toolset."""
+        if self.passthrough is not None:
+            return None if path else self.passthrough(principal.reach)
+        kind, _, handle = path.partition("/")
+        return self.toolsets.at(handle, principal) if kind == "t" else None
+
+    def _find_surface(self, path: str, reach: Reach) -> ToolSurface | None:
+        return None if self.passthrough is not None else self.surfaces.at(path, reach)

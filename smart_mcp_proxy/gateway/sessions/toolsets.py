@@ -13,15 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from smart_mcp_proxy.catalog import (
-    CALL_WAIT_S,
-    STORE_AGAIN_S,
-    Catalog,
-    Toolset,
-    filter_stored_toolsets,
-    find_toolset,
-    store_toolset,
-)
+from smart_mcp_proxy.catalog import CALL_WAIT_S, STORE_AGAIN_S, Catalog, Toolset, toolsets
 from smart_mcp_proxy.errors import CatalogError, RequestError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.paths import get_endpoint_url
 from smart_mcp_proxy.gateway.calls.calls import Calls
@@ -102,10 +94,11 @@ class _Served:
     ends_s: float
 
 
+@dataclass(eq=False, repr=False)
 class Toolsets:
     """Makes toolsets and serves them, those of other processes on the same catalog included.
 
-    Args:
+    Attributes:
         catalog: Keeps them.
         look: The tools of a profile, of the whole catalog for an empty name, within a reach; None without the profile.
         calls: The one call path.
@@ -115,21 +108,15 @@ class Toolsets:
         pause: Waits for so many seconds.
     """
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        look: Callable[[str, Reach], CatalogView | None],
-        calls: Calls,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] | None = None,
-        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._catalog = catalog
-        self._look = look
-        self._calls = calls
-        self._clock = clock
-        self._wall = wall or catalog.now_s
-        self._pause = pause
+    catalog: Catalog
+    look: Callable[[str, Reach], CatalogView | None]
+    calls: Calls
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] | None = None
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def __post_init__(self) -> None:
+        self._wall = self.wall or self.catalog.now_s
         self._served: OrderedDict[str, _Served] = OrderedDict()
         self._is_serving = asyncio.Event()
 
@@ -172,7 +159,7 @@ class Toolsets:
         now_s = self._wall()
         toolset = Toolset(handle, principal, profile, tuple(tools.items()), now_s + LIFE_S)
         try:
-            await self._catalog.write(partial(store_toolset, toolset=toolset, now_s=now_s), limit_s=CALL_WAIT_S)
+            await self.catalog.write(partial(toolsets.store, toolset=toolset, now_s=now_s), limit_s=CALL_WAIT_S)
         except CatalogError as exc:
             if extends is not None:
                 raise
@@ -196,14 +183,14 @@ class Toolsets:
         """Forgets, for as long as it runs, what other processes dropped; all is served while the store fails."""
         while True:
             await self._is_serving.wait()
-            await self._pause(RECHECK_S)
-            now_s = self._clock()
+            await self.pause(RECHECK_S)
+            now_s = self.clock()
             held = [handle for handle, served in self._served.items() if now_s < served.ends_s]
             if not held:
                 self._is_serving.clear()
                 continue
             try:
-                kept = await self._catalog.read(partial(filter_stored_toolsets, handles=held))
+                kept = await self.catalog.read(partial(toolsets.filter_stored, handles=held))
             except CatalogError as exc:
                 log.debug("toolsets are not looked at: %s", exc)
                 continue
@@ -217,18 +204,18 @@ class Toolsets:
         if served is None:
             return None
         tools = served.lists.get(principal.reach)
-        if tools is None and (visible := self._look(served.toolset.profile, principal.reach)) is not None:
+        if tools is None and (visible := self.look(served.toolset.profile, principal.reach)) is not None:
             ends_s = served.ends_s
-            tools = ToolsetTools(visible, self._calls, served.toolset.tools, lambda: max(0.0, ends_s - self._clock()))
+            tools = ToolsetTools(visible, self.calls, served.toolset.tools, lambda: max(0.0, ends_s - self.clock()))
             served.lists[principal.reach] = tools
         return tools
 
     def _open_to(self, principal: str, handle: str) -> _Served | None:
         served = self._served.get(handle)
-        if served is None or served.toolset.principal != principal or self._clock() >= served.ends_s:
+        if served is None or served.toolset.principal != principal or self.clock() >= served.ends_s:
             return None
         self._served.move_to_end(handle)
-        return served if self._look(served.toolset.profile, WHOLE) is not None else None
+        return served if self.look(served.toolset.profile, WHOLE) is not None else None
 
     async def _find_extended_tools(self, handle: str, principal: str, profile: str) -> tuple[tuple[int, str], ...]:
         served = await self._find(handle)
@@ -243,7 +230,7 @@ class Toolsets:
     async def _find(self, handle: str) -> _Served | None:
         if handle not in self._served:
             try:
-                stored = await self._catalog.read(partial(find_toolset, handle=handle), limit_s=CALL_WAIT_S)
+                stored = await self.catalog.read(partial(toolsets.find, handle=handle), limit_s=CALL_WAIT_S)
             except CatalogError as exc:
                 raise UnverifiedError(
                     f"Whether there is a toolset {handle[:SHOWN_CHARS]!r} cannot be looked up now.",
@@ -253,12 +240,12 @@ class Toolsets:
             if stored is not None and handle not in self._served:
                 self._keep(stored, min(LIFE_S, stored.expires_s - self._wall()))
         served = self._served.get(handle)
-        return None if served is None or self._clock() >= served.ends_s else served
+        return None if served is None or self.clock() >= served.ends_s else served
 
     def _keep(self, toolset: Toolset, life_s: float) -> None:
-        if self._look(toolset.profile, WHOLE) is None or life_s <= 0:
+        if self.look(toolset.profile, WHOLE) is None or life_s <= 0:
             return
-        now_s = self._clock()
+        now_s = self.clock()
         for handle in [handle for handle, served in self._served.items() if now_s >= served.ends_s]:
             del self._served[handle]
         self._served[toolset.handle] = _Served(toolset, {}, now_s + life_s)

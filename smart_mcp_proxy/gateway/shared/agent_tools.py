@@ -3,7 +3,7 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from typing import Any, ClassVar, Final, Generic, TypeGuard, TypeVar, get_args, get_origin
 
@@ -229,32 +229,28 @@ _PLACE_CHARS = 100
 """Of a parameter's name in an error: a wrong one may have any length."""
 
 
+@dataclass(eq=False, repr=False)
 class OwnTools:
     """The gateway's own tools, the same for everybody.
 
-    Args:
+    Attributes:
         tools: In the order in which they are listed.
         is_always_loaded: Whether clients that defer tools are asked to show these from the start.
         instructions: Instructions for a model at connection, as of now; a look-up.
-
-    Attributes:
         by_name: The tools.
         definitions: As `tools/list` shows them, in either era.
         schemas: Their input schemas, by name.
     """
 
-    def __init__(
-        self,
-        tools: Sequence[AgentTool[Any]] = (),
-        *,
-        is_always_loaded: bool = True,
-        instructions: Callable[[], str] = lambda: "",
-    ) -> None:
-        self.is_always_loaded = is_always_loaded
-        self.instructions = instructions
-        self.by_name = {tool.name: tool for tool in tools}
-        more = {"_meta": dict(ALWAYS_LOAD)} if is_always_loaded else {}
-        self.definitions = [tool.definition() | more for tool in tools]
+    tools: Sequence[AgentTool[Any]] = ()
+    _: KW_ONLY
+    is_always_loaded: bool = True
+    instructions: Callable[[], str] = lambda: ""
+
+    def __post_init__(self) -> None:
+        self.by_name = {tool.name: tool for tool in self.tools}
+        more = {"_meta": dict(ALWAYS_LOAD)} if self.is_always_loaded else {}
+        self.definitions = [tool.definition() | more for tool in self.tools]
         self.schemas: Mapping[str, Mapping[str, Any]] = {
             definition["name"]: definition["inputSchema"] for definition in self.definitions
         }

@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from smart_mcp_proxy.catalog import CALL_WAIT_S, Catalog, SealedValue, drop_sealed, find_sealed, store_sealed
+from smart_mcp_proxy.catalog import CALL_WAIT_S, Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.secrets.sealing import SealBrokenError, SecretKey, open_sealed, seal
 from smart_mcp_proxy.telemetry import get_logger
@@ -54,12 +54,12 @@ async def mark_secret_key(catalog: Catalog, secret: SecretKey | None) -> None:
 
 def _swap_mark(connection: Connection, key: bytes | None, now_s: float) -> SealedValue | None:
     """The mark before, in whose place the present one is."""
-    before = find_sealed(connection, _KIND, _NAME, now_s)
+    before = sealed.find(connection, _KIND, _NAME, now_s)
     if key is None:
-        drop_sealed(connection, _KIND, _NAME)
+        sealed.drop(connection, _KIND, _NAME)
     elif before is None or not _can_open_mark(key, before):
         box = seal(key, b"", _KIND.encode())
-        store_sealed(connection, SealedValue(_KIND, _NAME, box, uuid.uuid4().hex, None))
+        sealed.store(connection, SealedValue(_KIND, _NAME, box, uuid.uuid4().hex, None))
     return before
 
 

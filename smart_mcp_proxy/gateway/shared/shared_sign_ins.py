@@ -10,15 +10,7 @@ from typing import Final
 
 import msgspec
 
-from smart_mcp_proxy.catalog import (
-    Catalog,
-    SealedValue,
-    drop_sealed,
-    find_sealed,
-    open_catalog,
-    read_sealed_stamps,
-    store_sealed,
-)
+from smart_mcp_proxy.catalog import Catalog, SealedValue, open_catalog, sealed
 from smart_mcp_proxy.errors import CatalogError, ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.gateway.shared.turns import GIVE_UP_S, turn
 from smart_mcp_proxy.names import login_hint
@@ -48,7 +40,7 @@ class SharedSignIns:
     async def stamps(self, places: Sequence[tuple[str, str]]) -> list[str | None]:
         """Stamps of what is stored for these servers and addresses; None where there is none."""
         try:
-            stamps = await self._catalog.read(partial(read_sealed_stamps, kind=KIND))
+            stamps = await self._catalog.read(partial(sealed.read_stamps, kind=KIND))
         except CatalogError as exc:
             raise UpstreamError(exc.message, hint=exc.hint) from exc
         return [stamps.get(_name(server, url)) for server, url in places]
@@ -62,7 +54,7 @@ class SharedSignIns:
         """
         name = _name(server, url)
         try:
-            value = await self._catalog.read(partial(find_sealed, kind=KIND, key=name, now_s=self._catalog.now_s()))
+            value = await self._catalog.read(partial(sealed.find, kind=KIND, key=name, now_s=self._catalog.now_s()))
         except CatalogError as exc:
             raise UpstreamError(exc.message, hint=exc.hint) from exc
         if value is None:
@@ -87,7 +79,7 @@ class SharedSignIns:
         box = seal(self._key(), msgspec.json.encode(sign_in), _purpose(server, url))
         value = SealedValue(KIND, _name(server, url), box, uuid.uuid4().hex, None)
         try:
-            await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
+            await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
         except CatalogError as exc:
             raise ConfigError(f"The sign-in at server '{server}' cannot be stored. {exc}", hint=exc.hint) from exc
         return value.stamp
@@ -99,7 +91,7 @@ class SharedSignIns:
             ConfigError: The store fails.
         """
         try:
-            return await self._catalog.write(partial(drop_sealed, kind=KIND, key=_name(server, url)), is_ordered=False)
+            return await self._catalog.write(partial(sealed.drop, kind=KIND, key=_name(server, url)), is_ordered=False)
         except CatalogError as exc:
             raise ConfigError(f"The sign-in at server '{server}' cannot be forgotten. {exc}", hint=exc.hint) from exc
 

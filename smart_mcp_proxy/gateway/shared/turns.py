@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
-from smart_mcp_proxy.catalog import Catalog, drop_lease, take_lease
+from smart_mcp_proxy.catalog import Catalog, sealed
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import spawn
 
@@ -50,10 +50,10 @@ async def turn(catalog: Catalog, name: str, wait_s: float = GIVE_UP_S) -> AsyncI
 
 
 async def _take(catalog: Catalog, name: str, holder: str) -> bool:
-    take = partial(take_lease, name=name, holder=holder, now_s=catalog.now_s(), life_s=_LEASE_S)
+    take = partial(sealed.take_lease, name=name, holder=holder, now_s=catalog.now_s(), life_s=_LEASE_S)
     return await catalog.write(take, is_ordered=False)
 
 
 async def _drop(catalog: Catalog, name: str, holder: str) -> None:
     with suppress(CatalogError):  # it ends by itself
-        await catalog.write(partial(drop_lease, name=name, holder=holder), is_ordered=False)
+        await catalog.write(partial(sealed.drop_lease, name=name, holder=holder), is_ordered=False)

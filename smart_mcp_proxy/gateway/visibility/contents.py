@@ -11,20 +11,9 @@ from smart_mcp_proxy.catalog import Catalog, Snapshot
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.shared.app_pages import UNLISTED_KEY, remove_gateway_meta
 from smart_mcp_proxy.gateway.shared.refusals import content_changed, content_unlisted, content_withheld
+from smart_mcp_proxy.gateway.visibility import uri_templates
 from smart_mcp_proxy.gateway.visibility.items import Item, Target, by_shown, cursor_after, decode_cursor, only_one
 from smart_mcp_proxy.gateway.visibility.skill_lookup import decode_skill_entry, find_holding_skill, relink_skill_entry
-from smart_mcp_proxy.gateway.visibility.uri_templates import (
-    canonical,
-    covers,
-    expand_template,
-    fits,
-    gateway_skill_uri,
-    gateway_template,
-    gateway_uri,
-    is_web,
-    match,
-    split_gateway_uri,
-)
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
 from smart_mcp_proxy.models import ContentKind, ToolKey, ToolRecord, WithheldState
 from smart_mcp_proxy.names import IDENTITIES, build_listed_name, build_listed_prefix, extract_server_name, shelf
@@ -101,7 +90,7 @@ class Contents:
 
     def build_resource_uri(self, server: str, uri: str) -> str:
         """The URI under which agents here reach a server's resource."""
-        return uri if self._passed is not None else gateway_uri(server, uri)
+        return uri if self._passed is not None else uri_templates.gateway_uri(server, uri)
 
     def select_uri_builder(self, target: Target) -> Callable[[str, str], str]:
         """Name the URIs in what a target's server gives, as agents here know them."""
@@ -201,7 +190,7 @@ class Contents:
         if not self._visible.sees_content(server, uri):
             raise self._unknown(uri)
         templates = (item for item in self.of("templates").values() if item.server == server)
-        record = next((item.record for item in templates if match(item.name, uri) is not None), None)
+        record = next((item.record for item in templates if uri_templates.match(item.name, uri) is not None), None)
         target = Target(server, uri, record, is_linked=True)
         _refuse_withheld(self._catalog.snapshot, target)
         return target
@@ -210,7 +199,7 @@ class Contents:
         """Server and URI that an agent's URI says, to the letter; None for the server where it says none."""
         if self._passed is not None:
             return self._passed, uri
-        return split_gateway_uri(uri) or (None, uri)
+        return uri_templates.split_gateway_uri(uri) or (None, uri)
 
     def possible_owners(self, wanted: str, *, is_prompt: bool) -> list[str]:
         """Servers that an agent's name or URI may belong to, whatever they have listed so far."""
@@ -240,14 +229,14 @@ class Contents:
         """Server and own URI of something that is not listed under this URI."""
         if self._passed is not None and self._visible.sees_content(self._passed, uri):
             return self._passed, uri
-        parts = split_gateway_uri(uri)
+        parts = uri_templates.split_gateway_uri(uri)
         if parts is not None and self._visible.sees_content(*parts):
             return parts
         # Text may name a resource by the URI that its own server gives it.
         owned = [item for item in self.of("resources").values() if item.name == uri]
         if (item := only_one("resource", uri, [(item, item.shown) for item in owned])) is not None:
             return item.server, item.name
-        if is_web(uri) and (waiting := self._find_withholding_server(uri)) is not None:
+        if uri_templates.is_web(uri) and (waiting := self._find_withholding_server(uri)) is not None:
             return waiting, uri
         raise self._unknown(uri)
 
@@ -267,16 +256,16 @@ class Contents:
         """
         server, own = self.own_uri(uri)
         templates = self.of("templates")
-        if server is not None and own != uri and gateway_uri(server, own) == uri:
+        if server is not None and own != uri and uri_templates.gateway_uri(server, own) == uri:
             for item in templates.values():
-                if item.server == server and fits(item.name, own):
+                if item.server == server and uri_templates.fits(item.name, own):
                     return Target(server, own, item.record)
         for shown, item in templates.items():
-            if (values := match(shown, uri)) is not None:
-                return Target(item.server, expand_template(item.name, values), item.record)
+            if (values := uri_templates.match(shown, uri)) is not None:
+                return Target(item.server, uri_templates.expand_template(item.name, values), item.record)
         if server is not None or any(item.name == uri for item in self.of("resources").values()):
             return None
-        fitting = {item.server: item for item in templates.values() if fits(item.name, uri)}
+        fitting = {item.server: item for item in templates.values() if uri_templates.fits(item.name, uri)}
         only = only_one(
             "resource", uri, [(item, self.build_resource_uri(item.server, uri)) for item in fitting.values()]
         )
@@ -306,10 +295,10 @@ class Contents:
 
     def skill_uri(self, server: str, uri: str) -> str:
         """The URI under which agents here reach a skill's file or directory."""
-        return uri if self._passed is not None else gateway_skill_uri(server, uri)
+        return uri if self._passed is not None else uri_templates.gateway_skill_uri(server, uri)
 
     def _template_name(self, server: str, template: str) -> str:
-        return template if self._passed is not None else gateway_template(server, template)
+        return template if self._passed is not None else uri_templates.gateway_template(server, template)
 
 
 def require_unchanged(snapshot: Snapshot, target: Target) -> None:
@@ -343,9 +332,13 @@ def _refuse_withheld(snapshot: Snapshot, target: Target) -> None:
     if target.is_linked:
         is_known = is_known or ToolKey(resources, target.name) in withheld
         withheld = {key: each for key, each in withheld.items() if each.state is not WithheldState.PENDING}
-    asked = canonical(target.name) if withheld else ""
+    asked = uri_templates.canonical(target.name) if withheld else ""
     for key, each in withheld.items():
-        if canonical(key.tool) == asked if key.server == resources else covers(key.tool, target.name):
+        if (
+            uri_templates.canonical(key.tool) == asked
+            if key.server == resources
+            else uri_templates.covers(key.tool, target.name)
+        ):
             raise content_withheld(key, each.state)
     if withheld and not is_known:
         raise content_unlisted(target.server)

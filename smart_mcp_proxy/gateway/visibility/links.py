@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from smart_mcp_proxy.catalog import CALL_WAIT_S, LINK_LIFE_S, STORE_AGAIN_S, Catalog, find_linking_servers, store_links
+from smart_mcp_proxy.catalog import CALL_WAIT_S, LINK_LIFE_S, STORE_AGAIN_S, Catalog, links
 from smart_mcp_proxy.errors import CatalogError, ProxyError, RequestError, UnverifiedError
 from smart_mcp_proxy.extensions import APP_META
 from smart_mcp_proxy.gateway.results.results import (
@@ -184,7 +184,7 @@ class Links:
             principal: Opened it.
             session: Of the caller, where it has one: other sessions of the principal have other pages open.
         """
-        where = partial(store_links, principal=_opener(principal, session), server=server, uris=[_PAGE_OPENED])
+        where = partial(links.store, principal=_opener(principal, session), server=server, uris=[_PAGE_OPENED])
         try:
             await self._catalog.write(partial(where, now_s=self._wall(), life_s=OPENED_S), limit_s=CALL_WAIT_S)
         except CatalogError as exc:
@@ -204,7 +204,7 @@ class Links:
         uris = [uri for uri in found if ToolKey(place, uri) not in known and opens_by_link(uri)][:LINKS_PER_RESULT]
         if not uris:
             return
-        store = partial(store_links, principal=principal, server=server, uris=uris, now_s=self._wall())
+        store = partial(links.store, principal=principal, server=server, uris=uris, now_s=self._wall())
         try:
             await self._catalog.write(store, limit_s=CALL_WAIT_S)
         except CatalogError as exc:  # a call that was carried out does not fail over it
@@ -216,7 +216,7 @@ class Links:
             )
 
     async def _look_up_servers(self, principal: str, uri: str, life_s: float = LINK_LIFE_S) -> tuple[str, ...]:
-        find = partial(find_linking_servers, principal=principal, uri=uri, now_s=self._wall(), life_s=life_s)
+        find = partial(links.find_servers, principal=principal, uri=uri, now_s=self._wall(), life_s=life_s)
         try:
             return await self._catalog.read(find, limit_s=CALL_WAIT_S)
         except CatalogError as exc:

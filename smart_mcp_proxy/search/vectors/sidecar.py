@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import SearchError
+from smart_mcp_proxy.file_changes import sync_folder
 from smart_mcp_proxy.search.vectors.faiss_edge import read_index, write_index
 from smart_mcp_proxy.search.vectors.file_lock import try_lock_file
 from smart_mcp_proxy.telemetry import get_logger
@@ -82,7 +83,7 @@ def save(path: Path, sidecar: Sidecar) -> bool:
         write_index(staged, sidecar.ids, sidecar.vectors)
         _append_trailer(staged, sidecar)
         staged.replace(path)
-    _sync_directory(path.parent)
+    sync_folder(path.parent)
     return True
 
 
@@ -125,12 +126,3 @@ def _append_trailer(path: Path, sidecar: Sidecar) -> None:
         file.write(trailer + digest.digest())
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    """Makes a change of names in a directory last."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

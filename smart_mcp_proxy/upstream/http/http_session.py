@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -90,34 +91,27 @@ class MessageLines:
                 yield line
 
 
+@dataclass(eq=False, repr=False)
 class HttpSessionTransport:
     """Messages between one server and us; knows the session's headers, not the era.
 
-    Args:
+    Attributes:
         server: Configured name, for messages.
         endpoint: Where to send.
         inbox: Where what arrives goes.
         max_event_bytes: Larger events are refused.
         on_refused: Given the error, when the server refuses the stream of announcements that it had before.
-
-    Attributes:
         headers: What each request of a handshake-era session carries besides the configured headers.
     """
 
-    def __init__(
-        self,
-        server: str,
-        endpoint: ServerEndpoint,
-        inbox: Inbox,
-        max_event_bytes: int,
-        on_refused: Callable[[UpstreamError], None],
-    ) -> None:
+    server: str
+    endpoint: ServerEndpoint
+    inbox: Inbox
+    max_event_bytes: int
+    on_refused: Callable[[UpstreamError], None]
+
+    def __post_init__(self) -> None:
         self.headers: dict[str, str] = {}
-        self._server = server
-        self._endpoint = endpoint
-        self._inbox = inbox
-        self._max_event_bytes = max_event_bytes
-        self._on_refused = on_refused
         self._has_announced = False
 
     @property
@@ -141,7 +135,7 @@ class HttpSessionTransport:
         Raises:
             UpstreamError: None will come.
         """
-        response = await self._endpoint.send("POST", headers, body)
+        response = await self.endpoint.send("POST", headers, body)
         last_id = ""
         while (cut := await self._read_to_end(response, request_id, method, on_message)) is not None:
             last_id = cut.last_id or last_id
@@ -154,11 +148,11 @@ class HttpSessionTransport:
     async def announcements(self, last_id: str) -> Response:
         """The beginning of the stream on which the server says what belongs to no request."""
         headers = self.headers | {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id else {})
-        response = await self._endpoint.send("GET", headers)
+        response = await self.endpoint.send("GET", headers)
         if is_event_stream(response):
             self._has_announced = True
         elif self._has_announced and response.status >= 400:  # else many answer so where they announce nothing
-            self._on_refused(self._endpoint.status_error(response, is_session_over=self.has_id))
+            self.on_refused(self.endpoint.status_error(response, is_session_over=self.has_id))
         return response
 
     async def say(self, message: Mapping[str, Any]) -> None:
@@ -170,13 +164,13 @@ class HttpSessionTransport:
         body = RequestBody(encode_message(message))
         try:
             async with asyncio.timeout(_SAY_S):
-                response = await self._endpoint.send("POST", self.headers, body)
+                response = await self.endpoint.send("POST", self.headers, body)
         except TimeoutError:
-            raise timeout_error(self._server, str(message.get("method")), _SAY_S, was_sent=body.is_sent) from None
+            raise timeout_error(self.server, str(message.get("method")), _SAY_S, was_sent=body.is_sent) from None
         if response.status >= 400:
             response.close()
-            raise self._endpoint.status_error(response)
-        self._endpoint.drain_soon(response)
+            raise self.endpoint.status_error(response)
+        self.endpoint.drain_soon(response)
 
     def say_soon(self, message: Mapping[str, Any]) -> None:
         """Sends a message that nobody answers without waiting; if that fails, it failed."""
@@ -185,17 +179,17 @@ class HttpSessionTransport:
             try:
                 await self.say(message)
             except UpstreamError as exc:
-                _log.debug("server %s did not take a message: %r", self._server, exc)
+                _log.debug("server %s did not take a message: %r", self.server, exc)
 
-        self._endpoint.spawn(try_to_say())
+        self.endpoint.spawn(try_to_say())
 
     async def end(self) -> None:
         """Tells the server that the session is over; not for long."""
         try:
             async with asyncio.timeout(_END_S):
-                (await self._endpoint.send("DELETE", self.headers)).close()
+                (await self.endpoint.send("DELETE", self.headers)).close()
         except (TimeoutError, UpstreamError) as exc:
-            _log.debug("server %s was not told of the session's end: %r", self._server, exc)
+            _log.debug("server %s was not told of the session's end: %r", self.server, exc)
 
     # --- reading answers
 
@@ -211,7 +205,7 @@ class HttpSessionTransport:
         if cut is not None:
             response.reject()
         elif not response.is_over:  # only the end of the body is missing: soon the connection can be used again
-            self._endpoint.drain_soon(response)
+            self.endpoint.drain_soon(response)
         return cut
 
     async def _read_answer(
@@ -229,8 +223,8 @@ class HttpSessionTransport:
         if kind != "application/json":
             what = f"content type {kind}" if kind else "no content type"
             raise self._improper(method, f"HTTP {response.status} with {what}")
-        body = await (self._read_lines(response, on_message) if on_message else self._endpoint.read_all(response))
-        if not await self._inbox.take(request_id, *body):
+        body = await (self._read_lines(response, on_message) if on_message else self.endpoint.read_all(response))
+        if not await self.inbox.take(request_id, *body):
             response.reject()  # what it answers may be the request before; the next one would get this one's answer
             raise self._improper(method, "no message in it carries the request's id")
         return None
@@ -240,48 +234,48 @@ class HttpSessionTransport:
 
         Source: docs/design/wire-formats.md#a-status-outlives-its-body
         """
-        error = self._endpoint.status_error(response)
+        error = self.endpoint.status_error(response)
         is_sign_in = isinstance(error, UpstreamAuthError)
         is_told = is_json(response) or response.status == 400
         if not self.has_id and (is_sign_in or not is_told):
             raise error
-        told = await self._endpoint.read_refusal(response)
+        told = await self.endpoint.read_refusal(response)
         body = told or b""
-        self._endpoint.raise_where_tls_is_missing(response, body)
-        if is_sign_in or not self._inbox.take_refusal(body, request_id):
+        self.endpoint.raise_where_tls_is_missing(response, body)
+        if is_sign_in or not self.inbox.take_refusal(body, request_id):
             is_session_over = self.has_id and told is not None and refuses_session(told)
-            error = self._endpoint.status_error(response, extract_error_message(body), is_session_over=is_session_over)
+            error = self.endpoint.status_error(response, extract_error_message(body), is_session_over=is_session_over)
             if self.has_id and response.status == 404:
                 error.hint = IN_SESSION_HINT  # the path of the url is right
             raise error
 
     async def _read_lines(self, response: Response, on_message: OnMessage) -> Sequence[bytes]:
         """Dispatch the notifications that a JSON body begins with, a line each; return the rest."""
-        lines = MessageLines(self._max_event_bytes)
-        while chunk := await self._endpoint.read_some(response):
+        lines = MessageLines(self.max_event_bytes)
+        while chunk := await self.endpoint.read_some(response):
             for notification in lines.feed(chunk):
                 await on_message(notification)
             if lines.is_oversized:
-                raise self._endpoint.build_oversize_error()
+                raise self.endpoint.build_oversize_error()
         return (lines.rest,)
 
     async def _read_events(
         self, response: Response, request_id: int, on_message: OnMessage | None
     ) -> EventParser | None:
         """Reads a stream up to the answer; what is known of the stream if it ends before."""
-        parser = EventParser(self._max_event_bytes)
+        parser = EventParser(self.max_event_bytes)
         try:
-            while chunk := await self._endpoint.read_some(response):
+            while chunk := await self.endpoint.read_some(response):
                 for number, event in enumerate(parser.feed(chunk), 1):
                     is_message = event.name == "message"
                     if is_message and on_message is not None and is_notification(event.data):
                         await on_message(event.data)
-                    elif is_message and await self._inbox.take(request_id, event.data):
+                    elif is_message and await self.inbox.take(request_id, event.data):
                         return None
                     if number % BURST_EVENTS == 0:
                         await asyncio.sleep(0)
         except OversizedEventError:
-            raise self._endpoint.build_oversize_error() from None
+            raise self.endpoint.build_oversize_error() from None
         except UpstreamError:
             if not parser.last_id or not self.has_id:
                 raise
@@ -300,13 +294,14 @@ class HttpSessionTransport:
         raise self._improper(method, reason, is_lost=True)
 
     def _improper(self, method: str, reason: str, *, is_lost: bool = False) -> UpstreamError:
-        return self._endpoint.error(HttpFailure(f"gave no proper answer to '{method}': {reason}", is_lost=is_lost))
+        return self.endpoint.error(HttpFailure(f"gave no proper answer to '{method}': {reason}", is_lost=is_lost))
 
 
+@dataclass(eq=False, repr=False)
 class Announcements:
     """Reads one stream after the other until the server says that it has none.
 
-    Args:
+    Attributes:
         server: Configured name, for messages.
         endpoint: Where the stream comes from.
         connect: Opens it; given the id of the last event heard, empty at first.
@@ -314,19 +309,13 @@ class Announcements:
         max_event_bytes: A larger event ends the stream.
     """
 
-    def __init__(
-        self,
-        server: str,
-        endpoint: ServerEndpoint,
-        connect: Callable[[str], Awaitable[Response]],
-        take: Callable[[bytes], Awaitable[object]],
-        max_event_bytes: int,
-    ) -> None:
-        self._server = server
-        self._endpoint = endpoint
-        self._connect = connect
-        self._take = take
-        self._max_event_bytes = max_event_bytes
+    server: str
+    endpoint: ServerEndpoint
+    connect: Callable[[str], Awaitable[Response]]
+    take: Callable[[bytes], Awaitable[object]]
+    max_event_bytes: int
+
+    def __post_init__(self) -> None:
         self._last_id = ""
         self._pause_s = _FIRST_PAUSE_S
 
@@ -339,30 +328,30 @@ class Announcements:
                     return
                 await self._read(response)
             except (UpstreamError, OversizedEventError) as exc:
-                _log.debug("server %s: its stream of announcements was lost: %r", self._server, exc)
+                _log.debug("server %s: its stream of announcements was lost: %r", self.server, exc)
             await asyncio.sleep(self._pause_s)
             self._pause_s = min(_LONGEST_PAUSE_S, self._pause_s * 2)
 
     async def _open_stream(self) -> Response | None:
         """The beginning of the stream, None if the server offers none."""
-        response = await self._connect(self._last_id)
+        response = await self.connect(self._last_id)
         if is_event_stream(response):
             return response
         response.close()
         if response.status == 429 or response.status >= 500:
-            raise self._endpoint.status_error(response)
-        _log.debug("server %s announces nothing by itself (HTTP %d)", self._server, response.status)
+            raise self.endpoint.status_error(response)
+        _log.debug("server %s announces nothing by itself (HTTP %d)", self.server, response.status)
         return None
 
     async def _read(self, response: Response) -> None:
         clock = asyncio.get_running_loop().time
-        parser, opened_at, is_alive = EventParser(self._max_event_bytes), clock(), False
+        parser, opened_at, is_alive = EventParser(self.max_event_bytes), clock(), False
         try:
-            while chunk := await self._endpoint.read_some(response):
+            while chunk := await self.endpoint.read_some(response):
                 for number, event in enumerate(parser.feed(chunk), 1):
                     is_alive = True
                     if event.name == "message":
-                        await self._take(event.data)
+                        await self.take(event.data)
                     if number % BURST_EVENTS == 0:
                         await asyncio.sleep(0)
         finally:

@@ -21,15 +21,9 @@ from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
 from smart_mcp_proxy.upstream.http.http_session import Announcements, HttpSessionTransport
 from smart_mcp_proxy.upstream.http_failures import REFUSALS_S, build_lost_session_error, is_about_session
 from smart_mcp_proxy.upstream.opening import SessionOptions
+from smart_mcp_proxy.upstream.protocol import handshake
 from smart_mcp_proxy.upstream.protocol.base_session import UNCANCELLABLE, UpstreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
-from smart_mcp_proxy.upstream.protocol.handshake import (
-    Agreement,
-    build_list_subscriptions,
-    choose_supported_version,
-    merge_envelope,
-    negotiate,
-)
 from smart_mcp_proxy.upstream.protocol.header_rules import HeaderRules
 from smart_mcp_proxy.upstream.protocol.inbox import Inbox
 from smart_mcp_proxy.upstream.protocol.pending import (
@@ -140,8 +134,6 @@ class RawHttpSession(UpstreamSession):
             self._stream_opened,
         )
         self._session = HttpSessionTransport(self._server, self._endpoint, self._inbox, limit, self._stream_refused)
-        self._cause: UpstreamError | None = None
-        """By which the server says that it no longer knows the session."""
         self._check: asyncio.Task[None] | None = None
         self._header_rules = HeaderRules(self._server)
         self._slots = asyncio.Semaphore(_MAX_EXCHANGES)
@@ -205,7 +197,7 @@ class RawHttpSession(UpstreamSession):
 
     # --- agreeing on an era
 
-    async def _negotiate_agreement(self, known: Era | None) -> Agreement:
+    async def _negotiate_agreement(self, known: Era | None) -> handshake.Agreement:
         try:
             return await self._attempt_negotiation(known)
         except UpstreamError as exc:
@@ -213,7 +205,7 @@ class RawHttpSession(UpstreamSession):
                 raise
         return await self._attempt_negotiation("modern")
 
-    async def _attempt_negotiation(self, known: Era | None) -> Agreement:
+    async def _attempt_negotiation(self, known: Era | None) -> handshake.Agreement:
         tasks: list[asyncio.Task[None]] = []
         replies: list[asyncio.Future[RawResult]] = []
 
@@ -224,7 +216,7 @@ class RawHttpSession(UpstreamSession):
             return reply
 
         try:
-            return await negotiate(self._server, post, known, self._declared)
+            return await handshake.negotiate(self._server, post, known, self._declared)
         finally:
             for task in tasks:
                 task.cancel()
@@ -241,7 +233,7 @@ class RawHttpSession(UpstreamSession):
             if not reply.done():
                 reply.set_result(result)
 
-    def _adopt(self, agreement: Agreement) -> None:
+    def _adopt(self, agreement: handshake.Agreement) -> None:
         super()._adopt(agreement)
         if self.era == "modern":
             self._session.headers.clear()  # an attempt at `initialize` may have left some
@@ -278,7 +270,7 @@ class RawHttpSession(UpstreamSession):
         if self._reason is not None:
             raise self._build_lost_error(was_sent=False)
         request_id = next_request_id()
-        meta = merge_envelope(params.get("_meta") or {}, self._envelope)
+        meta = handshake.merge_envelope(params.get("_meta") or {}, self._envelope)
         if reports is not NO_REPORTS:
             meta["progressToken"] = request_id
         if meta:
@@ -340,7 +332,7 @@ class RawHttpSession(UpstreamSession):
             return
         if self._reason is None:
             if asyncio.current_task() is self._check or _is_certain(error):
-                self._forget(error)
+                self._lose_session(error)
             else:
                 left_s = ends_s - asyncio.get_running_loop().time()
                 await asyncio.wait({self._ensure_session_check()}, timeout=max(_LEAST_CHECK_S, left_s))
@@ -359,17 +351,11 @@ class RawHttpSession(UpstreamSession):
         with contextlib.suppress(UpstreamError):
             await self._result(method, {}, _CHECK_S)
 
-    def _forget(self, cause: UpstreamError) -> None:
-        """End the session because the server no longer knows it."""
-        if self._reason is None:
-            self._cause = cause
-            self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
-
     def _stream_refused(self, error: UpstreamError) -> None:
         if self._reason is not None or not is_about_session(error, has_id=True):
             return
         if _is_certain(error):
-            self._forget(error)
+            self._lose_session(error)
         else:
             self._ensure_session_check()
 
@@ -398,7 +384,7 @@ class RawHttpSession(UpstreamSession):
     async def _start_listening(self) -> None:
         """Open the stream of unsolicited messages, so that no change after the list is missed."""
         is_modern = self.era == "modern"
-        if is_modern and not build_list_subscriptions(self.capabilities):
+        if is_modern and not handshake.build_list_subscriptions(self.capabilities):
             return
         if not is_modern and not self._session.has_id:
             return  # without a session the server could not tell to whom to announce
@@ -419,7 +405,7 @@ class RawHttpSession(UpstreamSession):
         return response
 
     async def _subscription(self, _last_id: str) -> Response:
-        params = {"notifications": build_list_subscriptions(self.capabilities), "_meta": self._envelope}
+        params = {"notifications": handshake.build_list_subscriptions(self.capabilities), "_meta": self._envelope}
         message = {"jsonrpc": "2.0", "id": next_request_id(), "method": SUBSCRIBE, "params": params}
         return await self._endpoint.send("POST", self._headers(SUBSCRIBE, params), RequestBody(encode_message(message)))
 
@@ -433,7 +419,7 @@ class RawHttpSession(UpstreamSession):
 def _hints_at_modern(exc: UpstreamError, known: Era | None) -> bool:
     """Whether a server that refused `initialize` did so because it has left the handshake era behind."""
     if exc.answer is not None and exc.answer.code == UNSUPPORTED_PROTOCOL_VERSION:
-        return choose_supported_version(exc) is not None
+        return handshake.choose_supported_version(exc) is not None
     return known == "handshake" and (exc.data or {}).get("http_status") in _MAYBE_MODERN
 
 

@@ -18,19 +18,9 @@ from smart_mcp_proxy.event_parser import BURST_EVENTS, EventParser, OversizedEve
 from smart_mcp_proxy.models import Era
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
+from smart_mcp_proxy.upstream import http_failures
 from smart_mcp_proxy.upstream.http.endpoint import ServerEndpoint, is_event_stream, is_json, media_type
 from smart_mcp_proxy.upstream.http.exchange import RequestBody, Response
-from smart_mcp_proxy.upstream.http_failures import (
-    IN_SESSION_HINT,
-    REFUSALS_S,
-    HttpFailure,
-    build_lost_session_error,
-    build_too_long_failure,
-    extract_error_message,
-    extract_rpc_error_message,
-    is_about_session,
-    refuses_session,
-)
 from smart_mcp_proxy.upstream.opening import SessionOptions
 from smart_mcp_proxy.upstream.protocol.base_session import StreamSession
 from smart_mcp_proxy.upstream.protocol.codec import encode_message
@@ -77,10 +67,8 @@ class SseSession(StreamSession):
         super().__init__(opening.config, opening.on_event, opening.max_message_bytes, opening.peer)
         self._max_message_bytes = opening.max_message_bytes
         self._endpoint = ServerEndpoint(opening, self._lose, self._lose_authorization)
-        self._failure = HttpFailure("")
+        self._failure = http_failures.HttpFailure("")
         """What ended the session, where more than its reason is known."""
-        self._cause: UpstreamError | None = None
-        """By which the server says that it no longer knows the session."""
         self._has_address: asyncio.Future[None] = self._loop.create_future()
         self._slots = asyncio.Semaphore(_MAX_POSTS)
         self._reader: asyncio.Task[None] | None = None
@@ -119,7 +107,7 @@ class SseSession(StreamSession):
             return error
         kind = media_type(response) or "no content type"
         return self._endpoint.error(
-            HttpFailure(f"opened no stream of events (HTTP {response.status}, {kind})", hint=hint)
+            http_failures.HttpFailure(f"opened no stream of events (HTTP {response.status}, {kind})", hint=hint)
         )
 
     async def close(self) -> None:
@@ -136,7 +124,7 @@ class SseSession(StreamSession):
     async def _await_refusals(self) -> None:
         """Wait for what is being posted: it will be refused like the first one, and can be sent again then."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REFUSALS_S):
+            async with asyncio.timeout(http_failures.REFUSALS_S):
                 for _ in range(_MAX_POSTS):
                     await self._slots.acquire()
 
@@ -168,7 +156,7 @@ class SseSession(StreamSession):
                     if number % BURST_EVENTS == 0:
                         await asyncio.sleep(0)
         except OversizedEventError:
-            self._failure = build_too_long_failure(self._max_message_bytes)
+            self._failure = http_failures.build_too_long_failure(self._max_message_bytes)
             reason = self._failure.reason
         except UpstreamError:
             reason = "broke the connection"
@@ -218,18 +206,22 @@ class SseSession(StreamSession):
         response.close()
         body = told or b""
         is_answer = sent.method == "tools/call" and _head(body).id == sent.id
-        is_over = response.status == 404 and told is not None and not is_answer and refuses_session(told)
+        is_over = response.status == 404 and told is not None and not is_answer and http_failures.refuses_session(told)
         is_accepted = response.status < 400
-        words = extract_rpc_error_message(body) if is_accepted else extract_error_message(body)
+        words = (
+            http_failures.extract_rpc_error_message(body) if is_accepted else http_failures.extract_error_message(body)
+        )
         error = self._endpoint.status_error(response, words, is_session_over=is_over)
-        if self.protocol_version and (response.status in _OVER or is_about_session(error, has_id=False)):
+        if self.protocol_version and (response.status in _OVER or http_failures.is_about_session(error, has_id=False)):
             if is_over or self._reason is not None or await self._is_forgotten():
                 self._lose_session(error)
             if self._cause is not None:
                 was_refused = False if is_answer else None
-                raise build_lost_session_error(self._server, error, method=sent.method, was_refused=was_refused)
+                raise http_failures.build_lost_session_error(
+                    self._server, error, method=sent.method, was_refused=was_refused
+                )
             if response.status == 404:
-                error.hint = IN_SESSION_HINT
+                error.hint = http_failures.IN_SESSION_HINT
         if not is_accepted:
             raise error
 
@@ -239,13 +231,7 @@ class SseSession(StreamSession):
         response = await self._endpoint.send("POST", {}, ping)
         body = await self._endpoint.read_refusal(response) if response.status == 200 and is_json(response) else b""
         response.close()
-        return response.status >= 400 or extract_rpc_error_message(body or b"") != ""
-
-    def _lose_session(self, cause: UpstreamError) -> None:
-        """End the session because the server no longer knows it."""
-        if self._reason is None:
-            self._cause = cause
-            self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
+        return response.status >= 400 or http_failures.extract_rpc_error_message(body or b"") != ""
 
     def _write_soon(self, line: bytes) -> None:
         if self._endpoint.chores < _MAX_CHORES and not self.is_lost:

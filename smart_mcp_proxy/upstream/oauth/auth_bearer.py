@@ -5,6 +5,7 @@ import random
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -42,42 +43,36 @@ def renewal_due_s(sign_in: SignIn, rng: random.Random) -> float | None:
     return sign_in.expires_at_s - min(_AHEAD_S, _AHEAD_SHARE * life_s) * rng.uniform(1.0, _SPREAD)
 
 
+@dataclass(eq=False, repr=False)
 class Bearer:
     """The access token sent to one server.
 
     Other processes may renew it, too: refresh tokens work once.
 
-    Args:
+    Attributes:
         config: The server, expanded.
         flow: Renews the sign-in.
         store: Shares it with other processes.
         now: Seconds since the epoch, as in what is stored.
         rng: Source of jitter.
-
-    Attributes:
         on_lost: Told once why the sign-in is over, if that happens while it is in use.
         proofs: Proves the key that the token is bound to; None for one that is bound to none.
         stamp: Which state of the stored sign-in is in use.
         is_open: Whether a connection uses it.
     """
 
-    def __init__(
-        self,
-        config: ServerConfig,
-        flow: SignInFlow,
-        store: RememberingStore,
-        now: Callable[[], float] = time.time,
-        rng: random.Random | None = None,
-    ) -> None:
+    config: ServerConfig
+    flow: SignInFlow
+    store: RememberingStore
+    now: Callable[[], float] = time.time
+    rng: random.Random = field(default_factory=random.Random)
+
+    def __post_init__(self) -> None:
         self.on_lost: Callable[[UpstreamAuthError], None] = lambda _: None
         self.proofs: Proofs | None = None
         self.stamp: Stamp = None
         self.is_open = False
-        self.server, self.url = config.name, config.url
-        self._flow = flow
-        self._store = store
-        self._now = now
-        self._rng = rng or random.Random()
+        self.server, self.url = self.config.name, self.config.url
         self._held: SignIn | None = None
         self._due_s: float | None = None
         self._hidden = ExitStack()
@@ -96,8 +91,8 @@ class Bearer:
             UpstreamError: It has to be renewed and cannot be at present.
         """
         held = await self._read_or_known()
-        if held is None and self._flow.needs_person:
-            raise self._flow.build_ended_error("Nobody is signed in")
+        if held is None and self.flow.needs_person:
+            raise self.flow.build_ended_error("Nobody is signed in")
         self.is_open = True
         self._adopt(held)
         try:
@@ -138,7 +133,7 @@ class Bearer:
         held = self._held
         if held is None or held.access_token != refused:
             return held is not None
-        if self._now() - held.obtained_at_s < _JUST_HAD_S:
+        if self.now() - held.obtained_at_s < _JUST_HAD_S:
             return False
         await self._renew(refused)
         return True
@@ -151,8 +146,8 @@ class Bearer:
         """
         try:
             held = await self._read()
-            if held is None and self._flow.needs_person:
-                raise self._flow.build_ended_error("Somebody has signed out")
+            if held is None and self.flow.needs_person:
+                raise self.flow.build_ended_error("Somebody has signed out")
         except UpstreamAuthError as exc:
             self.on_lost(exc)
         else:
@@ -168,7 +163,7 @@ class Bearer:
         if self._held is None or not _pick_new_scopes(self._held.wanted_scope, scope):
             return
         try:
-            async with self._store.hold_lock(self.server, self.url):
+            async with self.store.hold_lock(self.server, self.url):
                 held = await self._read()
                 if held is not None and (added := _pick_new_scopes(held.wanted_scope, scope)):
                     held = msgspec.structs.replace(held, wanted_scope=f"{held.wanted_scope} {added}".strip())
@@ -182,7 +177,7 @@ class Bearer:
     async def _keep_fresh(self) -> None:
         pause_s, longest_s = _RETRY_S
         while self._held is not None:
-            left_s = _LOOK_S if self._due_s is None else self._due_s - self._now()
+            left_s = _LOOK_S if self._due_s is None else self._due_s - self.now()
             if left_s > 0:
                 self._is_changed.clear()
                 with suppress(TimeoutError):
@@ -197,7 +192,7 @@ class Bearer:
                 return
             except UpstreamError as exc:
                 _log.warning("%s", exc.message)
-                await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
+                await asyncio.sleep(pause_s * self.rng.uniform(0.5, 1.0))
                 pause_s = min(longest_s, pause_s * 2)
 
     async def _renew(self, refused: str) -> None:
@@ -223,13 +218,13 @@ class Bearer:
             renewal.set_result(None)
 
     async def _renew_alone(self, refused: str) -> None:
-        async with self._store.hold_lock(self.server, self.url):
+        async with self.store.hold_lock(self.server, self.url):
             held = await self._read()
             if held is not None and held.access_token != refused and self._is_good(held):
                 self._adopt(held)  # another process was quicker
                 return
             try:
-                fresh = await self._flow.renew(held)
+                fresh = await self.flow.renew(held)
             except EndedSignInError:
                 newest = await self._read()
                 if held is None or newest is None or newest.access_token == held.access_token:
@@ -246,16 +241,16 @@ class Bearer:
 
     async def _write(self, sign_in: SignIn) -> None:
         try:
-            self.stamp = await self._store.write(self.server, self.url, sign_in)
+            self.stamp = await self.store.write(self.server, self.url, sign_in)
         except ConfigError as exc:
             _log.error("%s Until that works, a restart of the gateway asks for a new sign-in.", exc)
 
     async def _read(self) -> SignIn | None:
         try:
-            held, self.stamp = await self._store.read(self.server, self.url)
+            held, self.stamp = await self.store.read(self.server, self.url)
         except UpstreamAuthError:
-            (self.stamp,) = await self._store.stamps([(self.server, self.url)])  # tried again once it is another one
-            if self._flow.needs_person:
+            (self.stamp,) = await self.store.stamps([(self.server, self.url)])  # tried again once it is another one
+            if self.flow.needs_person:
                 raise
             return None  # a new one takes its place
         return held
@@ -267,7 +262,7 @@ class Bearer:
         except UpstreamAuthError:
             raise
         except UpstreamError:
-            if (known := self._store.recall_entry(self.server, self.url)) is None:
+            if (known := self.store.recall_entry(self.server, self.url)) is None:
                 raise
             held, self.stamp = known
             return held
@@ -277,15 +272,15 @@ class Bearer:
         if held is None or not held.is_proved:
             self.proofs = None
         elif self.proofs is None or self.proofs.key != held.proof_key:
-            self.proofs = Proofs(held.proof_key, self._now)
+            self.proofs = Proofs(held.proof_key, self.now)
         self._is_changed.set()
-        self._due_s = None if held is None else renewal_due_s(held, self._rng)
+        self._due_s = None if held is None else renewal_due_s(held, self.rng)
         self._hidden.close()
         if held is not None and self.is_open:
             self._hidden.enter_context(secrets_hidden([held.access_token, held.refresh_token]))
 
     def _is_good(self, held: SignIn) -> bool:
-        return not held.expires_at_s or self._now() < held.expires_at_s
+        return not held.expires_at_s or self.now() < held.expires_at_s
 
 
 def _pick_new_scopes(wanted: str, scope: str) -> str:

@@ -11,16 +11,9 @@ from smart_mcp_proxy.models import Era, OnMessage, OnProgress
 from smart_mcp_proxy.raw_result import RawResult
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.telemetry import get_logger, redact, spawn
+from smart_mcp_proxy.upstream.protocol import handshake
 from smart_mcp_proxy.upstream.protocol.codec import encode_message, request_line
-from smart_mcp_proxy.upstream.protocol.handshake import (
-    Agreement,
-    Post,
-    build_list_subscriptions,
-    merge_envelope,
-    modern_meta,
-    negotiate,
-)
-from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
+from smart_mcp_proxy.upstream.protocol.inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import (
     NO_REPORTS,
     SUBSCRIBE,
@@ -88,6 +81,8 @@ class UpstreamSession(ABC):
         """`_meta` of every request of the modern era."""
         self._reason: str | None = None
         self._end_error: UpstreamError | None = None
+        self._cause: UpstreamError | None = None
+        """By which the server says that it no longer knows the session."""
         self._lost = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -153,13 +148,13 @@ class UpstreamSession(ABC):
         await self._lost.wait()
         return self._end_error or self._build_lost_error(was_sent=True)
 
-    def _adopt(self, agreement: Agreement) -> None:
+    def _adopt(self, agreement: handshake.Agreement) -> None:
         self.era = agreement.era
         self.protocol_version = agreement.protocol_version
         self.capabilities = agreement.capabilities
         self.server_info = agreement.server_info
         if self.era == "modern":
-            self._envelope = modern_meta(self.protocol_version)
+            self._envelope = handshake.modern_meta(self.protocol_version)
 
     def _lose(self, reason: str, error: UpstreamError | None = None) -> None:
         """End the session for a reason, in words to follow the server's name; the first one counts.
@@ -180,6 +175,12 @@ class UpstreamSession(ABC):
     ) -> UpstreamTimeoutError:
         """The error of a request that had no answer in time."""
         return late_error(self._server, method, self.limits, began_s, timeout_s, reports.heard_s, was_sent=was_sent)
+
+    def _lose_session(self, cause: UpstreamError) -> None:
+        """End the session because the server no longer knows it."""
+        if self._reason is None:
+            self._cause = cause
+            self._lose("has forgotten the session", self._build_lost_error(was_sent=False))
 
     def _lose_authorization(self, error: UpstreamError) -> None:
         self._lose("is no longer signed in to", error)
@@ -259,8 +260,8 @@ class StreamSession(UpstreamSession):
     def _write_soon(self, line: bytes) -> None:
         """Send one small line without waiting; dropped where the server does not read."""
 
-    async def _negotiate_agreement(self, post: Post, known: Era | None) -> Agreement:
-        return await negotiate(self._server, post, known, self._declared)
+    async def _negotiate_agreement(self, post: handshake.Post, known: Era | None) -> handshake.Agreement:
+        return await handshake.negotiate(self._server, post, known, self._declared)
 
     # --- lifetime
 
@@ -285,7 +286,7 @@ class StreamSession(UpstreamSession):
                 self._adopt(agreement)
                 if agreement.era == "handshake":
                     await self.notify("notifications/initialized", {})
-                elif build_list_subscriptions(agreement.capabilities):
+                elif handshake.build_list_subscriptions(agreement.capabilities):
                     # Sent before anybody can list: a change after the list is never missed.
                     self._listener = spawn(
                         self._listen(await self._send_subscription()), f"upstream-listen-{self._server}"
@@ -326,7 +327,7 @@ class StreamSession(UpstreamSession):
         request_id, reply = self._expect(method, reports)
         meta: Mapping[str, Any] = params.get("_meta") or {}
         if self.era == "modern":
-            meta = merge_envelope(meta, self._envelope) if meta else self._envelope
+            meta = handshake.merge_envelope(meta, self._envelope) if meta else self._envelope
         if reports is not NO_REPORTS:
             meta = {**meta, "progressToken": request_id}
         is_sent, began_s = False, self._loop.time()
@@ -389,7 +390,7 @@ class StreamSession(UpstreamSession):
     async def _send_subscription(self) -> "tuple[int, asyncio.Future[RawResult]]":
         """Id and future end of a new subscription to changes of lists; the changes come as notifications."""
         request_id, end = self._expect(SUBSCRIBE, NO_REPORTS)
-        params = {"notifications": build_list_subscriptions(self.capabilities), "_meta": self._envelope}
+        params = {"notifications": handshake.build_list_subscriptions(self.capabilities), "_meta": self._envelope}
         await self._write(request_line(request_id, SUBSCRIBE, params))
         return request_id, end
 

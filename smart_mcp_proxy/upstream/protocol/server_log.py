@@ -226,7 +226,7 @@ def find_reason(lines: Iterable[str]) -> str:
 
 def _rate_lines(lines: Sequence[str]) -> Iterator[Rating]:
     """Rate every line; those of a traceback and of a usage text by where they stand."""
-    source = _source_lines(lines)
+    source = {number - 1 for number, line in enumerate(lines) if number and _MARK.match(line)}
     traceback_depth: int | None = None
     is_usage = False
     for number, line in enumerate(lines):
@@ -253,11 +253,6 @@ def _is_inside(line: str, text: str, traceback_depth: int) -> bool:
 
 def _depth(line: str) -> int:
     return len(line) - len(line.lstrip())
-
-
-def _source_lines(lines: Sequence[str]) -> set[int]:
-    """Numbers of lines that show source, which stand above a mark."""
-    return {number - 1 for number, line in enumerate(lines) if number and _MARK.match(line)}
 
 
 # --- the quote

@@ -18,8 +18,7 @@ from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.signed_tokens import SignedTokens
 from smart_mcp_proxy.web.auth.token_files import load_or_create_token
-from smart_mcp_proxy.web.common.hosts import is_loopback
-from smart_mcp_proxy.web.common.refusals import refusal
+from smart_mcp_proxy.web.common.refusals import is_loopback, refusal
 
 TOKEN_NAME: Final = "auth.token"
 _MADE: Final = PREFIX.encode()

@@ -21,24 +21,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from smart_mcp_proxy import errors
 from smart_mcp_proxy.catalog import Catalog
-from smart_mcp_proxy.errors import (
-    CatalogError,
-    ConfigError,
-    ProxyError,
-    RateLimitedError,
-    RequestError,
-    UnverifiedError,
-)
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED, SignInProxy
 from smart_mcp_proxy.policy.limits import TokenBucket
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, PAGE_CLIENT, BrowserSignIn, Users
 from smart_mcp_proxy.web.auth.sign_in_store import EndedSignIns, SignInTurns, open_store
 from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S, ReachOf, SignedTokens
-from smart_mcp_proxy.web.common.hosts import parse_address
 from smart_mcp_proxy.web.common.messages import TooLargeError, json_response, read_body
-from smart_mcp_proxy.web.common.refusals import SHOWN_CHARS, guard_app
+from smart_mcp_proxy.web.common.refusals import SHOWN_CHARS, guard_app, parse_address
 
 # FastMCP logs what it raises with its traceback; we raise it on in words of our own.
 logging.getLogger("fastmcp.server.auth.oidc_proxy").setLevel(logging.CRITICAL + 1)
@@ -71,13 +63,13 @@ _PREFIX_BITS: Final = 64
 """Of an IPv6 address: whoever has one has all that begin like it. Source: RFC 4291, section 2.5.1."""
 
 
-class MisleadingAddressError(RequestError):
+class MisleadingAddressError(errors.RequestError):
     """An address that a client registers does not lead where it seems to lead."""
 
 
 _ERRORS: Final = {
     TooLargeError: "invalid_request",
-    RateLimitedError: "temporarily_unavailable",
+    errors.RateLimitedError: "temporarily_unavailable",
     MisleadingAddressError: "invalid_redirect_uri",
 }
 """What OAuth calls them. Source: RFC 6749, section 4.1.2.1; RFC 7591, section 3.2.2."""
@@ -119,7 +111,7 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: Rea
         routes = proxy.get_routes("/mcp")
     except (httpx2.HTTPError, ValueError) as exc:
         reason = str(exc).splitlines()[0] if str(exc) else type(exc).__name__
-        raise ConfigError(
+        raise errors.ConfigError(
             f"Nobody could sign in: the provider at MCPPROXY_OIDC_URL or MCPPROXY_PUBLIC_URL cannot be used: {reason}",
             hint="Check both addresses; other machines than this one need https.",
         ) from exc
@@ -128,7 +120,7 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: Rea
     proxy.on_forgotten = ended.note
     # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
     # consents belongs to one browser.
-    served = Starlette(routes=routes, exception_handlers={CatalogError: answer_unavailable})
+    served = Starlette(routes=routes, exception_handlers={errors.CatalogError: answer_unavailable})
     pages = guard_app(BoundedPages(StandardAnswers(served)), settings, allowed_origins=("*",))
     operators = Users(settings.oidc_operators, settings.jwt_servers_claim)
 
@@ -181,11 +173,11 @@ async def answer_unavailable(request: Request, exc: Exception) -> Response:
 
     Source: RFC 6749, section 4.1.2.1; RFC 9110, section 15.6.4.
     """
-    known_s = exc.retry_after_s if isinstance(exc, ProxyError) else None
+    known_s = exc.retry_after_s if isinstance(exc, errors.ProxyError) else None
     wait_s = math.ceil(known_s or AGAIN_S)
     headers = {"retry-after": str(wait_s), "cache-control": "no-store"}
     if request.scope["path"] in _FOR_PROGRAMS:
-        reason = exc.message if isinstance(exc, UnverifiedError) else "The gateway's database does not answer."
+        reason = exc.message if isinstance(exc, errors.UnverifiedError) else "The gateway's database does not answer."
         told = f"{reason} Try again in {wait_s} s: a new sign-in would not be kept."
         return JSONResponse({"error": "temporarily_unavailable", "error_description": told}, 503, headers)
     page = create_error_html(
@@ -223,7 +215,7 @@ class _Allowance:
         own_wait_s = 0.0 if own is None else own.wait_s(now_s)
         if wait_s := max(own_wait_s, self._all.wait_s(now_s)):
             who = f"{self._who} from your address" if own_wait_s else self._who
-            raise RateLimitedError(
+            raise errors.RateLimitedError(
                 f"Too many {who} lately.", hint=f"Try again in {math.ceil(wait_s)} s.", retry_after_s=wait_s
             )
         self._all.take(now_s)
@@ -262,7 +254,7 @@ class BoundedPages:
                 _require_plain_addresses(body)
         except ClientDisconnect:
             return
-        except (TooLargeError, RateLimitedError, MisleadingAddressError) as exc:
+        except (TooLargeError, errors.RateLimitedError, MisleadingAddressError) as exc:
             await _refuse(exc, scope, receive, send)
             return
         await self._app(scope, _again(body, receive), send)
@@ -309,7 +301,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-async def _refuse(error: ProxyError, scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(error: errors.ProxyError, scope: Scope, receive: Receive, send: Send) -> None:
     told = {"error": _ERRORS[type(error)], "error_description": str(error)}
     response = json_response(told, error)
     # As the pages have it themselves: clients that run in a browser would not see why.

@@ -25,17 +25,7 @@ from key_value.aio.stores.filetree import (
 )
 from key_value.aio.wrappers.encryption import FernetEncryptionWrapper
 
-from smart_mcp_proxy.catalog import (
-    STORE_AGAIN_S,
-    Catalog,
-    SealedValue,
-    drop_oldest_sealed,
-    drop_sealed,
-    find_sealed,
-    increment_ended_sign_ins,
-    read_ended_sign_ins,
-    store_sealed,
-)
+from smart_mcp_proxy.catalog import STORE_AGAIN_S, Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import CatalogError, ConfigError, UnverifiedError
 from smart_mcp_proxy.gateway.shared.turns import turn
 from smart_mcp_proxy.secrets.auth_key import SignInKey, UnusableFileError
@@ -112,7 +102,7 @@ class SharedEntries(BaseStore):
     async def _get_managed_entry(self, *, collection: str, key: str) -> ManagedEntry | None:
         purpose, name = _derive_entry_name(collection, key)
         now_s = self._catalog.now_s()
-        kept = await self._catalog.read(partial(find_sealed, kind=KIND, key=name, now_s=now_s))
+        kept = await self._catalog.read(partial(sealed.find, kind=KIND, key=name, now_s=now_s))
         if kept is None:
             return None
         try:
@@ -130,15 +120,15 @@ class SharedEntries(BaseStore):
         life_s = managed_entry.ttl
         ends_s = None if life_s is None else self._catalog.now_s() + life_s
         value = SealedValue(KIND, name, box, uuid.uuid4().hex, ends_s)
-        await self._catalog.write(partial(store_sealed, value=value), is_ordered=False)
+        await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
         if self._clock() >= self._sweep_due_s:
             self._sweep_due_s = self._clock() + SWEEP_EVERY_S
-            sweep = partial(drop_oldest_sealed, kind=KIND, most_bytes=_MOST_BYTES, now_s=self._catalog.now_s())
+            sweep = partial(sealed.drop_oldest, kind=KIND, most_bytes=_MOST_BYTES, now_s=self._catalog.now_s())
             await self._catalog.write(sweep, is_ordered=False)
 
     async def _delete_managed_entry(self, *, key: str, collection: str) -> bool:
         name = _derive_entry_name(collection, key)[1]
-        return await self._catalog.write(partial(drop_sealed, kind=KIND, key=name), is_ordered=False)
+        return await self._catalog.write(partial(sealed.drop, kind=KIND, key=name), is_ordered=False)
 
 
 def _derive_entry_name(collection: str, key: str) -> tuple[bytes, str]:
@@ -196,14 +186,14 @@ class EndedSignIns:
         if self._catalog is None:
             return
         with suppress(CatalogError):
-            await self._catalog.write(increment_ended_sign_ins, is_ordered=False)
+            await self._catalog.write(sealed.increment_ended_sign_ins, is_ordered=False)
 
     async def follow(self) -> None:
         """Does the same for every end that another process notes, until it is cancelled."""
         known: int | None = None
         while self._catalog is not None:
             with suppress(CatalogError):
-                count = await self._catalog.read(read_ended_sign_ins)
+                count = await self._catalog.read(sealed.read_ended_sign_ins)
                 if known is not None and count != known:
                     self._forget()
                 known = count

@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from fastmcp.server.auth import AccessToken, AuthProvider
@@ -39,29 +40,25 @@ class _Known(NamedTuple):
     expires_s: float
 
 
+@dataclass(eq=False, repr=False)
 class SignedTokens:
     """Verifies signed tokens and keeps each result for a minute.
 
     While the store is lost, a result is kept until the token expires.
 
-    Args:
+    Attributes:
         verifier: Checks signature, issuer and audience. A `CatalogError` of its means that it could not.
         reach_of: Says how far its holder reaches.
         clock: Monotonic seconds.
         wall: Seconds since the epoch: what tokens say about their own time is in them.
     """
 
-    def __init__(
-        self,
-        verifier: AuthProvider,
-        reach_of: ReachOf,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
-        self._verifier = verifier
-        self._reach_of = reach_of
-        self._clock = clock
-        self._wall = wall
+    verifier: AuthProvider
+    reach_of: ReachOf
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._forgotten = 0
         self._renewed: set[bytes] = set()
@@ -75,9 +72,9 @@ class SignedTokens:
             token: Itself; where it is given, and is due, it is verified anew meanwhile.
         """
         known = self._known.get(digest)
-        if known is None or self._wall() >= known.expires_s:
+        if known is None or self.wall() >= known.expires_s:
             return None
-        age_s = self._clock() - known.verified_s
+        age_s = self.clock() - known.verified_s
         if age_s > KNOWN_S:
             return None
         if age_s > RENEW_S and token is not None and digest not in self._renewed:
@@ -103,7 +100,7 @@ class SignedTokens:
             return None
         forgotten, digest = self._forgotten, hashlib.sha256(token).digest()
         try:
-            found = await self._verifier.verify_token(token.decode("ascii"))
+            found = await self.verifier.verify_token(token.decode("ascii"))
         except CatalogError as exc:
             return self._still_known(digest, exc)
         if found is None or (principal := self._judge(found)) is None:
@@ -112,7 +109,7 @@ class SignedTokens:
         assert found.expires_at is not None
         if forgotten != self._forgotten:  # it may be the one that was given back meanwhile
             return principal
-        self._known[digest] = _Known(principal, self._clock(), found.expires_at)
+        self._known[digest] = _Known(principal, self.clock(), found.expires_at)
         if len(self._known) > KNOWN_TOKENS:
             self._known.popitem(last=False)
         return principal
@@ -124,13 +121,13 @@ class SignedTokens:
         lost, and that is noticed once it is back.
         """
         known = self._known.get(digest)
-        if known is None or self._wall() >= known.expires_s:
+        if known is None or self.wall() >= known.expires_s:
             raise UnverifiedError(
                 "Whether this token is good cannot be looked up: the database does not answer.",
                 hint="Try again in a while, with the same token: a new sign-in would not be kept.",
                 retry_after_s=AGAIN_S,
             ) from cause
-        self._known[digest] = known._replace(verified_s=self._clock() - RENEW_S + AGAIN_S)
+        self._known[digest] = known._replace(verified_s=self.clock() - RENEW_S + AGAIN_S)
         return known.principal
 
     def _judge(self, token: AccessToken) -> Principal | None:
@@ -141,9 +138,9 @@ class SignedTokens:
         issuer, subject = token.claims.get("iss"), token.claims.get("sub")
         if not isinstance(issuer, str) or not isinstance(subject, str) or not subject or token.expires_at is None:
             return None
-        if not self._wall() < token.expires_at <= LATEST_S:
+        if not self.wall() < token.expires_at <= LATEST_S:
             return None
-        reach = self._reach_of(token)
+        reach = self.reach_of(token)
         return None if reach is None else Principal(f"{issuer}#{subject}", reach)
 
     def forget(self) -> None:

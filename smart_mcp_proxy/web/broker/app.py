@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError, RateLimitedError, RequestError, UpstreamError
 from smart_mcp_proxy.fastmcp_compat.http.http import parse_accept_header
-from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
+from smart_mcp_proxy.fastmcp_compat.server import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.broker.broker_contents import BrokerContents
 from smart_mcp_proxy.gateway.broker.brokering import Brokering, BrokerRequest
@@ -27,14 +27,7 @@ from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.trace_context import TRACE_PARENT, with_context
 from smart_mcp_proxy.web.auth.auth import Keys
-from smart_mcp_proxy.web.common.messages import (
-    BODY_LIMIT_BYTES,
-    UnauthorizedError,
-    json_response,
-    not_served,
-    read_body,
-    require_json,
-)
+from smart_mcp_proxy.web.common import messages
 from smart_mcp_proxy.web.common.paths import serve_beside
 from smart_mcp_proxy.web.common.refusals import build_refusal_error, guard_app
 
@@ -150,7 +143,7 @@ def failure(error: ProxyError, server: str, *, is_proxy: bool, status: int | Non
         },
         "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
     }
-    return json_response(body, error, status=status)
+    return messages.json_response(body, error, status=status)
 
 
 def serve_broker_beside(app: ASGIApp, gateway: Gateway, keys: Keys) -> ASGIApp:
@@ -199,7 +192,7 @@ def _endpoints(gateway: Gateway, keys: Keys) -> Starlette:
             name = request.path_params.get("name", "")
             is_proxy = who is not None and brokering.has_proxy(name, who)
             return failure(error, name, is_proxy=is_proxy)
-        return json_response(value)
+        return messages.json_response(value)
 
     async def status(request: Request) -> Response:
         return await answer_lookup(request, lambda who: brokering.status(request.path_params["name"], who))
@@ -291,8 +284,8 @@ class _Proxy:
 
     async def _serve(self, name: str, who: Principal, request: Request, send: Send) -> None:
         """Answers one request of a caller that is let in; a failure before the answer has begun is raised."""
-        require_json(request)
-        message = parse_message(await read_body(request, BODY_LIMIT_BYTES, "Send less at a time."))
+        messages.require_json(request)
+        message = parse_message(await messages.read_body(request, messages.BODY_LIMIT_BYTES, "Send less at a time."))
         message = _add_message_trace(message, request.headers)
         if message.id is None:
             self._brokering.accept(name, message.method, who)
@@ -338,14 +331,14 @@ def _require_principal(scope: Scope, who: Principal | None) -> Principal:
     if who is None:
         error = build_refusal_error(scope, 401)
         assert error is not None
-        raise UnauthorizedError(error.message, hint=error.hint)
+        raise messages.UnauthorizedError(error.message, hint=error.hint)
     return who
 
 
 async def _not_served(request: Request, exc: Exception) -> Response:
     """The answer to a path or HTTP method that no endpoint has."""
     assert isinstance(exc, HTTPException)
-    response = failure(not_served(request, exc), "", is_proxy=False)
+    response = failure(messages.not_served(request, exc), "", is_proxy=False)
     response.headers.update(exc.headers or {})
     return response
 

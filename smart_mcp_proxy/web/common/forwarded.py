@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from smart_mcp_proxy.web.common.hosts import Address, parse_address
+from smart_mcp_proxy.web.common.refusals import Address, parse_address
 
 _WITH_PORT: Final = re.compile(r"^(?:\[([^\]]+)\](?::\d+)?|([\d.]+):\d+)$")
 """Some proxies write the client's port behind its address. Source: RFC 7239, section 6"""

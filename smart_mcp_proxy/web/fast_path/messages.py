@@ -9,6 +9,7 @@ wrong.
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache, partial
 from typing import Any, Final, Literal, NamedTuple
 
@@ -250,11 +251,7 @@ def _usual(message: bytes, parsed: _CallMessage) -> WireCall | None:
 
 async def _report(tell: Tell, token: Token, report: ProgressReport) -> None:
     """Tells the client of the progress of its call, under the client's own token."""
-    params: dict[str, Any] = {_TOKEN_KEY: token, "progress": report.progress}
-    if report.total is not None:
-        params["total"] = report.total
-    if report.message is not None:
-        params["message"] = report.message
+    params = report.build_params(token)
     await tell(msgspec.json.encode({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}))
 
 
@@ -266,10 +263,11 @@ def error_reply(call: WireCall, failure: MCPError) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "id": call.id, "error": error})
 
 
+@dataclass(eq=False, repr=False)
 class CallsInFlight:
     """The fast calls of one client that are under way, by request id, so that the client can cancel them.
 
-    Args:
+    Attributes:
         agent: Answers.
         tool_list: The tools that the client sees.
         session: The client's session, where it has one.
@@ -277,29 +275,23 @@ class CallsInFlight:
         extensions: What it declared of extensions; None where nothing.
     """
 
-    def __init__(
-        self,
-        agent: Agent,
-        tool_list: ToolList,
-        session: str | None = None,
-        *,
-        is_askable: bool = False,
-        extensions: Extensions | None = None,
-    ) -> None:
-        self.tool_list = tool_list
-        self._extensions = extensions
-        self._is_askable = is_askable
-        self._agent = agent
-        self._session = session
+    agent: Agent
+    tool_list: ToolList
+    session: str | None = None
+    _: KW_ONLY
+    is_askable: bool = False
+    extensions: Extensions | None = None
+
+    def __post_init__(self) -> None:
         self._tasks: dict[int | str, asyncio.Task[Any]] = {}
 
     def takes(self, call: WireCall) -> bool:
         """Whether this call is answered here: a listed tool, an id that is not in use, nobody to be asked."""
-        if self._agent.questions.is_on and (self._is_askable or call.meta.is_askable):
+        if self.agent.questions.is_on and (self.is_askable or call.meta.is_askable):
             return False
         if call.key in self._tasks or not self.tool_list.has(call.name):
             return False
-        return not (self._agent.may_need_line() and self.tool_list.may_need_line(call.name, call.arguments))
+        return not (self.agent.may_need_line() and self.tool_list.may_need_line(call.name, call.arguments))
 
     def add(self, call: WireCall, task: "asyncio.Task[None]") -> None:
         """Lets the client cancel a call that `task` is going to answer, before it has begun."""
@@ -322,9 +314,9 @@ class CallsInFlight:
         self._tasks[call.key] = task
         try:
             on_progress = None if call.token is None or tell is None else partial(_report, tell, call.token)
-            declared = call.meta.extensions or self._extensions
-            caller = Caller(principal, call.meta.rest, on_progress, self._session, extensions=declared, era=era)
-            raw = await self._agent.answer(self.tool_list.call, call.name, call.arguments, caller, era)
+            declared = call.meta.extensions or self.extensions
+            caller = Caller(principal, call.meta.rest, on_progress, self.session, extensions=declared, era=era)
+            raw = await self.agent.answer(self.tool_list.call, call.name, call.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.
             if call.key in self._tasks:

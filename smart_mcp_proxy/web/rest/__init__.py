@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from smart_mcp_proxy.fastmcp_compat.middleware import gateway_failed
+from smart_mcp_proxy.fastmcp_compat.server import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.broker.openapi import describe_broker
@@ -37,8 +37,6 @@ from smart_mcp_proxy.web.rest.openapi import (
     docs_response,
 )
 from smart_mcp_proxy.web.rest.route import PREFIX, Admit, Answer, Endpoint, Need
-
-__all__ = ["OPENAPI_PATH", "PAGES", "PREFIX", "ROUTES", "NetworkAuthorizer", "build_rest_app", "operator_token"]
 
 ROUTES: tuple[Endpoint, ...] = (
     *servers.ROUTES,

@@ -6,18 +6,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from smart_mcp_proxy.errors import (
-    ProxyError,
-    RateLimitedError,
-    RequestError,
-    ServerNotFoundError,
-    ShuttingDownError,
-    ToolNotFoundError,
-    UpstreamAuthError,
-    UpstreamBusyError,
-    UpstreamError,
-    UpstreamTimeoutError,
-)
+from smart_mcp_proxy import errors
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.retrieval.kinds import ITEM_KINDS
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
@@ -68,7 +57,7 @@ async def _call(gateway: Gateway, request: Request) -> bytes:
         return (await gateway.calls.call(call)).text
 
 
-class ProfileNotFoundError(RequestError):
+class ProfileNotFoundError(errors.RequestError):
     """No profile of that name is configured."""
 
     code = "profile_not_found"
@@ -101,14 +90,14 @@ _SEARCH: Mapping[str, str | Parameter] = {
         {"type": "string", "pattern": r"\S"},
     ),
 }
-_CALLING: tuple[type[ProxyError], ...] = (
-    ToolNotFoundError,
-    RateLimitedError,
-    ShuttingDownError,
-    UpstreamError,
-    UpstreamAuthError,
-    UpstreamBusyError,
-    UpstreamTimeoutError,
+_CALLING: tuple[type[errors.ProxyError], ...] = (
+    errors.ToolNotFoundError,
+    errors.RateLimitedError,
+    errors.ShuttingDownError,
+    errors.UpstreamError,
+    errors.UpstreamAuthError,
+    errors.UpstreamBusyError,
+    errors.UpstreamTimeoutError,
 )
 
 ROUTES = (
@@ -118,7 +107,7 @@ ROUTES = (
         _search,
         "The answer of retrieve_tools, or why a tool is not in it.",
         query=_SEARCH,
-        failures=(ServerNotFoundError, ToolNotFoundError, ProfileNotFoundError),
+        failures=(errors.ServerNotFoundError, errors.ToolNotFoundError, ProfileNotFoundError),
     ),
     Endpoint("POST", "/call", _call, "Calls a tool in the user's own name.", body=NamedCall, failures=_CALLING),
 )

@@ -11,14 +11,7 @@ from starlette.responses import Response
 from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, RequestError, UnverifiedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.servers import Author
-from smart_mcp_proxy.web.common.messages import (
-    JSON_TYPE,
-    TooLargeError,
-    UnauthorizedError,
-    UnsupportedTypeError,
-    json_response,
-    read_body,
-)
+from smart_mcp_proxy.web.common import messages
 
 PREFIX = "/api/v1"
 COMMAND_LINE = "command line"
@@ -59,7 +52,7 @@ def whole_number(meaning: str, least: int, most: int) -> Parameter:
 _ON_ANY_REQUEST: tuple[type[ProxyError], ...] = (
     RefusedError,
     RequestError,
-    UnsupportedTypeError,
+    messages.UnsupportedTypeError,
     CatalogError,
     UnverifiedError,
 )
@@ -92,16 +85,16 @@ class Endpoint(NamedTuple):
     query: Mapping[str, str | Parameter] = {}
     need: Need = "operator"
     failures: tuple[type[ProxyError], ...] = ()
-    media_type: str = JSON_TYPE
+    media_type: str = messages.JSON_TYPE
 
     @property
     def failure_statuses(self) -> Sequence[int]:
         """The HTTP statuses of everything that may go wrong, in order."""
         kinds = {*self.failures, *_ON_ANY_REQUEST}
         if self.need == "operator":
-            kinds.add(UnauthorizedError)
+            kinds.add(messages.UnauthorizedError)
         if self.body is not None:
-            kinds.add(TooLargeError)
+            kinds.add(messages.TooLargeError)
         return sorted({HTTPStatus.MISDIRECTED_REQUEST, *(kind.http_status for kind in kinds)})
 
     def bind_handler(self, gateway: Gateway, admit: Admit) -> Answer:
@@ -114,10 +107,10 @@ class Endpoint(NamedTuple):
                 request.state.body_limit_bytes = gateway.settings.max_message_bytes
                 value = await self.handler(gateway, request)
             except ProxyError as error:
-                return json_response({"error": error.to_dict()}, error)
+                return messages.json_response({"error": error.to_dict()}, error)
             except ClientDisconnect:  # before its request was whole: nobody hears this
                 return Response(status_code=400)
-            return value if isinstance(value, Response) else json_response(value)
+            return value if isinstance(value, Response) else messages.json_response(value)
 
         return answer
 
@@ -153,7 +146,7 @@ async def decode_body(request: Request, kind: type[BodyT]) -> BodyT:
     Raises:
         RequestError: It is of another form, or longer than a message may be.
     """
-    text = await read_body(request, request.state.body_limit_bytes, "Raise MCPPROXY_MAX_MESSAGE_BYTES.")
+    text = await messages.read_body(request, request.state.body_limit_bytes, "Raise MCPPROXY_MAX_MESSAGE_BYTES.")
     if not text:
         raise RequestError("The body is empty.", hint=_fields_hint(kind))
     try:

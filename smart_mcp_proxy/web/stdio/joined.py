@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -94,10 +95,11 @@ class _Told(msgspec.Struct, frozen=True):
     variables: dict[str, str]
 
 
+@dataclass(eq=False, repr=False)
 class JoinService:
     """Serves clients that join, decides who may, and says when the last has left.
 
-    Args:
+    Attributes:
         gateway: Serves them.
         environ: The gateway's environment, to which variables that the server file names are added.
         stop: Ends the gateway; set here where a newer program takes its place, or nobody comes for long.
@@ -105,24 +107,19 @@ class JoinService:
         keep_alive_s: How long it goes on without clients; None for ever.
     """
 
-    def __init__(
-        self,
-        gateway: Gateway,
-        environ: dict[str, str],
-        stop: asyncio.Event,
-        is_told: Callable[[], bool],
-        keep_alive_s: float | None,
-    ) -> None:
-        self._gateway = gateway
-        path = gateway.settings.config_path
+    gateway: Gateway
+    environ: dict[str, str]
+    stop: asyncio.Event
+    is_told: Callable[[], bool]
+    keep_alive_s: float | None
+
+    def __post_init__(self) -> None:
+        path = self.gateway.settings.config_path
         words = [] if path is None else ["--config", str(path)]
-        self._source = meeting_point(words, environ)
-        self._data_dir = os.path.realpath(gateway.settings.data_dir)
-        self._environ = environ
-        self._stop = stop
-        self._is_told = is_told
-        self._joined = gateway.admin.joined
-        self._joined.keep_alive_s = self._keep_alive_s = keep_alive_s
+        self._source = meeting_point(words, self.environ)
+        self._data_dir = os.path.realpath(self.gateway.settings.data_dir)
+        self._joined = self.gateway.admin.joined
+        self._joined.keep_alive_s = self.keep_alive_s
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._place: _Bound | None = None
@@ -135,7 +132,7 @@ class JoinService:
 
     def find_place(self) -> socket.socket | None:
         """Listen where clients look for a gateway such as this; None where there is one already."""
-        path = shared_socket(str(self._gateway.settings.data_dir), self._source)
+        path = shared_socket(str(self.gateway.settings.data_dir), self._source)
         try:
             with lock_socket(path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 try:
@@ -151,11 +148,11 @@ class JoinService:
         """Lets clients in until the gateway is stopped, and serves them to their end."""
         listener.setblocking(False)
         self._place = place = _Bound(listener)
-        async with open_server(self._gateway.mcp_server()) as self._serve:  # for all: one each took 25 KB
+        async with open_server(self.gateway.mcp_server()) as self._serve:  # for all: one each took 25 KB
             place.accepting = spawn(self._accept(listener), "joining clients")
             self._await_clients(HELLO_S)
             try:
-                await self._stop.wait()
+                await self.stop.wait()
             finally:
                 await place.withdraw()
                 self._hold_on()
@@ -169,7 +166,7 @@ class JoinService:
         with move_on_after(_TAKE_S):
             while not place.is_taken():  # noqa: ASYNC110  (by another process)
                 await asyncio.sleep(_LOOK_S)
-        self._stop.set()
+        self.stop.set()
 
     async def _see_off(self) -> None:
         """Wait for the clients' last answers, not for ever where one does not read them."""
@@ -199,7 +196,7 @@ class JoinService:
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._await_clients(self._keep_alive_s)
+        self._await_clients(self.keep_alive_s)
 
     async def _meet(self, link: socket.socket) -> None:
         if (uid := peer_uid(link)) not in (None, os.getuid()):
@@ -238,12 +235,12 @@ class JoinService:
 
     async def _decide(self, hello: Hello) -> tuple[dict[str, Any] | None, Settings]:
         """Why a client cannot be let in; None if it can, and with which settings."""
-        own = self._gateway.settings
+        own = self.gateway.settings
         if hello.data_dir != self._data_dir:
             return {"alone": f"the gateway that runs here has its data in {self._data_dir}"}, own
         if hello.source != self._source:
             return {"alone": f"the gateway that runs here reads its servers from {self._source}"}, own
-        if self._keep_alive_s is not None and _number(hello.version) > _number(__version__):
+        if self.keep_alive_s is not None and _number(hello.version) > _number(__version__):
             log.info("a newer program, %s, takes the place of this one", hello.version)
             if self._place is not None:
                 await self._place.withdraw()
@@ -256,7 +253,7 @@ class JoinService:
         for name in Settings.model_fields.keys() - IGNORED - PER_SESSION:
             if getattr(theirs, name) != getattr(own, name):
                 return {"alone": f"MCPPROXY_{name.upper()} differs from that of the gateway that runs"}, own
-        if hello.profile and not self._gateway.lists.views.of(hello.profile):
+        if hello.profile and not self.gateway.lists.views.of(hello.profile):
             return {"alone": ""}, own
         return self._check_folder(hello.directory), theirs
 
@@ -264,24 +261,24 @@ class JoinService:
         """Why a client of this working directory cannot be let in."""
         if Path(directory) == self._folder:
             return None
-        for name, config in self._gateway.base.config.servers().items():
+        for name, config in self.gateway.base.config.servers().items():
             if not config.is_off and config.connection == "shared" and uses_workspace(config):
                 return {"alone": f"server {name!r} depends on the working directory, which is another one here"}
         return None
 
     def _variables(self) -> set[str]:
-        servers = self._gateway.base.config.servers().values()
+        servers = self.gateway.base.config.servers().values()
         return {name for config in servers for name in find_variables(config)}
 
     def _take_variables(self, names: Iterable[str], values: Mapping[str, str]) -> dict[str, Any] | None:
         """Take over values that the gateway lacks; why the client cannot be let in where others differ."""
-        servers = self._gateway.base.config.servers()
+        servers = self.gateway.base.config.servers()
         shared = {name for each in servers.values() if each.connection == "shared" for name in find_variables(each)}
         for name in sorted(shared):
-            if name in values and self._environ.get(name, values[name]) != values[name]:
+            if name in values and self.environ.get(name, values[name]) != values[name]:
                 return {"alone": f"the variable {name}, which the server file names, has another value here"}
-        new = {name: values[name] for name in names if name in values and name not in self._environ}
-        self._environ.update(new)
+        new = {name: values[name] for name in names if name in values and name not in self.environ}
+        self.environ.update(new)
         for name, config in servers.items() if new else ():
             if find_variables(config) & new.keys() and not config.is_off:
                 spawn(self._bring_up(name), "server with a new variable")
@@ -289,7 +286,7 @@ class JoinService:
 
     async def _bring_up(self, name: str) -> None:
         """Start a server that has waited for a variable, or is about to: it may just be looking for it."""
-        fleet = self._gateway.upstreams.fleet
+        fleet = self.gateway.upstreams.fleet
         fleet.retry(name)
         server = fleet.upstreams.get(name)
         if server is not None and not await server.ready(_START_S) and server.status.state is ServerState.NEEDS_ENV:
@@ -300,14 +297,14 @@ class JoinService:
         try:
             with self._joined.note_client(client), bind_joined(path, settings.routing_type):
                 eras = stdio_eras(settings.stdio_era, settings.routing_type)
-                leaving = Leaving(self._stop, self._is_told)
-                await serve_joined(self._gateway, self._serve, *streams, leaving, eras)
+                leaving = Leaving(self.stop, self.is_told)
+                await serve_joined(self.gateway, self._serve, *streams, leaving, eras)
         finally:
-            await self._gateway.requests.clients.leave(client)
+            await self.gateway.requests.clients.leave(client)
 
     def _await_clients(self, wait_s: float | None) -> None:
         """End the gateway if nobody comes for so long."""
-        if self._keep_alive_s is None or wait_s is None or self._tasks or self._stop.is_set():
+        if self.keep_alive_s is None or wait_s is None or self._tasks or self.stop.is_set():
             return
         self._hold_on()
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._leave)
@@ -318,8 +315,8 @@ class JoinService:
             self._timer.cancel()
 
     def _leave(self) -> None:
-        log.info("no client for %g s: the gateway ends", self._keep_alive_s)
-        self._stop.set()
+        log.info("no client for %g s: the gateway ends", self.keep_alive_s)
+        self.stop.set()
 
 
 class _Bound:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from postgres_server import PostgresServer
 
-from smart_mcp_proxy.catalog import AgentToken, Catalog, revoke_agent_token, store_agent_token
+from smart_mcp_proxy.catalog import AgentToken, Catalog, agent_tokens
 from smart_mcp_proxy.catalog.store import doorbell
 from smart_mcp_proxy.catalog.store.doorbell import Doorbell
 from smart_mcp_proxy.catalog.store.postgres_edge import DatabaseAddress
@@ -53,7 +53,7 @@ async def test_each_change_of_another_gateway_wakes_those_that_follow(
         await told(two, "catalog")
         await two.refresh()
         assert ToolKey("s", "a") in two.snapshot.withheld
-        for work in (lambda c: store_agent_token(c, TOKEN), lambda c: revoke_agent_token(c, "ci", 1.0)):
+        for work in (lambda c: agent_tokens.store(c, TOKEN), lambda c: agent_tokens.revoke(c, "ci", 1.0)):
             await one.write(work)
             await told(two, "tokens")
 

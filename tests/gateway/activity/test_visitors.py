@@ -3,7 +3,7 @@
 import pytest
 from gateway_fakes import HandClock, Notebook
 
-from smart_mcp_proxy.fastmcp_compat.middleware import Visit
+from smart_mcp_proxy.fastmcp_compat.server import Visit
 from smart_mcp_proxy.gateway.activity.visitors import ABSENT_S, VISITORS, Visitors
 
 

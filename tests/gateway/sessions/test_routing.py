@@ -2,7 +2,7 @@
 
 import pytest
 
-from smart_mcp_proxy.gateway.sessions.routing import decide
+from smart_mcp_proxy.gateway.sessions.tool_surface import decide
 from smart_mcp_proxy.gateway.shared.client_behavior import ClientBehavior
 
 

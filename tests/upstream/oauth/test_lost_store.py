@@ -13,7 +13,7 @@ from sign_in_fakes import Guarded, Nobody, Person, guarded
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.servers import ServerConfig
 from smart_mcp_proxy.upstream import Connector, SignIns
-from smart_mcp_proxy.upstream.dial import TRANSPORTS
+from smart_mcp_proxy.upstream.fleet import TRANSPORTS
 from smart_mcp_proxy.upstream.oauth import auth
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 from smart_mcp_proxy.upstream.opening import SessionOptions

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from smart_mcp_proxy.io.lines import OfferingReader
-from smart_mcp_proxy.upstream.protocol import codec, line_inbox
+from smart_mcp_proxy.upstream.protocol import codec
+from smart_mcp_proxy.upstream.protocol import inbox as line_inbox
 from smart_mcp_proxy.upstream.protocol.codec import OFF_LOOP_BYTES, decode_messages
-from smart_mcp_proxy.upstream.protocol.inbox import Inbox
-from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
+from smart_mcp_proxy.upstream.protocol.inbox import Inbox, LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
 from smart_mcp_proxy.upstream.protocol.session import LogLine, SessionEvent
 

@@ -12,8 +12,8 @@ from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.telemetry import secrets_hidden
 from smart_mcp_proxy.upstream import Connector
 from smart_mcp_proxy.upstream.opening import SessionOptions
-from smart_mcp_proxy.upstream.protocol import line_inbox
-from smart_mcp_proxy.upstream.protocol.line_inbox import LineInbox
+from smart_mcp_proxy.upstream.protocol import inbox as line_inbox
+from smart_mcp_proxy.upstream.protocol.inbox import LineInbox
 from smart_mcp_proxy.upstream.protocol.pending import PendingCalls
 from smart_mcp_proxy.upstream.protocol.session import LogLine
 from smart_mcp_proxy.upstream.stdio.stdio import ChildProcess, StdioSession

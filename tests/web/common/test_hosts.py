@@ -4,7 +4,7 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Message, Scope
 
-from smart_mcp_proxy.web.common.hosts import PlainAddress
+from smart_mcp_proxy.web.common.refusals import PlainAddress
 
 pytestmark = pytest.mark.anyio
 

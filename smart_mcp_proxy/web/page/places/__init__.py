@@ -3,8 +3,6 @@
 from smart_mcp_proxy.web.page.places import activity, clients, overview, search_lab, servers, settings, tools, waiting
 from smart_mcp_proxy.web.page.visit import PageRoute
 
-__all__ = ["PLACES"]
-
 PLACES: tuple[PageRoute, ...] = (
     *overview.PLACES,
     *waiting.PLACES,

@@ -1,39 +1,14 @@
 """Readiness of a server: waited for before the last check, so that nothing waits after it."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.models import ToolRecord
+from smart_mcp_proxy.gateway.indexing.list_state import FIRST_LIST_S, ListState
 from smart_mcp_proxy.upstream import Fleet, Upstream
-
-FIRST_LIST_S = 5.0
-"""Longest a request waits for the first list of a new connection. A server that has not shown any by then has not shown
-another definition than the approved one either."""
-
-
-class ListReadiness(Protocol):
-    """Lists of the servers as this process has them."""
-
-    def is_awaited(self, server: str) -> bool:
-        """Whether a first list of the present connection is on its way."""
-        ...
-
-    async def wait_listed(self, server: str, limit_s: float = FIRST_LIST_S) -> None:
-        """Waits for the first list of the present connection, at most `limit_s`."""
-        ...
-
-    def require_approved(self, record: ToolRecord) -> None:
-        """Passes if the server lists the item as it was approved, or has not listed anything yet.
-
-        Raises:
-            QuarantinedError: The server's own list holds another definition, or none.
-        """
-        ...
 
 
 async def wait_connected(
-    fleet: Fleet, server: str, left_s: float | None, clock: Callable[[], float], lists: ListReadiness | None = None
+    fleet: Fleet, server: str, left_s: float | None, clock: Callable[[], float], lists: ListState | None = None
 ) -> tuple[Upstream, float]:
     """A server that is ready, and the seconds that a request to it has left, after waiting.
 

@@ -8,7 +8,7 @@ import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
 
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError, UpstreamError
-from smart_mcp_proxy.gateway.visibility.presence import Presence
+from smart_mcp_proxy.gateway.indexing.list_state import Presence
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView
 from smart_mcp_proxy.models import Reach, ServerState
 from smart_mcp_proxy.servers import Profile, ToolFilter
