@@ -275,7 +275,7 @@ def _build_row(group: ApprovalGroup, fold: ApprovalFold) -> list[str | Text]:
         _state(tool),
         f'{fold.summary}: "{printable(changed.strip())[:SHOWN_CHARS]}"' if fold.summary else _fields(tool),
         _doubts(tool),
-        compute_approval_digest(fold.tools)[:_SHOWN_DIGEST_CHARS],
+        (compute_approval_digest(fold.tools) if fold.summary else _format_hash(tool))[:_SHOWN_DIGEST_CHARS],
     ]
 
 

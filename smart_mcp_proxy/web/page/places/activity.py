@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from smart_mcp_proxy.gateway.admin.doors import REFUSED_CHANGE
 from smart_mcp_proxy.policy import short_digest
 from smart_mcp_proxy.web.page.operations import part
 from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
@@ -75,6 +76,8 @@ def group_conversations(records: Iterable[Record], sessions: Sequence[Record]) -
 
 
 def _name_client(record: Record, sessions: Sequence[Record]) -> str:
+    if record["detail"].get("change") == REFUSED_CHANGE:
+        return f"a process of {record['server']}" if record["server"] else "a process on this machine"
     if record["session"] == short_digest(COMMAND_LINE) or record["kind"] in _OPERATOR:
         return _YOU if record["principal"] in ("local", "operator") else "a person"
     if record["kind"] in ("session", "question"):

@@ -45,7 +45,7 @@ async def _show_waiting(visit: PageVisit) -> Response:
     wanted, number = visit.read_parameters(_FILTERS), visit.number("page")
     waiting, pages = await _read_pages(visit, wanted)
     batches = pages[number] if number < len(pages) else []
-    open_tools = [tool for batch in batches for tool in batch.tools]
+    open_tools = _collect_undoubted(batches)
     return await visit.page(
         "waiting.html",
         waiting=waiting,
@@ -82,6 +82,11 @@ async def _read_pages(visit: PageVisit, wanted: dict[str, str]) -> tuple[dict[st
     return waiting, pages
 
 
+def _collect_undoubted(batches: Iterable[_Batch]) -> list[Tool]:
+    """The tools of a page that are approved at once: none in which the scanner found something."""
+    return [tool for batch in batches if not batch.group.is_doubted for tool in batch.tools]
+
+
 async def _read_facts(visit: PageVisit) -> dict[str, Any]:
     """What is shown of servers beside their state: entries that wait, and the logs of those that failed."""
     status = await visit.ask("GET", "status")
@@ -116,8 +121,7 @@ async def _approve_together(visit: PageVisit, form: Form) -> Response:
     """
     _, pages = await _read_pages(visit, {name: form.text(name) for name in _FILTERS if form.text(name)})
     digest = form.text("digest")
-    shown = [[tool for batch in page for tool in batch.tools] for page in pages]
-    shown += [batch.tools for page in pages for batch in page]
+    shown = [_collect_undoubted(page) for page in pages] + [batch.tools for page in pages for batch in page]
     tools = next((each for each in shown if each and compute_approval_digest(each) == digest), None)
     if tools is None:
         raise ConflictError("What waits is no longer what the page showed.", hint="Nothing is approved. Look again.")
