@@ -151,7 +151,7 @@ class _Wanted(NamedTuple):
         return " ".join(["mcpproxy approve", *words, *["--all"] * self.is_all])
 
     def filter_tools(self, tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those among the tools."""
+        """The tools among these that are meant."""
         found = [tool for tool in tools if self.server in (None, tool["server"])]
         named = [tool for tool in found if self.name in (None, tool["name"], tool["server"])]
         if named or not self.is_pattern:

@@ -1,4 +1,4 @@
-"""Needs you: all that waits for a person, each with its one action; what is alike is decided on together."""
+"""Needs you: all that waits for a person; alike tools are decided on together."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -33,7 +33,7 @@ _FILTERS: Final = ("server", "name")
 
 
 class _Batch(NamedTuple):
-    """What is decided on together: a group, or a part of it, and its tools that are shown with all they say."""
+    """A group that is decided on together, or a part of it, and those of its tools that are shown whole."""
 
     group: ApprovalGroup
     folds: tuple[ApprovalFold, ...]
@@ -63,7 +63,7 @@ async def _show_waiting(visit: PageVisit) -> Response:
 
 
 async def _read_pages(visit: PageVisit, wanted: dict[str, str]) -> tuple[dict[str, Any], list[list[_Batch]]]:
-    """What waits, and what is decided on together, page by page."""
+    """Read what waits, and put together what is decided on together, page by page."""
     query = {"limit": MOST_WAITING, "changes": "true", "blocked": "false", "server": wanted.get("server")}
     waiting = await visit.ask("GET", "approvals", query)
     pattern = wanted.get("name", "*")
@@ -88,7 +88,7 @@ def _collect_undoubted(batches: Iterable[_Batch]) -> list[Tool]:
 
 
 async def _read_facts(visit: PageVisit) -> dict[str, Any]:
-    """What is shown of servers beside their state: entries that wait, and the logs of those that failed."""
+    """Read what is shown of servers beside their state: entries that wait, and logs of those that failed."""
     status = await visit.ask("GET", "status")
     facts = {}
     for each in status["servers"]:
