@@ -89,7 +89,7 @@ def _collect_undoubted(batches: Iterable[_Batch]) -> list[Tool]:
 
 async def _read_facts(visit: PageVisit) -> dict[str, Any]:
     """Read what is shown of servers beside their state: entries that wait, and logs of those that failed."""
-    status = await visit.ask("GET", "status")
+    status = await visit.read_status()
     facts = {}
     for each in status["servers"]:
         name = each["name"]
