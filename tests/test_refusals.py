@@ -95,6 +95,7 @@ REFUSALS = {
     "web/common/refusals.py:build_refusal_error": "operator",
     "web/page/app.py:answer_visit": "caller",
     "web/page/provider_sign_in.py:finish": "operator",
+    "web/page/places/waiting.py:_approve_together": "caller",
     "web/page/visit.py:form": "caller",
     "web/rest/authorization.py:admit": "operator",
     "web/auth/sign_in_pages.py:take": "caller",

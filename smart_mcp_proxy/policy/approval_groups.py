@@ -54,7 +54,7 @@ class ApprovalGroup(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What they have in common, in words."""
+        """The common traits of the tools, in words."""
         return f"{self.server}, {EFFECTS[self.effect]}" + (", doubted by the scanner" if self.is_doubted else "")
 
 
@@ -96,7 +96,7 @@ def compute_approval_digest(tools: Sequence[Tool], *, reopens: bool = False) -> 
 
 
 def _build_fold_key(tool: Tool) -> Any:
-    """What is the same for tools that changed alike: all words but those that were approved before."""
+    """Key that tools which changed alike share: all words but those that were approved before."""
     if tool["state"] != "changed" or not tool.get("changes"):
         return tool["name"]
     changed = tuple(

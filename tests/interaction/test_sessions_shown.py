@@ -47,7 +47,8 @@ async def test_the_way_each_client_was_given_is_shown(
         base = await stack.enter_async_context(served(gateway))
         await stack.enter_async_context(over_http(base, "modern"))
         monkeypatch.setattr("agents.CLIENT", {"name": "my agent", "version": "2"})
-        await stack.enter_async_context(over_http(base, "handshake"))
+        over_wire = await stack.enter_async_context(over_http(base, "handshake"))
+        await over_wire.call("retrieve_tools", query="anything")
         monkeypatch.setattr("agents.CLIENT", {"name": "claude-code", "version": "3.1"})
         async with in_memory(gateway, "handshake"):
             found = (await rest.get("/status")).json()["sessions"]
@@ -77,6 +78,10 @@ async def test_the_way_each_client_was_given_is_shown(
             ("claude-code", "ok", "local"),
         ]
         assert lines[1].detail == {"route": "DYNAMIC", "reason": KNOWN, "version": "3.1"}
+        (searched,) = [
+            found.activity for found in await gateway.catalog.activity_page(ActivityFilter(kind="search"), 9)
+        ]
+        assert searched.session == lines[0].session != "" == lines[1].session
 
 
 @pytest.mark.requirement("modern-shown")

@@ -29,7 +29,6 @@ from smart_mcp_proxy.telemetry import Activity, get_logger
 
 log = get_logger("approvals")
 
-WHOLE_LIST: Final = slice(None)
 CLOSED = (
     "the record of approvals was lost with a damaged catalog, so every tool waits for the user: mcpproxy approve --all"
 )
@@ -107,6 +106,10 @@ class AskedQuestions:
         spoken = {_normalize_words(question): question for question in questions}
         self._questions = {words: text for words, text in spoken.items() if words.count(" ") > _LEAST_WORDS}
 
+    def __bool__(self) -> bool:
+        """Whether there are any long enough to look for."""
+        return bool(self._questions)
+
     def findings(self, definition: Mapping[str, Any]) -> tuple[Finding, ...]:
         """At most one finding for each text of a definition."""
         found = []
@@ -159,13 +162,14 @@ class Approvals:
         ]
         return sorted((each for each in found if has_blocked or each.state is not WithheldState.BLOCKED), key=_name)
 
-    async def list_pending(
-        self, server: str | None = None, part: slice = WHOLE_LIST, *, has_blocked: bool = True
-    ) -> list[PendingApproval]:
-        """The same, or a part of it, with what the scanner finds and what changed."""
-        return await self._explain_in_thread(
-            self.catalog.snapshot, self.withheld(server, has_blocked=has_blocked)[part]
-        )
+    async def list_pending(self, server: str | None = None) -> list[PendingApproval]:
+        """The same with what the scanner finds and what changed."""
+        return await self.explain(self.withheld(server))
+
+    async def explain(self, withheld: Sequence[Withheld]) -> list[PendingApproval]:
+        """Tell of each what the scanner finds and what changed."""
+        asked = AskedQuestions(await self._questions() if withheld else ())
+        return await to_thread.run_sync(self._explain, self.catalog.snapshot, withheld, asked)
 
     async def show(self, name: str) -> PendingApproval:
         """Explain one withheld tool: its findings and its changes.
@@ -177,12 +181,8 @@ class Approvals:
         withheld = snapshot.withheld.get(self._key(name))
         if withheld is None:
             raise ToolNotFoundError(f"Tool {name[:200]!r} does not wait for approval.", hint=_LIST_HINT)
-        (waiting,) = await self._explain_in_thread(snapshot, [withheld])
+        (waiting,) = await self.explain([withheld])
         return waiting
-
-    async def _explain_in_thread(self, snapshot: Snapshot, withheld: Sequence[Withheld]) -> list[PendingApproval]:
-        asked = AskedQuestions(await self._questions() if withheld else ())
-        return await to_thread.run_sync(self._explain, snapshot, withheld, asked)
 
     async def _questions(self) -> list[str]:
         """Look up what agents have asked lately; nothing where the log cannot be looked through."""
@@ -207,11 +207,15 @@ class Approvals:
         found = []
         for each in withheld:
             key = each.record.key
-            waiting = known.get(key) or _build_pending_approval(each, peers)
+            waiting = known.get(key)
+            if waiting is None or waiting.withheld is not each:
+                waiting = _build_pending_approval(each, peers)
             if len(known) < EXPLAINED_KEPT:
                 known[key] = waiting
-            asked_for = asked.findings(msgspec.json.decode(each.record.raw))
-            found.append(waiting._replace(findings=waiting.findings + asked_for))
+            if asked:
+                more = asked.findings(msgspec.json.decode(each.record.raw))
+                waiting = waiting._replace(findings=waiting.findings + more)
+            found.append(waiting)
         return found
 
     async def approve(self, seen: Mapping[str, str], by: str, *, reopens: bool = False, lifts: bool = True) -> Decided:

@@ -22,6 +22,8 @@ from smart_mcp_proxy.telemetry import Activity, get_logger
 
 TELL_S: Final = 60.0
 """The log and the activity log tell this often that processes of a server are refused."""
+REFUSED_CHANGE: Final = "operator's door"
+"""By which the activity log knows them."""
 
 log = get_logger("doors")
 
@@ -94,7 +96,7 @@ class OperatorDoors:
         if self._told_s.get(server, -TELL_S) + TELL_S <= now_s:
             self._told_s[server] = now_s
             log.warning("refused at the operator's door: %s", error.message)
-            facts = {"change": "operator's door", "reason": error.message}
+            facts = {"change": REFUSED_CHANGE, "reason": error.message}
             self.record(Activity("config", "local", server, error.error_code, 0.0, time.time(), facts, server=server))
         raise error
 

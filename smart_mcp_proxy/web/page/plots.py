@@ -102,7 +102,7 @@ def build_bar_plot(
 def build_curve_plot(
     found: Sequence[Mapping[str, Any]], members: Sequence[str], *, until: datetime, span: Span
 ) -> Plot:
-    """A curve for each figure, with gaps where a span of time has none; its bars have no height and hold the labels."""
+    """A curve for each figure, with gaps where there is none; bars without height hold the labels."""
     starts = list_starts(until, span)
     values = [collect_values(found, member, starts) for member in members]
     most = _round_above(max((value for each in values for value in each if value is not None), default=0.0))

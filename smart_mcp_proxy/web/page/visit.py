@@ -95,6 +95,7 @@ class PageVisit:
         self._operations = operations
         self._renderer = renderer
         self._limit_bytes = limit_bytes
+        self._status: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         return f"<PageVisit of {self.request.url.path}>"
@@ -116,6 +117,12 @@ class PageVisit:
     async def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         """Ask an operation of REST; raises what `Operations.ask` does."""
         return await self._operations.ask(self.session.author, method, path, query, body)
+
+    async def read_status(self) -> dict[str, Any]:
+        """The gateway's status, asked once for a page."""
+        if self._status is None:
+            self._status = await self.ask("GET", "status")
+        return self._status
 
     async def try_ask(self, path: str, query: Mapping[str, Any], default: Any) -> tuple[Any, OperationError | None]:
         """The answer of a look-up, or a default with the reason why there is none."""
@@ -153,7 +160,7 @@ class PageVisit:
     async def page(self, template: str, problem: ProxyError | None = None, /, **values: Any) -> HTMLResponse:
         """A page with the head that all have, and with the status of what went wrong, if something did."""
         status = 200 if problem is None else read_status(problem)
-        gateway = await self.ask("GET", "status")
+        gateway = await self.read_status()
         servers = gateway["servers"]
         troubled = [each for each in servers if is_troubled(each)]
         note, is_bad = self._note()

@@ -141,11 +141,12 @@ async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
     limit = integer(request, "limit", PLACES_MOST, 1, PLACES_MOST)
     has_changes = choice(request, "changes", SWITCH) == "true"
     has_blocked = choice(request, "blocked", ("true", "false")) == "true"
-    waiting = await gateway.admin.approvals.list_pending(server, slice(start, start + limit), has_blocked=has_blocked)
-    total = len(gateway.admin.approvals.withheld(server, has_blocked=has_blocked))
+    approvals = gateway.admin.approvals
+    withheld = approvals.withheld(server, has_blocked=has_blocked)
+    waiting = await approvals.explain(withheld[start : start + limit])
     tools = [_view(each, _changes(each) if has_changes else msgspec.UNSET) for each in waiting]
     catalog = gateway.catalog
-    return ApprovalsView(catalog.is_closed and catalog.is_sealed, total, tools, catalog.is_sealed)
+    return ApprovalsView(catalog.is_closed and catalog.is_sealed, len(withheld), tools, catalog.is_sealed)
 
 
 async def _get_approval(gateway: Gateway, request: Request) -> ApprovalDetail:

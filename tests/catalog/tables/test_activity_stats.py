@@ -77,6 +77,27 @@ async def test_everything_is_counted_once(open_catalog: OpenCatalog) -> None:
     ]
 
 
+async def test_percentiles_are_of_the_calls_that_were_sent(open_catalog: OpenCatalog) -> None:
+    """In all, by time and by group, where they are asked for; none where nothing was sent."""
+    many = [call("c:x", ms=float(number + 1), at_s=NOON_S + number) for number in range(100)]
+    async with open_catalog() as catalog:
+        await catalog.append_activity([*RECORDS, *many])
+        now = {"now": lambda: NOON_S + DAY_S}
+        found = await stats(catalog, since_s=NOON_S - 60, bucket="hour", has_latency=True, **now)
+        assert [(one.p50_ms, one.p95_ms) for one in (found.total, *found.buckets)] == [
+            (49.0, 95.0),
+            (49.0, 95.0),
+            (30.0, 30.0),
+        ]
+        groups = (await stats(catalog, since_s=NOON_S - 60, by="server", bucket="none", has_latency=True, **now)).groups
+        assert {one.name: (one.p50_ms, one.p95_ms) for one in groups} == {
+            "a": (20.0, 30.0),
+            "b": (None, None),
+            "c": (50.0, 95.0),
+        }
+        assert (await stats(catalog, since_s=0.0, **now)).total.p50_ms is None
+
+
 async def test_groups_are_the_largest_and_hold_no_name_that_somebody_made_up(open_catalog: OpenCatalog) -> None:
     """By server, tool, client and outcome; each bucket is of one of the groups."""
     async with open_catalog() as catalog:

@@ -151,7 +151,7 @@ class _Wanted(NamedTuple):
         return " ".join(["mcpproxy approve", *words, *["--all"] * self.is_all])
 
     def filter_tools(self, tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Those among the tools."""
+        """The tools among these that are meant."""
         found = [tool for tool in tools if self.server in (None, tool["server"])]
         named = [tool for tool in found if self.name in (None, tool["name"], tool["server"])]
         if named or not self.is_pattern:
@@ -277,7 +277,7 @@ def _build_row(group: ApprovalGroup, fold: ApprovalFold) -> list[str | Text]:
         _state(tool),
         f'{fold.summary}: "{printable(changed.strip())[:SHOWN_CHARS]}"' if fold.summary else _fields(tool),
         _doubts(tool),
-        compute_approval_digest(fold.tools)[:_SHOWN_DIGEST_CHARS],
+        (compute_approval_digest(fold.tools) if fold.summary else _format_hash(tool))[:_SHOWN_DIGEST_CHARS],
     ]
 
 

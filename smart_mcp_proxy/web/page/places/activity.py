@@ -1,4 +1,4 @@
-"""Activity: what each conversation searched, called and changed, as it comes, and one record with everything."""
+"""Activity: searches, calls and changes by conversation, as they come, and one record with everything."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from smart_mcp_proxy.gateway.admin.doors import REFUSED_CHANGE
 from smart_mcp_proxy.policy import short_digest
 from smart_mcp_proxy.web.page.operations import part
 from smart_mcp_proxy.web.page.visit import PageRoute, PageVisit
@@ -35,7 +36,7 @@ _NAMES: Final = 3
 Record = Mapping[str, Any]
 
 
-class Conversation(NamedTuple):
+class Talk(NamedTuple):
     """Records of one client that follow each other without a long pause.
 
     Attributes:
@@ -54,27 +55,29 @@ class Conversation(NamedTuple):
         return sum(record["outcome"] not in ("ok", "empty", "input_required") for record in self.records)
 
 
-def group_conversations(records: Iterable[Record], sessions: Sequence[Record]) -> list[Conversation]:
+def group_conversations(records: Iterable[Record], sessions: Sequence[Record]) -> list[Talk]:
     """Group records, the newest first, by client; a client's name is that of its session.
 
     Args:
         records: The newest first.
         sessions: Records of clients that connected.
     """
-    latest: dict[tuple[str, str], Conversation] = {}
+    latest: dict[tuple[str, str], Talk] = {}
     found = []
     for record in records:
         client = _name_client(record, sessions)
         key = (client, (client != _YOU and record["session"]) or record["principal"])
         known = latest.get(key)
         if known is None or _read_s(known.records[-1]) - _read_s(record) > PAUSE_S:
-            known = latest[key] = Conversation(client, record["principal"], [])
+            known = latest[key] = Talk(client, record["principal"], [])
             found.append(known)
         known.records.append(record)
     return found
 
 
 def _name_client(record: Record, sessions: Sequence[Record]) -> str:
+    if record["detail"].get("change") == REFUSED_CHANGE:
+        return f"a process of {record['server']}" if record["server"] else "a process on this machine"
     if record["session"] == short_digest(COMMAND_LINE) or record["kind"] in _OPERATOR:
         return _YOU if record["principal"] in ("local", "operator") else "a person"
     if record["kind"] in ("session", "question"):

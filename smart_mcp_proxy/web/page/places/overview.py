@@ -25,7 +25,7 @@ async def _show_overview(visit: PageVisit) -> Response:
     of_groups = {"since": span.since, "bucket": "none", "by": by, "limit": SHOWN}
     busiest = (await visit.ask("GET", "stats", of_groups))["groups"]
     waiting = await visit.ask("GET", "approvals", {"limit": MOST_WAITING, "blocked": "false"})
-    status = await visit.ask("GET", "status")
+    status = await visit.read_status()
     until = datetime.fromisoformat(found["until"])
     buckets = found["buckets"]
     return await visit.page(

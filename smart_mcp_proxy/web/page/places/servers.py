@@ -31,7 +31,7 @@ _WITH_REVISION: Final = ("enable", "disable", "approve")
 
 async def _list(visit: PageVisit) -> Response:
     wanted = visit.read_parameters(("name", "state", "sort"))
-    servers = (await visit.ask("GET", "status"))["servers"]
+    servers = (await visit.read_status())["servers"]
     stats = await visit.ask("GET", "stats", {"by": "server", "since": SPAN.since, "bucket": SPAN.bucket} | _ALL_LATENCY)
     figures = _collect_figures(stats)
     chosen = [

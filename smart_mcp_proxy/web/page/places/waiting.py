@@ -1,4 +1,4 @@
-"""Needs you: all that waits for a person, each with its one action; what is alike is decided on together."""
+"""Needs you: all that waits for a person; alike tools are decided on together."""
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
@@ -33,7 +33,7 @@ _FILTERS: Final = ("server", "name")
 
 
 class _Batch(NamedTuple):
-    """What is decided on together: a group, or a part of it, and its tools that are shown with all they say."""
+    """A group that is decided on together, or a part of it, and those of its tools that are shown whole."""
 
     group: ApprovalGroup
     folds: tuple[ApprovalFold, ...]
@@ -45,7 +45,7 @@ async def _show_waiting(visit: PageVisit) -> Response:
     wanted, number = visit.read_parameters(_FILTERS), visit.number("page")
     waiting, pages = await _read_pages(visit, wanted)
     batches = pages[number] if number < len(pages) else []
-    open_tools = [tool for batch in batches for tool in batch.tools]
+    open_tools = _collect_undoubted(batches)
     return await visit.page(
         "waiting.html",
         waiting=waiting,
@@ -63,7 +63,7 @@ async def _show_waiting(visit: PageVisit) -> Response:
 
 
 async def _read_pages(visit: PageVisit, wanted: dict[str, str]) -> tuple[dict[str, Any], list[list[_Batch]]]:
-    """What waits, and what is decided on together, page by page."""
+    """Read what waits, and put together what is decided on together, page by page."""
     query = {"limit": MOST_WAITING, "changes": "true", "blocked": "false", "server": wanted.get("server")}
     waiting = await visit.ask("GET", "approvals", query)
     pattern = wanted.get("name", "*")
@@ -82,9 +82,14 @@ async def _read_pages(visit: PageVisit, wanted: dict[str, str]) -> tuple[dict[st
     return waiting, pages
 
 
+def _collect_undoubted(batches: Iterable[_Batch]) -> list[Tool]:
+    """The tools of a page that are approved at once: none in which the scanner found something."""
+    return [tool for batch in batches if not batch.group.is_doubted for tool in batch.tools]
+
+
 async def _read_facts(visit: PageVisit) -> dict[str, Any]:
-    """What is shown of servers beside their state: entries that wait, and the logs of those that failed."""
-    status = await visit.ask("GET", "status")
+    """Read what is shown of servers beside their state: entries that wait, and logs of those that failed."""
+    status = await visit.read_status()
     facts = {}
     for each in status["servers"]:
         name = each["name"]
@@ -116,8 +121,7 @@ async def _approve_together(visit: PageVisit, form: Form) -> Response:
     """
     _, pages = await _read_pages(visit, {name: form.text(name) for name in _FILTERS if form.text(name)})
     digest = form.text("digest")
-    shown = [[tool for batch in page for tool in batch.tools] for page in pages]
-    shown += [batch.tools for page in pages for batch in page]
+    shown = [_collect_undoubted(page) for page in pages] + [batch.tools for page in pages for batch in page]
     tools = next((each for each in shown if each and compute_approval_digest(each) == digest), None)
     if tools is None:
         raise ConflictError("What waits is no longer what the page showed.", hint="Nothing is approved. Look again.")
