@@ -10,6 +10,7 @@ from smart_mcp_proxy.client_files.clients import KnownClient
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _BRACES = re.compile(r"(?<!\$)\{(env|file):([^}]+)\}")
 _DOLLAR = re.compile(r"(?<![\w$])\$([A-Za-z_][A-Za-z0-9_]*)")
+_SECRETS = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.(\w+)\s*\}\}")
 _KEPT = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*(?::-.*)?|file:.+|keyring:.+|userHome", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]\w{0,30}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
@@ -82,6 +83,8 @@ class Translation:
             return [(_BRACES, lambda found: f"${{{found[1]}:{found[2]}}}")]
         if self._client.variable == "${}":  # Gemini CLI
             return [(_DOLLAR, lambda found: f"${{{found[1]}}}")]
+        if "secrets" in self._client.variable:  # Continue
+            return [(_SECRETS, lambda found: f"${{{found[1]}}}")]
         return []
 
     def _reference(self, found: re.Match[str]) -> str:
