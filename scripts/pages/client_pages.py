@@ -8,13 +8,12 @@ from pages.observations import COLUMNS
 from smart_mcp_proxy.client_files import (
     KNOWN_CLIENTS,
     OUR_NAME,
-    ClientFile,
     Door,
     KnownClient,
     our_entry,
-    plan,
 )
 from smart_mcp_proxy.client_files.clients import LIST
+from smart_mcp_proxy.client_files.texts import edit
 from smart_mcp_proxy.errors import ProxyError
 
 ROOT = Path(__file__).parents[2]
@@ -194,8 +193,7 @@ def _token_words(client: KnownClient) -> str:
 
 
 def _written(client: KnownClient, door: Door) -> str:
-    empty = ClientFile(client, Path("new"), None, "", {}, {}, None)
-    text = plan(empty, {OUR_NAME: our_entry(client, door)}).after
+    text = edit("", client.text_format, client.section, {OUR_NAME: our_entry(client, door)}, "the file")
     return f"```{LANGUAGES[client.text_format]}\n{text.strip()}\n```"
 
 
