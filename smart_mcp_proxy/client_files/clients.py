@@ -36,9 +36,9 @@ class KnownClient:
         always: What both need.
         variable: Reference to an environment variable, with `{}` for its name; empty where the client fills none in.
         bearer_key: Key of a bearer token instead of a header: a reference, or the variable's name where it has none.
-        required: Keys of its file without which it refuses the whole of it.
         says: Parts of the name that it gives when it connects; empty where no run has shown it.
         restart: What makes the client read the file again.
+        required: Keys of its file without which it refuses the whole of it.
     """
 
     name: str
@@ -59,9 +59,9 @@ class KnownClient:
     always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     variable: str = ""
     bearer_key: str = ""
-    required: tuple[str, ...] = ()
     says: tuple[str, ...] = ()
     restart: str = "Restart it"
+    required: tuple[str, ...] = ()
 
 
 KNOWN_CLIENTS = (
