@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from pages.client_pages import client_pages, connect_table, tried_table
+from pages.client_pages import client_pages, connect_table, observed_table, short_table, tried_table
 from pages.error_codes import tree
 from pages.error_pages import error_index, error_pages
 
@@ -33,8 +33,8 @@ def error_table() -> str:
 
 
 REGIONS: dict[str, dict[str, Callable[[], str]]] = {
-    "README.md": {"clients": lambda: connect_table("docs/clients/")},
-    "docs/clients/index.md": {"clients": lambda: connect_table(""), "tried": tried_table},
+    "README.md": {"clients": lambda: short_table("docs/clients/")},
+    "docs/clients/index.md": {"clients": lambda: connect_table(""), "observed": observed_table, "tried": tried_table},
     "docs/settings.md": {"settings": settings_table},
     "docs/errors/index.md": {"codes": error_index, "errors": error_table},
 }

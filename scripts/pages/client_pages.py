@@ -4,21 +4,23 @@ import json
 import tomllib
 from pathlib import Path
 
+from pages.observations import COLUMNS
 from smart_mcp_proxy.client_files import (
     KNOWN_CLIENTS,
     OUR_NAME,
-    ClientFile,
     Door,
     KnownClient,
     our_entry,
-    plan,
 )
+from smart_mcp_proxy.client_files.clients import LIST
+from smart_mcp_proxy.client_files.texts import edit
 from smart_mcp_proxy.errors import ProxyError
 
 ROOT = Path(__file__).parents[2]
 WORDS = ROOT / "docs" / "words" / "clients.toml"
 TRIED = ROOT / "tests" / "clients" / "tried.toml"
 RUNS = ROOT / "tests" / "clients" / "runs.json"
+OBSERVED = ROOT / "tests" / "clients" / "observed.json"
 PROGRAM = ("/path/to/.venv/bin/mcpproxy",)
 URL = "http://127.0.0.1:8000/mcp"
 HEADINGS = ("client", "version", "era", "HTTP", "stdio", "tried", "remarks")
@@ -48,6 +50,42 @@ def connect_table(folder: str) -> str:
         tried = _outcome(client) or words[client.name].get("short", UNTRIED)
         rows.append((page, f"`{client.name}`", f"`{_usual(client)}`", tried))
     return _table(rows)
+
+
+def short_table(folder: str) -> str:
+    """One row per client that was tried, and the others in a line."""
+    words = _words()
+    rows = [("client", "name", "tried"), ("---",) * 3]
+    others = []
+    for client in KNOWN_CLIENTS:
+        page = f"[{client.title}]({folder}{client.name}.md)"
+        tried = _outcome(client) or words[client.name].get("short", UNTRIED)
+        if tried.endswith(UNTRIED):
+            others.append(f"{page} (`{client.name}`)")
+        else:
+            rows.append((page, f"`{client.name}`", tried))
+    return f"{_table(rows)}\n\nBy their documentation, not tried: {', '.join(others)}."
+
+
+def observed_table() -> str:
+    """One row per client that a run has shown, with the few facts that decide most."""
+    observed = json.loads(OBSERVED.read_text(encoding="utf-8"))
+    keys = ("protocol", "pages", "list_changed", "timeout", "variables", "restart_stdio", "restart_http")
+    rows = [("client", *(COLUMNS[key] for key in keys)), ("---",) * (len(keys) + 1)]
+    for client in KNOWN_CLIENTS:
+        if row := observed.get(client.name):
+            rows.append((f"[{client.title}]({client.name}.md) {row['version']}", *(row[key] for key in keys)))
+    return _table(rows)
+
+
+def _behaviour(client: KnownClient) -> list[str]:
+    """What a run has shown of the client; nothing where there was none."""
+    row = json.loads(OBSERVED.read_text(encoding="utf-8")).get(client.name)
+    if row is None:
+        return []
+    said = f"Version {row['version']}, seen on {row['seen']} by `python scripts/observe_clients.py`:"
+    rows = [("what", "as seen"), ("---", "---"), *((title, row[key]) for key, title in COLUMNS.items())]
+    return ["## What it does", f"{said}\n\n{_table(rows)}"]
 
 
 def _outcome(client: KnownClient) -> str:
@@ -85,6 +123,7 @@ def _page(client: KnownClient, words: dict[str, str]) -> str:
         _entries(client),
         "## What was tried",
         words["tried"],
+        *_behaviour(client),
     ]
     if notes := words.get("notes"):
         parts += ["## Good to know", notes.strip()]
@@ -110,8 +149,9 @@ def _files(client: KnownClient) -> str:
     rows += [(system, _paths(paths)) for system, paths in _systems(client)]
     if client.project:
         rows.append(("a project", f"`{client.project}`, with `--project`"))
-    section = " → ".join(f"`{key}`" for key in client.section)
-    said = f"The file is {client.text_format.upper()}; its servers stand under {section}."
+    section = " → ".join(f"`{key}`" for key in client.section if key != LIST)
+    form = ", in a list" if client.section[-1] == LIST else ""
+    said = f"The file is {client.text_format.upper()}; its servers stand under {section}{form}."
     return f"{_table(rows)}\n\n{said} Comments, order and other entries stay as they are."
 
 
@@ -153,8 +193,7 @@ def _token_words(client: KnownClient) -> str:
 
 
 def _written(client: KnownClient, door: Door) -> str:
-    empty = ClientFile(client, Path("new"), None, "", {}, {}, None)
-    text = plan(empty, {OUR_NAME: our_entry(client, door)}).after
+    text = edit("", client.text_format, client.section, {OUR_NAME: our_entry(client, door)}, "the file")
     return f"```{LANGUAGES[client.text_format]}\n{text.strip()}\n```"
 
 

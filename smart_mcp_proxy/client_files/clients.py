@@ -8,6 +8,8 @@ from typing import Any
 from smart_mcp_proxy.client_files.bounds import TextFormat
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+LIST = "[]"
+"""Last key of a section whose servers stand in a list, each with its `name`."""
 _VS_CODE = ("~/.config/Code/User", "~/Library/Application Support/Code/User")
 
 
@@ -21,7 +23,7 @@ class KnownClient:
         linux: The user's file on Linux, the likeliest first; `$NAME/` begins a path that a variable may set.
         mac: The same on macOS; empty where it is the same.
         project: The file of a project, relative to it; empty without one.
-        section: Keys that lead to its map of servers.
+        section: Keys that lead to its map of servers; `LIST` at the end where they stand in a list.
         text_format: Language of the file.
         signs: Folders or files that tell that the client is installed, besides the user's file and its folder.
         command_key: Key of the program.
@@ -33,9 +35,10 @@ class KnownClient:
         http: What an entry with an address needs besides.
         always: What both need.
         variable: Reference to an environment variable, with `{}` for its name; empty where the client fills none in.
-        bearer_key: Key that names the variable which holds a bearer token, instead of a header.
+        bearer_key: Key of a bearer token instead of a header: a reference, or the variable's name where it has none.
         says: Parts of the name that it gives when it connects; empty where no run has shown it.
         restart: What makes the client read the file again.
+        required: Keys of its file without which it refuses the whole of it.
     """
 
     name: str
@@ -58,6 +61,7 @@ class KnownClient:
     bearer_key: str = ""
     says: tuple[str, ...] = ()
     restart: str = "Restart it"
+    required: tuple[str, ...] = ()
 
 
 KNOWN_CLIENTS = (
@@ -205,6 +209,102 @@ KNOWN_CLIENTS = (
         project=".kiro/settings/mcp.json",
         variable="${{env:{}}}",
         restart="Nothing more is needed",
+    ),
+    KnownClient(
+        "droid",
+        "Factory Droid",
+        ("~/.factory/mcp.json",),
+        project=".factory/mcp.json",
+        stdio={"type": "stdio"},
+        http={"type": "http"},
+        variable="${{{}}}",
+        says=("factory-cli",),
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "qwen",
+        "Qwen Code",
+        ("~/.qwen/settings.json",),
+        project=".qwen/settings.json",
+        url_key="httpUrl",  # `url` is that of an SSE server
+        always={"alwaysLoadTools": True},  # else it hides our tools behind its own search
+        variable="${}",
+        says=("qwen-cli-mcp-client",),
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "auggie",
+        "Auggie",
+        ("~/.augment/settings.json",),
+        project=".augment/settings.json",
+        stdio={"type": "stdio"},
+        http={"type": "http"},
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "qoder",
+        "Qoder CLI",
+        ("~/.qoder/settings.json",),
+        http={"type": "http"},
+        variable="${}",
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "crush",
+        "Crush",
+        ("~/.config/crush/crush.json",),
+        project="crush.json",
+        section=("mcp",),
+        stdio={"type": "stdio"},
+        http={"type": "http"},
+        variable="${}",
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "kilo",
+        "Kilo Code",
+        ("~/.config/kilo/kilo.jsonc", "~/.config/kilo/kilo.json"),
+        project="kilo.json",
+        section=("mcp",),
+        is_command_list=True,
+        env_key="environment",
+        stdio={"type": "local"},
+        http={"type": "remote"},
+        always={"enabled": True},
+        variable="{{env:{}}}",
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "continue",
+        "Continue CLI",
+        ("$CONTINUE_GLOBAL_DIR/config.yaml", "~/.continue/config.yaml"),
+        section=("mcpServers", LIST),
+        text_format="yaml",
+        http={"type": "streamable-http"},
+        always={"name": "mcpproxy"},
+        variable="${{{{ secrets.{} }}}}",
+        bearer_key="apiKey",
+        required=("name", "version"),
+        says=("continue-cli-client",),
+        restart="Start a new session",
+    ),
+    KnownClient(
+        "mcporter",
+        "mcporter",
+        ("$XDG_CONFIG_HOME/mcporter/mcporter.json", "~/.mcporter/mcporter.json"),
+        project="config/mcporter.json",
+        url_key="baseUrl",
+        variable="${{{}}}",
+        says=("mcporter",),
+        restart="Run `mcporter list`",
+    ),
+    KnownClient(
+        "mcpc",
+        "mcpc",
+        ("~/.mcpc/mcp.json",),
+        variable="${{{}}}",
+        says=("mcpc",),
+        restart="Run `mcpc connect ~/.mcpc/mcp.json:mcpproxy @mcpproxy`",
     ),
 )
 """As the clients' own documentation has it, and as they were seen to write.

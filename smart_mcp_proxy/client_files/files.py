@@ -87,9 +87,10 @@ def plan(file: ClientFile, changes: Changes) -> Planned:
     """Return the change of a file's servers.
 
     Raises:
-        ConfigError: It cannot be edited here.
+        ConfigError: It cannot be edited here, or the client would refuse it.
     """
     client = file.client
+    _require_keys(file, changes)
     needed = {
         name: entry
         for name, entry in changes.items()
@@ -98,6 +99,18 @@ def plan(file: ClientFile, changes: Changes) -> Planned:
     if not needed:
         return Planned(file, file.text) if file.data is not None else Planned(file, "")
     return Planned(file, edit(file.text, client.text_format, client.section, needed, str(file.path)))
+
+
+def _require_keys(file: ClientFile, changes: Changes) -> None:
+    """Raises ConfigError where an entry alone would make a file that the client refuses."""
+    missing = [key for key in file.client.required if key not in file.document]
+    if not missing or not any(changes.values()):
+        return
+    path, title, keys = file.path, file.client.title, " and ".join(repr(key) for key in missing)
+    raise ConfigError(
+        f"{path} has no {keys}, without which {title} refuses it.",
+        hint=f"Make a whole file of {title} there first, with its models; then repeat this.",
+    )
 
 
 def write(planned: Planned, records: Records) -> Path | None:

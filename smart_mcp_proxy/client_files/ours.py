@@ -68,7 +68,7 @@ def _token(client: KnownClient, door: Door) -> dict[str, Any]:
     if not door.has_token:
         return {}
     if client.bearer_key:
-        return {client.bearer_key: TOKEN_VARIABLE}
+        return {client.bearer_key: client.variable.format(TOKEN_VARIABLE) or TOKEN_VARIABLE}
     if not client.variable:
         _refuse_token(client, door)
     return {client.headers_key: {"Authorization": f"Bearer {client.variable.format(TOKEN_VARIABLE)}"}}

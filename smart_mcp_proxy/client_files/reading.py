@@ -10,22 +10,23 @@ from smart_mcp_proxy.client_files.clients import KnownClient
 from smart_mcp_proxy.client_files.variables import KeyringSecret, Translation
 from smart_mcp_proxy.servers.dialects import is_switch, off_keys
 
-_URL_KEYS = ("url", "serverUrl", "httpUrl", "uri")
+_URL_KEYS = ("url", "serverUrl", "httpUrl", "uri", "baseUrl")
 _HTTP_TYPES = frozenset({"http", "streamablehttp"})
 _NO_SERVERS = frozenset({"builtin", "platform", "frontend", "inline_python"})
 """Kinds of Goose's extensions that are parts of Goose."""
-_IN_SECONDS = frozenset({"goose", "cline"})
+_IN_SECONDS = frozenset({"goose", "cline", "crush", "mcpc"})
 """Clients whose `timeout` counts seconds."""
-_OTHER_TIMEOUTS = frozenset({"opencode"})
+_OTHER_TIMEOUTS = frozenset({"opencode", "kilo"})
 """Clients whose `timeout` is not that of a call."""
 _ALLOWED = ("includeTools", "enabled_tools", "available_tools")
 _DENIED = ("excludeTools", "disabled_tools", "disabledTools")
 _WITHOUT_MEANING = frozenset(
     {
         *("name", "description", "type", "transport", "source", "bundled", "id", "display_name", "gallery", "version"),
-        *("alwaysLoad", "deferTools", "timeout", "startup_timeout_sec", "startup_timeout_ms", "tool_timeout_sec"),
+        *("alwaysLoad", "alwaysLoadTools", "deferTools"),
+        *("timeout", "startup_timeout_sec", "startup_timeout_ms", "tool_timeout_sec"),
         *("command", "cmd", "args", "cwd", "envFile", "env_keys", "env_vars", "env_http_headers", "tools"),
-        *("bearer_token_env_var", *_URL_KEYS, *_ALLOWED, *_DENIED),
+        *("bearer_token_env_var", "apiKey", "requestOptions", *_URL_KEYS, *_ALLOWED, *_DENIED),
     }
 )
 """Keys that are read below, or say nothing that could be lost."""
@@ -104,7 +105,9 @@ def _address(client: KnownClient, raw: Mapping[str, Any], words: Translation) ->
         entry["type"] = "http"
     elif kind == "sse":
         entry["type"] = "sse"
+    options = _coerce_mapping(raw.get("requestOptions"))
     headers = {
+        **_coerce_mapping(words.texts(options.pop("headers", None))),
         **_coerce_mapping(words.texts(raw.get("headers"))),
         **_coerce_mapping(words.texts(raw.get(client.headers_key))),
     }
@@ -112,6 +115,10 @@ def _address(client: KnownClient, raw: Mapping[str, Any], words: Translation) ->
         headers[header] = f"${{env:{variable}}}"
     if isinstance(variable := raw.get("bearer_token_env_var"), str):
         headers["Authorization"] = f"Bearer ${{env:{variable}}}"
+    if options:
+        words.lose("'requestOptions'")
+    if isinstance(key_text := raw.get("apiKey"), str):
+        headers["Authorization"] = f"Bearer {words.text(key_text)}"
     if headers:
         entry["headers"] = headers
     return entry

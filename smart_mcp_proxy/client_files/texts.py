@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from smart_mcp_proxy.client_files.bounds import BOUNDS, ReadBounds, TextFormat
+from smart_mcp_proxy.client_files.clients import LIST
 from smart_mcp_proxy.client_files.toml_text import edit_toml, parse_toml
 from smart_mcp_proxy.client_files.yaml_text import edit_yaml, parse_yaml
 from smart_mcp_proxy.errors import ConfigError
@@ -77,14 +78,35 @@ def read_section(document: Mapping[str, Any], section: tuple[str, ...], source: 
     """
     found: Any = document
     for step in section:
+        if step == LIST:
+            return _read_list(found, source)
         _refuse_repeated(found, source)
         found = found.get(step)
         if found is None:
             return {}
+        if section[-1:] == (LIST,) and isinstance(found, list):
+            continue
         if not isinstance(found, Mapping):
             raise ConfigError(f"{source}: '{step}' does not hold a map by names.", hint="Edit it by hand.")
     _refuse_repeated(found, source)
     return found  # type: ignore[no-any-return]  # narrowed by the loop
+
+
+def _read_list(listed: Any, source: str) -> Mapping[str, Any]:
+    """The named entries of a list, by their names."""
+    if not isinstance(listed, list):
+        raise ConfigError(f"{source} does not hold its servers in a list.", hint="Edit it by hand.")
+    named = [each for each in listed if _name(each)]
+    entries = {each["name"]: each for each in named}
+    if len(entries) < len(named):
+        raise ConfigError(f"{source} has two servers of one name.", hint="Remove one of them.")
+    return entries
+
+
+def _name(item: Any) -> str:
+    """The name of a list's entry; empty where it has none, as a reference to another file."""
+    name = item.get("name") if isinstance(item, Mapping) else None
+    return name if isinstance(name, str) else ""
 
 
 def edit(text: str, language: TextFormat, section: tuple[str, ...], changes: Changes, source: str) -> str:
@@ -102,7 +124,7 @@ def edit(text: str, language: TextFormat, section: tuple[str, ...], changes: Cha
     elif language == "toml":
         edited = edit_toml(inner, section, changes, source)
     else:
-        edited = edit_yaml(inner, section[0], changes)
+        edited = edit_yaml(inner, section[0], changes, is_list=section[-1:] == (LIST,))
     if not _is_wanted(edited, language, section, wanted):  # rather no change than a wrong one
         raise ConfigError(f"{source} is written in a way that cannot be edited here.", hint="Edit it by hand.")
     return mark + edited
@@ -114,10 +136,15 @@ def _apply_changes(
     entries = dict(read_section(document, section, source))
     for name, entry in changes.items():
         entries.pop(name, None) if entry is None else entries.update({name: dict(entry)})
-    value: Mapping[str, Any] = entries
+    value: Any = entries
+    if section[-1:] == (LIST,):
+        section = section[:-1]
+        listed = document.get(section[0]) or []
+        kept = [entries.pop(_name(each), None) if _name(each) else each for each in listed]
+        value = [*(each for each in kept if each is not None), *entries.values()]
     for depth in reversed(range(len(section))):
         value = {**read_section(document, section[:depth], source), section[depth]: value}
-    return value
+    return value  # type: ignore[no-any-return]  # a map, as every section has a key
 
 
 def _is_wanted(edited: str, language: TextFormat, section: tuple[str, ...], wanted: Mapping[str, Any]) -> bool:

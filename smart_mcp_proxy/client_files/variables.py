@@ -7,6 +7,7 @@ from typing import Any
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 
+_SECRETS = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.(\w+)\s*\}\}")
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _BRACES = re.compile(r"(?<!\$)\{(env|file):([^}]+)\}")
 _DOLLAR = re.compile(r"(?<![\w$])\$([A-Za-z_][A-Za-z0-9_]*)")
@@ -82,6 +83,8 @@ class Translation:
             return [(_BRACES, lambda found: f"${{{found[1]}:{found[2]}}}")]
         if self._client.variable == "${}":  # Gemini CLI
             return [(_DOLLAR, lambda found: f"${{{found[1]}}}")]
+        if "secrets" in self._client.variable:  # Continue
+            return [(_SECRETS, lambda found: f"${{{found[1]}}}")]
         return []
 
     def _reference(self, found: re.Match[str]) -> str:

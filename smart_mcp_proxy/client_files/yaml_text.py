@@ -77,16 +77,19 @@ def parse_yaml(text: str, source: str, limit: int) -> Any:
         raise ConfigError(f"{source} is not YAML that can be read.", hint="Edit it by hand.") from None
 
 
-def edit_yaml(text: str, section: str, entries: Mapping[str, Mapping[str, Any] | None]) -> str:
+def edit_yaml(
+    text: str, section: str, entries: Mapping[str, Mapping[str, Any] | None], *, is_list: bool = False
+) -> str:
     """The text with these entries of a section replaced, added, or, where they are None, taken out.
 
     Args:
         text: Valid YAML of one document, a map by names.
         section: Key of the section at the top level.
         entries: Entries by name.
+        is_list: The section is a list, whose entries hold their names.
     """
     for name, entry in entries.items():
-        text = _Document(text).replace_entry(section, name, entry)
+        text = (_ListDocument if is_list else _Document)(text).replace_entry(section, name, entry)
     return text
 
 
@@ -108,6 +111,9 @@ class _Document:
         text: YAML of one document.
     """
 
+    kind: type[yaml.CollectionNode] = yaml.MappingNode
+    empty = "{}"
+
     def __init__(self, text: str) -> None:
         self._text = text
         self._newline = "\r\n" if "\r\n" in text else "\n"
@@ -119,29 +125,41 @@ class _Document:
         if found is None:
             if entry is None:
                 return self._text
-            lines = [f"{section}:", *_format_entry(name, entry, _UNIT)]
+            lines = [f"{section}:", *self.format_entry(name, entry, _UNIT)]
             return self._insert_lines(len(self._text.rstrip()) if self._text.strip() else 0, lines)
         key, inner = found
-        member = _member(inner, name)
-        if isinstance(inner, yaml.MappingNode) and inner.value and not inner.flow_style:
+        member = self.find(inner, name)
+        if isinstance(inner, self.kind) and inner.value and not inner.flow_style:
             return self._block_changed(inner, member, name, entry)
         return self._flow_changed(key, inner, member, name, entry)
 
+    def find(self, section: yaml.Node, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+        """The first and the last node of an entry."""
+        return _member(section, name)
+
+    def format_entry(self, name: str, entry: Mapping[str, Any], indent: str) -> list[str]:
+        """Lines of an entry, in block style one level deep."""
+        return [f"{indent}{_scalar(name)}:", *_pairs(entry, indent + _UNIT)]
+
+    def format_flow(self, name: str, flow: str) -> str:
+        """A new entry in braces."""
+        return f"{json.dumps(name)}: {flow}"
+
     def _block_changed(
         self,
-        inner: yaml.MappingNode,
+        inner: yaml.CollectionNode,
         member: tuple[yaml.Node, yaml.Node] | None,
         name: str,
         entry: Mapping[str, Any] | None,
     ) -> str:
         indent = " " * inner.start_mark.column
-        lines = [] if entry is None else _format_entry(name, entry, indent)
+        lines = [] if entry is None else self.format_entry(name, entry, indent)
         if member is None:
             return self._insert_lines(_end(inner), lines) if lines else self._text
         start = self._text.rfind("\n", 0, member[0].start_mark.index) + 1
         end = self._line_end(_end(member[1], member[0]))
         if not lines and len(inner.value) == 1:
-            lines = [f"{indent}{{}}"]
+            lines = [f"{indent}{self.empty}"]
         written = "".join(line + self._newline for line in lines)
         return self._text[:start] + written + self._text[end:]
 
@@ -156,7 +174,7 @@ class _Document:
         """A section in braces, an empty one, or none; what else stands in braces stays as it is written."""
         if entry is None and member is None:
             return self._text
-        pairs = inner.value if isinstance(inner, yaml.MappingNode) else []
+        pairs = inner.value if isinstance(inner, self.kind) else []
         if entry is None and member is not None:
             return self._cut(member[0].start_mark.index, member[1].end_mark.index)
         flow = json.dumps(entry, ensure_ascii=False)
@@ -165,14 +183,14 @@ class _Document:
         if pairs or _is_flow(self._root):
             closing = inner.end_mark.index - 1
             before = self._text[:closing].rstrip()
-            comma = "" if before.endswith(("{", ",")) else ","
+            comma = "" if before.endswith(("{", "[", ",")) else ","
             gap = self._text[len(before) : closing]
-            return f"{before}{comma} {json.dumps(name)}: {flow}{gap}{self._text[closing:]}"
+            return f"{before}{comma} {self.format_flow(name, flow)}{gap}{self._text[closing:]}"
         between = self._text[key.end_mark.index : inner.start_mark.index].rstrip()
         remark, _, rest = self._text[inner.end_mark.index :].partition("\n")
         lines = [
             f"{self._text[: key.end_mark.index]}{between}{remark.rstrip()}",
-            *_format_entry(name, entry or {}, _UNIT),
+            *self.format_entry(name, entry or {}, _UNIT),
         ]
         return "".join(line + self._newline for line in lines) + rest
 
@@ -199,6 +217,25 @@ class _Document:
         return len(self._text) if found < 0 else found + 1
 
 
+class _ListDocument(_Document):
+    """A text whose section is a list, whose entries hold their names."""
+
+    kind = yaml.SequenceNode
+    empty = "[]"
+
+    def find(self, section: yaml.Node, name: str) -> tuple[yaml.Node, yaml.Node] | None:
+        items = section.value if isinstance(section, self.kind) else []
+        named = ((item, _member(item, "name")) for item in items)
+        return next(((item, item) for item, found in named if found and found[1].value == name), None)
+
+    def format_entry(self, name: str, entry: Mapping[str, Any], indent: str) -> list[str]:
+        first, *more = _pairs({"name": name, **entry}, indent + _UNIT)
+        return [f"{indent}- {first.lstrip()}", *more]
+
+    def format_flow(self, name: str, flow: str) -> str:
+        return flow
+
+
 def _member(node: yaml.Node | None, name: str) -> tuple[yaml.Node, yaml.Node] | None:
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     return next((pair for pair in pairs if isinstance(pair[0], yaml.ScalarNode) and pair[0].value == name), None)
@@ -216,11 +253,6 @@ def _end(node: yaml.Node, key: yaml.Node | None = None) -> int:
         return max(ended, int(key.end_mark.index)) if key is not None else ended
     last = node.value[-1]
     return _end(last[1], last[0]) if isinstance(last, tuple) else _end(last)
-
-
-def _format_entry(name: str, entry: Mapping[str, Any], indent: str) -> list[str]:
-    """Lines of an entry, in block style one level deep."""
-    return [f"{indent}{_scalar(name)}:", *_pairs(entry, indent + _UNIT)]
 
 
 def _pairs(entry: Mapping[str, Any], indent: str) -> Iterator[str]:

@@ -30,6 +30,8 @@ SEEN_CLIENTS: Final = (
     SeenClient(("gemini-cli-mcp-client",), True, "0.61.0", "2026-11-28", _RUN),
     SeenClient(("opencode",), True, "1.18.33", "2026-11-28", _RUN),
     SeenClient(("codex-mcp-client",), False, "0.171.0", "2026-11-28", _RUN),
+    SeenClient(("qwen-cli-mcp-client-mcpproxy",), False, "0.24.4", "2026-11-29", "scripts/observe_clients.py"),
+    SeenClient(("continue-cli-client",), False, "1.5.47", "2026-11-29", _RUN),
     SeenClient(("visual studio code", "visual studio code - insiders"), True, "commit 1418a96", "2026-11-28", _VSCODE),
 )
 """One row a client. A client that is not here gets what every client can live with."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 TASK = "Count to three with the tools that you have."
 CLOSED = "http://127.0.0.1:9"
 """A proxy that does not exist: what an agent asks of any other host fails at once."""
@@ -140,11 +142,41 @@ def opencode(home: Path, model: str, target: Target) -> tuple[list[str], dict[st
     return ["run", "--model", "scripted/scripted", TASK], {"XDG_CONFIG_HOME": str(home / ".config"), **off}
 
 
+def qwen(home: Path, model: str, target: Target) -> tuple[list[str], dict[str, str]]:
+    server = entry(target) | {"trust": True, "timeout": START_MS, "alwaysLoadTools": True}
+    if "url" in server:
+        server["httpUrl"] = server.pop("url")
+    settings = {
+        "mcpServers": {"mcpproxy": server},  # it puts the name into its own
+        "security": {"auth": {"selectedType": "openai"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False},
+    }
+    write_json(home / ".qwen" / "settings.json", settings)
+    variables = {"OPENAI_BASE_URL": f"{model}/v1", "OPENAI_API_KEY": "none-needed", "OPENAI_MODEL": "scripted"}
+    return ["-p", TASK, "--approval-mode", "yolo"], variables
+
+
+def continue_cli(home: Path, model: str, target: Target) -> tuple[list[str], dict[str, str]]:
+    server = {"name": "gw", **entry(target)}
+    if target.url is not None:
+        server["type"] = "streamable-http"
+    scripted = {"name": "scripted", "provider": "openai", "model": "gpt-4o", "apiBase": f"{model}/v1", "apiKey": "none"}
+    scripted |= {"roles": ["chat"], "capabilities": ["tool_use"]}
+    settings = {"name": "own", "version": "1.0.0", "schema": "v1", "models": [scripted], "mcpServers": [server]}
+    file = home / ".continue" / "config.yaml"
+    file.parent.mkdir()
+    file.write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")
+    return ["-p", TASK, "--auto", "--config", str(file)], {"CONTINUE_TELEMETRY_ENABLED": "0"}
+
+
 PROGRAMS = (
     Program("claude-code", "@anthropic-ai/claude-code@2.1.332", "claude", claude_code),
     Program("codex", "@openai/codex@0.171.0", "codex", codex),
     Program("gemini-cli", "@google/gemini-cli@0.61.0", "gemini", gemini),
     Program("opencode", "opencode-ai@1.18.33", "opencode", opencode),
+    Program("qwen-code", "@qwen-code/qwen-code@0.24.4", "qwen", qwen),
+    Program("continue", "@continuedev/cli@1.5.47", "cn", continue_cli),
 )
 IN_CI = {"claude-code", "opencode"}
 """Driven by `.ci/run`; the others by `make soak`."""

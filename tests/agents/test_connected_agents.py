@@ -16,14 +16,16 @@ SCRIPT = (
     Step("retrieve_tools", {"query": "count slowly up to a number"}, until="work:count"),
     Step("call_tool_read", {"name": "work:count", "args": {"to": 3}}, until="counted to 3"),
 )
-NAMES = {"claude-code": "claude-code", "codex": "codex", "gemini-cli": "gemini", "opencode": "opencode"}
+NAMES = {"gemini-cli": "gemini", "qwen-code": "qwen"}
+"""On our command line, where it is another one."""
 FILES = {
     "claude-code": ".claude.json",
     "codex": ".codex/config.toml",
     "gemini-cli": ".gemini/settings.json",
     "opencode": ".config/opencode/opencode.json",
+    "qwen-code": ".qwen/settings.json",
+    "continue": ".continue/config.yaml",
 }
-SECTIONS = {"gemini-cli": "mcpServers", "opencode": "mcp"}
 
 
 def forget_servers(program: Program, home: Path) -> Path:
@@ -34,9 +36,11 @@ def forget_servers(program: Program, home: Path) -> Path:
         file.write_text('{\n  "hasCompletedOnboarding": true\n}\n')
     elif program.name == "codex":
         file.write_text(file.read_text().partition("[mcp_servers.gw]")[0])
+    elif program.name == "continue":
+        file.write_text("# mine\n" + file.read_text().partition("mcpServers:")[0])
     else:
         settings = json.loads(file.read_text())
-        del settings[SECTIONS[program.name]]
+        del settings["mcp" if program.name == "opencode" else "mcpServers"]
         file.write_text("// mine\n" + json.dumps(settings, indent=2) + "\n")
     return file
 
@@ -65,7 +69,7 @@ def test_a_connected_agent_finishes_a_call_and_gets_its_file_back(
     """Every byte of it, unless the agent itself wrote there meanwhile: then all but our entry."""
     home = tmp_path / "home"
     home.mkdir()
-    name = NAMES[program.name]
+    name = NAMES.get(program.name, program.name)
     where = ("--url", front.target.url) if front.target.url else ("--stdio",)
     with serving_model(SCRIPT) as model:
         arguments, variables = program.prepare(home, model.url, front.target)

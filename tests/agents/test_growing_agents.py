@@ -49,6 +49,7 @@ def marks(program: Program, routing: str) -> Any:
     [
         pytest.param(program, routing, marks=marks(program, routing), id=f"{program}-{routing}")
         for program in PROGRAMS
+        if program.name != "qwen-code"  # its guard against loops ends a script that looks again and again
         for routing in ("DYNAMIC", "AUTO", "CALL_TOOL")
     ],
 )

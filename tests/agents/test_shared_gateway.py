@@ -12,7 +12,12 @@ from scripted_model import serving_model
 from test_agents import SCRIPT, run
 from test_growing_agents import sessions
 
-NAMES = {"claude-code": "claude-code", "codex": "codex-mcp-client", "gemini-cli": "gemini-cli-mcp-client"}
+NAMES = {
+    "codex": "codex-mcp-client",
+    "gemini-cli": "gemini-cli-mcp-client",
+    "qwen-code": "qwen-cli-mcp-client-mcpproxy",
+    "continue": "continue-cli-client",
+}
 """As each calls itself, where that is another name."""
 
 
