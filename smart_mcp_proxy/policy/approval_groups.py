@@ -99,11 +99,20 @@ def _build_fold_key(tool: Tool) -> Any:
     """Key that tools which changed alike share: all words but those that were approved before."""
     if tool["state"] != "changed" or not tool.get("changes"):
         return tool["name"]
-    changed = tuple(
-        (change["path"], tuple((run["kind"], run["kind"] != "same" and run["text"]) for run in change["words"]))
-        for change in tool["changes"]
-    )
+    changed = tuple((change["path"], _read_essence(change["words"])) for change in tool["changes"])
     return changed, frozenset((each["check"], each["place"], each["reason"]) for each in tool["findings"])
+
+
+def _read_essence(words: Sequence[Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """The runs that alike changes share: around whole sentences only the new ones, else all words."""
+    is_apart = all(_is_sentence(run["text"]) for run in words if run["kind"] != "same")
+    return tuple((run["kind"], "" if is_apart and run["kind"] == "same" else run["text"]) for run in words)
+
+
+def _is_sentence(text: str) -> bool:
+    """Whether words stand by themselves, whatever is around them."""
+    body = text.strip('" \n')
+    return body[:1].isupper() and body.endswith((".", "!", "?"))
 
 
 def _build_fold(tools: Sequence[Tool]) -> ApprovalFold:
@@ -131,6 +140,9 @@ def _summarize(count: int, changes: Sequence[Mapping[str, Any]]) -> str:
     place = "" if paths == ["description"] or len(paths) > 1 else f" in {paths[0]}"
     if len(paths) > 1 or len(kinds) != 1:
         return f"{subject} changed alike{place}"
-    text = "".join(run["text"] for run in changes[0]["words"] if run["kind"] != "same").rstrip('" ')
-    noun = "sentence" if text.endswith((".", "!", "?")) else "words"
+    noun = (
+        "sentence"
+        if all(_is_sentence(run["text"]) for run in changes[0]["words"] if run["kind"] != "same")
+        else "words"
+    )
     return f"{subject} {'gained' if kinds == {'added'} else 'lost'} the same {noun}{place}"

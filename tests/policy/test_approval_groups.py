@@ -56,8 +56,15 @@ def test_what_is_not_alike_is_not_folded() -> None:
     ]
     (group,) = group_waiting(tools)
     assert [len(fold.tools) for fold in group.folds] == [1] * 6
-    lost = group_waiting([changed(f"a:{name}", f"{name} One. Two", f"{name} One.") for name in "bc"])
-    assert lost[0].folds[0].summary == "2 descriptions lost the same words"
+    bare = [changed(f"a:{name}", f"Does {name} one time.", f"Does not {name} one time.") for name in "bc"]
+    assert len(group_waiting(bare)[0].folds) == 2, "a word means what is around it"
+
+
+def test_what_was_lost_alike_is_shown_once_too() -> None:
+    """A sentence, or words where all around them is the same."""
+    for old, new, noun in (("{} One. Two three.", "{} One.", "sentence"), ("Does one thing.", "Does thing.", "words")):
+        (group,) = group_waiting([changed(f"a:{name}", old.format(name), new.format(name)) for name in "bc"])
+        assert [fold.summary for fold in group.folds] == [f"2 descriptions lost the same {noun}"]
 
 
 def test_the_gravest_come_first() -> None:
