@@ -157,9 +157,13 @@ def _for_programs(error: CycloptsError, words: list[str]) -> list[str]:
 
 def _require_known(words: list[str]) -> None:
     """Raises UsageError where the words are near a command, or another program's; names the one meant."""
-    from smart_mcp_proxy.cli.commands.machine.near_misses import guess_command
+    from smart_mcp_proxy.cli.commands.machine.near_misses import UPGRADES, explain_upgrade, guess_command
     from smart_mcp_proxy.cli.support.failure import UsageError
 
+    if words[0].lower() in UPGRADES:
+        error = UsageError(f"There is no command '{words[0]}'.", hint=explain_upgrade(sys.prefix))
+        error.add_note("mcpproxy --version")
+        raise error
     if command := guess_command(words, COMMANDS):
         typed = shlex.join(words[:2] if words[0] in COMMANDS else words[:1])
         error = UsageError(f"There is no command '{typed}'. Did you mean '{command}'?")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
+from smart_mcp_proxy.cli.support.asking import ask_line
 from smart_mcp_proxy.cli.support.output import OutputError, indent_lines, say, show_json
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError
 from smart_mcp_proxy.names import shell_word
@@ -66,8 +67,7 @@ def require_agreed(question: str, deed: str, command: str, hint: str = "") -> No
     if not sys.stdin.isatty():
         message = f"This asks before it {deed}, and there is no terminal to ask on."
         raise add_next_step(UsageError(message, hint=hint), command)
-    say(f"{question} [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if ask_line(f"{question} [y/N]").strip().lower() not in ("y", "yes"):
         raise ProxyError("Nothing is changed.", code="cancelled")
 
 

@@ -286,7 +286,8 @@ def _server(server: Mapping[str, Any]) -> CheckResult:
         message = "quarantined: it waits for your approval and is not started"
         return CheckResult(name, "warning", message, server["hint"], f"mcpproxy server approve {shell_word(name)}")
     message = f"{state}: {server['error'] or _UNSAID.get(state, 'nothing is known of why')}"
-    command = f"mcpproxy server {'show' if state == 'needs_auth' else 'logs'} {shell_word(name)}"
+    # What was never started has written no log.
+    command = f"mcpproxy server {'show' if state in ('needs_auth', 'needs_env') else 'logs'} {shell_word(name)}"
     return CheckResult(name, "fail", message, server["hint"], extract_command(server["hint"]) or command)
 
 
