@@ -25,8 +25,8 @@ from smart_mcp_proxy.servers.load import parse_named
 Scope = Literal["user", "scoped", "project"]
 """Where a server comes from: the user's own file; the part of it that is for one folder alone; a project's file."""
 Standing = Literal["new", "project", "workspace", "differs", "present", "present_differs", "unusable"]
-"""Whether a server can be taken over: new; only by choice, as it belongs to a project, means its client's folder, or has
-the name of another one found; the gateway has it, or another one of its name; or it cannot be used at all."""
+"""Whether a server can be taken over: new; only by choice, as it belongs to a project, means its client's folder, or
+has the name of another one found; the gateway has it, or another one of its name; or it cannot be used at all."""
 BY_CHOICE: Final[Mapping[Standing, str]] = {
     "project": "of a project, taken only if you choose it, and then quarantined",
     "workspace": "means the folder that its client is in, taken only if you choose it",
@@ -126,11 +126,7 @@ def find_servers(
             except RecursionError:
                 finding.problems.append(f"{client.title}: {path} is nested too deeply. Edit it by hand.")
     for judge in (partial(_examine, environ=places.environ), partial(_judge, servers=finding.servers, own=own)):
-        for server in finding.servers:
-            try:
-                judge(server)
-            except RecursionError:
-                server.standing, server.remark = "unusable", "its entry is nested too deeply"
+        _judge_each(finding.servers, judge)
     return finding
 
 
@@ -186,6 +182,14 @@ def _read_questions(file: ClientFile) -> dict[str, Mapping[str, Any]]:
     listed = file.document.get("inputs")
     objects = [each for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
     return {each["id"]: each for each in objects if isinstance(each.get("id"), str)}
+
+
+def _judge_each(servers: Iterable[FoundServer], judge: Callable[[FoundServer], None]) -> None:
+    for server in servers:
+        try:
+            judge(server)
+        except RecursionError:
+            server.standing, server.remark = "unusable", "its entry is nested too deeply"
 
 
 def _examine(server: FoundServer, environ: Mapping[str, str]) -> None:

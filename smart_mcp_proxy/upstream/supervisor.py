@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from smart_mcp_proxy.desktop.present import get_present_client
+from smart_mcp_proxy.desktop.withholding import explain_withholding
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
@@ -353,7 +354,10 @@ class Upstream:
             self.hasten_retry()
         kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
         message = f"Server '{self.name}' is not ready ({status.state})" + (":" if status.cause else ".")
-        return kind(message, hint=status.hint, data={"state": str(status.state)}, said=status.cause)
+        hint = status.hint
+        if status.state is ServerState.NEEDS_ENV and (client := get_present_client()) is not None:
+            hint = explain_withholding(client.name) or hint
+        return kind(message, hint=hint, data={"state": str(status.state)}, said=status.cause)
 
     def hasten_retry(self) -> None:
         """Bring the next try of a failed server forward for a call; not at once after one that failed."""

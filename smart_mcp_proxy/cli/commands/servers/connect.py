@@ -66,6 +66,7 @@ class _Outcome:
         diff: What is changed, secrets hidden.
         backup: Copy of what was there.
         moved: Servers that leave the file.
+        passed: Variables that its entry lets through, where the client would withhold them.
         error: What went wrong.
     """
 
@@ -75,6 +76,7 @@ class _Outcome:
     diff: str = ""
     backup: str = ""
     moved: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
     error: ProxyError | None = None
 
 
@@ -175,6 +177,7 @@ def _connect_client(settings: "Settings", client: "KnownClient", wish: _Wish) ->
             )
         backup = write(planned, records)
         outcome.backup = str(backup or "")
+        outcome.passed = wish.door.variables if client.passes else ()
         outcome.status = "changed"
     except ProxyError as error:
         error.add_note(f"mcpproxy connect {client.name}{_flag(wish)}")
@@ -266,6 +269,8 @@ def _tell(outcome: _Outcome) -> None:
     else:
         kept = f" The file as it was: {outcome.backup}" if outcome.backup else ""
         say(f"{title} is connected: {outcome.path}.{kept}")
+        if outcome.passed:
+            say(f"  It lets variables of yours through, which the server file names: {', '.join(outcome.passed)}")
         if outcome.moved:
             say(f"  Taken out, as the gateway has them: {clean(', '.join(outcome.moved))}")
         say(f"  {outcome.client.restart} to use it.")

@@ -11,8 +11,7 @@ from anyio import to_thread
 from cyclopts import App
 
 from smart_mcp_proxy.cli.commands.servers.server_change import import_server_text
-from smart_mcp_proxy.cli.support.asking import ask_line
-from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step
+from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, ask_line
 from smart_mcp_proxy.cli.support.output import plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.errors import ProxyError
@@ -204,9 +203,7 @@ def _tell_choice(takeable: "list[FoundServer]") -> None:
     say("Next: mcpproxy init" if takeable else "Next: mcpproxy server add NAME -- COMMAND")
 
 
-def _tell(
-    settings: "Settings", done: Mapping[str, Any], chosen: "list[FoundServer]", left_out: Iterable[str]
-) -> None:
+def _tell(settings: "Settings", done: Mapping[str, Any], chosen: "list[FoundServer]", left_out: Iterable[str]) -> None:
     for name, reason in done["skipped"].items():
         warn(f"{name}: {reason}")
     if chosen:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from smart_mcp_proxy.cli.support.asking import ask_line, ask_secret
+from smart_mcp_proxy.cli.support.failure import ask_line, ask_secret
 from smart_mcp_proxy.cli.support.output import plural, say, warn
 from smart_mcp_proxy.client_files import KeyringSecret
 from smart_mcp_proxy.errors import ConfigError
@@ -29,7 +29,9 @@ def store_secrets(questions: Mapping[str, KeyringSecret], data_dir: Path, *, may
         References by name, for the secrets that are not to be looked up in the keyring.
     """
     try:
-        lacking = {name: each for name, each in questions.items() if each.value or not keyring_edge.read_keyring_secret(name)}
+        lacking = {
+            name: each for name, each in questions.items() if each.value or not keyring_edge.read_keyring_secret(name)
+        }
         for name, each in lacking.items():
             if value := each.value or (_ask(each, f"the keyring as {name}") if may_ask else ""):
                 keyring_edge.store_secret(name, value)
