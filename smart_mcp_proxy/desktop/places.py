@@ -30,6 +30,35 @@ def data_directory(environ: Mapping[str, str]) -> str:
     return os.path.abspath(os.path.expanduser(environ.get(f"{PREFIX}DATA_DIR") or "~/.mcpproxy"))
 
 
+def spell_command(*words: str, data_dir: str = "") -> str:
+    """Spell a command of ours so that it works as it is printed, from this folder and in this shell.
+
+    Args:
+        words: The command's own.
+        data_dir: The data directory that it is for; named only where it is not the usual one.
+    """
+    # Here and not above: a client that joins a gateway prints none.
+    import shlex
+    import shutil
+    import sys
+
+    script = os.path.join(os.path.dirname(sys.executable), "mcpproxy")
+    found = shutil.which("mcpproxy")
+    if found is not None and os.path.realpath(found) == os.path.realpath(script):
+        program = ["mcpproxy"]
+    else:
+        program = [_shorten(script)] if os.path.isfile(script) else [_shorten(sys.executable), "-m", "smart_mcp_proxy"]
+    is_usual = not data_dir or data_dir == data_directory({})
+    setting = "" if is_usual else f"{PREFIX}DATA_DIR={shlex.quote(_shorten(data_dir))} "
+    return setting + shlex.join([*program, *words])
+
+
+def _shorten(path: str) -> str:
+    """A path as seen from the working directory, where it is below it."""
+    here = os.path.join(os.getcwd(), "")
+    return path[len(here) :] if path.startswith(here) else path
+
+
 def server_files(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Paths at which the server file may be, the first that exists counts."""
     if named := read_option("--config", words) or environ.get(f"{PREFIX}CONFIG_PATH"):
