@@ -31,14 +31,13 @@ def data_directory(environ: Mapping[str, str]) -> str:
 
 
 def spell_command(*words: str, data_dir: str = "") -> str:
-    """Spell a command of ours so that it works as it is printed, from this folder and in this shell.
+    """Spell a command of ours so that it works as it is printed, in any folder of this user.
 
     Args:
         words: The command's own.
         data_dir: The data directory that it is for; named only where it is not the usual one.
     """
     # Here and not above: a client that joins a gateway prints none.
-    import shlex
     import shutil
     import sys
 
@@ -47,16 +46,18 @@ def spell_command(*words: str, data_dir: str = "") -> str:
     if found is not None and os.path.realpath(found) == os.path.realpath(script):
         program = ["mcpproxy"]
     else:
-        program = [_shorten(script)] if os.path.isfile(script) else [_shorten(sys.executable), "-m", "smart_mcp_proxy"]
+        program = [script] if os.path.isfile(script) else [sys.executable, "-m", "smart_mcp_proxy"]
     is_usual = not data_dir or data_dir == data_directory({})
-    setting = "" if is_usual else f"{PREFIX}DATA_DIR={shlex.quote(_shorten(data_dir))} "
-    return setting + shlex.join([*program, *words])
+    setting = "" if is_usual else f"{PREFIX}DATA_DIR={_quote(data_dir)} "
+    return setting + " ".join(map(_quote, [*program, *words]))
 
 
-def _shorten(path: str) -> str:
-    """A path as seen from the working directory, where it is below it."""
-    here = os.path.join(os.getcwd(), "")
-    return path[len(here) :] if path.startswith(here) else path
+def _quote(word: str) -> str:
+    """A word as a shell reads it, short where it is a path below the user's home."""
+    import shlex
+
+    home = os.path.join(os.path.expanduser("~"), "")
+    return f"~/{shlex.quote(word[len(home) :])}" if word.startswith(home) else shlex.quote(word)
 
 
 def server_files(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:

@@ -35,6 +35,7 @@ def _build_refusal(host: str, port: int, exc: OSError) -> ConfigError:
     hint = "Stop the other program or set MCPPROXY_PORT to a free port (0 picks one)."
     holder = find_port_holder(port) if exc.errno == errno.EADDRINUSE else PortHolder()
     if holder.data_dir:
+        hint = "To talk to it, use that data directory. Else set MCPPROXY_PORT to a free port (0 picks one)."
         error = ConfigError(f"{message} {describe_gateway(holder)}", hint=hint)
         error.add_note(spell_command("ui", data_dir=holder.data_dir))
         return error
@@ -42,9 +43,8 @@ def _build_refusal(host: str, port: int, exc: OSError) -> ConfigError:
 
 
 def describe_gateway(holder: PortHolder) -> str:
-    """Say which gateway listens at a port, and how commands reach it."""
-    command = spell_command("status", data_dir=holder.data_dir)
-    return f"A gateway has it (process {holder.pid}), with its data in {holder.data_dir}; to talk to it: {command}"
+    """Say which gateway listens at a port; commands reach it by its data directory."""
+    return f"A gateway has it (process {holder.pid}), with its data in {holder.data_dir}."
 
 
 def _resolve_address(host: str, port: int) -> tuple[socket.AddressFamily, Any]:

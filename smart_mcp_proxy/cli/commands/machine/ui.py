@@ -56,7 +56,9 @@ async def _link(settings: Settings) -> dict[str, Any]:
     problem = ProxyError(f"No gateway runs on {settings.data_dir}.", hint="Start one.", code="page_not_served")
     holder = find_port_holder(settings.port)
     if holder.data_dir not in ("", str(settings.data_dir.absolute())):
-        problem = ProxyError(f"{problem.message} Port {settings.port}: {describe_gateway(holder)}", code="page_not_served")
+        problem = ProxyError(
+            f"{problem.message} Port {settings.port} is taken. {describe_gateway(holder)}", code="page_not_served"
+        )
         problem.add_note(spell_command("ui", data_dir=holder.data_dir))
     async with open_each_running(settings) as gateways:
         for api in gateways:

@@ -139,6 +139,8 @@ def _address(settings: Settings, *, is_running: bool) -> Iterator[CheckResult]:
         bind(settings.host, settings.port).close()
     except ConfigError as error:
         hint = "The running gateway may be what uses it." if is_running else error.hint
+        if commands := getattr(error, "__notes__", []):
+            hint = f"{hint} Its page: {commands[0]}"
         yield CheckResult("address", outcome, error.message, hint)
     else:
         yield CheckResult("address", "ok", f"{place} is free")
