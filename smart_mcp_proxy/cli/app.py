@@ -43,6 +43,7 @@ COMMANDS = {
     "doctor": ("operate.doctor", "Check the whole set-up and say what to repair."),
     "config": ("servers.config", "Show the settings in force and the file the servers come from."),
     "service": ("machine.service", "Run the gateway over HTTP as a service of your own user."),
+    "man": ("machine.man", "Show the manual page, or off a terminal write it as it is."),
     "completion": ("machine.completion", "Print a script by which bash, zsh or fish completes commands and names."),
 }
 """Each command's module below `cli.commands`, imported when the command is typed, and its summary; a test holds the
