@@ -11,7 +11,6 @@ from cli_runs import Run
 from smart_mcp_proxy.cli.app import COMMANDS
 
 PAGE = files("smart_mcp_proxy.cli").joinpath("mcpproxy.1").read_text("utf-8")
-COPIED = ("mcpproxy ", "echo ", "journalctl", "loginctl")
 
 
 def test_it_has_every_command_and_is_written_off_a_terminal(run: Run) -> None:
@@ -28,6 +27,7 @@ def test_it_is_set_without_a_warning_at_any_width(columns: int) -> None:
     words = ["groff", "-man", "-Tutf8", "-ww", "-P-cbou", f"-rLL={columns}n"]
     done = subprocess.run(words, input=PAGE.encode(), capture_output=True, check=True, env={"PATH": os.environ["PATH"]})
     lines = done.stdout.decode().splitlines()
-    assert [line for line in done.stderr.decode().splitlines() if "cannot break line" not in line] == []
+    warned = done.stderr.decode().splitlines()
+    assert [line for line in warned if not line.endswith(("cannot break line", "cannot adjust line"))] == []
     long = [line for line in lines if len(line) > columns and len(line.split()) > 1]
     assert [line for line in long if not line.startswith("         ")] == []  # remarks of examples stand below them
