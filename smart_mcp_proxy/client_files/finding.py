@@ -169,6 +169,10 @@ def _add(finding: ImportCandidates, file: ClientFile, name: str, place: str, raw
         file.client, name, raw, _read_questions(file), folder=None if scope == "project" else file.path.parent
     )
     if found is None:
+        # Others switch a server of the client's own on or off, and are none to take over.
+        if not isinstance(raw, Mapping) or not raw.keys().isdisjoint(("command", "url")):
+            message = f"entry {name!r:.60} in {file.path} names neither a program nor an address, and is left out."
+            finding.problems.append(f"{file.client.title}: {message}")
         return
     for server in finding.servers:
         if server.name == name and is_same(server.translated.entry, found.entry) and server.scope == scope:

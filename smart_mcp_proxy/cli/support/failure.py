@@ -74,8 +74,8 @@ def require_agreed(question: str, deed: str, command: str, hint: str = "") -> No
 
 def ask_line(question: str) -> str:
     """Ask a question in one line; returns the answer, empty at the end of the input."""
-    say(question)
     with _interruptible():
+        say(question)
         return sys.stdin.readline()
 
 

@@ -3,6 +3,7 @@
 import json as json_text
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from smart_mcp_proxy.cli.support.arguments import parse_address
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.errors import ConflictError, ProxyError
+from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError
 from smart_mcp_proxy.servers import ServerEdits
 
 if TYPE_CHECKING:
@@ -167,7 +168,8 @@ def _connect_client(settings: "Settings", client: "KnownClient", wish: _Wish) ->
         record, seen = records.load(file.path), _servers_digest(file)
         if not wish.writes:
             outcome.status = "would_change"
-            records.note_shown(file.path, seen)
+            with suppress(ConfigError):  # without the note it can be looked at all the same
+                records.note_shown(file.path, seen)
             return outcome
         if record.shown and record.shown != seen:
             records.note_shown(file.path, seen)
