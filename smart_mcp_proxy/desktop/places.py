@@ -30,36 +30,6 @@ def data_directory(environ: Mapping[str, str]) -> str:
     return os.path.abspath(os.path.expanduser(environ.get(f"{PREFIX}DATA_DIR") or "~/.mcpproxy"))
 
 
-def spell_command(*words: str, data_dir: str = "") -> str:
-    """Spell a command of ours so that it works as it is printed, in any folder of this user.
-
-    Args:
-        words: The command's own.
-        data_dir: The data directory that it is for; named only where it is not the usual one.
-    """
-    # Here and not above: a client that joins a gateway prints none.
-    import shutil
-    import sys
-
-    script = os.path.join(os.path.dirname(sys.executable), "mcpproxy")
-    found = shutil.which("mcpproxy")
-    if found is not None and os.path.realpath(found) == os.path.realpath(script):
-        program = ["mcpproxy"]
-    else:
-        program = [script] if os.path.isfile(script) else [sys.executable, "-m", "smart_mcp_proxy"]
-    is_usual = not data_dir or data_dir == data_directory({})
-    setting = "" if is_usual else f"{PREFIX}DATA_DIR={_quote(data_dir)} "
-    return setting + " ".join(map(_quote, [*program, *words]))
-
-
-def _quote(word: str) -> str:
-    """A word as a shell reads it, short where it is a path below the user's home."""
-    import shlex
-
-    home = os.path.join(os.path.expanduser("~"), "")
-    return f"~/{shlex.quote(word[len(home) :])}" if word.startswith(home) else shlex.quote(word)
-
-
 def server_files(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Paths at which the server file may be, the first that exists counts."""
     if named := read_option("--config", words) or environ.get(f"{PREFIX}CONFIG_PATH"):

@@ -1,4 +1,4 @@
-"""Who listens at a port of this machine, as far as this user may see it. Also run by scripts, by an older Python."""
+"""Processes that listen at a port of this machine. Scripts run this file alone, by an older Python."""
 
 import os
 from collections.abc import Iterator

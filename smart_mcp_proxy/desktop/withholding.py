@@ -14,7 +14,7 @@ Source: docs/clients/index.md#variables"""
 
 
 def explain_withholding(client: str) -> str:
-    """Say what a client of this name keeps from the gateway that it starts, and what to do; empty for others."""
+    """Say what a client keeps from the gateway that it starts, and the remedy; empty for others."""
     for part, (title, passed, remedy) in _WITHHOLDING.items():
         if part in client.casefold():
             return f"{title} gives the servers that it starts {passed}: {remedy}."

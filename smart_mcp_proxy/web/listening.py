@@ -4,8 +4,8 @@ import errno
 import socket
 from typing import Any
 
-from smart_mcp_proxy.desktop.places import spell_command
 from smart_mcp_proxy.desktop.port_holder import PortHolder, find_port_holder
+from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ConfigError
 
 

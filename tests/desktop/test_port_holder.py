@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from smart_mcp_proxy.desktop.places import spell_command
 from smart_mcp_proxy.desktop.port_holder import find_port_holder
+from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.web.listening import bind
 

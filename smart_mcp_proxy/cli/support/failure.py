@@ -1,4 +1,4 @@
-"""Errors of the command line: the failure, its cause, and the next command to type. Questions, which Ctrl-C ends."""
+"""Errors of the command line, each with the next command to type, and questions that Ctrl-C ends."""
 
 import getpass
 import re
@@ -87,7 +87,7 @@ def ask_secret(question: str) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt here: an event loop would note it and go on waiting for the answer."""
+    """Let Ctrl-C raise KeyboardInterrupt here: an event loop would go on waiting for the answer."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -194,8 +194,7 @@ class Retrieval:
         named = {*question.servers, *find_named_servers((question.query, *question.more_queries), self.visible.servers)}
         about = named | {entry["server"] for entry in (*tools, *(others.entries if others is not None else ()))}
         uncovered = select_uncovered(not_covered, about, is_closed=bool(question.servers))
-        more = {"named": named, "was_capped": was_capped}
-        answer = self._answer(question, found, tools, registered, uncovered, others, **more)
+        answer = self._answer(question, found, tools, registered, uncovered, others, named=named, was_capped=was_capped)
         self._learn(question, sent)
         self.recorder.record(
             Activity(

@@ -102,7 +102,7 @@ def guess_command(words: Sequence[str], known: Collection[str]) -> str:
 
 
 def explain_upgrade(prefix: str) -> str:
-    """How this program is brought up to date: by whatever has installed it.
+    """Say how this program is brought up to date: by whatever has installed it.
 
     Args:
         prefix: The folder of the Python that it is installed in, as `sys.prefix`.

@@ -10,8 +10,8 @@ from smart_mcp_proxy.cli.support.api import open_each_running
 from smart_mcp_proxy.cli.support.failure import next_step
 from smart_mcp_proxy.cli.support.output import say, show, show_json
 from smart_mcp_proxy.cli.support.start import has_desktop, open_settings
-from smart_mcp_proxy.desktop.places import spell_command
 from smart_mcp_proxy.desktop.port_holder import find_port_holder
+from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.listening import describe_gateway

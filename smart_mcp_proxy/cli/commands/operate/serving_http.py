@@ -11,7 +11,7 @@ from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.output import say, show_json
 from smart_mcp_proxy.cli.support.report import GatewayAddress, show_report, summarize
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle, show_embedding
-from smart_mcp_proxy.desktop.places import spell_command
+from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.io.worker import ALONE, Worker
@@ -102,7 +102,7 @@ def _tell_token(token: OwnToken, settings: Settings) -> None:
 
 
 async def _spell_page(gateway: Gateway) -> str:
-    """How to open the page: on a terminal by a link that works once, which no log or journal may hold."""
+    """Spell the way to the page: on a terminal a link that works once, which no log may hold."""
     command = spell_command("ui", data_dir=str(gateway.settings.data_dir.absolute()))
     if not sys.stderr.isatty():
         return command

@@ -31,8 +31,8 @@ async def status(*, json: bool = False) -> int:
     """
     # Here and not above: it takes a quarter of a second, which --help is spared.
     from smart_mcp_proxy.cli.support.api import find_running_gateways
-    from smart_mcp_proxy.desktop.places import spell_command
     from smart_mcp_proxy.desktop.port_holder import find_port_holder
+    from smart_mcp_proxy.desktop.spelling import spell_command
     from smart_mcp_proxy.web.listening import describe_gateway
 
     settings = open_settings()

@@ -220,7 +220,7 @@ def _tell(settings: "Settings", done: Mapping[str, Any], chosen: "list[FoundServ
 
 
 def _describe_left_out(servers: "list[FoundServer]", chosen: "list[FoundServer]") -> Iterable[str]:
-    """Yield a line for each that was excepted, with the reason and the command that takes it over after all."""
+    """Yield a line for each that was excepted: the reason, and the command that takes it over."""
     taken = {server.name for server in chosen}
     for number, server in enumerate(servers, 1):
         if server in chosen or server.standing not in ("project", "workspace", "differs"):

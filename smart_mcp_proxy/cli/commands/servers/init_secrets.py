@@ -1,4 +1,4 @@
-"""Secrets of servers that are taken over: into the keyring, else into files of their own, else variables."""
+"""Secrets of servers that are taken over: in the keyring, in files of their own, or as variables."""
 
 import re
 from collections.abc import Mapping

@@ -141,7 +141,7 @@ async def add_server(
 
 
 def _split_line(name: str, command: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of a command that came as one text, as of a shell's line; it is shown how they were told apart.
+    """Split a command that came as one text, and show how.
 
     Raises:
         UsageError: Only a shell could carry it out.

@@ -84,7 +84,7 @@ async def patch_entry(name: str, patch: Mapping[str, Any], revision: str | None 
 
 
 class OneStart(NamedTuple):
-    """Outcome of one start of a server: its last lines, its state at the end, and whether it was tried at all."""
+    """Outcome of one start of a server: its last lines, its state, and whether it was tried at all."""
 
     lines: list[str]
     status: ServerStatus
