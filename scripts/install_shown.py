@@ -18,9 +18,9 @@ INSTALLING = "Installing collected packages:"
 def describe_step(line, count, step):
     """The number of packages found so far, and in words what pip does, after one more line of it."""
     if FOUND.match(line):
-        return count + 1, f"{count + 1} packages found"
+        return count + 1, f"packages found: {count + 1}"
     if line.startswith(INSTALLING):
-        return count, f"installing {line.count(',') + 1} packages"
+        return count, f"installing {line.count(',') + 1} of them"
     return count, "building this one" if line.startswith("Building") else step
 
 
