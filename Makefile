@@ -17,7 +17,7 @@ SOURCES := smart_mcp_proxy tests scripts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-long test-clients image test-torch lint check bench bench-desktop bench-search bench-sizes soak docs outdated clean
+.PHONY: help install run ui test test-long test-clients image test-torch lint check bench bench-desktop bench-search bench-sizes soak docs outdated clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,8 +26,9 @@ install: $(INSTALLED) ## Install the gateway and its development tools into .ven
 
 # What a user needs: a third of what development takes.
 $(RUNNABLE): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable .
+	@echo "Installing the gateway into $(VENV), once: about a minute, 250 MB" >&2
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python scripts/install_shown.py 60 --editable .
 	@touch $@
 
 # pip reads dependency groups from version 25.1 on.
@@ -41,6 +42,9 @@ run: ## Start the gateway over HTTP in front of real MCP servers (Ctrl-C stops i
 	@$(PYTHON) scripts/check_port.py
 	@$(MAKE) --no-print-directory $(RUNNABLE)
 	@exec $(BIN)/python scripts/run_for_make.py scripts/run.sh
+
+ui: $(RUNNABLE) ## Open the page of the gateway that `make run` has started, by a link that works once
+	@MCPPROXY_DATA_DIR="$${MCPPROXY_DATA_DIR:-.cache/run/data}" $(BIN)/mcpproxy ui
 
 test: $(INSTALLED) ## Run the tests that need nothing but this folder; WORKERS=0 runs them in one process
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not soak and not clients and not image and not long"

@@ -1,6 +1,6 @@
 """Write the generated parts of README.md and docs/ from the code: python scripts/regenerate_docs.py [--check].
 
-Regions between a pair of markers are replaced; pages of clients and errors are written whole.
+Regions between a pair of markers are replaced; pages of clients and errors, and the manual page, are written whole.
 """
 
 import re
@@ -11,6 +11,7 @@ from pathlib import Path
 from pages.client_pages import client_pages, connect_table, observed_table, short_table, tried_table
 from pages.error_codes import tree
 from pages.error_pages import error_index, error_pages
+from pages.man_page import man_page
 
 from smart_mcp_proxy.settings import all_settings
 
@@ -55,6 +56,7 @@ def regenerated(name: str, text: str) -> str:
 def generated() -> dict[Path, str]:
     """Every generated file, whole or in regions, with the text that it should have."""
     files = {ROOT / name: regenerated(name, (ROOT / name).read_text(encoding="utf-8")) for name in REGIONS}
+    files[ROOT / "smart_mcp_proxy" / "cli" / "mcpproxy.1"] = man_page()
     return files | {DOCS / name: text for name, text in (client_pages() | error_pages()).items()}
 
 

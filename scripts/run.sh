@@ -81,7 +81,8 @@ mkdir -p "$work/files" "$cache/npm"
 printf 'A folder for the filesystem server.\n' >"$work/files/readme.txt"
 printf '{"mcpServers": {}}\n' >"$config"
 
-say "Fetching MCP servers (only the first time takes long):"
+say "Fetching MCP servers (about half a minute the first time):"
+[[ -x $uvx ]] || say "  uv, which runs Python servers"
 [[ -x $uvx ]] || "$python" -m pip install --quiet uv >&2 || say "  uv could not be installed; no Python servers"
 add_python_server time
 add_python_server fetch

@@ -43,6 +43,7 @@ COMMANDS = {
     "doctor": ("operate.doctor", "Check the whole set-up and say what to repair."),
     "config": ("servers.config", "Show the settings in force and the file the servers come from."),
     "service": ("machine.service", "Run the gateway over HTTP as a service of your own user."),
+    "man": ("machine.man", "Show the manual page, or off a terminal write it as it is."),
     "completion": ("machine.completion", "Print a script by which bash, zsh or fish completes commands and names."),
 }
 """Each command's module below `cli.commands`, imported when the command is typed, and its summary; a test holds the
@@ -157,9 +158,13 @@ def _for_programs(error: CycloptsError, words: list[str]) -> list[str]:
 
 def _require_known(words: list[str]) -> None:
     """Raises UsageError where the words are near a command, or another program's; names the one meant."""
-    from smart_mcp_proxy.cli.commands.machine.near_misses import guess_command
+    from smart_mcp_proxy.cli.commands.machine.near_misses import UPGRADES, explain_upgrade, guess_command
     from smart_mcp_proxy.cli.support.failure import UsageError
 
+    if words[0].lower() in UPGRADES:
+        error = UsageError(f"There is no command '{words[0]}'.", hint=explain_upgrade(sys.prefix))
+        error.add_note("mcpproxy --version")
+        raise error
     if command := guess_command(words, COMMANDS):
         typed = shlex.join(words[:2] if words[0] in COMMANDS else words[:1])
         error = UsageError(f"There is no command '{typed}'. Did you mean '{command}'?")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from smart_mcp_proxy.client_files.bounds import TextFormat
 
@@ -36,10 +36,12 @@ class KnownClient:
         always: What both need.
         required: Keys of its file without which it refuses the whole of it.
         variable: Reference to an environment variable, with `{}` for its name; empty where the client fills none in.
+        passes: How an entry lets the user's variables through to a program, where the client withholds them: `names`,
+            a list of them under `passes_key`, or `references` among the program's variables; empty where it passes all.
+        passes_key: See `passes`.
         bearer_key: Key of a bearer token instead of a header: a reference, or the variable's name where it has none.
         says: Parts of the name that it gives when it connects; empty where no run has shown it.
         restart: What makes the client read the file again.
-        required: Keys of its file without which it refuses the whole of it.
     """
 
     name: str
@@ -60,10 +62,11 @@ class KnownClient:
     always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     required: tuple[str, ...] = ()
     variable: str = ""
+    passes: Literal["", "names", "references"] = ""
+    passes_key: str = ""
     bearer_key: str = ""
     says: tuple[str, ...] = ()
     restart: str = "Restart it"
-    required: tuple[str, ...] = ()
 
 
 KNOWN_CLIENTS = (
@@ -125,6 +128,8 @@ KNOWN_CLIENTS = (
         section=("mcp_servers",),
         text_format="toml",
         headers_key="http_headers",
+        passes="names",
+        passes_key="env_vars",
         bearer_key="bearer_token_env_var",
         says=("codex",),
         restart="Start a new session",
@@ -136,6 +141,7 @@ KNOWN_CLIENTS = (
         project=".gemini/settings.json",
         http={"type": "http"},
         variable="${}",
+        passes="references",
         says=("gemini-cli",),
         restart="Start a new session",
     ),

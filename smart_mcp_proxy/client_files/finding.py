@@ -5,8 +5,10 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from smart_mcp_proxy.client_files.bounds import BOUNDS, ReadBounds
 from smart_mcp_proxy.client_files.clients import KNOWN_CLIENTS, KnownClient
@@ -20,9 +22,16 @@ from smart_mcp_proxy.servers.expand import references
 from smart_mcp_proxy.servers.jsonc import JsonObject
 from smart_mcp_proxy.servers.load import parse_named
 
-Standing = Literal["new", "project", "differs", "present", "present_differs", "unusable"]
-"""Whether a server can be taken over: new; only by hand, from a project; its name is that of another one found; the
-gateway has it, or another one of its name; or it cannot be used at all."""
+Scope = Literal["user", "scoped", "project"]
+"""Where a server comes from: the user's own file; the part of it that is for one folder alone; a project's file."""
+Standing = Literal["new", "project", "workspace", "differs", "present", "present_differs", "unusable"]
+"""Whether a server can be taken over: new; only by choice, as it belongs to a project, means its client's folder, or
+has the name of another one found; the gateway has it, or another one of its name; or it cannot be used at all."""
+BY_CHOICE: Final[Mapping[Standing, str]] = {
+    "project": "of a project, taken only if you choose it, and then quarantined",
+    "workspace": "means the folder that its client is in, taken only if you choose it",
+}
+"""Why a server is not taken over with the others, by its standing."""
 
 
 @dataclass(slots=True)
@@ -34,7 +43,7 @@ class FoundServer:
         places: Clients that have exactly it, in words.
         path: The first file that names it.
         translated: Its entry in our words, with what it needs and loses.
-        is_project: Whether it comes from a project's file, which may be a stranger's.
+        scope: Where it comes from; a project's file may be a stranger's.
         standing: Whether it can be taken over.
         remark: Why not, or what else there is to know.
         needs: What it cannot do without, in words.
@@ -44,10 +53,26 @@ class FoundServer:
     places: list[str]
     path: Path
     translated: Translated
-    is_project: bool
+    scope: Scope
     standing: Standing = "new"
     remark: str = ""
     needs: tuple[str, ...] = ()
+
+    @property
+    def is_project(self) -> bool:
+        """Whether it belongs to one project."""
+        return self.scope != "user"
+
+    @property
+    def preference(self) -> tuple[bool, bool, int]:
+        """Sorts entries of one name: the user's own for any folder first, then by the values that they lack."""
+        lacking = [need for need in self.needs if need.startswith(_VALUES)]
+        return self.is_project, self.uses_workspace, len(lacking)
+
+    @property
+    def uses_workspace(self) -> bool:
+        """Whether its entry means the folder that its client is in."""
+        return any("${workspace" in text for text in _texts(self.translated.entry))
 
     @property
     def transport(self) -> str:
@@ -94,18 +119,14 @@ def find_servers(
                 if len(named) + len(finding.servers) > bounds.servers:
                     message = f"{path} has {len(named):,} servers; over {bounds.servers:,} in all are not looked at."
                     raise ConfigError(message, hint="Take out those you do not need.")
-                for name, place, raw in named:
-                    _add(finding, file, name, place, raw, is_project=is_project)
+                for name, place, raw, scope in named:
+                    _add(finding, file, name, place, raw, scope)
             except ConfigError as error:
                 finding.problems.append(f"{client.title}: {error}")
             except RecursionError:
                 finding.problems.append(f"{client.title}: {path} is nested too deeply. Edit it by hand.")
-    for server in finding.servers:
-        try:
-            _judge(server, finding.servers, own)
-            server.needs = tuple(_needs(server.translated, places.environ))
-        except RecursionError:
-            server.standing, server.remark = "unusable", "its entry is nested too deeply"
+    for judge in (partial(_examine, environ=places.environ), partial(_judge, servers=finding.servers, own=own)):
+        _judge_each(finding.servers, judge)
     return finding
 
 
@@ -128,31 +149,36 @@ def _files(client: KnownClient, places: Places) -> Iterator[tuple[Path, bool]]:
         yield project, True
 
 
-def _iterate_entries(file: ClientFile, *, is_project: bool) -> Iterator[tuple[str, str, Any]]:
-    """The entries of a file, each with its name and its place in words."""
+def _iterate_entries(file: ClientFile, *, is_project: bool) -> Iterator[tuple[str, str, Any, Scope]]:
+    """The entries of a file, each with its name, its place in words, and its scope."""
     title = f"{file.client.title}, this project" if is_project else file.client.title
-    yield from ((name, title, raw) for name, raw in file.entries.items())
+    scope: Scope = "project" if is_project else "user"
+    yield from ((name, title, raw, scope) for name, raw in file.entries.items())
     projects = file.document.get("projects") if file.client.name == "claude-code" and not is_project else None
     for folder, inner in projects.items() if isinstance(projects, Mapping) else ():
         entries = inner.get("mcpServers") if isinstance(inner, Mapping) else None
         if isinstance(entries, Mapping):
-            yield from ((name, f"{title}, in {folder}", raw) for name, raw in entries.items())
+            yield from ((name, f"{title}, in {folder}", raw, "scoped") for name, raw in entries.items())
 
 
-def _add(finding: ImportCandidates, file: ClientFile, name: str, place: str, raw: Any, *, is_project: bool) -> None:
+def _add(finding: ImportCandidates, file: ClientFile, name: str, place: str, raw: Any, scope: Scope) -> None:
     """Notes a server, with the same of another client in one row."""
     if is_ours(name, raw):
         return
     found = translate_entry(
-        file.client, name, raw, _read_questions(file), folder=None if is_project else file.path.parent
+        file.client, name, raw, _read_questions(file), folder=None if scope == "project" else file.path.parent
     )
     if found is None:
+        # Others switch a server of the client's own on or off, and are none to take over.
+        if not isinstance(raw, Mapping) or not raw.keys().isdisjoint(("command", "url")):
+            message = f"entry {name!r:.60} in {file.path} names neither a program nor an address, and is left out."
+            finding.problems.append(f"{file.client.title}: {message}")
         return
     for server in finding.servers:
-        if server.name == name and is_same(server.translated.entry, found.entry) and server.is_project == is_project:
+        if server.name == name and is_same(server.translated.entry, found.entry) and server.scope == scope:
             server.places.append(place)
             return
-    finding.servers.append(FoundServer(name, [place], file.path, found, is_project))
+    finding.servers.append(FoundServer(name, [place], file.path, found, scope))
 
 
 def _read_questions(file: ClientFile) -> dict[str, Mapping[str, Any]]:
@@ -162,25 +188,43 @@ def _read_questions(file: ClientFile) -> dict[str, Mapping[str, Any]]:
     return {each["id"]: each for each in objects if isinstance(each.get("id"), str)}
 
 
+def _judge_each(servers: Iterable[FoundServer], judge: Callable[[FoundServer], None]) -> None:
+    for server in servers:
+        try:
+            judge(server)
+        except RecursionError:
+            server.standing, server.remark = "unusable", "its entry is nested too deeply"
+
+
+def _examine(server: FoundServer, environ: Mapping[str, str]) -> None:
+    """Note what a server needs, and whether it can be used at all."""
+    server.needs = tuple(_needs(server.translated, environ))
+    try:
+        _, problems = parse_named(server.name, JsonObject(list(server.translated.entry.items())))
+    except ConfigError as error:
+        server.standing, server.remark = "unusable", str(error)
+    else:
+        server.remark = "; ".join(problem.message for problem in problems)
+
+
 def _judge(server: FoundServer, servers: Iterable[FoundServer], own: Mapping[str, Any]) -> None:
-    """Settles whether a server can be taken over."""
-    first = next(other for other in servers if other.name == server.name)
+    """Settle whether a server can be taken over, once all are examined."""
     if server.name in own:
         is_equal = _is_taken(server.translated, own[server.name])
         server.standing = "present" if is_equal else "present_differs"
         server.remark = "here already" if is_equal else "the gateway has another one of this name"
         return
-    if first is not server and not (first.is_project and not server.is_project):
-        server.standing, server.remark = "differs", f"not the same as that of {first.places[0]}"
+    if server.standing == "unusable":
         return
-    try:
-        _, problems = parse_named(server.name, JsonObject(list(server.translated.entry.items())))
-    except ConfigError as error:
-        server.standing, server.remark = "unusable", str(error)
-        return
-    server.standing = "project" if server.is_project else "new"
-    remarks = ["of a project, taken only if you choose it, and then quarantined"] if server.is_project else []
-    server.remark = "; ".join([*remarks, *(problem.message for problem in problems)])
+    usable = [other for other in servers if other.name == server.name and other.standing != "unusable"]
+    first = min(usable, key=attrgetter("preference"))
+    reason = ""
+    if server.is_project or server.uses_workspace:
+        server.standing = "project" if server.is_project else "workspace"
+        reason = BY_CHOICE[server.standing]
+    elif first is not server:
+        server.standing, reason = "differs", f"not the same as that of {first.places[0]}, taken only if you choose it"
+    server.remark = "; ".join(filter(None, (reason, server.remark)))
 
 
 def _is_taken(found: Translated, present: Any) -> bool:
@@ -194,6 +238,8 @@ def _is_taken(found: Translated, present: Any) -> bool:
 _ESSENTIAL = frozenset({"command", "args", "env", "url", "headers", "cwd"})
 
 
+_VALUES = ("a value: ", "variable ")
+"""Beginnings of needs that are for values."""
 _PLAIN = re.compile(r"[\w./+@~-]{1,100}")
 """Of a command that holds more than a program, a secret perhaps, nothing is shown."""
 
@@ -205,12 +251,12 @@ def _needs(found: Translated, environ: Mapping[str, str]) -> Iterator[str]:
         yield f"the program {program}" if _PLAIN.fullmatch(program) else "the program of its command"
     for question in found.questions:
         if question.value is None:
-            yield f"a value: {question.words}"
+            yield f"{_VALUES[0]}{question.words}"
     for text in _texts(entry):
         for reference in references(text):
             kind, _, variable = reference.rpartition(" ")
             if kind == "the environment variable" and variable not in environ and f"{variable}:-" not in text:
-                yield f"variable {variable}"
+                yield f"{_VALUES[1]}{variable}"
     if "url" in entry and not any(str(header).lower() == "authorization" for header in entry.get("headers", ())):
         yield "perhaps a sign-in"
 

@@ -22,12 +22,14 @@ class Door:
     Attributes:
         program: Our program, whose path is absolute: what a desktop starts has another PATH than a shell.
         env: Variables that it needs there.
+        variables: Names of the user's variables that the server file names, which it has to get as well.
         url: Address of a gateway that runs; empty: the client starts one.
         has_token: Whether that address asks for a token.
     """
 
     program: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    variables: tuple[str, ...] = ()
     url: str = ""
     has_token: bool = False
 
@@ -47,8 +49,13 @@ def our_entry(client: KnownClient, door: Door) -> dict[str, Any]:
         started: dict[str, Any] = {client.command_key: words}
     else:
         started = {client.command_key: words[0], "args": words[1:]}
-    if door.env:
-        started[client.env_key] = dict(door.env)
+    env = dict(door.env)
+    if client.passes == "references":
+        env |= {name: client.variable.format(name) for name in door.variables}
+    elif client.passes == "names" and door.variables:
+        started[client.passes_key] = list(door.variables)
+    if env:
+        started[client.env_key] = env
     return {**client.stdio, **started, **client.always}
 
 

@@ -11,7 +11,7 @@ _SECRETS = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.(\w+)\s*\}\}")
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _BRACES = re.compile(r"(?<!\$)\{(env|file):([^}]+)\}")
 _DOLLAR = re.compile(r"(?<![\w$])\$([A-Za-z_][A-Za-z0-9_]*)")
-_KEPT = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*(?::-.*)?|file:.+|keyring:.+|userHome", re.DOTALL)
+_KEPT = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*(?::-.*)?|file:.+|keyring:.+|userHome|workspaceFolder", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]\w{0,30}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -96,9 +96,6 @@ class Translation:
             return self.ask(rest, words if isinstance(words, str) and words else rest)
         if body in ("pathSeparator", "/"):
             return "/"
-        if body == "workspaceFolder":
-            self.lose("${workspaceFolder} is the gateway's folder")
-            return written
         if written.endswith("}") and _KEPT.fullmatch(body):
             return written
         word = _WORD.match(body)  # what follows may be a value

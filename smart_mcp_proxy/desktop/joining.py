@@ -20,6 +20,7 @@ from smart_mcp_proxy.desktop.places import (
     server_source,
     shared_socket,
 )
+from smart_mcp_proxy.desktop.withholding import is_reference
 
 
 class Place:
@@ -66,7 +67,8 @@ class Place:
 
     def tell_variables(self, names: list[Any]) -> bytes:
         """The values of variables that the server file names, as far as this client has them."""
-        values = {name: self._environ[name] for name in names if name in self._environ}
+        here = {name: self._environ[name] for name in names if name in self._environ}
+        values = {name: text for name, text in here.items() if not is_reference(name, text)}
         return json.dumps({"variables": values}).encode() + b"\n"
 
     def connect(self) -> socket.socket:

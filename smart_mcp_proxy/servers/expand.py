@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from smart_mcp_proxy.desktop.withholding import is_reference
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.secrets.keyring_edge import KEYRING_SERVICE, read_keyring_secret
 from smart_mcp_proxy.servers.config import Isolation, ServerConfig
@@ -214,7 +215,7 @@ class _Expansion:
         return value
 
     def _from_environment(self, field: str, name: str, default: str | None) -> str:
-        if value := self._environ.get(name):
+        if (value := self._environ.get(name)) and not is_reference(name, value):
             return value if is_plain(name, value) else self._secret(value)
         if default is not None:
             return default
@@ -223,7 +224,8 @@ class _Expansion:
             field,
             name,
             f"the environment variable {name}",
-            f"Set it where the gateway starts, or write a default: ${{{name}:-...}}.",
+            f"Set it where the gateway starts, or write a default: ${{{name}:-...}}. Where a client that starts the "
+            "gateway withholds it, as Codex and Gemini CLI do: mcpproxy connect CLIENT --write",
         )
 
     def _from_file(self, field: str, written: str) -> str:

@@ -4,6 +4,8 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
+from smart_mcp_proxy.desktop.present import get_present_client
+from smart_mcp_proxy.desktop.withholding import explain_withholding
 from smart_mcp_proxy.models import ServerState as State
 from smart_mcp_proxy.models import ServerStatus
 from smart_mcp_proxy.names import shell_word
@@ -65,3 +67,9 @@ def backoff_s(failures: int, rng: random.Random) -> float:
     """
     longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(failures - 1, 16))
     return longest * rng.uniform(0.5, 1.0)
+
+
+def choose_hint(status: ServerStatus) -> str:
+    """The hint of a state; where a variable is missing, that for the client whose request this is."""
+    client = get_present_client() if status.state is State.NEEDS_ENV else None
+    return (explain_withholding(client.name) if client is not None else "") or status.hint

@@ -35,7 +35,7 @@ from smart_mcp_proxy.upstream.protocol.session import (
 )
 from smart_mcp_proxy.upstream.relayed import GoneError
 from smart_mcp_proxy.upstream.starting import ServerStart, StartTurn, describe_start
-from smart_mcp_proxy.upstream.states import backoff_s, check_transition, first_status
+from smart_mcp_proxy.upstream.states import backoff_s, check_transition, choose_hint, first_status
 from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons, older_era_error
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
 from smart_mcp_proxy.upstream.stdio.older_sdk import older_sdk_hint
@@ -342,7 +342,7 @@ class Upstream:
             self.hasten_retry()
         kind = UpstreamAuthError if status.state is ServerState.NEEDS_AUTH else UpstreamError
         message = f"Server '{self.name}' is not ready ({status.state})" + (":" if status.cause else ".")
-        return kind(message, hint=status.hint, data={"state": str(status.state)}, said=status.cause)
+        return kind(message, hint=choose_hint(status), data={"state": str(status.state)}, said=status.cause)
 
     def hasten_retry(self) -> None:
         """Bring the next try of a failed server forward for a call; not at once after one that failed."""

@@ -1,8 +1,11 @@
 """The listening socket; imports nothing slow, as it listens before the gateway is loaded."""
 
+import errno
 import socket
 from typing import Any
 
+from smart_mcp_proxy.desktop.port_holder import PortHolder, find_port_holder
+from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ConfigError
 
 
@@ -22,11 +25,26 @@ def bind(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as exc:
         listener.close()
-        raise ConfigError(
-            f"Port {port} on {host} cannot be used: {exc.strerror or exc}.",
-            hint="Stop the other program or set MCPPROXY_PORT to a free port (0 picks one).",
-        ) from exc
+        raise _build_refusal(host, port, exc) from exc
     return listener
+
+
+def _build_refusal(host: str, port: int, exc: OSError) -> ConfigError:
+    """The error of a port that cannot be used, with who has it and how to talk to that."""
+    message = f"Port {port} on {host} cannot be used: {exc.strerror or exc}."
+    hint = "Stop the other program or set MCPPROXY_PORT to a free port (0 picks one)."
+    holder = find_port_holder(port) if exc.errno == errno.EADDRINUSE else PortHolder()
+    if holder.data_dir:
+        hint = "To talk to it, use that data directory. Else set MCPPROXY_PORT to a free port (0 picks one)."
+        error = ConfigError(f"{message} {describe_gateway(holder)}", hint=hint)
+        error.add_note(spell_command("ui", data_dir=holder.data_dir))
+        return error
+    return ConfigError(f"{message} Process {holder.pid} ({holder.name}) has it." if holder.pid else message, hint=hint)
+
+
+def describe_gateway(holder: PortHolder) -> str:
+    """Say which gateway listens at a port; commands reach it by its data directory."""
+    return f"A gateway has it (process {holder.pid}), with its data in {holder.data_dir}."
 
 
 def _resolve_address(host: str, port: int) -> tuple[socket.AddressFamily, Any]:

@@ -90,6 +90,38 @@ def test_every_client_is_connected_and_disconnected(run: Run, home: Path, client
     assert not path.exists()
 
 
+@pytest.mark.parametrize(
+    ("client", "written"),
+    [
+        ("codex", 'env_vars = ["DOCS_TOKEN", "MY_API_KEY"]'),
+        ("gemini", '"MY_API_KEY": "$MY_API_KEY"'),
+        ("cursor", ""),
+    ],
+)
+def test_variables_that_a_client_would_withhold_are_let_through(
+    run: Run, home: Path, client: str, written: str
+) -> None:
+    """Those that the server file names, by their names alone; another one that it names later is added."""
+    servers = {
+        "a": {"command": "a", "env": {"API_KEY": "${MY_API_KEY}", "PLAIN": "text"}},
+        "b": {"url": "https://b.example/mcp", "headers": {"Authorization": "Bearer ${env:DOCS_TOKEN}"}},
+        "off": {"command": "off", "env": {"X": "${NOT_STARTED}"}, "disabled": True},
+    }
+    (home / "data").mkdir()
+    file = home / "data/mcp_config.json"
+    file.write_text(json.dumps({"mcpServers": servers}))
+    done = run("connect", client, "--write")
+    path = Path(run("connect", client, "--json").json[0]["path"])
+    if not written:
+        assert "API_KEY" not in path.read_text() + done.err
+        return
+    assert written in path.read_text() and "NOT_STARTED" not in path.read_text()
+    assert "the server file names: DOCS_TOKEN, MY_API_KEY" in done.err
+    file.write_text(json.dumps({"mcpServers": servers | {"c": {"command": "${LATER}"}}}))
+    assert run("connect", client, "--write", "--json").json[0]["status"] == "changed"
+    assert "LATER" in path.read_text()
+
+
 def test_all_are_those_that_are_installed(run: Run, cursor: Path, home: Path) -> None:
     """A client's folder or file is the sign; one that fails stops no other."""
     (home / "home/.codex").mkdir()

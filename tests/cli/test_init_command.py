@@ -65,8 +65,9 @@ def test_everything_is_shown_and_nothing_done(run: Run, clients: Path) -> None:
         ("svc", "VS Code"): "new",
         ("db", "VS Code"): "differs",
     }
-    table = run("init", "--dry-run").out
-    assert "a value: Key of the service" in table and "not the same as that of Cursor" in table
+    shown = run("init", "--dry-run")
+    assert "a value: Key of the service" in shown.out and "not the same as that of Cursor" in shown.out
+    assert "3 servers can be taken over, and 2 only by name or number." in shown.err
 
 
 def test_yes_takes_what_is_the_users_own(run: Run, clients: Path, keyring: dict[str, str]) -> None:
@@ -133,18 +134,98 @@ def test_a_file_of_variables_goes_into_the_keyring(run: Run, clients: Path, keyr
     assert server_file(clients)["v"] == {"command": "v", "env": {"A": "${keyring:v-A}", "B": "${keyring:v-B}"}}
 
 
-def test_without_a_keyring_the_servers_come_all_the_same(
-    run: Run, clients: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And say what they lack."""
+@pytest.fixture
+def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system without a keyring."""
 
     def missing(*_: str) -> None:
         raise ConfigError("The keyring cannot be asked: NoKeyringError.", hint="Unlock it.")
 
     monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.read_keyring_secret", missing)
+    monkeypatch.setattr("smart_mcp_proxy.secrets.keyring_edge.store_secret", missing)
+
+
+@pytest.mark.usefixtures("no_keyring")
+def test_without_a_keyring_nobody_is_asked_by_yes(run: Run, clients: Path) -> None:
+    """What has no value becomes a variable, which is named; a value of a client's file goes into one of ours."""
     done = run("init", "--yes")
-    assert done.status == 0 and "svc-key is not stored" in done.err
-    assert "svc" in server_file(clients)
+    assert done.status == 0 and "svc-key stays a variable" in done.err and "SVC_KEY" in done.err
+    assert server_file(clients)["svc"]["headers"] == {"X-Key": "${SVC_KEY}"}
+    write(clients / "home/.cursor/mcp.json", v={"command": "v", "envFile": "vars.env"})
+    (clients / "home/.cursor/vars.env").write_text(f"A={SECRET}\n")
+    assert run("init", "--yes").status == 0
+    file = clients / "data/secrets/v-A"
+    assert server_file(clients)["v"] == {"command": "v", "env": {"A": f"${{file:{file}}}"}}
+    assert file.read_text() == SECRET
+    assert [path.stat().st_mode & 0o777 for path in (file, file.parent)] == [0o600, 0o700]
+
+
+@pytest.mark.usefixtures("no_keyring")
+@pytest.mark.parametrize(
+    ("answer", "typed", "reference"),
+    [("y", SECRET, "${file:FOLDER/svc-key}"), ("n", SECRET, "${SVC_KEY}"), ("y", "", "${SVC_KEY}")],
+    ids=["file", "variable", "not-now"],
+)
+def test_without_a_keyring_one_question_decides(
+    run: Run, clients: Path, monkeypatch: pytest.MonkeyPatch, answer: str, typed: str, reference: str
+) -> None:
+    """A file of mode 0600, or a variable; the value is shown nowhere."""
+    monkeypatch.setattr("getpass.getpass", lambda prompt, stream: typed)
+    done = run("init", stdin=f"svc\n{answer}\n", at_terminal=True)
+    assert done.status == 0 and SECRET not in done.out + done.err
+    folder = clients / "data/secrets"
+    assert server_file(clients)["svc"]["headers"] == {"X-Key": reference.replace("FOLDER", str(folder))}
+    kept = [file.read_text() for file in folder.glob("*")] if folder.exists() else []
+    assert kept == ([SECRET] if "file:" in reference else [])
+
+
+@pytest.fixture
+def scoped(home: Path, keyring: dict[str, str]) -> Path:
+    """Servers of a folder and of the client's folder, and a twin that lacks its variable before one that has it."""
+    files = {"command": "files", "args": ["${workspaceFolder}"]}
+    write(home / "home/.cursor/mcp.json", files=files, gh={"command": "gh", "env": {"T": "${NOT_SET_HERE}"}})
+    (home / "home/.claude.json").write_text(
+        json.dumps({"projects": {"/work/shop": {"mcpServers": {"postgres": {"command": "pg"}}}}})
+    )
+    vscode = home / "home/.config/Code/User/mcp.json"
+    vscode.parent.mkdir(parents=True)
+    vscode.write_text(json.dumps({"servers": {"gh": {"command": "gh", "env": {"T": "set"}}}}))
+    return home
+
+
+@pytest.mark.parametrize("words", [["--yes"], []], ids=["yes", "return"])
+def test_folders_and_projects_are_left_out_by_default(run: Run, scoped: Path, words: list[str]) -> None:
+    """Each with the reason and the command that adds it; of twins the one that has its values is taken."""
+    done = run("init", *words, stdin="\n", at_terminal=True)
+    assert done.status == 0
+    assert server_file(scoped) == {"gh": {"command": "gh", "env": {"T": "set"}}}
+    left = [line for line in done.err.splitlines() if line.startswith("Left out: ")]
+    assert [line.split()[2] for line in left] == ["postgres", "files", "gh"]
+    assert "of a project" in left[0] and left[0].endswith("Add it: mcpproxy init 1")
+    assert "the folder that its client is in" in left[1] and left[1].endswith("Add it: mcpproxy init 2")
+    assert "not the same as that of VS Code" in left[2]
+    assert left[2].endswith("Add it: mcpproxy server remove gh && mcpproxy init 3")
+    assert run("init", "1", "files").status == 0
+    assert server_file(scoped)["postgres"]["quarantined"] is True
+    assert server_file(scoped)["files"]["args"] == ["${workspaceFolder}"]
+    assert run("server", "remove", "gh").status == 0 and run("init", "3").status == 0
+    assert server_file(scoped)["gh"]["env"] == {"T": "${NOT_SET_HERE}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gh"], "2 of these servers have one name, 'gh': take 3 or 4."),
+        (["nothing"], "No server that can be taken over is called 'nothing'."),
+        (["files", "9"], "'9' is not one of the numbers 1 to 4."),
+        (["--yes", "files"], "Servers are named, and --yes is given."),
+    ],
+)
+def test_words_that_name_no_one_server(run: Run, scoped: Path, words: list[str], said: str) -> None:
+    """Nothing is changed, and the numbers are one command away."""
+    done = run("init", *words)
+    assert done.status == 2 and said in done.err
+    assert not (scoped / "data/mcp_config.json").exists()
 
 
 def test_a_broken_file_hides_no_other(run: Run, clients: Path) -> None:
@@ -154,6 +235,15 @@ def test_a_broken_file_hides_no_other(run: Run, clients: Path) -> None:
     done = run("init", "--dry-run")
     assert done.status == 0 and "Codex: " in done.err and "line 1" in done.err
     assert SECRET not in done.out + done.err and "svc" in done.out
+
+
+def test_an_entry_that_is_no_server_is_named(run: Run, clients: Path) -> None:
+    """With the file, and none of its content; what only switches a server of the client's own on is none to name."""
+    write(clients / "home/.cursor/mcp.json", text=SECRET, odd={"command": {"x": SECRET}}, off={"enabled": False})
+    done = run("init", "--dry-run")
+    named = [line for line in done.err.splitlines() if "names neither a program nor an address" in line]
+    assert ["'text'" in named[0], "'odd'" in named[1], len(named)] == [True, True, 2]
+    assert SECRET not in done.out + done.err
 
 
 def test_nobody_to_ask_and_nothing_to_find(run: Run) -> None:

@@ -1,5 +1,6 @@
 """`make run` ends quietly on Ctrl-C, and what it runs is never left behind."""
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -87,3 +88,19 @@ def test_a_port_in_use_is_seen_before_anything_is_installed() -> None:
             assert (done.returncode, "MCPPROXY_PORT=0 make run" in done.stderr) == (2, True)
     assert checked_port(MCPPROXY_PORT=port).returncode == 0
     assert checked_port("--port", "0").returncode == 0
+
+
+def test_an_installation_says_how_far_it_is(tmp_path: Path) -> None:
+    """What pip says is kept for a failure, which has pip's own status."""
+    script = Path(__file__).parents[2] / "scripts" / "install_shown.py"
+    (tmp_path / "pyproject.toml").write_text("broken")
+    words = [sys.executable, str(script), "60", "--no-index", "--no-deps", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode and "pyproject.toml" in done.stderr
+    spec = importlib.util.spec_from_file_location("install_shown", script)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.describe_step("Collecting httpx2<3,>=2", 4, "") == (5, "packages found: 5")
+    assert module.describe_step("Installing collected packages: a, b, c", 5, "") == (5, "installing 3 of them")
+    assert module.describe_step("  Downloading a.whl (3 kB)", 5, "as before") == (5, "as before")

@@ -34,6 +34,49 @@ def test_a_server_is_added_changed_shown_and_removed_in_the_file(home: Path, run
     assert stored(home / "data") == {}
 
 
+def test_a_command_in_one_text_is_split_and_shown(home: Path, run: Run) -> None:
+    """As a shell would; a program whose path holds a space is none."""
+    done = run("server", "add", "time", "uvx mcp-server-time --zone 'Etc/UTC'")
+    assert done.status == 0 and "Read as 4 words: uvx mcp-server-time --zone Etc/UTC" in done.err
+    assert stored(home / "data")["time"] == {"command": "uvx", "args": ["mcp-server-time", "--zone", "Etc/UTC"]}
+    (home / "my server").write_text("#!/bin/sh\n")
+    assert run("server", "add", "own", "--", "./my server").status == 0
+    assert stored(home / "data")["own"] == {"command": "./my server"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("cat x | server", "holds '|', which only a shell knows."),
+        ("cd /srv && ./server", "holds '&&', which only a shell knows."),
+        ("server > /tmp/log", "holds '>', which only a shell knows."),
+        ("server $(id)", "holds '$(', which only a shell knows."),
+        ("server 'one", "cannot be split into words"),
+    ],
+)
+def test_a_line_for_a_shell_is_refused_with_the_command_that_would_do_it(
+    home: Path, run: Run, line: str, said: str
+) -> None:
+    """Nothing is saved."""
+    done = run("server", "add", "s", line)
+    assert done.status == 2 and said in done.err and "mcpproxy server add s -- " in done.err
+    assert not (home / "data/mcp_config.json").exists()
+
+
+def test_on_a_terminal_an_added_server_is_tried_once(home: Path, run: Run) -> None:
+    """It stays saved however that ends, and the next step is named where it does not start."""
+    entry = some_servers("todo")["mcpServers"]["todo"]
+    command = [entry["command"], *entry["args"]]
+    done = run("server", "add", "good", "--", *command, at_terminal=True)
+    assert done.status == 0 and "It starts: good is ready." in done.err
+    done = run("server", "add", "bad", "--", "sh", "-c", "exit 3", at_terminal=True)
+    assert done.status == 0 and "does not start (error)" in done.err and "code 3" in done.err
+    assert done.next_command == "mcpproxy server logs bad"
+    done = run("server", "add", "quiet", "--no-try", "--", "sh", "-c", "exit 3", at_terminal=True)
+    assert "Trying" not in done.err
+    assert list(stored(home / "data")) == ["good", "bad", "quiet"]
+
+
 def test_an_address_is_added_with_headers(home: Path, run: Run) -> None:
     """References to variables are stored as they are."""
     words = ["--url", "https://example.com/mcp", "--header", "Authorization: Bearer ${env:T}", "--type", "http"]

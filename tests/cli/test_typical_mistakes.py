@@ -36,6 +36,9 @@ WORDS = [
     (["serv"], "Did you mean 'serve'?", "mcpproxy serve"),
     (["version"], "Did you mean", "mcpproxy --version"),
     (["tools"], "Did you mean", "mcpproxy tool list"),
+    (["ls"], "Did you mean 'server list'?", "mcpproxy server list"),
+    (["shutdown"], "Did you mean 'stop'?", "mcpproxy stop"),
+    (["upgrade"], "It is upgraded by what installed it: ", "mcpproxy --version"),
     (["frobnicate"], "Unknown command", "mcpproxy --help"),
     (["setup"], "Did you mean 'init'?", "mcpproxy init"),
     (["help", "connect"], "Did you mean", "mcpproxy connect --help"),
@@ -46,7 +49,8 @@ WORDS = [
     (["token", "rm", "ci"], "Did you mean", "mcpproxy token revoke ci"),
     (["service", "start"], "Did you mean", "mcpproxy service install"),
     (["resources"], "Unknown command", "mcpproxy --help"),  # not `data restore`
-    (["init", "cursor"], "cursor is more than this command takes", "mcpproxy init --help"),
+    (["init", "cursor"], "No server that can be taken over is called 'cursor'.", "mcpproxy init --dry-run"),
+    (["doctor", "cursor"], "cursor is more than this command takes", "mcpproxy doctor --help"),
     (["server", "add", "github"], "a command or an address", "mcpproxy server add --help"),
     (["connect", "claude"], "Did you mean claude-code?", "mcpproxy connect"),
     # of mcpproxy-go

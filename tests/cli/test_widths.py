@@ -99,7 +99,7 @@ def unindented(lines: list[str]) -> list[str]:
 
 
 @pytest.mark.long  # some hundred processes
-@pytest.mark.parametrize("columns", [60, *(pytest.param(more, marks=pytest.mark.soak) for more in (80, 200))])
+@pytest.mark.parametrize("columns", [60, 40, *(pytest.param(more, marks=pytest.mark.soak) for more in (80, 200))])
 @pytest.mark.parametrize(
     "words",
     # The help pages are looked at below, all in one process: here they have a terminal.

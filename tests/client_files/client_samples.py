@@ -9,7 +9,7 @@ from smart_mcp_proxy.client_files.texts import edit
 
 GOLDEN = Path(__file__).parent / "golden"
 SECRET = "s3cret-value"
-STDIO = Door(("/opt/bin/mcpproxy",), {"MCPPROXY_CONFIG_PATH": "/home/u/mcp_config.json"})
+STDIO = Door(("/opt/bin/mcpproxy",), {"MCPPROXY_CONFIG_PATH": "/home/u/mcp_config.json"}, ("MY_API_KEY",))
 HTTP = Door(("/opt/bin/mcpproxy",), url="http://127.0.0.1:8000/mcp")
 
 

@@ -100,7 +100,7 @@ async def test_a_bad_setting_is_told_where_nothing_runs(desk: Desk) -> None:
 async def test_variables_that_the_server_file_names(desk: Desk) -> None:
     """A variable that only a second client has is taken over, and its server comes up; another value stays apart."""
     desk.write_servers(up=desk.entry(), needy=desk.entry(env={"KEY": "${DESK_KEY}"}))
-    async with desk.client() as first:
+    async with desk.client(DESK_KEY="$DESK_KEY") as first:  # what Gemini CLI passes on where it is not set
         await first.greet()
         await first.text()
         gateway = await desk.gateway()

@@ -333,7 +333,7 @@ async def test_an_entry_that_the_broker_refuses_keeps_its_row_and_its_cause(brok
     )
     assert cause in reply.text
     async with Client(broker.gateway.mcp_server()) as agent:
-        found = (await agent.call_tool("retrieve_tools", {"query": "anything"})).structured_content
+        found = (await agent.call_tool("retrieve_tools", {"query": "anything of wrong"})).structured_content
         assert {"server": "wrong", "state": "error", "reason": f"Server 'wrong': {cause}"} in found["not_covered"]
         for tool, asked in (("call_tool_write", {"name": "wrong:x"}), ("describe_tool", {"names": ["wrong__x"]})):
             told = await agent.call_tool(tool, asked, raise_on_error=False)

@@ -73,6 +73,7 @@ async def test_arguments_come_as_object_or_as_json_text_or_not_at_all(agent: Age
     for given, arrived in (
         ({"args": {"a": [1]}}, {"a": [1]}),
         ({"args_json": '{"a": [1]}'}, {"a": [1]}),
+        ({"arguments": {"a": [1]}}, {"a": [1]}),
         ({}, {}),
     ):
         result = await agent.call("call_tool_write", name="new:echo", **given)
@@ -84,6 +85,7 @@ async def test_arguments_come_as_object_or_as_json_text_or_not_at_all(agent: Age
     ("given", "complaint"),
     [
         ({"args": {"a": 1}, "args_json": '{"a": 1}'}, "args and args_json are both given"),
+        ({"args": {"a": 1}, "arguments": {"a": 1}}, "args and arguments are both given"),
         ({"args_json": "{'a': 1}"}, "args_json is not JSON"),
         ({"args_json": "[1]"}, "args_json holds '[1]', which is no object"),
         ({"args": [1]}, "args is [1]"),

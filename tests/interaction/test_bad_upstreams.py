@@ -91,6 +91,8 @@ async def seen(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
                     "logs": logs,
                     "tools": {name: (reply.status_code, reply.json()["error"]) for name, reply in tools.items()},
                     "search": (await agent.call("retrieve_tools", query="lighthouse"))["structuredContent"],
+                    "missed": (await agent.call("retrieve_tools", query="xylophone tuning"))["structuredContent"],
+                    "named": (await agent.call("retrieve_tools", query="a lighthouse of exits"))["structuredContent"],
                     "call": await agent.call("call_tool_write", name="good:echo"),
                 }
 
@@ -136,8 +138,10 @@ async def test_of_a_server_that_never_listed_its_tools_the_state_is_said(seen: d
 
 
 async def test_a_search_names_the_servers_it_could_not_cover(seen: dict[str, Any]) -> None:
-    """By name and state, sorted; a disabled one is not missed, and the good one answers."""
-    states = {row["server"]: row["state"] for row in seen["search"]["not_covered"]}
+    """By name and state, sorted, where nothing is found; else those that it names. A disabled one is not missed."""
+    assert [row["server"] for row in seen["search"]["not_covered"]] == []
+    assert [row["server"] for row in seen["named"]["not_covered"]] == ["exits"]
+    states = {row["server"]: row["state"] for row in seen["missed"]["not_covered"]}
     assert list(states) == sorted(set(EXPECTED) - {"off"})
     # A failed server is tried again and again, so it may be connecting at the moment.
     assert all(states[name] in (EXPECTED[name][0], "connecting") for name in states)

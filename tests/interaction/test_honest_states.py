@@ -55,8 +55,9 @@ async def told(agent: Agent, name: str) -> list[dict[str, Any]]:
 
 
 async def uncovered(agent: Agent) -> list[dict[str, str]]:
-    """The servers that a search does not cover."""
-    rows: list[dict[str, str]] = (await agent.call("retrieve_tools", query="wall"))["structuredContent"]["not_covered"]
+    """The servers that a search does not cover which finds nothing."""
+    answer = (await agent.call("retrieve_tools", query="xylophone tuning"))["structuredContent"]
+    rows: list[dict[str, str]] = answer["not_covered"]
     return rows
 
 

@@ -37,6 +37,8 @@ def call_rows(name: str, args: Row) -> tuple[Row, list[Row]]:
         {"name": name, "args": {}, "args_json": text},
         {"name": name, "args": "", "args_json": text},
         {"name": name, "args": None, "args_json": text, "intent_reason": None},
+        {"name": name, "arguments": args},
+        {"name": name, "arguments": text, "args": {}},
         {"name": name, "args": "{}", "args_json": text, "intent_data_sensitivity": ""},
         {"name": name, "args": args, "intent": None, "intent_data_sensitivity": None, "digest": ""},
         {"name": name, "args": args, "intent": INTENT},

@@ -77,6 +77,13 @@ def test_an_unset_variable_names_server_field_and_variable(text: str) -> None:
     assert error.data == {"server": "github", "field": "env.TOKEN", "variable": "GITHUB_TOKEN"}
 
 
+@pytest.mark.parametrize("reference", ["$KEY", "${KEY}"])
+def test_a_variable_that_holds_a_reference_to_itself_counts_as_unset(reference: str) -> None:
+    """A client whose entry names one that is not set passes the reference on."""
+    with pytest.raises(UnsetVariableError, match="KEY"):
+        expand(ServerConfig("s", "stdio", command="x", env={"K": "${KEY}"}), {"KEY": reference})
+
+
 def test_a_variable_set_to_nothing_counts_as_unset() -> None:
     """An empty token would only fail later and further away."""
     with pytest.raises(UnsetVariableError, match="EMPTY"):

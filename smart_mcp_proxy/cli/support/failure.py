@@ -1,12 +1,14 @@
-"""Errors of the command line: the failure, its cause, and the next command to type."""
+"""Errors of the command line, each with the next command to type, and questions that Ctrl-C ends."""
 
+import getpass
 import re
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from smart_mcp_proxy.cli.support.output import OutputError, indent_lines, say, show_json
+from smart_mcp_proxy.cli.support.output import OutputError, clean, indent_lines, say, show_json
 from smart_mcp_proxy.errors import ConfigError, ProxyError, RequestError
 from smart_mcp_proxy.names import shell_word
 
@@ -66,9 +68,34 @@ def require_agreed(question: str, deed: str, command: str, hint: str = "") -> No
     if not sys.stdin.isatty():
         message = f"This asks before it {deed}, and there is no terminal to ask on."
         raise add_next_step(UsageError(message, hint=hint), command)
-    say(f"{question} [y/N]")
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    if ask_line(f"{question} [y/N]").strip().lower() not in ("y", "yes"):
         raise ProxyError("Nothing is changed.", code="cancelled")
+
+
+def ask_line(question: str) -> str:
+    """Ask a question in one line; returns the answer, empty at the end of the input."""
+    with _interruptible():
+        say(question)
+        return sys.stdin.readline()
+
+
+def ask_secret(question: str) -> str:
+    """Ask for a value that is not shown while it is typed."""
+    with _interruptible():
+        return getpass.getpass(clean(question), stream=sys.stderr)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt here: an event loop would go on waiting for the answer."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        say()  # what follows begins a line
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def exit_status(error: ProxyError) -> int:

@@ -96,8 +96,10 @@ def _sample_query(tools: list[dict[str, Any]]) -> str:
     return " ".join(words[:SAMPLE_WORDS]).rstrip(".,;:")
 
 
-def show_report(summary: Mapping[str, Any], address: GatewayAddress | None, *, to_stdout: bool = False) -> None:
-    """Writes the servers, a search and its saving, and if the gateway serves how to reach it."""
+def show_report(
+    summary: Mapping[str, Any], address: GatewayAddress | None, page: str = "", *, to_stdout: bool = False
+) -> None:
+    """Writes the servers, a search and its saving, and if the gateway serves how to reach it and its page."""
     parts: list[RenderableType] = []
     if summary["servers"]:
         parts += [servers_table(summary["servers"]), ""]
@@ -110,7 +112,7 @@ def show_report(summary: Mapping[str, Any], address: GatewayAddress | None, *, t
     if address is not None:
         for title, snippet in address.snippets():
             parts += [Text(title, style="bold"), Text(f"  {snippet}"), ""]
-        parts += [Text(f"MCP     {address.url}"), Text(f"Health  {address.health_url}"), Text("Page    mcpproxy ui")]
+        parts += [Text(f"MCP     {address.url}"), Text(f"Health  {address.health_url}"), Text(f"Page    {page}")]
         parts.append(Text("Ctrl-C stops it."))
     stream = sys.stdout if to_stdout else sys.stderr
     console(stream).print(Group(*parts), soft_wrap=True)

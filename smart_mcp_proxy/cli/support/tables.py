@@ -13,7 +13,7 @@ _ALIGNED_CHARS = 40
 _READABLE = 24
 """Narrower than this no column is wrapped: a line for each two words is none."""
 _WORD = re.compile(r"\S+")
-_COMMAND = re.compile(r"(?<=: )mcpproxy\b.*\Z|^Next: .*\Z", re.DOTALL)
+_COMMAND = re.compile(r"(?<=: )(?:MCPPROXY_\w+=\S+ )?(?:\S*/)?mcpproxy(?!\S).*\Z|^Next: .*\Z", re.DOTALL)
 """A command at the end of a text, which is copied as it stands."""
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.search.naming import space_words
 from smart_mcp_proxy.search.text import QUERY_LIMIT_CHARS
 
 PARTLY_LEFT_OUT = "partly_left_out"
@@ -33,11 +34,38 @@ _OUT_OF_USE: Mapping[str, str] = {
 """The rest of a sentence about a server in a state that does not end by itself, or not soon."""
 _FAILED = frozenset({ServerState.ERROR, ServerState.NEEDS_ENV})
 _ON_ITS_WAY = frozenset({ServerState.CONNECTING, "unlisted"})
+_PASSING = _ON_ITS_WAY | {ServerState.DISCONNECTED, ServerState.AUTHENTICATING}
+"""States that end by themselves: whatever is asked for, the right tool may come with one of these servers."""
 
 
 def shorten_text(text: str, limit_chars: int = _ECHO_LIMIT_CHARS) -> str:
     """The beginning of a text, with three dots where it goes on."""
     return text if len(text) <= limit_chars else f"{text[:limit_chars]}..."
+
+
+def find_named_servers(queries: Iterable[str], servers: Iterable[str]) -> set[str]:
+    """The servers whose names stand in a query, whatever the case and the separators between their words."""
+    asked = [f" {space_words(query[:QUERY_LIMIT_CHARS])} " for query in queries]
+    return {name for name in servers if any(f" {space_words(name)} " in query for query in asked)}
+
+
+def select_uncovered(
+    rows: Iterable[Mapping[str, str]], about: Collection[str], *, is_closed: bool
+) -> list[Mapping[str, str]]:
+    """The rows of `not_covered` that concern a question; all where it is about no server in particular.
+
+    Args:
+        rows: A row for each server that is not covered.
+        about: The servers that the question names, and those of the tools found; empty where there are neither.
+        is_closed: Whether no others were searched.
+    """
+    if not about:
+        return list(rows)
+    return [row for row in rows if row["server"] in about or (not is_closed and _is_passing(row))]
+
+
+def _is_passing(row: Mapping[str, str]) -> bool:
+    return row["state"] in _PASSING and "reason" not in row
 
 
 def build_answer_hint(

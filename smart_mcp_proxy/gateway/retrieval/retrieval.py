@@ -1,7 +1,7 @@
 """Search answers: the few tools that fit, how to call them, what the index does not know."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Literal
 
@@ -19,7 +19,9 @@ from smart_mcp_proxy.gateway.retrieval.hints import (
     PARTLY_LEFT_OUT,
     PARTLY_QUARANTINED,
     build_answer_hint,
+    find_named_servers,
     language_hint,
+    select_uncovered,
     shorten_text,
     sign_in_hint,
 )
@@ -190,7 +192,10 @@ class Retrieval:
         registered = Registration()
         if question.tool_list is not None:
             registered = await question.tool_list.register(sent, question.toolset, question.principal)
-        answer = self._answer(question, found, tools, registered, not_covered, others, was_capped=was_capped)
+        named = {*question.servers, *find_named_servers((question.query, *question.more_queries), self.visible.servers)}
+        about = named | {entry["server"] for entry in (*tools, *(others.entries if others is not None else ()))}
+        uncovered = select_uncovered(not_covered, about, is_closed=bool(question.servers))
+        answer = self._answer(question, found, tools, registered, uncovered, others, named=named, was_capped=was_capped)
         self._learn(question, sent)
         self.recorder.record(
             Activity(
@@ -329,9 +334,10 @@ class Retrieval:
         found: SearchResult,
         tools: list[dict[str, Any]],
         registered: Registration,
-        not_covered: list[dict[str, str]],
+        not_covered: Sequence[Mapping[str, str]],
         others: Found | None,
         *,
+        named: Collection[str],
         was_capped: bool,
     ) -> dict[str, Any]:
         near = [(hit, self.visible.by_id(hit.id)) for hit in found.near_misses]
@@ -364,7 +370,7 @@ class Retrieval:
             was_capped=was_capped,
             detail=question.detail,
             knows_tools=bool(self.visible.records()),
-            named=question.servers,
+            named=named,
             kept_back=str(self.visible.find_refusal(question.query) or ""),
         )
         open_to_people = [row["server"] for row in not_covered if self.visible.servers[row["server"]].can_use_oauth]

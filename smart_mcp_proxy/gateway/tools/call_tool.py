@@ -38,6 +38,8 @@ class CallArguments(Arguments):
     intent_reason: Annotated[str, Field(description="Why, for the audit log")] = ""
     intent_data_sensitivity: Annotated[Sensitivity, Field(description="Of the data sent")] = "unknown"
     intent: SkipJsonSchema[NestedIntent | None] = None
+    # As the protocol itself calls them; accepted, not advertised.
+    arguments: SkipJsonSchema[dict[str, Any]] = {}
 
 
 class _CallTool(AgentTool[CallArguments]):
@@ -62,7 +64,7 @@ class _CallTool(AgentTool[CallArguments]):
         return self._calls.call(
             CallRequest(
                 name=arguments.name,
-                arguments=_parse_arguments(arguments) if arguments.args_json else arguments.args,
+                arguments=_parse_arguments(arguments),
                 variant=self.variant,
                 intent=_intent(arguments),
                 principal=caller.principal,
@@ -94,7 +96,18 @@ def _intent(arguments: CallArguments) -> Intent:
 
 
 def _parse_arguments(parsed: CallArguments) -> dict[str, Any]:
-    """Parse arguments that came as text; the other parameter may have the content all the same."""
+    """The arguments, in whichever of the parameters they came; the others may be there without content."""
+    given = {name: value for name in ("args", "arguments") if (value := getattr(parsed, name))}
+    if parsed.args_json and (decoded := _decode_arguments(parsed)):
+        given["args_json"] = decoded
+    if len(given) > 1:
+        names = " and ".join(given)
+        raise RequestError(f"{names} are both given.", hint="Send one of them.", code="invalid_arguments")
+    return next(iter(given.values()), {})
+
+
+def _decode_arguments(parsed: CallArguments) -> dict[str, Any] | None:
+    """Decode arguments that came as text."""
     try:
         arguments = msgspec.json.decode(parsed.args_json)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
@@ -107,9 +120,7 @@ def _parse_arguments(parsed: CallArguments) -> dict[str, Any]:
             hint='Send {"parameter": value}, or the object itself in args.',
             code="invalid_arguments",
         )
-    if arguments and parsed.args:
-        raise RequestError("args and args_json are both given.", hint="Send one of them.", code="invalid_arguments")
-    return arguments or parsed.args
+    return arguments
 
 
 class CallToolRead(_CallTool):

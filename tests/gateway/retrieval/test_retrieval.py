@@ -252,7 +252,7 @@ async def test_servers_not_covered_are_named_in_order(setup: RetrievalSetup) -> 
     setup.servers += [FakeUpstream("theta"), FakeUpstream("off")]
     setup.servers[-1].move(ServerState.DISABLED)
     setup.parts.visible.reconfigure({server.status.name: config(server.status.name) for server in setup.servers})
-    assert (await setup.ask())["not_covered"] == [
+    assert (await setup.ask("xylophone tuning"))["not_covered"] == [
         {"server": "beta", "state": "connecting"},
         {"server": "delta", "state": "error"},
         {"server": "eta", "state": "authenticating"},
@@ -302,7 +302,9 @@ async def test_only_where_a_sign_in_is_possible_the_hint_names_its_command(
     beta.config = replace(beta.config, transport="http", url="http://127.0.0.1:1", headers=headers)
     setup.parts.visible.reconfigure({**setup.parts.visible.servers, "beta": beta.config})
     beta.move(ServerState.NEEDS_AUTH)
-    assert (await setup.ask())["hint"].endswith(words)
+    assert (await setup.ask("a wall of Beta"))["hint"].endswith(words)
+    other = await setup.ask()
+    assert (other["not_covered"], "beta" in other["hint"]) == ([], False)
 
 
 async def test_what_is_degraded_is_said_with_every_answer(parts: Parts) -> None:

@@ -20,6 +20,7 @@ _WORDS = {
     "server import FILE": ("import",),
     "init": ("setup", "sync", "discover", "migrate"),
     "serve --http": ("start", "run", "up"),
+    "stop": ("halt", "kill", "quit", "shutdown", "down"),
     "service install": ("daemon", "install"),
     "service uninstall": ("uninstall",),
     "tool list": ("tools",),
@@ -40,11 +41,14 @@ _WORDS = {
     "data restore FILE": ("restore",),
     "activity export": ("export",),
     "eval QUERIES": ("benchmark",),
-    "--version": ("upgrade", "update", "version"),
+    "--version": ("version",),
     "--help": ("tui",),
 }
 """Words of habit by the command that does what they name; NAME and the like are for the person to fill in."""
 _ALONE = {word: command for command, words in _WORDS.items() for word in words}
+
+UPGRADES = frozenset({"upgrade", "update", "self-update"})
+"""Words of habit for what no command here does."""
 
 _CALLS = frozenset({"tool", "tool-read", "tool-write", "tool-destructive"})
 """What mcpproxy-go writes after `call`."""
@@ -95,6 +99,17 @@ def guess_command(words: Sequence[str], known: Collection[str]) -> str:
         return _fill_placeholder(_ALONE[word], words[1:])
     near = get_close_matches(word, {*known, *_ALONE} - _NOT_GUESSED, n=1, cutoff=0.75)
     return "" if not near else near[0] if near[0] in known else _ALONE[near[0]]
+
+
+def explain_upgrade(prefix: str) -> str:
+    """Say how this program is brought up to date: by whatever has installed it.
+
+    Args:
+        prefix: The folder of the Python that it is installed in, as `sys.prefix`.
+    """
+    known = (("/uv/tools/", "uv tool upgrade smart-mcp-proxy"), ("/pipx/", "pipx upgrade smart-mcp-proxy"))
+    by_hand = f"{shell_word(f'{prefix}/bin/python')} -m pip install --upgrade PATH_OF_CHECKOUT_OR_WHEEL"
+    return f"It is upgraded by what installed it: {next((words for part, words in known if part in prefix), by_hand)}"
 
 
 def with_json(words: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ def summarize_clients(settings: Settings, cwd: Path) -> ClientSummary:
         own = {}  # whoever reads the server file says what is wrong with it
     finding = find_servers(Places(environment(), cwd), own)
     new = [server for server in finding.servers if server.standing == "new"]
-    project = [server for server in finding.servers if server.standing == "project"]
+    project = [server for server in finding.servers if server.scope == "project" and server.standing == "project"]
     counts = Counter(server.places[0].partition(",")[0] for server in new)
     listed = ", ".join(f"{title} {count}" for title, count in counts.items())
     users = (

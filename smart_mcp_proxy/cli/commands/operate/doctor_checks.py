@@ -139,6 +139,8 @@ def _address(settings: Settings, *, is_running: bool) -> Iterator[CheckResult]:
         bind(settings.host, settings.port).close()
     except ConfigError as error:
         hint = "The running gateway may be what uses it." if is_running else error.hint
+        if commands := getattr(error, "__notes__", []):
+            hint = f"{hint} Its page: {commands[0]}"
         yield CheckResult("address", outcome, error.message, hint)
     else:
         yield CheckResult("address", "ok", f"{place} is free")
@@ -286,7 +288,8 @@ def _server(server: Mapping[str, Any]) -> CheckResult:
         message = "quarantined: it waits for your approval and is not started"
         return CheckResult(name, "warning", message, server["hint"], f"mcpproxy server approve {shell_word(name)}")
     message = f"{state}: {server['error'] or _UNSAID.get(state, 'nothing is known of why')}"
-    command = f"mcpproxy server {'show' if state == 'needs_auth' else 'logs'} {shell_word(name)}"
+    # What was never started has written no log.
+    command = f"mcpproxy server {'show' if state in ('needs_auth', 'needs_env') else 'logs'} {shell_word(name)}"
     return CheckResult(name, "fail", message, server["hint"], extract_command(server["hint"]) or command)
 
 

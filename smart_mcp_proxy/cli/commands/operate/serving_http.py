@@ -11,6 +11,8 @@ from smart_mcp_proxy.cli.support.one_start import start_environment
 from smart_mcp_proxy.cli.support.output import say, show_json
 from smart_mcp_proxy.cli.support.report import GatewayAddress, show_report, summarize
 from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle, show_embedding
+from smart_mcp_proxy.desktop.spelling import spell_command
+from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.settings import Settings
@@ -99,6 +101,18 @@ def _tell_token(token: OwnToken, settings: Settings) -> None:
         say(f"Shown this once: {token.value}")
 
 
+async def _spell_page(gateway: Gateway) -> str:
+    """Spell the way to the page: on a terminal a link that works once, which no log may hold."""
+    command = spell_command("ui", data_dir=str(gateway.settings.data_dir.absolute()))
+    if not sys.stderr.isatty():
+        return command
+    try:
+        link = await gateway.admin.page_sessions.make_link("operator")
+    except ProxyError:  # the command says why
+        return command
+    return f"{link.url}\n        It works once, in the next {link.expires_in_s / 60:.0f} minutes. Later: {command}"
+
+
 async def _tell(
     gateway: Gateway, token: OwnToken, address: GatewayAddress, on_report: Callable[[], object] | None, *, as_json: bool
 ) -> None:
@@ -113,7 +127,7 @@ async def _tell(
     if as_json:
         show_json({"url": address.url, "health": address.health_url, **summary})
     elif is_for_people:
-        show_report(summary, address)
+        show_report(summary, address, await _spell_page(gateway))
     else:
         states = {row["name"]: row["state"] for row in summary["servers"]}
         shown = ", ".join(f"{name} {state}" for name, state in states.items())

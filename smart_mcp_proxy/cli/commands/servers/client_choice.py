@@ -9,7 +9,7 @@ from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step
 from smart_mcp_proxy.cli.support.report import GatewayAddress
 from smart_mcp_proxy.client_files import KNOWN_CLIENTS, Door, KnownClient, Places
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import find_config
+from smart_mcp_proxy.servers import find_config, find_variables, load_configured_servers
 from smart_mcp_proxy.settings import Settings, environment
 
 _CONFIG_NAME = "mcp_config.json"
@@ -81,7 +81,9 @@ def choose_door(settings: Settings, *, is_http: bool, url: str | None) -> Door:
     found = find_config(settings, Path.cwd())
     if found is not None and found.absolute() != (settings.data_dir / _CONFIG_NAME).absolute():
         env["MCPPROXY_CONFIG_PATH"] = os.path.abspath(found)
-    return Door(program, env)
+    servers = load_configured_servers(settings, Path.cwd()).servers.values()
+    named = {name for each in servers if not each.is_off for name in find_variables(each)}
+    return Door(program, env, tuple(sorted(named)))
 
 
 def _program() -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import json as json_text
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +15,7 @@ from smart_mcp_proxy.cli.support.arguments import parse_address
 from smart_mcp_proxy.cli.support.failure import UsageError, add_next_step, report
 from smart_mcp_proxy.cli.support.output import clean, plural, say, show, show_json, table, warn
 from smart_mcp_proxy.cli.support.start import open_settings
-from smart_mcp_proxy.errors import ConflictError, ProxyError
+from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError
 from smart_mcp_proxy.servers import ServerEdits
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class _Outcome:
         diff: What is changed, secrets hidden.
         backup: Copy of what was there.
         moved: Servers that leave the file.
+        passed: Variables that its entry lets through, where the client would withhold them.
         error: What went wrong.
     """
 
@@ -75,6 +77,7 @@ class _Outcome:
     diff: str = ""
     backup: str = ""
     moved: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
     error: ProxyError | None = None
 
 
@@ -165,7 +168,8 @@ def _connect_client(settings: "Settings", client: "KnownClient", wish: _Wish) ->
         record, seen = records.load(file.path), _servers_digest(file)
         if not wish.writes:
             outcome.status = "would_change"
-            records.note_shown(file.path, seen)
+            with suppress(ConfigError):  # without the note it can be looked at all the same
+                records.note_shown(file.path, seen)
             return outcome
         if record.shown and record.shown != seen:
             records.note_shown(file.path, seen)
@@ -175,6 +179,7 @@ def _connect_client(settings: "Settings", client: "KnownClient", wish: _Wish) ->
             )
         backup = write(planned, records)
         outcome.backup = str(backup or "")
+        outcome.passed = wish.door.variables if client.passes else ()
         outcome.status = "changed"
     except ProxyError as error:
         error.add_note(f"mcpproxy connect {client.name}{_flag(wish)}")
@@ -266,6 +271,8 @@ def _tell(outcome: _Outcome) -> None:
     else:
         kept = f" The file as it was: {outcome.backup}" if outcome.backup else ""
         say(f"{title} is connected: {outcome.path}.{kept}")
+        if outcome.passed:
+            say(f"  It lets variables of yours through, which the server file names: {', '.join(outcome.passed)}")
         if outcome.moved:
             say(f"  Taken out, as the gateway has them: {clean(', '.join(outcome.moved))}")
         say(f"  {outcome.client.restart} to use it.")

@@ -5,21 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
+from smart_mcp_proxy.cli.commands.servers.server_change import start_once
 from smart_mcp_proxy.cli.commands.servers.server_edit import add_edits
 from smart_mcp_proxy.cli.commands.servers.server_login import add_login_commands
-from smart_mcp_proxy.cli.support.access import open_api, open_at_rest
-from smart_mcp_proxy.cli.support.api import open_running, read_servers
+from smart_mcp_proxy.cli.support.access import open_api
+from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.output import clean, indent_lines, say, show, show_json
 from smart_mcp_proxy.cli.support.render import servers_table
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.models import ServerState
-from smart_mcp_proxy.servers import require_named
 
 if TYPE_CHECKING:
     from smart_mcp_proxy.settings import Settings
-
-_LEFT_ALONE = frozenset({ServerState.DISABLED, ServerState.QUARANTINED, ServerState.NEEDS_ENV})
-"""States in which a server is not even tried."""
 
 app = App(
     name="server",
@@ -85,16 +82,8 @@ async def show_logs(
 
 async def _of_one_start(settings: "Settings", name: str, count: int) -> tuple[list[str], str]:
     """A server's last lines where no gateway runs, and where they come from."""
-    # Here and not above: a running gateway answers before this is imported.
-    from smart_mcp_proxy.cli.support.one_start import read_start_log
-
-    servers = await read_servers(settings)
-    require_named(name, servers)
-    async with open_at_rest(settings) as api:
-        listed = (await api.status())["servers"]
-    mode = next(each["isolation"] for each in listed if each["name"] == name)
-    found, status = await read_start_log(settings, servers[name], mode, count)
-    if status.state in _LEFT_ALONE or servers[name].refusal is not None:
+    found, status, is_tried = await start_once(settings, name, count)
+    if not is_tried:
         return found, f"No gateway runs, and server '{name}' was not started: it is {status.state}. {status.error}"
     outcome = "It was ready, and is ended again." if status.state is ServerState.READY else status.error
     wrote = "" if found else " It has written nothing."

@@ -1,13 +1,26 @@
 """`mcpproxy server add`: a server by its command or address, or as a registry lists it."""
 
+import re
+import shlex
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 from cyclopts import Parameter
 
-from smart_mcp_proxy.cli.commands.servers.server_change import change_servers, report_change
+from smart_mcp_proxy.cli.commands.servers.server_change import (
+    change_servers,
+    report_change,
+    start_once,
+    wait_settled,
+)
+from smart_mcp_proxy.cli.support.api import open_running
 from smart_mcp_proxy.cli.support.arguments import parse_headers, parse_pairs
 from smart_mcp_proxy.cli.support.failure import UsageError
+from smart_mcp_proxy.cli.support.output import say, warn
+from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.models import PENDING_STATES, ServerState
 from smart_mcp_proxy.names import shell_word
 
 ADD_EXAMPLES: Final = """\
@@ -16,6 +29,8 @@ mcpproxy server add time -- uvx mcp-server-time
   mcpproxy server add docs --url https://example.com/mcp --header 'Authorization: Bearer ${env:DOCS_TOKEN}'
   mcpproxy server add --registry io.github.somebody/weather --dry-run
   mcpproxy server add weather --registry io.github.somebody/weather --version 1.0.2 --env UNITS=celsius --yes"""
+_OF_A_SHELL: Final = re.compile(r"\|\|?|&&?|;|[<>]|`|\$\(|\n")
+"""Signs that lead from one program to another, to a file, or to what a program says."""
 _ADDRESS: Final = ("http://", "https://")
 _Repeated = Annotated[list[str] | None, Parameter(negative=())]
 
@@ -28,11 +43,13 @@ class More:
         cwd: Its working directory.
         type_: http or sse, where the address does not say it.
         timeout: Milliseconds until a call is given up.
+        no_try: Do not start it once afterwards, as is done on a terminal.
     """
 
     cwd: str | None = None
     type_: Annotated[str | None, Parameter(name="--type")] = None
     timeout: int | None = None
+    no_try: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +125,7 @@ async def add_server(
     if command and command[0].casefold().startswith(_ADDRESS):
         hint = f"Write: mcpproxy server add {shell_word(name)} --url ADDRESS"
         raise UsageError(f"The command of server '{name}' is an address.", hint=hint)
+    command = _split_line(name, command)
     if command and command[0].startswith("-"):
         hint = f"Write: mcpproxy server add {shell_word(name)} -- COMMAND; its own options follow it."
         raise UsageError(f"There is no option '{command[0]}', and it is no command.", hint=hint)
@@ -118,6 +136,48 @@ async def add_server(
     body = {"name": name, "config": entry}
     done = await change_servers("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
     report_change(done, as_json=json)
+    if sys.stdin.isatty() and not (json or more.no_try or done["quarantined"]):
+        await _try_once(name)
+
+
+def _split_line(name: str, command: tuple[str, ...]) -> tuple[str, ...]:
+    """Split a command that came as one text, and show how.
+
+    Raises:
+        UsageError: Only a shell could carry it out.
+    """
+    if len(command) != 1 or not any(map(str.isspace, command[0].strip())) or Path(command[0]).exists():
+        return command
+    line = command[0]
+    if found := _OF_A_SHELL.search(line):
+        hint = f"No shell reads it. If one is to: mcpproxy server add {shell_word(name)} -- sh -c {shell_word(line)}"
+        raise UsageError(f"The command of server '{name}' holds '{found[0]}', which only a shell knows.", hint=hint)
+    try:
+        words = tuple(shlex.split(line))
+    except ValueError as exc:
+        hint = f"Write its words apart: mcpproxy server add {shell_word(name)} -- PROGRAM ARGUMENT..."
+        raise UsageError(f"The command of server '{name}' cannot be split into words: {exc}.", hint=hint) from exc
+    say(f"Read as {len(words)} words: {shlex.join(words)}")
+    return words
+
+
+async def _try_once(name: str) -> None:
+    """Say whether a server that was just added starts; it stays added however that ends."""
+    say("Trying it once. A first start may take minutes, to fetch its package; Ctrl-C ends the wait, nothing else.")
+    settings = open_settings()
+    async with open_running(settings) as running:
+        if running is None:
+            status = (await start_once(settings, name, 0)).status
+            state, error, hint = str(status.state), status.error, status.hint
+        else:
+            found = await wait_settled(running, name)
+            state, error, hint = found["state"], found["error"], found["hint"]
+    if state == ServerState.READY:
+        say(f"It starts: {name} is ready.", style="green")
+        return
+    outcome = "is not up yet" if state in PENDING_STATES else "does not start"
+    warn(f"It is saved, and {outcome} ({state}). {error} {hint}".rstrip())
+    say(f"Next: mcpproxy server logs {shell_word(name)}")
 
 
 def _variables(written: list[str]) -> dict[str, str]:
