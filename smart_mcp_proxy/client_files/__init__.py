@@ -16,3 +16,4 @@ from smart_mcp_proxy.client_files.masking import build_masked_diff
 from smart_mcp_proxy.client_files.ours import OUR_NAME, Door, our_entry
 from smart_mcp_proxy.client_files.places import Places
 from smart_mcp_proxy.client_files.records import Records, digest
+from smart_mcp_proxy.client_files.variables import KeyringSecret
