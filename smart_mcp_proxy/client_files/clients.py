@@ -34,9 +34,9 @@ class KnownClient:
         stdio: What an entry that starts a program needs besides.
         http: What an entry with an address needs besides.
         always: What both need.
-        variable: Reference to an environment variable, with `{}` for its name; empty where the client fills none in.
-        bearer_key: Key of a bearer token instead of a header: a reference, or the variable's name where it has none.
         required: Keys of its file without which it refuses the whole of it.
+        variable: Reference to an environment variable, with `{}` for its name; empty where the client fills none in.
+        bearer_key: Key that names the variable which holds a bearer token, instead of a header.
         says: Parts of the name that it gives when it connects; empty where no run has shown it.
         restart: What makes the client read the file again.
     """
@@ -57,9 +57,9 @@ class KnownClient:
     stdio: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     http: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
     always: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    required: tuple[str, ...] = ()
     variable: str = ""
     bearer_key: str = ""
-    required: tuple[str, ...] = ()
     says: tuple[str, ...] = ()
     restart: str = "Restart it"
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from smart_mcp_proxy.client_files.clients import KnownClient
 
+_SECRETS = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.(\w+)\s*\}\}")
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 _BRACES = re.compile(r"(?<!\$)\{(env|file):([^}]+)\}")
 _DOLLAR = re.compile(r"(?<![\w$])\$([A-Za-z_][A-Za-z0-9_]*)")
-_SECRETS = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.(\w+)\s*\}\}")
 _KEPT = re.compile(r"(?:env:)?[A-Za-z_][A-Za-z0-9_]*(?::-.*)?|file:.+|keyring:.+|userHome", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z]\w{0,30}")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")

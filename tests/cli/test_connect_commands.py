@@ -90,20 +90,6 @@ def test_every_client_is_connected_and_disconnected(run: Run, home: Path, client
     assert not path.exists()
 
 
-def test_a_file_that_the_client_would_refuse_is_not_made(run: Run, home: Path) -> None:
-    """Continue starts with no file, and not with one that has no name: what is missing is said."""
-    done = run("connect", "continue", "--write")
-    file = home / "home/.continue/config.yaml"
-    assert done.status == 1 and not file.exists()
-    assert "has no 'name' and 'version', without which Continue CLI refuses it" in done.err
-    whole = "name: Mine\nversion: 1.0.0\n"
-    file.parent.mkdir()
-    file.write_text(whole)
-    assert run("connect", "continue", "--write", "--json").json[0]["status"] == "changed"
-    assert run("disconnect", "continue", "--json").json[0]["status"] == "restored"
-    assert file.read_text() == whole
-
-
 def test_all_are_those_that_are_installed(run: Run, cursor: Path, home: Path) -> None:
     """A client's folder or file is the sign; one that fails stops no other."""
     (home / "home/.codex").mkdir()
@@ -119,6 +105,20 @@ def test_all_are_those_that_are_installed(run: Run, cursor: Path, home: Path) ->
     }
     assert broken.read_text() == "{"
     assert {row["client"]: row["state"] for row in run("connect", "--json").json}["cursor"] == "connected"
+
+
+def test_a_file_that_the_client_would_refuse_is_not_made(run: Run, home: Path) -> None:
+    """Continue starts with no file, and not with one that has no name: what is missing is said."""
+    done = run("connect", "continue", "--write")
+    file = home / "home/.continue/config.yaml"
+    assert done.status == 1 and not file.exists()
+    assert "has no 'name' and 'version', without which Continue CLI refuses it" in done.err
+    whole = "name: Mine\nversion: 1.0.0\n"
+    file.parent.mkdir()
+    file.write_text(whole)
+    assert run("connect", "continue", "--write", "--json").json[0]["status"] == "changed"
+    assert run("disconnect", "continue", "--json").json[0]["status"] == "restored"
+    assert file.read_text() == whole
 
 
 def test_servers_that_were_taken_over_move(run: Run, cursor: Path) -> None:
