@@ -41,6 +41,9 @@ NAMED: Final = {
     *(
         f"recovery/test_seals.py::{name}"
         for name in (
+            "test_a_gateway_with_another_key_seals_nothing_of_others",
+            "test_a_key_that_cannot_be_kept_seals_nothing",
+            "test_a_key_that_cannot_be_read_is_not_replaced",
             "test_a_key_that_was_put_back_is_not_replaced",
             "test_replicas_on_one_database_have_one_key",
             "test_what_an_older_replica_writes_waits",

@@ -158,16 +158,21 @@ def calls() -> list[tuple[str, ast.Call]]:
         (f"{path}:{function.name}", node)
         for path, function in functions
         for node in ast.walk(function)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args
+        if isinstance(node, ast.Call) and name_of(node.func) and node.args
     ]
+
+
+def name_of(node: ast.expr) -> str:
+    """The last part of a name that may stand behind a module's; empty for anything else."""
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def is_made(node: ast.Call, kinds: Collection[str]) -> bool:
     """Whether an error of one of these classes is made here, or one whose code is a refusal's."""
-    assert isinstance(node.func, ast.Name)
+    name = name_of(node.func)
     codes = [word.value.value for word in node.keywords if word.arg == "code" and isinstance(word.value, ast.Constant)]
-    is_code = node.func.id.endswith("Error") and not CODES.isdisjoint(codes) and kinds is KINDS
-    return node.func.id in kinds or is_code
+    is_code = name.endswith("Error") and not CODES.isdisjoint(codes) and kinds is KINDS
+    return name in kinds or is_code
 
 
 def refusals(kinds: Collection[str] = KINDS) -> dict[str, list[Refusal]]:
@@ -190,7 +195,7 @@ def with_subclasses(base: str) -> set[str]:
     more = {base}
     while more - found:
         found |= more
-        more = {each.name for each in classes for its in each.bases if isinstance(its, ast.Name) and its.id in found}
+        more = {each.name for each in classes for its in each.bases if name_of(its) in found}
     return found
 
 

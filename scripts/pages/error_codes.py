@@ -46,9 +46,9 @@ def codes() -> dict[str, list[Fact]]:
                 classes[node.name] = node
                 if code := _stated(node, "code"):
                     found.setdefault(code, set()).add(node.name)
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            elif isinstance(node, ast.Call) and (name := _name(node.func)):
                 for code in _given(node, module):
-                    found.setdefault(code, set()).add(HELPERS.get(node.func.id, node.func.id))
+                    found.setdefault(code, set()).add(HELPERS.get(name, name))
     facts = _facts(classes)
     ours = {code: {facts[name] for name in names if name in facts} for code, names in found.items()}
     return {code: sorted(known) for code, known in ours.items() if known}
@@ -69,7 +69,7 @@ def _stated(node: ast.ClassDef, name: str) -> str:
 def _given(node: ast.Call, module: ast.Module) -> Iterator[str]:
     """The codes that an error is made with."""
     given = [word.value for word in node.keywords if word.arg == "code"]
-    if isinstance(node.func, ast.Name) and node.func.id in HELPERS:
+    if _name(node.func) in HELPERS:
         given += node.args[:1]
     for value in given:
         if isinstance(value, ast.Constant) and isinstance(value.value, str) and value.value:
@@ -103,4 +103,12 @@ def _facts(classes: dict[str, ast.ClassDef]) -> dict[str, Fact]:
 
 
 def _base(node: ast.ClassDef) -> str:
-    return node.bases[0].id if node.bases and isinstance(node.bases[0], ast.Name) else ""
+    return _name(node.bases[0]) if node.bases else ""
+
+
+def _name(node: ast.expr) -> str:
+    """The last part of a name that may stand behind a module's; empty for anything else."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""

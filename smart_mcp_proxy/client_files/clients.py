@@ -255,6 +255,7 @@ KNOWN_CLIENTS = (
         ("~/.qoder/settings.json",),
         http={"type": "http"},
         variable="${}",
+        passes="references",
         restart="Start a new session",
     ),
     KnownClient(
@@ -311,6 +312,7 @@ KNOWN_CLIENTS = (
         "mcpc",
         ("~/.mcpc/mcp.json",),
         variable="${{{}}}",
+        passes="references",
         says=("mcpc",),
         restart="Run `mcpc connect ~/.mcpc/mcp.json:mcpproxy @mcpproxy`",
     ),

@@ -60,7 +60,7 @@ def detect_language(texts: Iterable[str]) -> str | None:
 
 
 def has_word_of(language: str, text: str) -> bool:
-    """Whether a text holds a function word that of these languages only this one has: too little to detect it by."""
+    """Whether a text has a word of this language alone; less than it takes to detect the language."""
     words = (word.lower() for word in _WORD.findall(text[:_READ_CHARS]))
     return any(_LANGUAGES_OF.get(word) == (language,) for word in words if len(word) >= _TELLING_CHARS)
 
