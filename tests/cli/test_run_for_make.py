@@ -96,7 +96,7 @@ def test_an_installation_says_how_far_it_is(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("broken")
     words = [sys.executable, str(script), "60", "--no-index", "--no-deps", str(tmp_path)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode and "pyproject.toml" in done.stderr
+    assert done.returncode and "TOMLDecodeError" in done.stderr
     spec = importlib.util.spec_from_file_location("install_shown", script)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -62,8 +62,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield made
 
 
-def at_terminal(words: list[str], folder: Path, columns: int) -> list[str]:
-    """What a terminal of this width is sent, line by line, both streams."""
+def read_terminal(words: list[str], folder: Path, columns: int) -> str:
+    """What a terminal of this width is sent, both streams."""
     ours, theirs = pty.openpty()
     ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     env = environment(folder / "d") | {"TERM": "xterm"}
@@ -82,8 +82,12 @@ def at_terminal(words: list[str], folder: Path, columns: int) -> list[str]:
     process.wait(30)
     os.close(ours)
     # What a progress bar wrote is overwritten by it.
-    text = re.sub(r"(?s)\x1b\[\?25l.*?\x1b\[\?25h", "", said.decode())
-    return TERMINAL.sub("", text).splitlines()
+    return re.sub(r"(?s)\x1b\[\?25l.*?\x1b\[\?25h", "", said.decode())
+
+
+def at_terminal(words: list[str], folder: Path, columns: int) -> list[str]:
+    """The same line by line, without what commands the terminal."""
+    return TERMINAL.sub("", read_terminal(words, folder, columns)).splitlines()
 
 
 def is_breakable(line: str, columns: int) -> bool:
@@ -117,6 +121,16 @@ def test_no_line_is_longer_than_the_terminal_where_words_can_be_broken(
         assert [line for line in lines if is_breakable(line, columns)] == []
     if "--help" in words:
         assert unindented(lines) == []
+
+
+@pytest.mark.long  # two processes
+def test_no_color_leaves_the_colours_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As https://no-color.org has it: bold and dim text stay."""
+    colour = re.compile(r"\x1b\[(?:\d+;)*(?:3[0-7]|9[0-7])(?:;\d+)*m")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert colour.search(read_terminal(["server", "list"], folder, 80))
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not colour.search(read_terminal(["server", "list"], folder, 80))
 
 
 @pytest.mark.long  # a process each

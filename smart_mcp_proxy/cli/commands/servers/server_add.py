@@ -177,7 +177,8 @@ async def _try_once(name: str) -> None:
         return
     outcome = "is not up yet" if state in PENDING_STATES else "does not start"
     warn(f"It is saved, and {outcome} ({state}). {error} {hint}".rstrip())
-    say(f"Next: mcpproxy server logs {shell_word(name)}")
+    # What was never started has written no log.
+    say(f"Next: mcpproxy server {'show' if state.startswith('needs_') else 'logs'} {shell_word(name)}")
 
 
 def _variables(written: list[str]) -> dict[str, str]:

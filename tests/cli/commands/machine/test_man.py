@@ -3,7 +3,9 @@
 import os
 import shutil
 import subprocess
+import tomllib
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 from cli_runs import Run
@@ -18,6 +20,13 @@ def test_it_has_every_command_and_is_written_off_a_terminal(run: Run) -> None:
     done = run("man")
     assert (done.status, done.out, done.err) == (0, PAGE, "")
     assert [name for name in COMMANDS if f"\n.SS {name}\n" not in PAGE] == []
+
+
+def test_a_wheel_brings_it_to_where_man_looks() -> None:
+    """From the one file that the package holds as well."""
+    build = tomllib.loads((Path(__file__).parents[4] / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
+    shared = {"smart_mcp_proxy/cli/mcpproxy.1": "share/man/man1/mcpproxy.1"}
+    assert build["targets"]["wheel"]["shared-data"] == shared
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="needs groff")
