@@ -34,6 +34,9 @@ def build_compressed_scan(vectors: Rows) -> Scan | None:
     index = faiss.IndexScalarQuantizer(vectors.matrix.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
     scale = np.float32(_BYTE_MAX / vectors.largest)
     row_error = 0.0
+    # Room for all: what grows as it is filled may keep twice of it.
+    index.codes.resize(vectors.matrix.size)
+    index.codes.resize(0)
     for start in range(0, len(vectors), _SCALED_ROWS):
         scaled = vectors.part(start, start + _SCALED_ROWS) * scale
         rounded = np.rint(scaled)
