@@ -85,11 +85,11 @@ def build_index(rows: Sequence[Mapping[str, Any]]) -> tuple[Any, dict[int, Any]]
     """An index of the default settings over the tools, and their records by id."""
     from smart_mcp_proxy.evaluation.files import LabelledTool
     from smart_mcp_proxy.evaluation.pool import pool_of_tools
+    from smart_mcp_proxy.gateway.engines import vector_engine
     from smart_mcp_proxy.models import ToolKey
-    from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
+    from smart_mcp_proxy.search import SearchIndex
     from smart_mcp_proxy.search.embedders import open_embedder
     from smart_mcp_proxy.search.embedding import build_embedding_text
-    from smart_mcp_proxy.search.engines.fused import FusedEngine
     from smart_mcp_proxy.search.vectors.vectors import VectorIndex
     from smart_mcp_proxy.settings import Settings
 
@@ -99,10 +99,11 @@ def build_index(rows: Sequence[Mapping[str, Any]]) -> tuple[Any, dict[int, Any]]
 
     labelled = [LabelledTool(ToolKey(row["server"], row["name"]), definition(row), "") for row in rows]
     pool = pool_of_tools(labelled, 64)
-    documents, embedder = pool.documents(), open_embedder(Settings(embedder="AUTO"), {})
+    documents, settings = pool.documents(), Settings(embedder="AUTO")
+    embedder = open_embedder(settings, {})
     vectors = VectorIndex(embedder.dimension, is_rounded=True)
     vectors.update([each.id for each in documents], embedder.embed(list(map(build_embedding_text, documents))))
-    index = SearchIndex(FusedEngine(Bm25fEngine(), vectors, embedder, is_lexical_used=True, is_judged_by_words=True))
+    index = SearchIndex(vector_engine(settings, embedder, vectors))
     index.update(documents)
     return index, {record.id: record for record in pool.records}
 

@@ -119,19 +119,20 @@ def _engine(documents: Sequence[Any], name: str) -> Any:
 
     if name == "words":
         return Bm25fEngine()
+    from smart_mcp_proxy.gateway.engines import vector_engine
     from smart_mcp_proxy.search.embedders import open_embedder
     from smart_mcp_proxy.search.embedding import build_embedding_text
-    from smart_mcp_proxy.search.engines.fused import FusedEngine
     from smart_mcp_proxy.search.vectors.vectors import VectorIndex
     from smart_mcp_proxy.settings import Settings
 
     if name.endswith("without Faiss"):
         sys.modules["faiss"] = None  # type: ignore[assignment]  # so that its import fails
-    embedder = open_embedder(Settings(embedder="AUTO"), {})
+    settings = Settings(embedder="AUTO")
+    embedder = open_embedder(settings, {})
     vectors = VectorIndex(embedder.dimension, is_rounded=True)
     made = [embedder.embed(list(map(build_embedding_text, some))) for some in batched(documents, _EMBEDDED_TOGETHER)]
     vectors.update([document.id for document in documents], np.concatenate(made))
-    return FusedEngine(Bm25fEngine(), vectors, embedder, is_lexical_used=True, is_judged_by_words=True)
+    return vector_engine(settings, embedder, vectors)
 
 
 def batched(values: Sequence[Any], size: int) -> list[Sequence[Any]]:

@@ -91,18 +91,16 @@ class OurHybrid:
     """The product path of HYBRID, or of AUTO with its encoder; tools are embedded as they are added."""
 
     def __init__(self, rows: Iterable[Row], embedder: Any) -> None:
-        from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
+        from smart_mcp_proxy.gateway.engines import vector_engine
+        from smart_mcp_proxy.search import SearchIndex
         from smart_mcp_proxy.search.embedders.static import is_static
-        from smart_mcp_proxy.search.engines.fused import FusedEngine
         from smart_mcp_proxy.search.vectors.vectors import VectorIndex
+        from smart_mcp_proxy.settings import Settings
 
-        is_auto = is_static(embedder.id)
         documents = [_document(place, row) for place, row in enumerate(rows)]
         self._embedder = embedder
-        self._vectors = VectorIndex(embedder.dimension, is_rounded=is_auto)
-        self._index = SearchIndex(
-            FusedEngine(Bm25fEngine(), self._vectors, embedder, is_lexical_used=True, is_judged_by_words=is_auto)
-        )
+        self._vectors = VectorIndex(embedder.dimension, is_rounded=is_static(embedder.id))
+        self._index = SearchIndex(vector_engine(Settings(embedder="HYBRID"), embedder, self._vectors))
         self._add(documents)
 
     def change(self, rows: Mapping[int, Row]) -> None:
