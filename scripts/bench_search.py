@@ -1,6 +1,9 @@
 """Measures search beside other engines: quality on given tools and queries, cost from 1,000 to 100,000 tools, and
 what a search costs an agent through the gateway. Every candidate runs in a process of its own.
 
+Recall is set against that of the default, with the 95 % interval of a paired bootstrap over the kinds of queries; --set
+adds further tools and queries to this part.
+
 TOOLS: JSON lines with server, name, description, input_schema. QUERIES: JSON lines with id, query, gold (`server:tool`
 each), alt (equally right tools by gold), source, style; queries without gold are left out. Quality is the mean of the
 means over (source, style). The larger catalogs are copies with 15 % of the descriptions' words and half of the names
@@ -22,10 +25,12 @@ from typing import Any
 
 from bench.gateway_search import measure_gateway
 from bench.report import aligned
-from bench.search_candidates import CANDIDATES, PEERS, WITH_MINILM
-from bench.search_data import grow, judge, name_of, read_queries, read_rows, write_rows
+from bench.search_candidates import CANDIDATES, OURS, PEERS, WITH_MINILM
+from bench.search_data import grow, judge, name_of, read_queries, read_rows, stratum_of, write_rows
 from bench.targets import TargetError
 from bench.wire import BadReplyError
+
+from smart_mcp_proxy.evaluation.metrics import bootstrap_difference
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden_search"
@@ -50,6 +55,9 @@ def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tools", type=Path, nargs="?", default=GOLDEN / "tools.jsonl", help="default: the golden set")
     parser.add_argument("queries", type=Path, nargs="?", default=GOLDEN / "queries.jsonl")
+    parser.add_argument(
+        "--set", type=Path, nargs=2, action="append", default=[], metavar=("TOOLS", "QUERIES"), help="also judge these"
+    )
     parser.add_argument("--peers", action="store_true", help=f"install {', '.join(PEERS_PACKAGES)} apart and measure")
     parser.add_argument("--quick", action="store_true", help="a smoke run: our own candidates, 1,000 tools, no gateway")
     parser.add_argument("--only", choices=("quality", "growth", "gateway"))
@@ -69,7 +77,8 @@ def peers_python() -> Path:
 def run_candidate(candidate: str, tools: Path, queries: Path, limit_s: float, python: Path) -> dict[str, Any]:
     """What the child reports; `failure` says in a sentence why there is nothing."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    command = [str(python), "-m", "bench.search_child", candidate, str(tools), str(queries), str(limit_s)]
+    files = [str(tools.resolve()), str(queries.resolve())]
+    command = [str(python), "-m", "bench.search_child", candidate, *files, str(limit_s)]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, cwd=ROOT / "scripts", env=environ, timeout=CHILD_S, check=True
@@ -105,12 +114,20 @@ def measure_quality(tools: Path, queries: Path, pythons: Mapping[str, Path]) -> 
     print(f"quality: {len(names):,} tools, {len(asked):,} queries, five tools asked for", flush=True)
     able = {candidate: python for candidate, python in pythons.items() if candidate not in NO_QUALITY}
     rows = {}
-    table = [["", "R@5", "nDCG@5", "empty", "tools", "p50 ms", "p95 ms"]]
+    table = [["", "R@5", "nDCG@5", "empty", "tools", "p50 ms", "p95 ms", f"R@5 against {OURS}"]]
+    strata, default = list(map(stratum_of, asked)), None
     for candidate, report in measure_all(tools, queries, len(names), CHILD_S, able).items():
         found = [[names[place] for place in places] for places in report.pop("found")]
         rows[candidate] = report | judge(asked, found)
         table.append([candidate, *(f"{rows[candidate][key]:.4f}" for key in ("recall", "ndcg", "empty"))])
         table[-1] += [f"{rows[candidate][key]:.2f}" for key in ("tools", "p50_ms", "p95_ms")]
+        recalls = rows[candidate].pop("recalls")
+        default = recalls if candidate == OURS else default
+        if default is not None and candidate != OURS:
+            gain = rows[candidate]["against_default"] = bootstrap_difference(default, recalls, strata)
+            table[-1].append(f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+        else:
+            table[-1].append("")
     print(aligned(table), end="\n\n", flush=True)
     return rows
 
@@ -171,6 +188,7 @@ def run(options: argparse.Namespace, folder: Path) -> None:
     print(f"cores {report['cores']}, load {report['load'][0]:.2f}", end="\n\n", flush=True)
     if options.only in (None, "quality"):
         report["quality"] = measure_quality(options.tools, options.queries, pythons)
+        report["sets"] = {f"{tools}": measure_quality(tools, queries, pythons) for tools, queries in options.set}
     if options.only in (None, "growth"):
         sizes = QUICK_SIZES if options.quick else SIZES
         report["growth"] = measure_growth(options.tools, options.queries, sizes, pythons, folder)

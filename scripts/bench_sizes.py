@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.query_kinds import KINDS
+from bench.query_kinds import ENGINES, KINDS
 from bench.report import aligned
 from bench.search_data import grow, read_queries, read_rows, write_rows
 from bench.sized_start import Catalog, Start
@@ -42,17 +42,22 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="starts and runs of the queries; medians are shown")
     parser.add_argument("--count", type=int, default=300, help="queries of each kind")
     parser.add_argument("--beside", type=Path, help="a checkout whose search is measured in turn with this one's")
+    parser.add_argument("--queries-only", action="store_true", help="measure no starts")
     parser.add_argument("--hybrid", action="store_true", help=f"also HYBRID's memory at {HYBRID_SIZE:,} tools")
     parser.add_argument("--embed", type=int, nargs="+", default=(), metavar="TOOLS", help=EMBED_HELP)
     return parser.parse_args()
 
 
-def asked(root: Path, tools: Path, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+def asked(root: Path, tools: Path, options: argparse.Namespace, engine: str) -> dict[str, dict[str, float]]:
     """Times of the kinds of queries with the package in `root`."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
     command = [sys.executable, "-m", "bench.query_kinds", str(tools), str(options.queries.resolve())]
     done = subprocess.run(
-        [*command, str(options.count)], cwd=ROOT / "scripts", env=environ, stdout=subprocess.PIPE, check=True
+        [*command, str(options.count), *([engine] if engine != "words" else [])],
+        cwd=ROOT / "scripts",
+        env=environ,
+        stdout=subprocess.PIPE,
+        check=True,
     )
     times: dict[str, dict[str, float]] = json.loads(done.stdout)
     return times
@@ -64,18 +69,21 @@ def searches(options: argparse.Namespace) -> list[str]:
 
 
 def measured(size: int, options: argparse.Namespace, folder: Path) -> tuple[list[Start], dict[str, list[Any]]]:
-    """Warm starts, and by checkout the times of the queries; turn by turn."""
+    """Warm starts, and by engine and checkout the times of the queries; turn by turn."""
     tools = folder / "tools.jsonl"
     write_rows(tools, grow(list(read_rows(options.tools)), size))
-    catalog = Catalog(read_rows(tools), folder)
-    catalog.start()
-    roots = {"this": ROOT} | ({"beside": options.beside.resolve()} if options.beside else {})
+    ways = {engine: (ROOT, engine) for engine in ENGINES}
+    ways |= {"words beside": (options.beside.resolve(), "words")} if options.beside else {}
     starts: list[Start] = []
-    times: dict[str, list[Any]] = {name: [] for name in roots}
+    times: dict[str, list[Any]] = {name: [] for name in ways}
+    catalog = None if options.queries_only else Catalog(read_rows(tools), folder)
+    if catalog is not None:
+        catalog.start()
     for _ in range(options.rounds):
-        starts.append(catalog.start(queries=searches(options)))
-        for name, root in roots.items():
-            times[name].append(asked(root, tools, options))
+        if catalog is not None:
+            starts.append(catalog.start(queries=searches(options)))
+        for name, (root, engine) in ways.items():
+            times[name].append(asked(root, tools, options, engine))
     return starts, times
 
 
@@ -105,16 +113,20 @@ def took(times: Sequence[Any], kind: str) -> str:
 def main() -> None:
     options = parsed()
     starts = [["tools", "ready s", "CPU s", *(f"MB {moment}" for moment in MOMENTS)]]
-    queries = [["tools", *KINDS]]
+    queries = [["tools, ranked by", *KINDS, "bytes a tool", "first ms"]]
     with tempfile.TemporaryDirectory(prefix="bench-sizes-", ignore_cleanup_errors=True) as name:
         for size in options.sizes:
             folder = Path(name) / str(size)
             folder.mkdir()
             found, times = measured(size, options, folder)
-            starts.append([f"{size:,}", *started(found)])
+            starts += [[f"{size:,}", *started(found)]] if found else []
             for which, each in times.items():
-                label = f"{size:,}" + (f" {which}" if options.beside else "")
-                queries.append([label, *(took(each, kind) for kind in KINDS)])
+                row = [f"{size:,} {which}", *(took(each, kind) for kind in KINDS)]
+                of_index = [one.get("index", {}) for one in each]
+                memory, first = (
+                    statistics.median(one.get(key, 0) for one in of_index) for key in ("memory_mb", "first_ms")
+                )
+                queries.append([*row, f"{memory * 1e6 / size:,.0f}", f"{first:.1f}"])
         if options.hybrid:
             folder = Path(name) / "hybrid"
             folder.mkdir()
@@ -128,8 +140,9 @@ def main() -> None:
             folder = Path(name) / f"embed{size}"
             folder.mkdir()
             vectors += embedded(size, options, folder)
-    print(f"starts from a stored catalog, medians of {options.rounds}; load {os.getloadavg()[0]:.1f}")
-    print(aligned(starts))
+    print(f"medians of {options.rounds}; load {os.getloadavg()[0]:.1f}")
+    if not options.queries_only or options.hybrid:
+        print(f"\nstarts from a stored catalog\n{aligned(starts)}")
     if options.embed:
         print(f"\nstarts with HYBRID, which make a vector of each tool\n{aligned(vectors)}")
     print(f"\nqueries of the index, CPU ms p50 / p99 of {options.count} each, medians of {options.rounds}")

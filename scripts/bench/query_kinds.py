@@ -1,12 +1,15 @@
 """Kinds of queries that cost a search differently, made from tools and labelled queries.
 
-Usage: python -m bench.query_kinds TOOLS.jsonl QUERIES.jsonl COUNT
+Usage: python -m bench.query_kinds TOOLS.jsonl QUERIES.jsonl COUNT [ENGINE]
 
-As a program it indexes the tools and prints, by kind, the times of the queries as JSON. Only what both an older and a
-newer package have is used, so that one is measured beside the other.
+As a program it indexes the tools and prints, by kind, the times of the queries as JSON, with the memory that the index
+takes and the time to its first answer. For words, only what both an older and a newer package have is used, so that one
+is measured beside the other.
 """
 
+import gc
 import json
+import os
 import random
 import re
 import string
@@ -20,13 +23,16 @@ import numpy as np
 
 from bench.search_data import LIMIT, parameters_of, read_queries, read_rows
 
-__all__ = ["KINDS", "queries_of"]
+__all__ = ["ENGINES", "KINDS", "queries_of"]
+
+ENGINES = ("words", "AUTO", "AUTO without Faiss")
 
 _SEED = 11
 _LONG_WORDS = 40
 _SLIPPED_LETTERS = 5
 _PART = 0.6
 _INVENTED_WORDS = 3
+_EMBEDDED_TOGETHER = 1_000
 
 Row = Mapping[str, Any]
 
@@ -107,12 +113,38 @@ def queries_of(rows: Sequence[Row], asked: Sequence[str], count: int) -> dict[st
     return {kind: [make(source) for _ in range(count)] for kind, make in KINDS.items()}
 
 
-def _indexed(rows: Sequence[Row]) -> Any:
-    from smart_mcp_proxy.models import Document
-    from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
+def _engine(documents: Sequence[Any], name: str) -> Any:
+    """An engine without documents; of AUTO with their vectors."""
+    from smart_mcp_proxy.search import Bm25fEngine
 
-    index = SearchIndex(Bm25fEngine())
-    index.update(
+    if name == "words":
+        return Bm25fEngine()
+    from smart_mcp_proxy.gateway.engines import vector_engine
+    from smart_mcp_proxy.search.embedders import open_embedder
+    from smart_mcp_proxy.search.embedding import build_embedding_text
+    from smart_mcp_proxy.search.vectors.vectors import VectorIndex
+    from smart_mcp_proxy.settings import Settings
+
+    if name.endswith("without Faiss"):
+        sys.modules["faiss"] = None  # type: ignore[assignment]  # so that its import fails
+    settings = Settings(embedder="AUTO")
+    embedder = open_embedder(settings, {})
+    vectors = VectorIndex(embedder.dimension, is_rounded=True)
+    made = [embedder.embed(list(map(build_embedding_text, some))) for some in batched(documents, _EMBEDDED_TOGETHER)]
+    vectors.update([document.id for document in documents], np.concatenate(made))
+    return vector_engine(settings, embedder, vectors)
+
+
+def batched(values: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    """The values in parts of a size."""
+    return [values[start : start + size] for start in range(0, len(values), size)]
+
+
+def _indexed(rows: Sequence[Row], engine: str) -> Any:
+    from smart_mcp_proxy.models import Document
+    from smart_mcp_proxy.search import SearchIndex
+
+    documents = [
         Document(
             id=place,
             server=row["server"],
@@ -122,8 +154,15 @@ def _indexed(rows: Sequence[Row]) -> Any:
             listed_name=f"{row['server']}__{row['name']}",
         )
         for place, row in enumerate(rows)
-    )
+    ]
+    index = SearchIndex(_engine(documents, engine))
+    index.update(documents)
     return index
+
+
+def _resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text("utf-8").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def _measured(index: Any, queries: Mapping[str, Sequence[str]]) -> dict[str, dict[str, float]]:
@@ -141,13 +180,19 @@ def _measured(index: Any, queries: Mapping[str, Sequence[str]]) -> dict[str, dic
 
 
 def main() -> None:
-    tools, asked, count = sys.argv[1:]
+    tools, asked, count, *others = sys.argv[1:]
     rows = list(read_rows(Path(tools)))
     queries = queries_of(rows, [row["query"] for row in read_queries(Path(asked))], int(count))
-    index = _indexed(rows)
+    before_mb = _resident_mb()
+    index = _indexed(rows, *others or ("words",))
+    began = time.thread_time()
+    index.search(queries["labelled"][0], limit=LIMIT)
+    first_ms = (time.thread_time() - began) * 1000
     for some in queries.values():
         index.search(some[0], limit=LIMIT)
-    print(json.dumps(_measured(index, queries)))
+    gc.collect()
+    memory = {"memory_mb": _resident_mb() - before_mb, "first_ms": first_ms}
+    print(json.dumps(_measured(index, queries) | {"index": memory}))
 
 
 if __name__ == "__main__":

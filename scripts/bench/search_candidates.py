@@ -14,8 +14,10 @@ import numpy as np
 
 from bench.search_data import parameters_of
 
-__all__ = ["CANDIDATES", "PEERS", "WITH_MINILM", "Candidate"]
+__all__ = ["CANDIDATES", "OURS", "PEERS", "WITH_MINILM", "Candidate"]
 
+OURS = "ours, AUTO"
+"""The default, to which the others are compared."""
 WITH_MINILM = "HYBRID with MiniLM, tools embedded"
 
 Row = Mapping[str, Any]
@@ -78,25 +80,27 @@ class RandomVectors:
         return self._made[len(text) % len(self._made)]
 
 
-def _minilm() -> Any:
+def _open_embedder(name: Any) -> Any:
     from smart_mcp_proxy.search.embedders import open_embedder
     from smart_mcp_proxy.settings import Settings
 
-    return open_embedder(Settings(embedder="HF"), {})
+    return open_embedder(Settings(embedder=name), {})
 
 
 class OurHybrid:
-    """The product path of HYBRID; tools are embedded as they are added."""
+    """The product path of HYBRID, or of AUTO with its encoder; tools are embedded as they are added."""
 
     def __init__(self, rows: Iterable[Row], embedder: Any) -> None:
-        from smart_mcp_proxy.search import Bm25fEngine, SearchIndex
-        from smart_mcp_proxy.search.engines.fused import FusedEngine
+        from smart_mcp_proxy.gateway.engines import vector_engine
+        from smart_mcp_proxy.search import SearchIndex
+        from smart_mcp_proxy.search.embedders.static import is_static
         from smart_mcp_proxy.search.vectors.vectors import VectorIndex
+        from smart_mcp_proxy.settings import Settings
 
         documents = [_document(place, row) for place, row in enumerate(rows)]
         self._embedder = embedder
-        self._vectors = VectorIndex(embedder.dimension)
-        self._index = SearchIndex(FusedEngine(Bm25fEngine(), self._vectors, embedder, is_lexical_used=True))
+        self._vectors = VectorIndex(embedder.dimension, is_rounded=is_static(embedder.id))
+        self._index = SearchIndex(vector_engine(Settings(embedder="HYBRID"), embedder, self._vectors))
         self._add(documents)
 
     def change(self, rows: Mapping[int, Row]) -> None:
@@ -289,10 +293,11 @@ def _plain_schema(row: Row) -> dict[str, Any]:
 
 
 CANDIDATES: Mapping[str, Callable[[Iterable[Row]], Candidate]] = {
+    OURS: lambda rows: OurHybrid(rows, _open_embedder("AUTO")),
     "ours, product path": lambda rows: OurIndex(rows, "bm25f"),
     "ours, engine alone": OurEngine,
     "ours, HYBRID without encoder": lambda rows: OurHybrid(rows, RandomVectors()),
-    WITH_MINILM: lambda rows: OurHybrid(rows, _minilm()),
+    WITH_MINILM: lambda rows: OurHybrid(rows, _open_embedder("HF")),
     "rank_bm25 on our words, product path": lambda rows: OurIndex(rows, "rank_bm25"),
     "rank_bm25, split at spaces": lambda rows: Rebuilt(rows, _rank_bm25),
     "bm25s, its tokenizer": lambda rows: Rebuilt(rows, _bm25s),

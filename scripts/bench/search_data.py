@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LIMIT", "grow", "judge", "name_of", "parameters_of", "read_queries", "read_rows", "write_rows"]
+__all__ = [
+    "LIMIT",
+    "grow",
+    "judge",
+    "name_of",
+    "parameters_of",
+    "read_queries",
+    "read_rows",
+    "stratum_of",
+    "write_rows",
+]
 
 LIMIT = 5
 """Tools in an answer."""
@@ -68,14 +78,17 @@ def grow(rows: Sequence[Row], size: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def judge(queries: Sequence[Row], found: Sequence[Sequence[str]]) -> dict[str, float]:
+def judge(queries: Sequence[Row], found: Sequence[Sequence[str]]) -> dict[str, Any]:
     """Recall@5 and nDCG@5 as the mean of the means over (source, style), share of empty answers, tools in an answer.
+
+    `recalls` has the recall of each query.
 
     A right tool counts as found if it or one as right as it is among the first five.
     """
     strata: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    for query, names in zip(queries, found, strict=True):
-        strata[query.get("source", ""), query.get("style", "")].append(_recall_and_ndcg(query, names[:LIMIT]))
+    measures = [_recall_and_ndcg(query, names[:LIMIT]) for query, names in zip(queries, found, strict=True)]
+    for query, pair in zip(queries, measures, strict=True):
+        strata[stratum_of(query)].append(pair)
     recall, ndcg = np.mean([np.mean(values, axis=0) for values in strata.values()], axis=0)
     empty = float(np.mean([not names for names in found]))
     return {
@@ -83,7 +96,13 @@ def judge(queries: Sequence[Row], found: Sequence[Sequence[str]]) -> dict[str, f
         "ndcg": float(ndcg),
         "empty": empty,
         "tools": float(np.mean(list(map(len, found)))),
+        "recalls": [recall for recall, _ in measures],
     }
+
+
+def stratum_of(query: Row) -> tuple[str, str]:
+    """The kind of a query, over which figures are averaged."""
+    return query.get("source", ""), query.get("style", "")
 
 
 def _recall_and_ndcg(query: Row, names: Sequence[str]) -> tuple[float, float]:

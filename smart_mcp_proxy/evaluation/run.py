@@ -12,7 +12,7 @@ from smart_mcp_proxy.evaluation.files import LabelledQuery
 from smart_mcp_proxy.evaluation.pool import ToolCorpus
 from smart_mcp_proxy.evaluation.systems import OnStep, System
 from smart_mcp_proxy.gateway.retrieval.retrieval import estimate_tokens
-from smart_mcp_proxy.gateway.retrieval.summaries import build_compact_entry
+from smart_mcp_proxy.gateway.retrieval.summaries import LEADING, build_brief_words, build_compact_entry, build_more
 from smart_mcp_proxy.models import Hit, ToolRecord
 from smart_mcp_proxy.search import SearchIndex, SearchResult
 
@@ -34,15 +34,17 @@ class Outcome:
     Attributes:
         query: The query.
         shown: Names of the tools in the answer that an agent would get, best first, at most 5.
+        named: Those, and the ones that stand behind them in `more`.
         ranked: Names in an answer of at most 10 tools.
         scores: Their scores in [0, 1].
-        tokens: Estimated tokens of `shown` as a compact answer.
+        tokens: Estimated tokens of `named` as a compact answer.
         latency_ms: What the search for `shown` took.
         is_unsure: Whether that answer is one of low confidence; an empty one is not.
     """
 
     query: LabelledQuery
     shown: tuple[str, ...]
+    named: tuple[str, ...]
     ranked: tuple[str, ...]
     scores: tuple[float, ...]
     tokens: int
@@ -159,12 +161,14 @@ def _outcome(query: LabelledQuery, asked: Search, by_id: Mapping[int, ToolRecord
     shown = asked(query.text, SHOWN_LIMIT)
     latency_ms = (time.perf_counter() - started) * 1000
     deep = asked(query.text, DEEP_LIMIT)
+    names, more = _names(shown.hits, by_id), build_more(by_id[hit.id] for hit in shown.following)
     outcome = Outcome(
         query=query,
-        shown=_names(shown.hits, by_id),
+        shown=names,
+        named=(*names, *(line["name"] for line in more)),
         ranked=_names(deep.hits, by_id),
         scores=tuple(hit.score for hit in deep.hits),
-        tokens=_tokens(query, shown, by_id),
+        tokens=_tokens(query, shown, by_id, more),
         latency_ms=latency_ms,
         is_unsure=_is_unsure(shown),
     )
@@ -179,13 +183,19 @@ def _names(hits: Sequence[Hit], by_id: Mapping[int, ToolRecord]) -> tuple[str, .
     return tuple(str(by_id[hit.id].key) for hit in hits)
 
 
-def _tokens(query: LabelledQuery, answer: SearchResult, by_id: Mapping[int, ToolRecord]) -> int:
+def _tokens(
+    query: LabelledQuery, answer: SearchResult, by_id: Mapping[int, ToolRecord], more: Sequence[Mapping[str, str]]
+) -> int:
     """Estimated tokens of the tools in an answer; the fields around them hardly vary."""
+    tools = [
+        {**build_compact_entry(by_id[hit.id], is_stale=False), "score": round(hit.score, 3)} for hit in answer.hits
+    ]
+    for place in range(LEADING, len(tools)):
+        tools[place] |= build_brief_words(by_id[answer.hits[place].id])
     said = {
         "query": query.text,
-        "tools": [
-            {**build_compact_entry(by_id[hit.id], is_stale=False), "score": round(hit.score, 3)} for hit in answer.hits
-        ],
+        "tools": tools,
+        "more": more,
         "near_misses": [{"name": str(by_id[hit.id].key), "score": round(hit.score, 3)} for hit in answer.near_misses],
     }
     return estimate_tokens(len(msgspec.json.encode(said)))

@@ -17,14 +17,15 @@ MEASURES: Mapping[str, Measure] = {
     "recall@1": lambda outcome: metrics.recall(outcome.shown, outcome.query.gold, 1),
     "recall@5": lambda outcome: metrics.recall(outcome.shown, outcome.query.gold, 5),
     "recall@10": lambda outcome: metrics.recall(outcome.ranked, outcome.query.gold, 10),
+    "named": lambda outcome: metrics.recall(outcome.named, outcome.query.gold, len(outcome.named)),
     "nDCG@5": lambda outcome: metrics.ndcg(outcome.shown, outcome.query.gold, 5),
     "MRR": lambda outcome: metrics.reciprocal_rank(outcome.ranked, outcome.query.gold),
     "full-set-hit@5": lambda outcome: metrics.is_full_set(outcome.shown, outcome.query.gold, 5),
     "empty": lambda outcome: not outcome.shown,
     "low": lambda outcome: outcome.is_unsure,
 }
-"""What is measured where tools are right. `empty` and `low`: the shares of queries that were answered with nothing, and
-with low confidence."""
+"""What is measured where tools are right. `named`: recall of all that an answer names, in `more` too. `empty` and
+`low`: the shares of queries that were answered with nothing, and with low confidence."""
 
 _SERVER_MEASURES: Mapping[str, Measure] = {
     "hit@1": lambda outcome: _has_server(outcome, 1),

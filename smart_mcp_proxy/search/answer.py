@@ -36,6 +36,7 @@ class SearchResult(msgspec.Struct, frozen=True):
         language: That of the definitions, by its English name, where a query that nothing surely fits seems to be in
             another one.
         waiting: Up to 3 tools that belong among the hits and wait for approval, best first.
+        following: Up to 10 tools that fit as well and come behind the hits, best first.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -47,6 +48,7 @@ class SearchResult(msgspec.Struct, frozen=True):
     is_sure: bool = True
     language: str | None = None
     waiting: tuple[Hit, ...] = ()
+    following: tuple[Hit, ...] = ()
 
 
 class Ranking(msgspec.Struct, frozen=True):
@@ -129,7 +131,15 @@ def build_answer(
         near = tuple(extend_why(hit, left_out="does not fit well enough") for hit in best)
     unanswered = tuple([ranking.query for ranking in rankings if chosen.kept and not ranking.fitting])
     is_sure = not chosen.kept or any(ranking.is_sure and ranking.fitting for ranking in rankings)
-    return SearchResult(tuple(chosen.kept), near, total, (), (problem,) if problem else (), unanswered, is_sure)
+    return SearchResult(
+        hits=tuple(chosen.kept),
+        near_misses=near,
+        total=total,
+        degraded=(problem,) if problem else (),
+        unanswered=unanswered,
+        is_sure=is_sure,
+        following=tuple(chosen.following),
+    )
 
 
 def explain_answer(

@@ -1,6 +1,7 @@
 """From a deep ranking to the answer: who is left out, and why. Pure functions over values."""
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
@@ -41,6 +42,9 @@ _SERVERS_PER_CLONE = 2
 
 _WAITING = 15
 """Hits beyond the limit that are looked at, for they may look like the ones above them."""
+
+_NEXT_NAMED = 10
+"""Hits behind the answer that are named. Source: docs/design/wire-formats.md#answers-to-a-search"""
 
 _LEFT_OUT_LIMIT = 20
 """Hits left out that are still named; they are for people asking why."""
@@ -112,11 +116,13 @@ class Selection:
         left_out: Up to 20 others, if `explain`.
         explain: Whether anybody wants to know what was left out.
         watched: A tool that is named among those left out, however many there are.
+        following: Up to 10 hits that come behind the answer, best first.
     """
 
     explain: bool = True
     watched: int | None = None
     kept: list[Hit] = field(default_factory=list)
+    following: list[Hit] = field(default_factory=list)
     left_out: list[Hit] = field(default_factory=list)
 
     def leave_out(self, hit: Hit, reason: str, verdict: str = "left_out") -> None:
@@ -244,9 +250,24 @@ def select(
     result.kept = [
         extend_why(hit, clones=list(map(tools.name, clones[hit.id]))) if hit.id in clones else hit for hit in kept
     ]
+    result.following = _select_next(more[room + late :], result.kept, tools)
     for hit in more[room + late :] if explain else ():
         result.leave_out(hit, "beyond the limit", "limit")
     return result
+
+
+def _select_next(hits: Iterable[Hit], kept: Sequence[Hit], tools: Tools) -> list[Hit]:
+    """Select those that come behind an answer; of one server there are no more than in a longer answer."""
+    taken = Counter(map(tools.server, kept))
+    following: list[Hit] = []
+    for hit in hits:
+        if len(following) == _NEXT_NAMED:
+            break
+        is_capped = len(kept) + len(following) < _CAPPED_PLACES and not tools.is_named_by_query(hit)
+        if not is_capped or taken[tools.server(hit)] < _PER_SERVER:
+            taken[tools.server(hit)] += 1
+            following.append(hit)
+    return tools.sort_hits(following)
 
 
 def _seat_hits(

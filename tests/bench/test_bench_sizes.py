@@ -22,8 +22,8 @@ def test_the_benchmark_measures_starts_memory_and_kinds_of_queries() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     (start,) = re.findall(r"^ +500 +([\d.]+) +([\d.]+) +(\d+) +(\d+) +(\d+) +(\d+)$", done.stdout, re.MULTILINE)
     assert all(float(figure) > 0 for figure in start)
-    kinds = re.search(r"tools +(labelled +long +spelt +part +nearly +misspelt +unknown)\n", done.stdout)
+    kinds = re.search(r"ranked by +(labelled +long +spelt +part +nearly +misspelt +unknown) +bytes a tool", done.stdout)
     assert kinds is not None
-    rows = re.findall(r"^ +500 (this|beside) +(.*)$", done.stdout, re.MULTILINE)
-    assert [name for name, _ in rows] == ["this", "beside"]
+    rows = re.findall(r"^ +500 (words beside|words|AUTO without Faiss|AUTO) +(.*)$", done.stdout, re.MULTILINE)
+    assert [name for name, _ in rows] == ["words", "AUTO", "AUTO without Faiss", "words beside"]
     assert all(len(re.findall(r"[\d.]+ / [\d.]+", figures)) == len(kinds[1].split()) for _, figures in rows)

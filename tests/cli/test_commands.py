@@ -80,6 +80,14 @@ def test_a_search_connects_first_and_then_answers_from_the_stored_catalog(projec
     assert fresh.json["tools"][0]["stale"] is False
 
 
+def test_what_comes_behind_the_answer_is_named_once_with_what_a_call_needs(project: Path, run: Run) -> None:
+    """Not among what was left out as well."""
+    done = run("search", "add a task", "--why", "--limit", "1")
+    [line] = [line for line in done.err.splitlines() if line.startswith("More that fit: ")]
+    for named in line.removeprefix("More that fit: ").split("), "):
+        assert f"Left out: {named.partition('(')[0]} " not in done.err
+
+
 def test_tools_are_listed_and_shown(project: Path, run: Run) -> None:
     """A list of all or of one server's, and a definition by either name."""
     assert {tool["server"] for tool in run("tool", "list", "--json").json} == {"todo", "clock"}

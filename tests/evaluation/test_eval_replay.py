@@ -84,7 +84,7 @@ def run(system: str, answers: dict[str, tuple[str, ...]], right: dict[str, str])
         for text in answers
     }
     return EvaluationRun(
-        system, tuple(Outcome(queries[text], shown, shown, (), 0, 0.0) for text, shown in answers.items())
+        system, tuple(Outcome(queries[text], shown, shown, shown, (), 0, 0.0) for text, shown in answers.items())
     )
 
 

@@ -57,6 +57,18 @@ def test_tools_that_look_alike_leave_another_server_one_of_the_first_five_places
     assert kept(named | others, 5) == [0, 1, 2, 3, 100]
 
 
+def test_ten_that_come_behind_the_answer_follow_it() -> None:
+    """Best first, none twice, and with the answer no more of one server than a longer answer has."""
+    documents = of_server("flood", 1, 10) | of_server("a", 100, 5) | of_server("b", 200, 5) | of_server("c", 300, 5)
+    chosen = select(falling(list(documents)), tools(documents), 3)
+    both = [hit.id for hit in (*chosen.kept, *chosen.following)]
+    assert len(chosen.following) == 10 and len(set(both)) == 13
+    assert both == sorted(both)
+    assert max(Counter(documents[id].server for id in both).values()) == 5
+    assert select(falling([1, 2, 3]), tools(documents), 3).following == []
+    assert len(select(falling(list(documents)[:10]), tools(documents, {"flood"}), 3).following) == 7
+
+
 def test_what_the_cap_leaves_out_is_named_with_the_reason() -> None:
     """An answer shorter than 15 holds no sixth tool of a server."""
     documents = of_server("flood", 1, 8) | of_server("a", 100, 2)

@@ -133,8 +133,13 @@ def search_remarks(answer: Mapping[str, Any], *, is_stored: bool) -> list[str]:
             remarks.append(f"Closest: {near}")
     if answer.get("found_confidence" if "found" in answer else "confidence") == "low":
         remarks.append("It is not certain that one of these fits.")
+    more = {row["name"]: row["signature"] for row in answer.get("more", ())}  # an earlier version names none
+    if more and "found" not in answer:
+        remarks.append("More that fit: " + ", ".join(f"{name}{signature}" for name, signature in more.items()))
     remarks += [
-        f"Left out: {tool['name']} ({tool['score']:.2f}), {tool['reason']}" for tool in answer.get("left_out", ())
+        f"Left out: {tool['name']} ({tool['score']:.2f}), {tool['reason']}"
+        for tool in answer.get("left_out", ())
+        if tool["name"] not in more
     ]
     if answer["not_covered"] and not is_stored:
         remarks.append("Not covered: " + ", ".join(map(_describe_uncovered, answer["not_covered"])))

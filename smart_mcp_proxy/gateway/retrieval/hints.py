@@ -125,6 +125,8 @@ def _hint(answer: Mapping[str, Any], *, was_capped: bool, detail: str, knows_too
         hint += f" Now in your own list of tools as well, to be called directly: {names}."
     if detail == "compact":
         hint += " describe_tool has the full schema."
+    if answer["more"]:
+        hint += " Those in more fit less well; describe_tool says how to call them."
     if was_capped:
         hint += " More tools fit than could be sent; ask more precisely."
     if any(tool["stale"] for tool in answer["tools"]):

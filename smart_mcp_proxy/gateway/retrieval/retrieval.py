@@ -27,7 +27,14 @@ from smart_mcp_proxy.gateway.retrieval.hints import (
 )
 from smart_mcp_proxy.gateway.retrieval.kinds import Found, KindSearch, build_found_hint, describe_hit, others_than_tools
 from smart_mcp_proxy.gateway.retrieval.standing import Inquiry
-from smart_mcp_proxy.gateway.retrieval.summaries import build_compact_entry, build_description, build_full_entry
+from smart_mcp_proxy.gateway.retrieval.summaries import (
+    LEADING,
+    build_brief_words,
+    build_compact_entry,
+    build_description,
+    build_full_entry,
+    build_more,
+)
 from smart_mcp_proxy.gateway.shared.agent_tools import Registration, ToolList
 from smart_mcp_proxy.gateway.shared.refusals import approve_command
 from smart_mcp_proxy.gateway.visibility.visibility import NOT_COVERED, CatalogView
@@ -195,7 +202,9 @@ class Retrieval:
         named = {*question.servers, *find_named_servers((question.query, *question.more_queries), self.visible.servers)}
         about = named | {entry["server"] for entry in (*tools, *(others.entries if others is not None else ()))}
         uncovered = select_uncovered(not_covered, about, is_closed=bool(question.servers))
-        answer = self._answer(question, found, tools, registered, uncovered, others, named=named, was_capped=was_capped)
+        following = [record for hit in found.following if (record := self.visible.by_id(hit.id)) is not None]
+        rows = {"tools": tools, "more": build_more([*(record for _, record in shown[len(tools) :]), *following])}
+        answer = self._answer(question, found, rows, registered, uncovered, others, named=named, was_capped=was_capped)
         self._learn(question, sent)
         self.recorder.record(
             Activity(
@@ -332,7 +341,7 @@ class Retrieval:
         self,
         question: Question,
         found: SearchResult,
-        tools: list[dict[str, Any]],
+        rows: Mapping[str, Any],
         registered: Registration,
         not_covered: Sequence[Mapping[str, str]],
         others: Found | None,
@@ -347,7 +356,7 @@ class Retrieval:
             "query": shorten_text(question.query),
             "total": found.total,
             **self._build_waiting_rows(found),
-            "tools": tools,
+            **rows,
             "near_misses": [{"name": str(rec.key), "score": round(hit.score, 3)} for hit, rec in near if rec],
             "newly_registered": list(registered.newly_registered),
             "evicted": list(registered.evicted),
@@ -374,8 +383,8 @@ class Retrieval:
             kept_back=str(self.visible.find_refusal(question.query) or ""),
         )
         open_to_people = [row["server"] for row in not_covered if self.visible.servers[row["server"]].can_use_oauth]
-        more = self.kinds.skills_hint() if self.kinds is not None else ""
-        answer["hint"] += build_found_hint(others) if others is not None else more
+        skills = self.kinds.skills_hint() if self.kinds is not None else ""
+        answer["hint"] += build_found_hint(others) if others is not None else skills
         answer["hint"] += language_hint(found.language) + sign_in_hint(not_covered, open_to_people)
         answer["hint"] += f" {registered.reason}" if registered.reason else ""
         # Reasons are for people: an agent is never sent any.
@@ -405,9 +414,11 @@ class Retrieval:
         tools: list[dict[str, Any]] = []
         used = 0
         for hit, record in shown:
-            tool = (
-                self.summarize(record) if is_compact else build_full_entry(record, is_stale=self._is_stale(record))
-            ) | describe_hit(hit, is_explained=question.explain)
+            if is_compact:
+                tool = self.summarize(record) | (build_brief_words(record) if len(tools) >= LEADING else {})
+            else:
+                tool = build_full_entry(record, is_stale=self._is_stale(record))
+            tool |= describe_hit(hit, is_explained=question.explain)
             used += estimate_tokens(len(msgspec.json.encode(tool)))
             if tools and used > cap:
                 return tools, True

@@ -1,9 +1,10 @@
 """Tools in a few words (first sentence and signature) or whole, and how to call one."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +25,13 @@ SIGNATURE_LIMIT_CHARS = 1_000
 """Of 4,975 real tools one is longer; an answer must not be one tool."""
 NOT_DESCRIBED = "(parameters not described)"
 """Of a schema that says nothing about them: the tool may well take some."""
+LEADING = 2
+"""Tools of a compact answer that are described in full; each further one costs 16 tokens."""
+MORE_LIMIT = 10
+MORE_BYTES = 480
+"""Of the lines in `more`, 120 tokens. Source: docs/design/wire-formats.md#answers-to-a-search"""
+BRIEF_LIMIT_CHARS = 80
+"""Of the first sentence, behind the first tools of an answer."""
 ENUM_LIMIT = 5
 NESTING_LIMIT = 3
 _ELSEWHERE = ("$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties", "dependentSchemas")
@@ -67,8 +75,27 @@ def _clean_mapping(said: Mapping[str, Any]) -> Any:
 
 def build_compact_entry(record: ToolRecord, *, is_stale: bool) -> dict[str, Any]:
     """Build the entry of a tool in a compact answer: how to call it, first sentence, signature."""
-    description, signature = _short_form(record.raw)
-    return _build_entry(record, {"description": description, "signature": signature}, is_stale=is_stale)
+    form = _short_form(record.raw)
+    return _build_entry(record, {"description": form.description, "signature": form.signature}, is_stale=is_stale)
+
+
+def build_brief_words(record: ToolRecord) -> dict[str, str]:
+    """Shorten the words on a tool behind the first ones: a few of its sentence, required parameters."""
+    form = _short_form(record.raw)
+    return {"description": _cut_text(form.description, BRIEF_LIMIT_CHARS), "signature": form.needed}
+
+
+def build_more(records: Iterable[ToolRecord]) -> list[dict[str, str]]:
+    """Name tools with their required parameters: the first always, others while there is room."""
+    lines: list[dict[str, str]] = []
+    used = 0
+    for record in islice(records, MORE_LIMIT):
+        line = {"name": str(record.key), "signature": _short_form(record.raw).needed}
+        used += len(msgspec.json.encode(line))
+        if lines and used > MORE_BYTES:
+            break
+        lines.append(line)
+    return lines
 
 
 def _build_entry(record: ToolRecord, words: Mapping[str, Any], *, is_stale: bool) -> dict[str, Any]:
@@ -85,24 +112,39 @@ def _build_entry(record: ToolRecord, words: Mapping[str, Any], *, is_stale: bool
     }
 
 
+class _ShortForm(NamedTuple):
+    """First sentence of a definition, its signature, and the part of that which every call needs."""
+
+    description: str
+    signature: str
+    needed: str
+
+
 @lru_cache(maxsize=SHORT_FORMS_LIMIT)
-def _short_form(raw: bytes) -> tuple[str, str]:
-    """The first sentence and the signature of a definition."""
+def _short_form(raw: bytes) -> _ShortForm:
     definition: Mapping[str, Any] = msgspec.json.decode(raw)
     text = str(definition.get("description") or definition.get("title") or "")
-    return first_sentence(text), format_signature(definition.get("inputSchema"))
+    schema = definition.get("inputSchema")
+    return _ShortForm(first_sentence(text), format_signature(schema), format_signature(schema, is_brief=True))
 
 
 def first_sentence(text: str) -> str:
     """The first sentence of `text` on one line, at most 200 characters; a cut is marked with an ellipsis."""
-    sentence = " ".join(_SENTENCE_END.split(text.strip(), maxsplit=1)[0].split())
-    return sentence if len(sentence) <= SENTENCE_LIMIT_CHARS else sentence[: SENTENCE_LIMIT_CHARS - 1].rstrip() + "…"
+    return _cut_text(" ".join(_SENTENCE_END.split(text.strip(), maxsplit=1)[0].split()), SENTENCE_LIMIT_CHARS)
 
 
-def format_signature(schema: Any) -> str:
+def _cut_text(text: str, limit_chars: int) -> str:
+    return text if len(text) <= limit_chars else text[: limit_chars - 1].rstrip() + "…"
+
+
+def format_signature(schema: Any, *, is_brief: bool = False) -> str:
     """`(path:str, mode?:"r"|"w", tags?:list[str])`: required parameters first, optional ones with a `?`.
 
     A `~` behind a type, or alone, says that the schema holds more than is shown; describe_tool has it whole.
+
+    Args:
+        schema: As the server sent it.
+        is_brief: Whether a `~` stands for all optional parameters.
     """
     if not isinstance(schema, Mapping):
         return NOT_DESCRIBED
@@ -112,7 +154,8 @@ def format_signature(schema: Any) -> str:
     needed = [name for name in stated if name in properties or not properties]
     optional = [name for name in properties if name not in needed]
     parts = [f"{name}:{format_type(properties.get(name))}" for name in needed]
-    parts += [f"{name}?:{format_type(properties[name])}" for name in optional]
+    more = [f"{name}?:{format_type(properties[name])}" for name in optional]
+    parts += ["~"] if is_brief and more else more
     if not parts:
         return _without_names(schema)
     signature = f"({', '.join(parts)})"

@@ -4,7 +4,6 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
 
 TEXT_PIECES = 256
 """Pieces that are read of a text, as many as MiniLM reads; what matters stands first."""
@@ -28,7 +27,7 @@ class Wordpieces:
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self._numbers: Mapping[str, int] = {piece: number for number, piece in enumerate(pieces)}
-        self._cut = lru_cache(_CACHED_WORDS)(self._cut_word)
+        self._cut = lru_cache(_CACHED_WORDS)(self._cut_run)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -41,11 +40,21 @@ class Wordpieces:
 
         `getFileInfo` is three words. Any text is taken, lone surrogates too.
         """
-        text = _CAMEL.sub(" ", text[:_TEXT_CHARS]).lower()
+        text = text[:_TEXT_CHARS]
         if not text.isascii():
-            text = "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
-        words = (word[:_WORD_CHARS] for word in _WORD.findall(text))
-        return list(islice((number for word in words for number in self._cut(word)), limit))
+            text = unicodedata.normalize("NFD", _CAMEL.sub(" ", text).lower())
+            text = "".join(char for char in text if unicodedata.category(char) != "Mn")
+        numbers: list[int] = []
+        for run in _WORD.findall(text):
+            numbers += self._cut(run) if len(run) <= _WORD_CHARS else self._cut_run(run)
+            if len(numbers) >= limit:
+                break
+        return numbers[:limit]
+
+    def _cut_run(self, run: str) -> tuple[int, ...]:
+        """The pieces of a run of letters and digits, which may be several words."""
+        words = _CAMEL.sub(" ", run).lower().split(" ")
+        return tuple(number for word in words for number in self._cut_word(word[:_WORD_CHARS]))
 
     def _cut_word(self, word: str) -> tuple[int, ...]:
         numbers: list[int] = []

@@ -232,10 +232,9 @@ class FusedEngine:
         ids, cosines, by_words = self._side_by_side(found, found.vectors)
         scores = self._fuse_scores(cosines, by_words, found.words.weight)
         order = np.argsort(-scores, kind="stable")
-        known = [at for at, id in zip(order.tolist(), ids[order].tolist(), strict=True) if id in found.documents]
-        best, scores = ids[known], scores[known]
-        best = cut(best, scores, depth, found.documents)
-        return [Hit(id, score) for id, score in zip(best.tolist(), scores.tolist(), strict=False) if score]
+        documents, scores = found.documents, scores[order]
+        best = cut(ids[order], scores, depth, documents).tolist()
+        return [Hit(id, score) for id, score in zip(best, scores.tolist(), strict=False) if score and id in documents]
 
     def fit(self, query: str, id: int, allowed: Set[int] | None = None) -> Fit:
         """Fit of a best hit: cosine, lead, words and length together, against two floors.
@@ -315,19 +314,13 @@ class FusedEngine:
         self, vectors: NDArray[np.float32], depth: int, allowed: Set[int] | None
     ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """The `depth` tools nearest to one of the vectors, nearest first, with their cosines."""
-        if len(vectors) == 1 or self._vectors.is_rounded:
-            ids, cosines = self._vectors.search(vectors[0] if len(vectors) == 1 else vectors, depth, allowed)
-            ids, cosines = cut(ids, cosines, depth, self._documents), cosines[:depth]
-            return ids, cosines if self._scaled is None else self._scaled(cosines)
-        ids = np.unique(np.concatenate([self._vectors.search(vector, depth, allowed)[0] for vector in vectors]))
-        cosines = self._highest(vectors, ids)
-        order = np.argsort(-cosines, kind="stable")
-        ids, cosines = ids[order], cosines[order]
-        return cut(ids, cosines, depth, self._documents), cosines[:depth]
+        ids, cosines = self._vectors.search(vectors[0] if len(vectors) == 1 else vectors, depth, allowed)
+        ids, cosines = cut(ids, cosines, depth, self._documents), cosines[:depth]
+        return ids, cosines if self._scaled is None else self._scaled(cosines)
 
     def _highest(self, vectors: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """For each tool its cosine to the nearest of the vectors; NaN without a vector of its own."""
-        highest: NDArray[np.float32] = np.max([self._vectors.cosines(vector, ids) for vector in vectors], axis=0)
+        highest = self._vectors.cosines(vectors[0] if len(vectors) == 1 else vectors, ids)
         return highest if self._scaled is None else self._scaled(highest)
 
     def _side_by_side(

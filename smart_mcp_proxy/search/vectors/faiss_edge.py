@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from smart_mcp_proxy.errors import MissingExtraError, SearchError
+from smart_mcp_proxy.search.vectors.rows import Rows
 
 Scan = Callable[[NDArray[np.float32], int], tuple[NDArray[np.int64], float]]
 """Takes a vector of unit length, shape (d,), and a count k; returns the numbers of about the k nearest rows, in no
@@ -16,11 +17,11 @@ exact order, and a cosine that no other row has more than."""
 _BYTE_MAX = 127
 """Largest component once rounded: vectors are scaled to signed bytes."""
 _SCALED_ROWS = 4_096
-"""Rows that are scaled at a time, so that no second matrix is made."""
+"""Rows that are scaled at a time, so that no second matrix is made, nor a wide one of rounded rows."""
 
 
-def build_compressed_scan(matrix: NDArray[np.float32]) -> Scan | None:
-    """Build a scan of `matrix` that reads one byte a component, not four; None without Faiss.
+def build_compressed_scan(vectors: Rows) -> Scan | None:
+    """Build a scan of vectors that reads one byte a component, in one pass of the processor; None without Faiss.
 
     Its order is that of rounded vectors, so whoever uses it asks for more rows than it needs and compares exactly.
     """
@@ -30,17 +31,20 @@ def build_compressed_scan(matrix: NDArray[np.float32]) -> Scan | None:
     except ImportError:
         return None
     kind = faiss.ScalarQuantizer.QT_8bit_direct_signed
-    index = faiss.IndexScalarQuantizer(matrix.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
-    scale = _scale(matrix)
+    index = faiss.IndexScalarQuantizer(vectors.matrix.shape[1], kind, faiss.METRIC_INNER_PRODUCT)
+    scale = np.float32(_BYTE_MAX / vectors.largest)
     row_error = 0.0
-    for start in range(0, len(matrix), _SCALED_ROWS):
-        scaled = matrix[start : start + _SCALED_ROWS] * scale
+    # Room for all: what grows as it is filled may keep twice of it.
+    index.codes.resize(vectors.matrix.size)
+    index.codes.resize(0)
+    for start in range(0, len(vectors), _SCALED_ROWS):
+        scaled = vectors.part(start, start + _SCALED_ROWS) * scale
         rounded = np.rint(scaled)
         index.add(rounded)
         row_error = max(row_error, _longest(scaled - rounded) / float(scale))
 
     def scan(vector: NDArray[np.float32], k: int) -> tuple[NDArray[np.int64], float]:
-        query_scale = _scale(vector)
+        query_scale = np.float32(_BYTE_MAX / max(vector.max(), -vector.min()))
         scaled = vector[np.newaxis] * query_scale
         rounded = np.rint(scaled)
         products, rows = index.search(rounded, min(k, index.ntotal))
@@ -65,11 +69,6 @@ def _is_needed() -> Iterator[None]:
         yield
     except ImportError as exc:
         raise MissingExtraError("tools.faiss needs faiss-cpu.", hint="Install it: pip install faiss-cpu") from exc
-
-
-def _scale(values: NDArray[np.float32]) -> np.float32:
-    """The factor that makes the largest component fit a byte."""
-    return np.float32(_BYTE_MAX / max(values.max(), -values.min()))
 
 
 def write_index(path: Path, ids: NDArray[np.int64], vectors: NDArray[np.float32]) -> None:

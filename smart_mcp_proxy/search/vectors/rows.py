@@ -41,11 +41,18 @@ class Rows:
         """Whether a component takes one byte."""
         return self.matrix.dtype == np.int8
 
-    def whole(self) -> NDArray[np.float32]:
-        """All vectors, shape (n, d); without a copy where they are exact."""
+    @property
+    def largest(self) -> float:
+        """The largest absolute value of a component."""
         if self.is_rounded:
-            return self.take(np.arange(len(self)))
-        return self.matrix.astype(np.float32, copy=False)
+            return float(_BYTE_MAX * self.scales.max(initial=0))
+        return float(max(self.matrix.max(initial=0), -self.matrix.min(initial=0)))
+
+    def part(self, start: int, stop: int) -> NDArray[np.float32]:
+        """The vectors of the rows from `start` to before `stop`; without a copy where they are exact."""
+        if self.is_rounded:
+            return self.take(np.arange(start, min(stop, len(self))))
+        return self.matrix[start:stop].astype(np.float32, copy=False)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """The vectors of these rows, shape (len(rows), d)."""
@@ -62,23 +69,21 @@ class Rows:
             vectors: Shape (d,); or (k, d), for which rounded rows are widened once.
         """
         if not self.is_rounded:
-            exact = self.matrix @ vectors.T
-            highest: NDArray[np.float32] = exact if exact.ndim == 1 else exact.max(axis=1)
-            return highest
-        products = np.empty(len(self), np.float32)
-        wide = np.empty((min(len(self), _WIDENED_ROWS), self.matrix.shape[1]), np.float32)
+            exact: NDArray[np.float32] = self.matrix @ vectors.T
+            return exact if exact.ndim == 1 else np.max(exact, axis=1)
+        asked = np.atleast_2d(vectors)
+        products = np.empty((len(asked), len(self)), np.float32)
+        buffer = np.empty((min(len(self), _WIDENED_ROWS), self.matrix.shape[1]), np.float32)
         for start in range(0, len(self), _WIDENED_ROWS):
             part = self.matrix[start : start + _WIDENED_ROWS]
-            np.copyto(wide[: len(part)], part)
-            found = products[start : start + len(part)]
-            first, *others = np.atleast_2d(vectors)
-            np.dot(wide[: len(part)], first, out=found)
-            for (
-                vector
-            ) in others:  # not as a matrix, for which BLAS starts threads that wait where others have the cores
-                np.maximum(found, wide[: len(part)] @ vector, out=found)
-        products *= self.scales
-        return products
+            wide = buffer[: len(part)]
+            np.copyto(wide, part)
+            # Not as a matrix: BLAS multiplies a few columns slower, and starts threads that wait for busy cores.
+            for vector, found in zip(asked, products, strict=True):
+                np.dot(wide, vector, out=found[start : start + len(part)])
+        highest: NDArray[np.float32] = products[0] if len(asked) == 1 else products.max(axis=0)
+        highest *= self.scales
+        return highest
 
 
 def multiply(rows: NDArray[np.float32], vectors: NDArray[np.float32]) -> NDArray[np.float32]:

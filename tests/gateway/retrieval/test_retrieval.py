@@ -101,8 +101,8 @@ async def test_an_answer_has_every_member_of_the_contract(setup: RetrievalSetup)
     """Lists are lists when they are empty, too."""
     answer = await setup.ask("paint a wall", limit=1)
     assert set(answer) == {
-        "query", "total", "tools", "near_misses", "newly_registered", "evicted", "pool", "toolset", "generation",
-        "index_age_s", "not_covered", "degraded", "hint", "tokens",
+        "query", "total", "tools", "more", "near_misses", "newly_registered", "evicted", "pool", "toolset",
+        "generation", "index_age_s", "not_covered", "degraded", "hint", "tokens",
     }  # fmt: skip
     assert (answer["query"], answer["total"]) == ("paint a wall", 3)
     for name in ("near_misses", "not_covered", "degraded", "newly_registered", "evicted"):
@@ -370,7 +370,8 @@ async def test_a_full_answer_stops_at_its_cap_but_shows_the_first(parts: Parts) 
 
 async def test_a_compact_answer_stops_at_its_cap(parts: Parts) -> None:
     """One long signature is cut; many together end the list."""
-    schema = {"type": "object", "properties": {f"p{'x' * 5000}": {"type": "string"}}}
+    name = f"p{'x' * 5000}"
+    schema = {"type": "object", "properties": {name: {"type": "string"}}, "required": [name]}
     words = ("box", "car", "pen", "cup", "sofa", "lamp", "desk", "bike", "book", "door")
     await parts.sync("alpha", [definition(f"lift_{word}", f"Lift the {word}.", inputSchema=schema) for word in words])
     answer = await RetrievalSetup(parts).ask("lift", limit=10, servers=("alpha",))

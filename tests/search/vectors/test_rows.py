@@ -23,7 +23,7 @@ def test_rounded_rows_are_of_unit_length_and_near_to_the_exact_ones() -> None:
     first, second = (Rows.of(part, is_rounded=True) for part in (vectors[:1_000], vectors[1_000:]))
     rows = concat_rows([(first, np.arange(1_000)), (second, np.arange(300))])
     assert rows.is_rounded and rows.matrix.nbytes == 1_300 * DIMENSION
-    assert np.linalg.norm(rows.whole(), axis=1) == pytest.approx(1, abs=1e-5)
+    assert np.linalg.norm(rows.part(0, 1_300), axis=1) == pytest.approx(1, abs=1e-5)
     assert rows.products(vectors[7]) == pytest.approx(vectors @ vectors[7], abs=ROUNDING)
     assert rows.take(np.array([3, 1_200])) == pytest.approx(vectors[[3, 1_200]], abs=ROUNDING)
 
@@ -60,3 +60,22 @@ def test_several_vectors_are_searched_for_at_once() -> None:
     ids, cosines = index.search(asked, 5)
     assert set(ids[:2].tolist()) == {10, 2_000}
     assert (np.max([index.cosines(vector, ids) for vector in asked], axis=0) == cosines).all()
+
+
+@pytest.mark.long  # half a second of work and more
+def test_many_rounded_vectors_are_scanned_and_found_as_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With Faiss and without it, by one vector and by several: the same tools with the same cosines."""
+    topics = unit(900, seed=5)
+    vectors = topics[np.arange(24_000) % 900] + 0.4 * unit(24_000, seed=6)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    answers = []
+    for has_faiss in (True, False):
+        if not has_faiss:
+            monkeypatch.setattr("smart_mcp_proxy.search.vectors.vectors.build_compressed_scan", lambda rows: None)
+        index = VectorIndex(DIMENSION, is_rounded=True)
+        index.update(range(24_000), vectors)
+        index.update([], vectors[:0], removed=range(0, 24_000, 7))
+        assert (index._state.base.scan is not None) == has_faiss
+        answers.append([index.search(asked, 20) for asked in (topics[3], topics[8], topics[:3], topics[20:26])])
+    for (ids, cosines), (same_ids, same_cosines) in zip(*answers, strict=True):
+        assert ids.tolist() == same_ids.tolist() and cosines.tolist() == same_cosines.tolist()

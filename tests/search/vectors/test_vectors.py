@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from smart_mcp_proxy.errors import SearchError
 from smart_mcp_proxy.search.vectors import vectors
 from smart_mcp_proxy.search.vectors.faiss_edge import build_compressed_scan
+from smart_mcp_proxy.search.vectors.rows import Rows
 from smart_mcp_proxy.search.vectors.vectors import VectorIndex
 
 Matrix = NDArray[np.float32]
@@ -94,7 +95,7 @@ def test_equal_vectors_have_equal_cosines_wherever_they_lie() -> None:
 def test_many_vectors_are_searched_as_exactly_as_few(has_faiss: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that a compressed scan brings are compared exactly; removed and replaced ones do not crowd out others."""
     if not has_faiss:
-        monkeypatch.setattr(vectors, "build_compressed_scan", lambda matrix: None)
+        monkeypatch.setattr(vectors, "build_compressed_scan", lambda rows: None)
     rng = np.random.default_rng(2)
     topics = unit(rng, 300, 64)
     matrix = topics[rng.integers(0, 300, 6_000)] + 0.4 * unit(rng, 6_000, 64)
@@ -130,13 +131,13 @@ def test_a_crowd_of_near_equals_is_ranked_exactly_in_whichever_order_it_came(noi
         assert index.search(query, 100)[0].tolist() == wanted
 
 
-@pytest.mark.parametrize("dimension", [16, 384, 768])
+@pytest.mark.parametrize(("dimension", "is_rounded"), [(16, False), (384, False), (768, False), (256, True)])
 @pytest.mark.long  # half a second of work and more
-def test_a_compressed_scan_knows_what_it_may_have_missed(dimension: int) -> None:
+def test_a_compressed_scan_knows_what_it_may_have_missed(dimension: int, *, is_rounded: bool) -> None:
     """No row that it does not return has a larger cosine than it says."""
     rng = np.random.default_rng(4)
     matrix = unit(rng, 5_000, dimension)
-    scan = build_compressed_scan(matrix)
+    scan = build_compressed_scan(Rows.of(matrix, is_rounded=is_rounded))
     assert scan is not None
     for query in unit(rng, 50, dimension):
         rows, ceiling = scan(query, 20)

@@ -159,6 +159,16 @@ async def test_searches_and_calls_are_recorded_like_those_of_the_command_line(th
         assert ours == theirs
 
 
+async def test_what_comes_behind_the_answer_stands_above_the_cut(tmp_path: Path) -> None:
+    """One line of it was sent; it is not among what was not."""
+    words = [tool("a", "Count words."), tool("b", "Count all words.")]
+    async with opened(tmp_path, words) as there, browser(there) as page:
+        await page.get("search?q=count+words&server=&read_only=&limit=1&profile=&why_not=")
+        above, _, below = page.text.partition("the cut:")
+    assert above.count("one line of it was sent") == 1
+    assert "beyond the limit" not in below
+
+
 async def test_a_search_names_what_fits_and_waits_above_the_rest(there: Opened) -> None:
     """By the text that was approved."""
     async with browser(there) as page:

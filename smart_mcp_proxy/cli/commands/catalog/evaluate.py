@@ -64,7 +64,8 @@ instead of "gold" where any tool of one server is right.
 TOOLS has "server", "name", "description", "input_schema" a line, and
 optionally "source".
 
-Measured is what an agent gets: at most 5 tools, 10 for recall@10 and MRR.
+Measured is what an agent gets: at most 5 tools, 10 for recall@10 and MRR, and
+those in "more" as well for "named", the recall of all that an answer names.
 Where tools and queries carry sources, the queries of each are also asked
 where their right tools are not. "empty" and "low" are the shares that were
 answered with nothing, which is right there, and with low confidence.

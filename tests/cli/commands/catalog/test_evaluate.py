@@ -69,7 +69,17 @@ def test_figures_are_tables_for_people(run: Run, files: tuple[str, ...]) -> None
     assert done.status == 0
     assert done.out.startswith("BM25: what an agent gets, 4 tools\n")
     heading = done.out.splitlines()[1].split()
-    assert heading[2:] == ["recall@1", "recall@5", "recall@10", "nDCG@5", "MRR", "full-set-hit@5", "empty", "low"]
+    assert heading[2:] == [
+        "recall@1",
+        "recall@5",
+        "recall@10",
+        "named",
+        "nDCG@5",
+        "MRR",
+        "full-set-hit@5",
+        "empty",
+        "low",
+    ]
     assert "No tool is right, 1 query: answered with nothing 1.000, with low confidence 0.000" in done.out
 
 
