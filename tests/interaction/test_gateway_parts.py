@@ -20,7 +20,8 @@ def all_parts(gateway: Gateway) -> Iterator[tuple[str, Any]]:
     """By name: the groups, the parts in them, and those that are made of all groups."""
     for name, group in vars(gateway).items():
         yield name, group
-        if is_dataclass(group):
+        # Groups are frozen; a part may be a dataclass that changes.
+        if is_dataclass(group) and group.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             yield from vars(group).items()
 
 

@@ -111,7 +111,7 @@ async def world(tmp_path: Path, *users: str, **settings: Any) -> AsyncIterator[W
         }
         async with opened_gateway(tmp_path / "data", odd_servers(ledger), **(given | settings)) as gateway:
             sign_in = await open_oidc_login(gateway.settings)
-            proxy = sign_in.tokens._verifier
+            proxy = sign_in.tokens.verifier
             assert isinstance(proxy, SignInProxy)
             async with serve_http(gateway, listener, token=None, sign_in=sign_in):
                 assert await gateway.wait_settled(20)

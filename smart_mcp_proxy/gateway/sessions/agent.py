@@ -236,11 +236,22 @@ class Agent:
     async def _answer(
         self, call: CallTool, name: str, arguments: Mapping[str, Any], caller: Caller, era: Era
     ) -> RawResult:
+        # As `in_flight`, written out: this is the way of each call.
+        task = asyncio.current_task()
+        assert task is not None
+        self._in_flight.add(task)
+        self._idle.clear()
         try:
-            with self.in_flight():
-                return fit_to_era(await call(name, arguments, caller), era)
+            if self._is_draining:
+                raise _build_shutdown_error("not_sent")
+            return fit_to_era(await call(name, arguments, caller), era)
         except MCPError:
             raise
+        except asyncio.CancelledError:
+            if task not in self._ended:
+                raise
+            task.uncancel()  # our own wish, see drain(): its client gets an answer
+            return _build_error_result(name, _build_shutdown_error("unknown"), era)
         except ProxyError as error:
             if error.error_code == INVALID_STATE:
                 raise request_error(error.jsonrpc_code, str(error), error.data) from error
@@ -252,6 +263,8 @@ class Agent:
         except Exception:  # boundary: top of a request's task; the agent gets an answer and no internals
             log.exception("%s failed inside the gateway", name)
             return _build_error_result(name, gateway_failed(), era)
+        finally:
+            self._release_task(task)
 
     @contextmanager
     def in_flight(self) -> Iterator[None]:
@@ -271,13 +284,16 @@ class Agent:
         except asyncio.CancelledError:
             if task not in self._ended:
                 raise
-            task.uncancel()  # our own wish, see drain(): its client gets an answer
+            task.uncancel()
             raise _build_shutdown_error("unknown") from None
         finally:
-            self._in_flight.discard(task)
-            self._ended.discard(task)
-            if not self._in_flight:
-                self._idle.set()
+            self._release_task(task)
+
+    def _release_task(self, task: asyncio.Task[Any]) -> None:
+        self._in_flight.discard(task)
+        self._ended.discard(task)
+        if not self._in_flight:
+            self._idle.set()
 
     async def drain(self, timeout_s: float = DRAIN_S) -> None:
         """Refuses new calls and returns when those under way have ended; after `timeout_s` it ends them."""

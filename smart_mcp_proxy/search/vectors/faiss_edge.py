@@ -21,7 +21,7 @@ _SCALED_ROWS = 4_096
 
 
 def build_compressed_scan(vectors: Rows) -> Scan | None:
-    """Build a scan of vectors that reads one byte a component, in one pass of the processor; None without Faiss.
+    """Build a scan of vectors that reads one byte a component in one pass; None without Faiss.
 
     Its order is that of rounded vectors, so whoever uses it asks for more rows than it needs and compares exactly.
     """

@@ -237,7 +237,7 @@ class VectorIndex:
         return ids[:depth], cosines[:depth]
 
     def cosines(self, vector: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """The cosine with each of `ids`, as `search` gives it: of several rows the highest; NaN without a vector."""
+        """The cosine with each of `ids`, of several rows the highest, as in `search`; NaN without a vector."""
         state = self._state
         rows = state.find_rows(ids)
         known = rows != _FREE

@@ -89,8 +89,8 @@ class Door:
         self, client: httpx2.AsyncClient, store: LosableStore, provider: OpenIdProvider, sign_in: BrowserSignIn
     ) -> None:
         self.client, self.store, self.provider, self.tokens = client, store, provider, sign_in.tokens
-        assert isinstance(sign_in.tokens._verifier, SignInProxy)
-        self.proxy = sign_in.tokens._verifier
+        assert isinstance(sign_in.tokens.verifier, SignInProxy)
+        self.proxy = sign_in.tokens.verifier
         self.client_id = ""
 
     async def unlost(self, method: str, url: str, **given: Any) -> httpx2.Response:
