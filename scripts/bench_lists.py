@@ -138,7 +138,7 @@ def servers(names: Collection[str] = ()) -> str:
 
 def environment(folder: Path, **settings: str) -> dict[str, str]:
     """Of a gateway process."""
-    own = {"CONFIG_JSON": servers(), "DATA_DIR": str(folder), "LOG_LEVEL": "ERROR"}
+    own = {"CONFIG_JSON": servers(), "DATA_DIR": str(folder), "LOG_LEVEL": "ERROR", "EMBEDDER": "BM25"}
     return {"PATH": os.environ["PATH"], "HOME": str(folder)} | {
         f"MCPPROXY_{name}": value for name, value in (own | settings).items()
     }
