@@ -13,7 +13,7 @@ from smart_mcp_proxy.conditions import CONDITIONS, LeftOut, Remark
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.gateway.shared.changes import Changes
 from smart_mcp_proxy.gateway.shared.refusals import differs_here
-from smart_mcp_proxy.models import ContentKind, ServerState, ServerStatus, ToolRecord
+from smart_mcp_proxy.models import PENDING_STATES, ContentKind, ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.names import shelf
 from smart_mcp_proxy.upstream import Fleet
 
@@ -123,6 +123,13 @@ class ListState:
         """Whether nothing is to be waited for: the server is listed, or its last listing failed."""
         return server in self._fresh or server in self._failed
 
+    def is_settled(self, status: ServerStatus) -> bool:
+        """Whether the server is listed or has failed."""
+        if status.state is ServerState.READY:
+            return self.is_done(status.name)
+        # Of one that is tried again a whole try has failed.
+        return status.state not in PENDING_STATES or bool(status.last_error)
+
     def is_awaited(self, server: str) -> bool:
         """Whether a first list of the server's present connection is on its way."""
         if server in self._fresh:
@@ -190,8 +197,6 @@ class ListState:
 RETRY_S: Final = 2.0
 """The pause suggested to a caller while a server is on its way: connecting anew takes a second or two."""
 
-_ON_ITS_WAY: Final = frozenset({ServerState.DISCONNECTED, ServerState.CONNECTING, ServerState.AUTHENTICATING})
-
 
 @dataclass(eq=False, repr=False)
 class Presence:
@@ -212,7 +217,7 @@ class Presence:
 
     def is_settled(self) -> bool:
         """Whether every server is listed or has failed."""
-        return all(self._is_done(upstream.status) for upstream in self.fleet)
+        return all(self.lists.is_settled(upstream.status) for upstream in self.fleet)
 
     async def wait_settled(self, timeout_s: float) -> bool:
         """Whether every server is listed or has failed within `timeout_s`."""
@@ -221,12 +226,6 @@ class Presence:
                 await self.lists.wait_changed()
             return True
         return False
-
-    def _is_done(self, status: ServerStatus) -> bool:
-        if status.state is ServerState.READY:
-            return self.lists.is_done(status.name)
-        # Of one that is tried again a whole try has failed.
-        return status.state not in _ON_ITS_WAY or bool(status.last_error)
 
     async def absence(self, server: str) -> UpstreamError | None:
         """Why the server's present tools are not known, after a short wait; None if they are."""
@@ -242,7 +241,7 @@ class Presence:
         if state is ServerState.READY:
             message = f"Server '{server}' is connected and has not listed its tools yet."
             return self.lists.failure(server) or _build_later_error(message, "unlisted")
-        if state in _ON_ITS_WAY:
+        if state in PENDING_STATES:
             message = f"Server '{server}' is still connecting, so its tools are not known yet."
             return _build_later_error(message, state.value, upstream.status.cause)
         return upstream.not_ready()

@@ -49,6 +49,9 @@ Source: docs/design/wire-formats.md#answers-to-a-search"""
 LOADING_S = 10.0
 """Longest wait of a search for the stored index, which clients bear. Reading 100,000 tools takes 0.5 s of processor
 time (measured), on a machine that starts many things at once several times that."""
+FIRST_TOOLS_S = 5.0
+"""Longest wait of a search for the first tools of servers that are connecting, where it could find none at all. As
+long as calls wait for a first list; most servers connect within a second or two."""
 COMPACT_CAP_TOKENS = 2_000
 FULL_CAP_TOKENS = 12_000
 QUERY_LIMIT_CHARS = 500
@@ -152,9 +155,11 @@ class Retrieval:
         learning: Told of searches; None where nothing is learned.
         kinds: Finds more than tools; None where tools are all that is asked for.
         loading_s: Longest wait for an index that is still being loaded.
+        first_tools_s: Longest wait for the first tools, where there are none.
     """
 
     loading_s = LOADING_S
+    first_tools_s = FIRST_TOOLS_S
 
     visible: CatalogView
     catalog: Catalog
@@ -186,6 +191,7 @@ class Retrieval:
         self._check(question)
         with move_on_after(self.loading_s):  # what is not loaded yet would be missing from the answer
             await self.index_sync.loaded.wait()
+        await self._wait_first_tools(question.servers)
         kinds = self.kinds if others_than_tools(question.types) else None
         if kinds is not None:
             await kinds.wait_listed([each.name for each in self.statuses() if each.state is ServerState.READY])
@@ -220,6 +226,21 @@ class Retrieval:
             )
         )
         return answer
+
+    async def _wait_first_tools(self, named: Collection[str]) -> None:
+        """Wait for tools to search, of these servers or of all, while there are none and some may still come.
+
+        Many agents search before any server is connected; an answer without tools would end their search.
+        """
+        servers = named or self.visible.servers
+        if any(map(self.visible.of_server, servers)):  # also those of an earlier run
+            return
+        with move_on_after(self.first_tools_s):
+            # A list in the catalog is not indexed before it is fresh.
+            while not any(self.lists.is_fresh(server) and self.visible.of_server(server) for server in servers):
+                if all(self.lists.is_settled(status) for status in self.statuses() if status.name in servers):
+                    return
+                await self.lists.wait_changed()
 
     async def why_not(self, question: Question, name: str) -> dict[str, Any]:
         """Tell people where a tool stands for a question, see `Inquiry.about`; nothing is recorded."""

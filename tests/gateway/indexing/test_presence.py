@@ -8,7 +8,7 @@ import pytest
 from gateway_fakes import FakeFleet, FakeUpstream, Parts, config, definition
 
 from smart_mcp_proxy.errors import RefusedError, ToolNotFoundError, UpstreamError
-from smart_mcp_proxy.gateway.indexing.list_state import Presence
+from smart_mcp_proxy.gateway.indexing.list_state import ListState, Presence
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView, NarrowedView
 from smart_mcp_proxy.models import Reach, ServerState
 from smart_mcp_proxy.servers import Profile, ToolFilter
@@ -30,6 +30,8 @@ class Lists:
 
     def is_done(self, server: str) -> bool:
         return server in self.fresh | self.failed
+
+    is_settled = ListState.is_settled
 
     def failure(self, server: str) -> UpstreamError | None:
         if server not in self.failed:

