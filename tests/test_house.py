@@ -48,6 +48,7 @@ EDGE_FILES = {
     "desktop/http/link.py",
     "desktop/joining.py",
     "gateway/observability/choose.py",
+    "gateway/observability/export.py",
     "gateway/observability/otel_edge.py",
     "gateway/sandbox/runtimes.py",
     "policy/scanner/__init__.py",
@@ -68,7 +69,13 @@ the background, whose memory each client would have, as that of TLS. Nothing els
 PRIVATE_NAMES_FOLDER = "fastmcp_compat"
 """The one place that may use private names of fastmcp and mcp."""
 
-DOCUMENTED = {"os._exit"}
+DOCUMENTED = {
+    "os._exit",
+    "opentelemetry._logs",
+    "opentelemetry.exporter.otlp.proto.http._log_exporter",
+    "opentelemetry.sdk._logs",
+    "opentelemetry.sdk._logs.export",
+}
 """Public by their documentation, whatever their names look like."""
 
 
@@ -336,7 +343,9 @@ def is_private_use(node: ast.AST, modules: set[str], package: str, *, may_reach_
     else:
         return False
     return any(
-        any(map(is_private, path.split("."))) and not (may_reach_out and not path.startswith(f"{package}."))
+        any(map(is_private, path.split(".")))
+        and not (may_reach_out and not path.startswith(f"{package}."))
+        and path.rpartition(".")[0] not in DOCUMENTED
         for path in paths
     )
 

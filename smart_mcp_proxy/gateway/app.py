@@ -16,6 +16,7 @@ from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.engines import available, lexical_engine
 from smart_mcp_proxy.gateway.gateway import Gateway
 from smart_mcp_proxy.gateway.observability.choose import create_metrics, open_tracing
+from smart_mcp_proxy.gateway.observability.export import open_export
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.parts import Base, open_lists, open_upstreams
 from smart_mcp_proxy.gateway.sessions.contents_changes import ContentsChanges
@@ -71,7 +72,8 @@ async def open_gateway(  # noqa: PLR0913  (what is given to it is made elsewhere
         catalog = await stack.enter_async_context(open_gateway_catalog(settings))
         config.remember(await _read_unconfined(catalog, config))
         metrics = create_metrics(settings, config.servers)
-        recorder = await stack.enter_async_context(open_activity_log(catalog, settings, metrics))
+        export = await stack.enter_async_context(open_export(settings.activity_export))
+        recorder = await stack.enter_async_context(open_activity_log(catalog, settings, metrics, export=export))
         if tracing is None and serves:
             tracing = await stack.enter_async_context(open_tracing(environ, is_strict=settings.strict))
         base = Base(

@@ -411,6 +411,11 @@ class Settings(BaseSettings):
         le=1_000_000_000,
         description="Records that the activity log holds at most, over all gateways on one store; 0 is no limit.",
     )
+    activity_export: str | None = Field(
+        default=None,
+        description="Where each record of the activity log goes as well: syslog://HOST:514, syslog+tcp://HOST:601, "
+        "syslog:///dev/log, or otlp.",
+    )
     inherit_env: Annotated[_Names, _accepts("names with commas between")] = Field(
         default=(), description="Variables of the gateway's environment that every stdio server gets as they are."
     )

@@ -3,8 +3,10 @@
 import csv
 import io
 import json
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -193,3 +195,18 @@ def test_a_running_gateway_tells_its_own_log(gateway: Path, run: Run) -> None:
     shown = run("activity", "show", called["id"], "--json", DATA_DIR=data_dir).json
     assert shown == called | {"parts": []}
     assert b"hunter2" not in b"".join(file.read_bytes() for file in gateway.rglob("*") if file.is_file())
+
+
+def test_a_record_that_was_changed_beside_the_gateway_is_told(filled: Path, run: Run) -> None:
+    """With the status of a failure; a record whose id lies in a far future is in no chain."""
+    untouched = run("activity", "verify", "--json")
+    assert (untouched.status, untouched.json) == (
+        0,
+        {"records": 3, "chains": 1, "unsealed": 1, "removed": 0, "problems": []},
+    )
+    with closing(sqlite3.connect(filled / "data" / "proxy.db")) as file, file:
+        file.execute("UPDATE activity SET outcome = 'ok' WHERE server = 'notes'")
+    changed = run("activity", "verify")
+    assert changed.status == 1
+    assert "link 1) was changed." in changed.out
+    assert "The activity log was changed beside the gateway: 1 problem." in changed.err

@@ -107,6 +107,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
         "activity_args": "REDACTED",
         "activity_days": "7",
         "activity_rows": "5000",
+        "activity_export": "syslog://logs.example:514",
         "inherit_env": "NPM_TOKEN, UV_INDEX_CORP_PASSWORD",
         "start_parallel": "64",
         "code": "Both",
@@ -161,6 +162,7 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert (settings.manage, settings.read_only, settings.trust) == (True, True, "scan")
     assert (settings.allow_server_add, settings.allow_server_remove) == (False, False)
     assert (settings.in_flight, settings.calls_per_s, settings.calls_burst) == (64, 2.5, 10)
+    assert settings.activity_export == "syslog://logs.example:514"
     assert (settings.activity_args, settings.activity_days, settings.activity_rows) == ("redacted", 7, 5000)
     assert settings.list_changed_exec == ("notify", "two words")
     assert (settings.code, settings.code_timeout_s, settings.code_memory_mb) == ("both", 5, 64)

@@ -402,6 +402,25 @@ _SEALS = (
 )
 
 
+_ACTIVITY_CHAINS = (
+    # No chain: a program without chains has written the record.
+    "ALTER TABLE activity ADD COLUMN chain BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE activity ADD COLUMN link BIGINT NOT NULL DEFAULT 0",
+    "ALTER TABLE activity ADD COLUMN seal TEXT NOT NULL DEFAULT ''",
+    # By the chain's process alone: last_* and "end"; by whoever removes old records: first_* and "start".
+    """CREATE TABLE activity_chains (
+      id         BIGINT PRIMARY KEY,
+      day        BIGINT NOT NULL,
+      first_link BIGINT NOT NULL,
+      first_seal TEXT NOT NULL,
+      start      TEXT NOT NULL,
+      last_link  BIGINT NOT NULL,
+      last_seal  TEXT NOT NULL,
+      "end"      TEXT NOT NULL
+    )""",
+)
+
+
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
 
@@ -434,6 +453,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_FORMER_APPROVALS_TABLE, _translate(_FORMER_APPROVALS_TABLE)),
     Migration(_UNCONFINED_TABLE, _UNCONFINED_TABLE),
     Migration(_SEALS, _SEALS),
+    Migration(_ACTIVITY_CHAINS, _ACTIVITY_CHAINS),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""
 SEALED_FROM: Final = next(number for number, step in enumerate(MIGRATIONS, 1) if step.sqlite is _SEALS)

@@ -10,13 +10,14 @@ from typing import Final, TypeVar
 from msgspec import structs
 from sqlalchemy import Connection
 
+from smart_mcp_proxy.catalog.recovery.activity_chains import ChainCheck, ChainProof
 from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
 from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.store.seal_rows import seal_rows
 from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
 from smart_mcp_proxy.catalog.tables import activity, activity_stats, approvals, instances, tools, vectors
 from smart_mcp_proxy.catalog.tables import feedback as examples
-from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
+from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, ChainWriter, StoredActivity
 from smart_mcp_proxy.catalog.tables.activity_stats import ActivityFigures, FiguresQuery
 from smart_mcp_proxy.catalog.tables.feedback import Example, Lesson
 from smart_mcp_proxy.catalog.tables.instances import Instance
@@ -27,6 +28,8 @@ from smart_mcp_proxy.telemetry import Activity, get_logger
 CALL_WAIT_S: Final = 3.0
 """Longest that an agent waits for the store: storing a long list takes two seconds; a store that stands still counts as
 lost after up to 20."""
+_CHECKED: Final = 2_000
+"""Records checked at a time, some 20 ms: others' work waits meanwhile."""
 
 T = TypeVar("T")
 
@@ -50,6 +53,7 @@ class Archive:
         self._instance: Instance | None = None
         self._unsaved_syncs: dict[str, float] = {}
         self._gateways: tuple[Instance, ...] = ()
+        self._chains = ChainWriter(seals)
         self._is_tight = False
 
     @property
@@ -137,19 +141,45 @@ class Archive:
         work = partial(approvals.unblock, key=key, by=by, now_s=self.now_s(), seals=self._seals)
         return await self._database.run(partial(self._decide, work))
 
-    async def append_activity(self, batch: Sequence[Activity], limit_rows: int = 0) -> None:
+    async def append_activity(self, batch: Sequence[Activity], limit_rows: int = 0, *, is_new: bool = False) -> None:
         """Adds records that the activity log lacks; they are on disk once this returns.
 
         Args:
             batch: In their order.
             limit_rows: The oldest beyond so many are removed; 0 is no limit.
+            is_new: Whether none of them can be in the log already, unless the last batch of this process failed.
         """
         if batch:
             # Made by this machine's clock, which may be wrong; who asks for the last hour goes by the store's.
             ahead_s = self._database.ahead_s
             dated = [structs.replace(one, at_s=one.at_s + ahead_s) for one in batch] if ahead_s else list(batch)
-            append = partial(activity.append, batch=dated, limit_rows=limit_rows)
-            await self.write(append, is_ordered=False)
+            append = partial(
+                activity.append,
+                batch=dated,
+                chains=self._chains,
+                now_s=self.now_s(),
+                limit_rows=limit_rows,
+                is_new=is_new and not self._chains.is_in_doubt,
+            )
+            await self._database.run(partial(self._append_activity, append))
+
+    def _append_activity(self, append: Callable[[Connection], None]) -> None:
+        try:
+            self._write(append, is_ordered=False)
+        except CatalogError:
+            self._chains.doubt()
+            raise
+        self._chains.settle()
+
+    async def check_activity(self) -> ChainProof:
+        """Look through the activity log for records that were changed, added or removed beside its gateways."""
+        read_chains = partial(activity.read_chains, seals=self._seals)
+        chains = await self.read(read_chains)
+        check, place = ChainCheck(self._seals, chains), 0
+        while records := await self.read(partial(activity.read_sealed, after=place, limit=_CHECKED)):
+            await self._database.run(partial(check.add, records))
+            place = records[-1].place
+        return check.end(await self.read(read_chains))
 
     async def activity_page(
         self,
@@ -185,11 +215,8 @@ class Archive:
         return await self.read(partial(activity.find, record_id=record_id))
 
     async def trim_activity(self, before_s: float) -> None:
-        """Removes records that are older than `before_s`, in seconds since the epoch.
-
-        A database that many gateways share keeps each day (UTC) until all of it is older.
-        """
-        trim = partial(activity.trim, before_s=before_s)
+        """Remove records of days (UTC) that were over at `before_s`, in seconds since the epoch."""
+        trim = partial(activity.trim, seals=self._seals, before_s=before_s)
         while await self.write(trim, is_ordered=False):
             pass
 

@@ -10,6 +10,7 @@ from smart_mcp_proxy.catalog.recovery.seals import SealedTrust, Seals, has_hash
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.migrations import SEALED_FROM
 from smart_mcp_proxy.catalog.store.store import StorageError
+from smart_mcp_proxy.catalog.tables.activity import forget_chains
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, tools, unconfined
 from smart_mcp_proxy.catalog.tables.sealed import gateway_key, read_trust, store_trust
 from smart_mcp_proxy.catalog.tables.tools import SEALED, mark_all_changed, seal_program
@@ -105,6 +106,8 @@ def pass_on(reading: Connection, writing: Connection, source: Seals, target: Sea
     """
     source.load(partial(gateway_key, reading, _KEY_NAME))
     target.load(partial(gateway_key, writing, _KEY_NAME))
+    if source.seal("key") != target.seal("key"):
+        forget_chains(writing)
     if read_trust(writing, target) is None and read_trust(writing, source) is not None:
         seal_rows(writing, target, source)
 

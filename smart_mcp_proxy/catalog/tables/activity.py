@@ -1,20 +1,30 @@
 """SQL of the activity log: appended in batches, read newest first, trimmed by age and number."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, delete, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
+from smart_mcp_proxy.catalog.recovery.activity_chains import (
+    ChainHead,
+    Chains,
+    SealedRecord,
+    Values,
+    check_chains,
+    seal_place,
+    seal_record,
+)
+from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.tables.activity_days import PLACES, drop_days, make_days, uid_at
-from smart_mcp_proxy.catalog.tables.schema import activity
+from smart_mcp_proxy.catalog.tables.schema import activity, activity_chains
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.telemetry import Activity, ActivityKind
 
@@ -32,21 +42,24 @@ _NAMES = (
 _FIELDS = ("id", *_NAMES[1:])
 """Of a record, in the order of its columns."""
 _read_fields = attrgetter(*_FIELDS)
-_COLUMNS = ", ".join(_NAMES)
+_STORED = (*_NAMES, "chain", "link", "seal")
+_COLUMNS = ", ".join(_STORED)
 _ROWS = 64
 """Stored by one statement. Between two statements a thread has to wait for its turn with the event loop: with one for
 each record it used two to four times the processor time, beside 64 callers (measured). SQLite before 3.32 took no more
 than 999 values."""
 _ROWS_IN_JSON = 1_000
 """Stored by one statement on PostgreSQL: some 500 kB."""
-_REAL = ("duration_ms", "at_s")
-_TYPED = ", ".join(f"{name} {'double precision' if name in _REAL else 'text'}" for name in _NAMES)
+_KINDS = dict.fromkeys(("duration_ms", "at_s"), "double precision") | dict.fromkeys(("chain", "link"), "bigint")
+_TYPED = ", ".join(f"{name} {_KINDS.get(name, 'text')}" for name in _STORED)
 _FROM_JSON = (
     f"INSERT INTO activity ({_COLUMNS}) SELECT {_COLUMNS} FROM json_to_recordset(%s::json) AS line({_TYPED}) "
     "ON CONFLICT DO NOTHING"
 )
 """All rows in one value: with one for each column of each row this process takes 15 times the processor time, 50
 microseconds a record instead of 3.5 (measured), and holds up the event loop meanwhile."""
+_AGAIN = "DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = 'serialization_failure'; END $$"
+"""Another gateway has stored some of the records at this moment: the transaction is run again, and finds them."""
 _TAKEN = f"coalesce(pg_sequence_last_value(to_regclass('{PLACES}')), 0)"
 _WRITERS = f"hashtext('writers of ' || to_regclass('{PLACES}')::oid)"
 _BEGIN = f"SELECT pg_advisory_xact_lock_shared({_WRITERS}, {_TAKEN}::bit(32)::int)"
@@ -58,6 +71,11 @@ _LAG = f"""SELECT coalesce(max(lag), 0) FROM (SELECT (%s - objid::bigint) & x'ff
   WHERE lag < x'80000000'::bigint"""
 """How far that is before a place, of the writer that began first; those that began later are behind it."""
 _DAY_S: Final = 86_400.0
+_DAY_MS: Final = 86_400_000
+_EARLY_DAYS: Final = 1
+"""Records of clocks that are further ahead are in no chain: they leave by their own time, and not with a day."""
+_CHAIN_LOCK: Final = 0x6D637062
+"""Key of the lock under which a chain gets its number."""
 _TIME = "SET LOCAL statement_timeout = '4500ms'"
 """A look at a log of millions of records ends before the store takes its server for lost, and makes others wait."""
 _ENDED: Final = "57014"
@@ -94,51 +112,203 @@ class StoredActivity(NamedTuple):
     activity: Activity
 
 
-def append(connection: Connection, batch: Sequence[Activity], limit_rows: int = 0) -> None:
-    """Append new records in order, and delete the oldest beyond `limit_rows`; 0 is no limit."""
+@dataclass(eq=False)
+class ChainWriter:
+    """The chains of one process.
+
+    Attributes:
+        seals: Of the store.
+        is_in_doubt: Whether nobody can say if the last transaction was committed.
+    """
+
+    seals: Seals
+    is_in_doubt: bool = False
+    _heads: dict[int, ChainHead] = field(default_factory=dict)
+    """By day: as committed."""
+    _next: dict[int, ChainHead] = field(default_factory=dict)
+    """By day: as they will be once the transaction under way is committed."""
+
+    def begin(self) -> None:
+        """Begins a transaction: what one that was not committed would have added is forgotten."""
+        self._next = {}
+
+    def settle(self) -> None:
+        """Counts what the last transaction has added as committed."""
+        self._heads.update(self._next)
+        self._next, self.is_in_doubt = {}, False
+
+    def doubt(self) -> None:
+        """Begin new chains: nobody can say whether the last transaction was committed."""
+        self._heads, self._next, self.is_in_doubt = {}, {}, True
+
+    def seal(self, connection: Connection, rows: Sequence[Values], now_s: float) -> list[Values]:
+        """Return rows with their chain, link and seal behind their values; all are stored in this transaction.
+
+        Args:
+            connection: In a transaction that writes.
+            rows: Values by column, the uid first.
+            now_s: The store's time.
+        """
+        last_day = int(now_s * 1_000) // _DAY_MS + _EARLY_DAYS
+        sealed = list[Values]()
+        for day, group in groupby(rows, key=_day):
+            if day > last_day or not self.seals.is_kept:
+                sealed += [(*row, 0, 0, "") for row in group]
+                continue
+            head = self._next.get(day) or self._heads.get(day) or ChainHead(_add_chain(connection, self.seals, day))
+            for row in group:
+                head = ChainHead(head.chain, head.link + 1, seal_record(self.seals, head, row))
+                sealed.append(row + head)
+            self._next[day] = head
+        return sealed
+
+    def store_ends(self, connection: Connection) -> None:
+        """Stores how far the chains of this transaction go, once all its records are sealed."""
+        for head in self._next.values():
+            chain = update(activity_chains).where(activity_chains.c.id == head.chain)
+            end = seal_place(self.seals, "end", head)
+            connection.execute(chain.values(last_link=head.link, last_seal=head.seal, end=end))
+
+
+def _day(row: Values) -> int:
+    """Day of a record by its uid, in days since the epoch."""
+    try:
+        return int(str(row[0])[:12], 16) // _DAY_MS
+    except ValueError:  # of nobody who makes records
+        return 0
+
+
+def _add_chain(connection: Connection, seals: Seals, day: int) -> int:
+    """Add a chain; return its number. Numbers have no holes, so that a chain that is removed is missed."""
+    if connection.dialect.name != "sqlite":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CHAIN_LOCK})")
+    newest = select(func.coalesce(func.max(activity_chains.c.id), 0))
+    head = ChainHead(connection.execute(newest).scalar_one() + 1)
+    places = {"first_link": 0, "first_seal": "", "last_link": 0, "last_seal": ""}
+    marks = {kind: seal_place(seals, kind, head) for kind in ("start", "end")}
+    connection.execute(insert(activity_chains).values(id=head.chain, day=day, **places, **marks))
+    return head.chain
+
+
+def _leave_days(connection: Connection, seals: Seals, before_day: int) -> None:
+    """Move the starts of earlier days' chains to their ends: their records are about to leave."""
+    chains = activity_chains.c
+    old = select(activity_chains).where(chains.day < before_day, chains.first_link < chains.last_link)
+    for row in connection.execute(old).all():
+        _move_start(connection, seals, ChainHead(row.id, row.last_link, row.last_seal))
+
+
+def _leave_rows(connection: Connection, seals: Seals, until_place: int) -> None:
+    """Move the beginning of chains past their records up to this place, which are about to be removed."""
+    is_leaving = (activity.c.id <= until_place) & (activity.c.chain > 0)
+    last = select(func.max(activity.c.id)).where(is_leaving).group_by(activity.c.chain)
+    heads = select(activity.c.chain, activity.c.link, activity.c.seal).where(activity.c.id.in_(last))
+    for row in connection.execute(heads).all():
+        _move_start(connection, seals, ChainHead(*row))
+
+
+def _move_start(connection: Connection, seals: Seals, head: ChainHead) -> None:
+    moved = update(activity_chains).where(activity_chains.c.id == head.chain)
+    start = seal_place(seals, "start", head)
+    connection.execute(moved.values(first_link=head.link, first_seal=head.seal, start=start))
+
+
+def forget_chains(connection: Connection) -> None:
+    """Take all records out of their chains: another store's key has sealed them."""
+    connection.execute(update(activity).where(activity.c.chain > 0).values(chain=0, link=0, seal=""))
+    connection.execute(activity_chains.delete())
+
+
+def read_chains(connection: Connection, seals: Seals) -> Chains:
+    """Read the starts and ends of all chains."""
+    return check_chains(seals, connection.execute(select(activity_chains).order_by(activity_chains.c.id)))
+
+
+def append(
+    connection: Connection,
+    batch: Sequence[Activity],
+    chains: ChainWriter,
+    now_s: float,
+    limit_rows: int = 0,
+    *,
+    is_new: bool = False,
+) -> None:
+    """Append the records that the log lacks in their order; a journal may hold some that were stored.
+
+    Args:
+        connection: In a transaction that writes.
+        batch: The records.
+        chains: Seal them.
+        now_s: The store's time, in seconds since the epoch.
+        limit_rows: The oldest beyond so many are deleted; 0 is no limit.
+        is_new: Whether none of the batch can be stored already, which need not be looked up then.
+    """
+    chains.begin()
     if connection.dialect.name == "sqlite":
         for start in range(0, len(batch), _ROWS):
             rows = [_row(line) for line in batch[start : start + _ROWS]]
-            connection.exec_driver_sql(_insertion(len(rows)), tuple(chain.from_iterable(rows)))
+            if new := rows if is_new else _select_new(connection, rows):
+                sealed = chains.seal(connection, new, now_s)
+                connection.exec_driver_sql(_insertion(len(sealed)), tuple(chain.from_iterable(sealed)))
     else:
         connection.exec_driver_sql(_BEGIN)
         for start in range(0, len(batch), _ROWS_IN_JSON):
-            rows = [_row(line) for line in batch[start : start + _ROWS_IN_JSON]]
-            connection.exec_driver_sql(_FROM_JSON, (_encode_rows(rows),))
-    if limit_rows:
-        newest = select(func.max(activity.c.id)).scalar_subquery()
-        connection.execute(delete(activity).where(activity.c.id <= newest - limit_rows))
+            _append_json(connection, [_row(line) for line in batch[start : start + _ROWS_IN_JSON]], chains, now_s)
+    chains.store_ends(connection)
+    if limit_rows and (until := connection.execute(select(func.max(activity.c.id))).scalar_one() or 0) > limit_rows:
+        _leave_rows(connection, chains.seals, until - limit_rows)
+        connection.execute(delete(activity).where(activity.c.id <= until - limit_rows))
+
+
+def _select_new(connection: Connection, rows: Iterable[Values]) -> list[Values]:
+    """Return the rows whose uid is not stored, each once: a link that leads to no record would be a hole."""
+    by_uid = {row[0]: row for row in rows}
+    mark = "?" if connection.dialect.name == "sqlite" else "%s"
+    found = f"SELECT uid FROM activity WHERE uid IN ({', '.join([mark] * len(by_uid))})"
+    for uid in connection.exec_driver_sql(found, tuple(by_uid)).scalars().all():
+        del by_uid[uid]
+    return list(by_uid.values())
+
+
+def _append_json(connection: Connection, rows: Sequence[Values], chains: ChainWriter, now_s: float) -> None:
+    """Append rows on PostgreSQL, which holds no character 0."""
+    held = (tuple(one.replace("\0", "\ufffd") if isinstance(one, str) else one for one in row) for row in rows)
+    sealed = chains.seal(connection, _select_new(connection, held), now_s)
+    text = msgspec.json.encode([dict(zip(_STORED, row, strict=True)) for row in sealed]).decode()
+    if connection.exec_driver_sql(_FROM_JSON, (text,)).rowcount < len(sealed):
+        connection.exec_driver_sql(_AGAIN)
 
 
 @lru_cache(2 * _ROWS)
 def _insertion(rows: int) -> str:
-    """Build an insert statement by hand: a compiled one costs too much at thousands a second.
-
-    One that is there already is left alone: after a crash the journal may hold records that were stored.
-    """
-    row = f"({', '.join('?' * len(_NAMES))})"
-    return f"INSERT INTO activity ({_COLUMNS}) VALUES {', '.join([row] * rows)} ON CONFLICT DO NOTHING"
+    """Build an insert statement by hand: a compiled one costs too much at thousands a second."""
+    row = f"({', '.join('?' * len(_STORED))})"
+    return f"INSERT INTO activity ({_COLUMNS}) VALUES {', '.join([row] * rows)}"
 
 
-def _encode_rows(rows: Sequence[tuple[object, ...]]) -> str:
-    """Rows as a JSON array; PostgreSQL holds no character 0."""
-    text = msgspec.json.encode([dict(zip(_NAMES, row, strict=True)) for row in rows]).decode()
-    if "\\u0000" not in text:
-        return text
-    whole = [[one.replace("\0", "\ufffd") if isinstance(one, str) else one for one in row] for row in rows]
-    return msgspec.json.encode([dict(zip(_NAMES, row, strict=True)) for row in whole]).decode()
-
-
-def trim(connection: Connection, before_s: float) -> bool:
-    """Remove records older than `before_s`, in seconds since the epoch; on PostgreSQL whole days (UTC).
+def trim(connection: Connection, seals: Seals, before_s: float) -> bool:
+    """Remove the records of days (UTC) that were over at `before_s`, in seconds since the epoch.
 
     Returns:
         Whether there are more, for another transaction.
     """
+    day = int(before_s // _DAY_S)
+    _leave_days(connection, seals, day)
     if connection.dialect.name != "sqlite":
-        return drop_days(connection, before_s)
-    connection.execute(delete(activity).where(activity.c.at_s < before_s))
+        return drop_days(connection, day * _DAY_S)
+    old = select(activity_chains.c.id).where(activity_chains.c.day < day)
+    is_old = (activity.c.chain == 0) & (activity.c.at_s < day * _DAY_S)
+    connection.execute(delete(activity).where(is_old | activity.c.chain.in_(old)))
     return False
+
+
+def read_sealed(connection: Connection, after: int, limit: int) -> tuple[SealedRecord, ...]:
+    """Read the records stored behind a place, in their order, with their places in chains."""
+    wanted = select(activity).where(activity.c.id > after).order_by(activity.c.id).limit(limit)
+    return tuple(
+        SealedRecord(row.id, ChainHead(row.chain, row.link, row.seal), tuple(row._mapping[name] for name in _NAMES))
+        for row in connection.execute(wanted)
+    )
 
 
 def prepare(connection: Connection, now_s: float) -> None:
@@ -254,9 +424,9 @@ def _activity(row: Row[Any]) -> Activity:
 
 
 def _row(line: Activity) -> tuple[object, ...]:
-    *plain, detail, arguments, parent = _read_fields(line)
-    texts = (_text(value) if isinstance(value, str) else value for value in plain)
-    return (*texts, _json(detail), None if arguments is None else _json(arguments), parent)
+    *texts, duration_ms, at_s, detail, arguments, parent = _read_fields(line)
+    kept = None if arguments is None else _json(arguments)
+    return (*map(_text, texts), float(duration_ms), float(at_s), _json(detail), kept, parent)
 
 
 def _json(value: Any) -> str:

@@ -29,9 +29,16 @@ meta = _define_table("meta", "key", "value", integers="value")
 activity = _define_table(
     "activity",
     "id",
-    "kind principal subject outcome duration_ms at_s detail uid session server tool digest delivery parent arguments",
-    integers="id",
+    "kind principal subject outcome duration_ms at_s detail uid session server tool digest delivery parent arguments "
+    "chain link seal",
+    integers="id chain link",
     reals="duration_ms at_s",
+)
+activity_chains = _define_table(
+    "activity_chains",
+    "id",
+    "day first_link first_seal start last_link last_seal end",
+    integers="id day first_link last_link",
 )
 instances = _define_table(
     "instances", "id", "pid started heartbeat servers serves", integers="id pid serves", reals="started heartbeat"

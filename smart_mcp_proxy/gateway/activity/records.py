@@ -95,7 +95,7 @@ async def activity_page(
         last = max([last, *(one.place for one in found)])
     elif after is not None:  # a writer's lock may be seen only after a look that went past it; its records come later
         last = max(last, after)
-    return ActivityPage([_view(one.activity) for one in found], follows, last)
+    return ActivityPage([view_record(one.activity) for one in found], follows, last)
 
 
 async def activity_record(catalog: Catalog, record_id: str) -> ActivityView:
@@ -110,7 +110,7 @@ async def activity_record(catalog: Catalog, record_id: str) -> ActivityView:
             f"No record of the activity log has the id {record_id[:40]!r}.",
             hint="It may be older than MCPPROXY_ACTIVITY_DAYS. A record's id, or its last 6 characters, names it.",
         )
-    return _view(found)
+    return view_record(found)
 
 
 def moment_s(text: str, now: Callable[[], float] = time.time) -> float:
@@ -159,7 +159,8 @@ def parse_filter(words: Mapping[str, str], now: Callable[[], float] = time.time)
     )
 
 
-def _view(line: Activity) -> ActivityView:
+def view_record(line: Activity) -> ActivityView:
+    """The record as users see it."""
     facts = msgspec.structs.asdict(line)
     at = datetime.fromtimestamp(facts.pop("at_s"), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return ActivityView(**{**facts, "at": at, "duration_ms": round(line.duration_ms, 3)})

@@ -84,7 +84,7 @@ class OtelSpans:
         # Sampling is decided before: what comes here is recorded.
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,
-            resource=_resource(),
+            resource=describe_gateway(),
             id_generator=self._ids,
             shutdown_on_exit=False,
         )
@@ -114,7 +114,7 @@ class OtelSpans:
         self._exporter.shutdown()
 
 
-def _resource() -> Resource:
+def describe_gateway() -> Resource:
     """Description of this gateway; its name is ours where the environment gives it none."""
     described = Resource.create({"service.version": __version__})
     is_named = not str(described.attributes.get("service.name", "")).startswith(_UNNAMED)

@@ -31,6 +31,7 @@ from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.telemetry import printable
 
 if TYPE_CHECKING:
+    from smart_mcp_proxy.catalog import Catalog
     from smart_mcp_proxy.settings import Settings
 
 app = App(
@@ -48,6 +49,7 @@ CHUNK = 500
 ID_END_CHARS = 8
 """Shown of an id in a table; `show` takes it."""
 SAMPLE_CHARS = 80
+PROBLEMS_SHOWN = 20
 
 Kind = Literal["search", "call", "approval", "config", "session", "question"]
 Limit = Annotated[int, Parameter(name=["--limit", "-n"], validator=Number(gte=1, lte=1000))]
@@ -228,6 +230,47 @@ async def export_activity(
         say(f"Wrote {plural(count, 'record')} to {file}.")
 
 
+@app.command(
+    name="verify",
+    help_epilogue="""\
+Exit status: 0 nothing was changed, 1 something was.
+
+Examples:
+  mcpproxy activity verify
+  mcpproxy activity verify --json""",
+)
+async def verify_activity(*, json: bool = False) -> int:
+    """Check that no record was changed, added or removed beside the gateway.
+
+    Each record is sealed together with the one before it, under a key that confined servers cannot read. What
+    MCPPROXY_ACTIVITY_DAYS and MCPPROXY_ACTIVITY_ROWS have removed left a sealed mark.
+
+    Args:
+        json: Print what was found as an object.
+    """
+    import msgspec
+
+    async with open_stored_catalog(open_settings()) as catalog:
+        proof = await catalog.check_activity()
+    if json:
+        show_json(msgspec.to_builtins(proof))
+    else:
+        for problem in proof.problems[:PROBLEMS_SHOWN]:
+            show(f"- {problem}")
+        if (more := len(proof.problems) - PROBLEMS_SHOWN) > 0:
+            show(f"- {more:,} more (--json has them all)")
+        say(
+            f"{plural(proof.records, 'record')} in {plural(proof.chains, 'chain')} are as they were made; "
+            f"{proof.removed:,} were removed for their age or number; {proof.unsealed:,} carry no seal "
+            "(of earlier versions, copied from another store, or added by somebody else)."
+        )
+    if not proof.problems:
+        return 0
+    what = plural(len(proof.problems), "problem")
+    say(f"The activity log was changed beside the gateway: {what}. Compare it with an export or a backup.", style="red")
+    return 1
+
+
 def _write_records(stream: TextIO, records: list[dict[str, Any]], *, is_csv: bool) -> None:
     """Writes some more records, as JSON lines or as CSV."""
     if is_csv:
@@ -281,14 +324,21 @@ async def _open_log(settings: "Settings") -> AsyncIterator[Api | StoredLog]:
 
 
 @asynccontextmanager
-async def open_stored_log(settings: "Settings") -> AsyncIterator[StoredLog]:
-    """The log in the database: gateways may come and go while it is open."""
+async def open_stored_catalog(settings: "Settings") -> "AsyncIterator[Catalog]":
+    """The catalog, with the records that killed processes left behind."""
     # Here and not above: a running gateway is asked without importing one.
     from smart_mcp_proxy.catalog import open_catalog
     from smart_mcp_proxy.gateway.activity.activity_log import recover
 
     async with open_catalog(settings) as catalog:
         await recover(catalog, settings.data_dir)
+        yield catalog
+
+
+@asynccontextmanager
+async def open_stored_log(settings: "Settings") -> AsyncIterator[StoredLog]:
+    """The log in the database: gateways may come and go while it is open."""
+    async with open_stored_catalog(settings) as catalog:
         yield StoredLog(catalog)
 
 
