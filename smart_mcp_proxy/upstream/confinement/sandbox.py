@@ -33,6 +33,7 @@ from smart_mcp_proxy.upstream.confinement.kernel import (
     list_gaps,
     socket_filter,
 )
+from smart_mcp_proxy.upstream.confinement.limits import refuse_process_limit
 from smart_mcp_proxy.upstream.confinement.macos import find_sandbox_exec, write_profile
 from smart_mcp_proxy.upstream.confinement.places import DEVICES
 from smart_mcp_proxy.upstream.confinement.reach import (
@@ -95,9 +96,12 @@ async def start_in_sandbox(
         UpstreamError: The system has no sandbox, or none that keeps to hosts.
     """
     reach = await asyncio.to_thread(prepare_reach, config, environ, shelter)
-    way = await asyncio.to_thread(_choose_way, reach)
+    is_counted = config.process_limits.processes is not None
+    way = await asyncio.to_thread(_choose_way, reach, is_counted=is_counted)
     if way is None:
         raise _refuse_unconfined(config)
+    if is_counted and way != "bubblewrap":
+        raise refuse_process_limit(config)
     if proxy is not None and way != "bubblewrap":
         raise refuse_hosts(config.name, "bubblewrap, which keeps to them, is not installed or may not be used")
     if way == "sandbox-exec":
@@ -134,9 +138,14 @@ async def start_in_sandbox(
             return started
 
 
-def _choose_way(reach: ServerReach) -> Way | None:
-    """Choose bubblewrap for what Landlock opens to all or none: sockets, shared memory, processes, hosts."""
-    needs_bubblewrap = reach.has_own_world or not isinstance(reach.network, bool)
+def _choose_way(reach: ServerReach, *, is_counted: bool) -> Way | None:
+    """Choose bubblewrap for what Landlock opens to all or none: sockets, shared memory, processes, hosts.
+
+    Args:
+        reach: Of the server.
+        is_counted: Whether its processes are to be counted apart from the user's others.
+    """
+    needs_bubblewrap = is_counted or reach.has_own_world or not isinstance(reach.network, bool)
     return "bubblewrap" if needs_bubblewrap and find_bubblewrap() else find_way()
 
 
