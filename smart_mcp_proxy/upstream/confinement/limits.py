@@ -82,7 +82,7 @@ def refuse_process_limit(config: ServerConfig) -> UpstreamError:
 
 
 def _counts_by_namespace() -> bool:
-    """Whether the kernel counts the processes of a user namespace by themselves, as it does for all but root.
+    """Whether the kernel counts the processes of a user namespace apart, as it does for all but root.
 
     Source: https://man7.org/linux/man-pages/man2/getrlimit.2.html,
     https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/commit/?id=21d1c5e386bc
