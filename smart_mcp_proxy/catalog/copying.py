@@ -18,7 +18,7 @@ from smart_mcp_proxy.catalog.recovery.rollback_guard import CATALOG_ID_KEY, Chec
 from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.store import versions
 from smart_mcp_proxy.catalog.store.migrations import FILL_LOCK, LONGEST_KEY_BYTES
-from smart_mcp_proxy.catalog.store.seal_rows import bring_up, pass_on
+from smart_mcp_proxy.catalog.store.seal_rows import accept_put_back, bring_up, pass_on
 from smart_mcp_proxy.catalog.store.stores import build_hang_up, create_store_engine, open_store
 from smart_mcp_proxy.catalog.tables.instances import INSTANCE_STALE_S
 from smart_mcp_proxy.catalog.tables.schema import gateway_keys, gateway_tokens, instances, leases, meta, metadata
@@ -361,6 +361,8 @@ def _copy(
             copied = Transfer(reading, writing, told, stop.require_unset).run()
             if passes_seals:
                 pass_on(reading, writing, source.open_seals(), target.open_seals())
+            else:
+                accept_put_back(writing, target.open_seals())
             checkpoint = read_checkpoint(writing)
             stop.pass_by()
             if beside is not None:

@@ -34,7 +34,16 @@ def server_files(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
     """Paths at which the server file may be, the first that exists counts."""
     if named := read_option("--config", words) or environ.get(f"{PREFIX}CONFIG_PATH"):
         return [os.path.abspath(os.path.expanduser(named))]
-    return [os.path.join(folder, CONFIG_NAME) for folder in (os.getcwd(), data_directory(environ))]
+    data = data_directory(environ)
+    # What a server may have put there is no server file before its user names it.
+    folders = [data] if os.path.exists(open_folder_mark(data, os.getcwd())) else [os.getcwd(), data]
+    return [os.path.join(folder, CONFIG_NAME) for folder in folders]
+
+
+def open_folder_mark(data_dir: str, folder: str) -> str:
+    """Path of the mark that a server in the sandbox may make or change a server file in this folder."""
+    real = os.path.realpath(folder)
+    return os.path.join(data_dir, "sandbox", f"open-{zlib.crc32(os.fsencode(real)):08x}-{len(real)}")
 
 
 def server_source(words: Sequence[str], environ: Mapping[str, str]) -> str:

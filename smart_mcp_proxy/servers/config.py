@@ -103,7 +103,7 @@ class ProcessLimits:
     Attributes:
         memory_mb: Megabytes that each of them may take; in a container all together.
         open_files: Files that each of them may hold open.
-        processes: How many there may be; kept by containers alone.
+        processes: How many there may be, threads counted; kept by containers and bubblewrap alone.
 
     Source: docs/isolation.md#limits
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from smart_mcp_proxy.conditions import CONDITIONS
+from smart_mcp_proxy.desktop.places import open_folder_mark
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.names import visible_name
 from smart_mcp_proxy.servers.config import Problem, Profile, ServerConfig, ServerFile
@@ -54,7 +55,7 @@ def find_config(settings: Settings, cwd: Path) -> Path | None:
     """Find the server file: the configured one, else of working or data directory, else None.
 
     Raises:
-        ConfigError: A file is configured and does not exist.
+        ConfigError: A file is configured and does not exist, or that of the working directory may be a server's work.
 
     Source: docs/design/protocol-surface.md#configuration
     """
@@ -67,6 +68,11 @@ def find_config(settings: Settings, cwd: Path) -> Path | None:
             )
         return path
     candidates = (cwd / CONFIG_NAME, settings.data_dir / CONFIG_NAME)
+    if os.path.lexists(candidates[0]) and os.path.exists(open_folder_mark(str(settings.data_dir), str(cwd))):
+        raise ConfigError(
+            f"'{candidates[0]}' is not read: a server in the sandbox could write it while another file was in use.",
+            hint="Read it. If it is yours, name it: mcpproxy serve --config mcp_config.json. Else remove it.",
+        )
     return next((path for path in candidates if os.path.lexists(path)), None)
 
 

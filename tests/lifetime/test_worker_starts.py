@@ -223,3 +223,16 @@ async def test_a_replacement_reports_a_start_that_was_not_reported(tmp_path: Pat
         os.kill(_first(gateway), signal.SIGKILL)
         report = json.loads(await asyncio.wait_for(process.stdout.readline(), DEADLINE_S))
         assert report["servers"] == []
+
+
+async def test_workers_load_nothing_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a server may write: what it puts there under the name of a module would run with the user's rights."""
+    work, mark = tmp_path / "work", tmp_path / "loaded"
+    work.mkdir()
+    (work / "msgspec.py").write_text(f"open({str(mark)!r}, 'w').close()\nraise ImportError('planted')\n")
+    monkeypatch.chdir(work)
+    words = ("--http", "--port", "0", "--workers", "2", "--json")
+    async with started(tmp_path / "data", {}, *words, main=("-P", "-m", "smart_mcp_proxy")) as process:
+        assert process.stdout is not None
+        assert await asyncio.wait_for(process.stdout.readline(), DEADLINE_S)
+        assert not mark.exists()

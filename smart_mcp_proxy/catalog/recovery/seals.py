@@ -26,6 +26,8 @@ from smart_mcp_proxy.secrets.auth_key import write_private
 from smart_mcp_proxy.telemetry import get_logger
 
 KEY_NAME: Final = "approvals.key"
+EDITION_NAME: Final = "approvals.edition"
+"""Beside the key: the latest `SealedTrust` that a gateway on this folder has seen, whatever is put back meanwhile."""
 _KEY_BYTES: Final = 32
 _LABEL: Final = b"smart-mcp-proxy/approvals/1"
 
@@ -75,8 +77,9 @@ class Seals:
         """Before one is read, and where none can be: nothing was sealed under it."""
         self._is_pending = False
         self._problem = ""
+        self._edition_file = data_dir / EDITION_NAME
         self.edition = 0
-        """Latest of `SealedTrust` that was seen committed."""
+        """Latest of `SealedTrust` that was seen committed, by this process or an earlier one under this key."""
 
     def load(self, share: Callable[[bytes], bytes]) -> bool:
         """Load the key, made where there is none; return whether nothing can have been sealed under it here.
@@ -84,13 +87,35 @@ class Seals:
         Args:
             share: Stores a key in the store if that has none, and returns the stored one.
         """
+        is_new = True
         if self._secret is not None:
             self._key = hmac.digest(_LABEL, self._secret.encode(), "sha256")
         elif self._is_shared:
             self._key = share(self._key)
         else:
-            return self._load_file()
-        return True
+            is_new = self._load_file()
+        self.edition = max(self.edition, self._read_edition())
+        return is_new
+
+    def see_edition(self, edition: int) -> None:
+        """Notes that this edition is committed, so that no start after this one believes an earlier."""
+        if edition <= self.edition:
+            return
+        self.edition = edition
+        try:
+            with alone(self._edition_file.parent):
+                if self._read_edition() < edition:
+                    write_private(self._edition_file, f"{edition}\n{self.seal(EDITION_NAME, str(edition))}\n".encode())
+        except OSError as exc:
+            _log.warning("'%s' cannot be written, so an earlier record would be believed: %s", self._edition_file, exc)
+
+    def _read_edition(self) -> int:
+        """Read the latest edition; 0 where another key has sealed it, which knows nothing of this one's."""
+        try:
+            edition, seal = self._edition_file.read_text("ascii").split()
+            return int(edition) if self.fits(seal, EDITION_NAME, edition) else 0
+        except (OSError, ValueError):
+            return 0
 
     def _load_file(self) -> bool:
         self._problem = ""
@@ -149,10 +174,16 @@ class Seals:
         """Whether a seal is that of these values."""
         return hmac.compare_digest(str(seal).encode("utf-8", "replace"), self.seal(kind, *values, text=text).encode())
 
-    def open_trust(self, text: str, seal: str) -> SealedTrust | None:
-        """The value of the sealed row; None where another key has sealed it, or none, or a later one was seen."""
+    def open_trust(self, text: str, seal: str, *, is_put_back: bool = False) -> SealedTrust | None:
+        """The value of the sealed row; None where another key has sealed it, or none, or a later one was seen.
+
+        Args:
+            text: Of the row.
+            seal: Of the row.
+            is_put_back: Whether a person has put it back, so that an earlier one counts.
+        """
         trust = SealedTrust.read(text) if self.fits(seal, "trust", text) else None
-        return None if trust is None or trust.edition < self.edition else trust
+        return trust if trust is None or is_put_back or trust.edition >= self.edition else None
 
 
 def _is_key(path: Path) -> bool:

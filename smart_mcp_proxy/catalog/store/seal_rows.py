@@ -112,6 +112,13 @@ def pass_on(reading: Connection, writing: Connection, source: Seals, target: Sea
         seal_rows(writing, target, source)
 
 
+def accept_put_back(connection: Connection, seals: Seals) -> None:
+    """Make a record that a person has put back the latest, if it carries these seals."""
+    seals.load(partial(gateway_key, connection, _KEY_NAME))
+    if (trust := read_trust(connection, seals, is_put_back=True)) is not None:
+        store_trust(connection, seals, trust)
+
+
 def _store_seals(connection: Connection, table: Table, keys: list[str], sealed: Iterable[tuple[object, ...]]) -> None:
     statement = update(table).where(*(table.c[key] == bindparam(f"its_{key}") for key in keys))
     statement = statement.values(seal=bindparam("made"))

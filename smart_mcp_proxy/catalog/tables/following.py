@@ -26,7 +26,8 @@ from smart_mcp_proxy.telemetry import get_logger
 
 UNSEALED = (
     "what was decided about tools does not carry this gateway's seal: the key was lost or is another "
-    "(approvals.key, or MCPPROXY_SECRET_KEY), or the record was changed. Every tool waits: mcpproxy approve --reseal"
+    "(approvals.key, or MCPPROXY_SECRET_KEY), or the record was changed or put back from an earlier copy. Every tool "
+    "waits: mcpproxy approve --reseal"
 )
 
 _log = get_logger("catalog")
@@ -149,7 +150,7 @@ def _read_beside(connection: Connection, seen: int, seals: Seals) -> _Beside:
         elif kind == "trust":
             found.trust = seals.open_trust(first, second)
             if found.trust is not None:  # committed: what is read here is written by nobody who may roll it back
-                seals.edition = found.trust.edition
+                seals.see_edition(found.trust.edition)
         elif kind == "gone":
             found.gone.add(int(number))
         else:

@@ -117,10 +117,10 @@ _TRUST: Final = "trust"
 """In `seals`."""
 
 
-def read_trust(connection: Connection, with_: Seals) -> SealedTrust | None:
+def read_trust(connection: Connection, with_: Seals, *, is_put_back: bool = False) -> SealedTrust | None:
     """Read the facts that first lists and policies go by; None where another key has sealed them, or none."""
     row = connection.execute(select(seals.c.content, seals.c.seal).where(seals.c.name == _TRUST)).one_or_none()
-    return None if row is None else with_.open_trust(row.content, row.seal)
+    return None if row is None else with_.open_trust(row.content, row.seal, is_put_back=is_put_back)
 
 
 def store_trust(connection: Connection, with_: Seals, trust: SealedTrust) -> None:

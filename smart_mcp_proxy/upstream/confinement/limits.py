@@ -1,6 +1,7 @@
-"""Limits of a server's process: memory and open files, which the system keeps."""
+"""Limits of a server's processes, which the system keeps."""
 
 import os
+import platform
 import re
 import shutil
 from collections.abc import Iterable
@@ -32,14 +33,13 @@ def limit_command(config: ServerConfig, path: str | None) -> tuple[str, ...]:
     Source: https://man7.org/linux/man-pages/man1/prlimit.1.html
     """
     command, limits = (config.command, *config.args), config.process_limits
-    if limits.processes is not None:
-        # Outside of a container the system counts all processes of the user, whoever started them.
-        raise _refuse(config, "processes", "only a container keeps it", 'write "isolation": "container"')
-    if limits.memory_mb is None and limits.open_files is None:
+    if limits.processes is not None and (config.isolation.mode != "sandbox" or not _counts_by_namespace()):
+        raise refuse_process_limit(config)
+    if limits.memory_mb is None and limits.open_files is None and limits.processes is None:
         return command
     program = shutil.which(_PROGRAM, path=path)
     if program is None:
-        asked = "open_files" if limits.memory_mb is None else "memory_mb"
+        asked = next(name for name in _MET if getattr(limits, name) is not None)
         raise _refuse(config, asked, f"the program {_PROGRAM} is missing", "install util-linux")
     place = os.path.join(config.cwd or "", config.command) if "/" in config.command else config.command
     if shutil.which(place, path=path) is None:
@@ -49,6 +49,8 @@ def limit_command(config: ServerConfig, path: str | None) -> tuple[str, ...]:
         words.append(f"--data={limits.memory_mb * _MEGABYTE}")
     if limits.open_files is not None:
         words.append(f"--nofile={limits.open_files}")
+    if limits.processes is not None:
+        words.append(f"--nproc={limits.processes}")
     return *words, "--", *command
 
 
@@ -71,6 +73,23 @@ def hint_limit(config: ServerConfig, lines: Iterable[str]) -> str:
         if limit is not None and words.search(text):
             return f" Its limits.{name} is {limit}, which may be why."
     return ""
+
+
+def refuse_process_limit(config: ServerConfig) -> UpstreamError:
+    """The error for a server whose processes nothing here counts apart from the user's others."""
+    reason = "only a container keeps it, or bubblewrap's sandbox on Linux from 5.14 for a user other than root"
+    return _refuse(config, "processes", reason, 'install bubblewrap, or write "isolation": "container"')
+
+
+def _counts_by_namespace() -> bool:
+    """Whether the kernel counts the processes of a user namespace apart, as it does for all but root.
+
+    Source: https://man7.org/linux/man-pages/man2/getrlimit.2.html,
+    https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/commit/?id=21d1c5e386bc
+    """
+    release = re.match(r"(\d+)\.(\d+)", platform.release())
+    is_new = release is not None and (int(release[1]), int(release[2])) >= (5, 14)
+    return platform.system() == "Linux" and is_new and os.geteuid() != 0
 
 
 def _refuse(config: ServerConfig, limit: str, reason: str, remedy: str) -> UpstreamError:

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, TypeVar
 
+from smart_mcp_proxy.desktop.places import CONFIG_NAME, open_folder_mark
 from smart_mcp_proxy.errors import UpstreamError
 from smart_mcp_proxy.models import hash_text
 from smart_mcp_proxy.servers import ServerConfig, explain_isolation
@@ -33,6 +34,7 @@ from smart_mcp_proxy.upstream.confinement.kernel import (
     list_gaps,
     socket_filter,
 )
+from smart_mcp_proxy.upstream.confinement.limits import refuse_process_limit
 from smart_mcp_proxy.upstream.confinement.macos import find_sandbox_exec, write_profile
 from smart_mcp_proxy.upstream.confinement.places import DEVICES
 from smart_mcp_proxy.upstream.confinement.reach import (
@@ -95,11 +97,7 @@ async def start_in_sandbox(
         UpstreamError: The system has no sandbox, or none that keeps to hosts.
     """
     reach = await asyncio.to_thread(prepare_reach, config, environ, shelter)
-    way = await asyncio.to_thread(_choose_way, reach)
-    if way is None:
-        raise _refuse_unconfined(config)
-    if proxy is not None and way != "bubblewrap":
-        raise refuse_hosts(config.name, "bubblewrap, which keeps to them, is not installed or may not be used")
+    way = await asyncio.to_thread(_choose_way, config, reach)
     if way == "sandbox-exec":
         held = (str(find_sandbox_exec()), "-p", write_profile(reach), *command)
         start_here = asyncio.get_running_loop().subprocess_exec
@@ -134,10 +132,22 @@ async def start_in_sandbox(
             return started
 
 
-def _choose_way(reach: ServerReach) -> Way | None:
-    """Choose bubblewrap for what Landlock opens to all or none: sockets, shared memory, processes, hosts."""
-    needs_bubblewrap = reach.has_own_world or not isinstance(reach.network, bool)
-    return "bubblewrap" if needs_bubblewrap and find_bubblewrap() else find_way()
+def _choose_way(config: ServerConfig, reach: ServerReach) -> Way:
+    """Choose bubblewrap for what Landlock opens to all or none: sockets, shared memory, processes, hosts.
+
+    Raises:
+        UpstreamError: The system has no sandbox, or none that keeps to the entry.
+    """
+    is_counted, lists_hosts = config.process_limits.processes is not None, not isinstance(reach.network, bool)
+    needs_bubblewrap = is_counted or lists_hosts or reach.has_own_world
+    way: Way | None = "bubblewrap" if needs_bubblewrap and find_bubblewrap() else find_way()
+    if way is None:
+        raise _refuse_unconfined(config)
+    if is_counted and way != "bubblewrap":
+        raise refuse_process_limit(config)
+    if lists_hosts and way != "bubblewrap":
+        raise refuse_hosts(config.name, "bubblewrap, which keeps to them, is not installed or may not be used")
+    return way
 
 
 def prepare_reach(config: ServerConfig, environ: Mapping[str, str], shelter: Shelter | None) -> ServerReach:
@@ -146,7 +156,19 @@ def prepare_reach(config: ServerConfig, environ: Mapping[str, str], shelter: She
     reach = plan_reach(config, environ, folder)
     make_private_folder(folder, reach.links)
     _tell_reach(config, folder)
+    _mark_folder(reach, folder)
     return reach
+
+
+def _mark_folder(reach: ServerReach, folder: PrivateFolder) -> None:
+    """Mark the working directory if the server may make the server file that the next start finds there."""
+    file = Path.cwd() / CONFIG_NAME
+    mark = Path(open_folder_mark(str(folder.path.parents[1]), str(file.parent)))
+    with suppress(OSError):  # where nothing can be kept, nothing is
+        if not {file, file.resolve()}.isdisjoint(folder.guarded):
+            mark.unlink(missing_ok=True)  # its user has named it, and no server changes it from now on
+        elif any(file.resolve().is_relative_to(path) for path in reach.write):
+            mark.touch(mode=0o600)
 
 
 def _make_folder(config: ServerConfig, shelter: Shelter | None) -> PrivateFolder:

@@ -11,11 +11,11 @@ import pytest
 from copied_catalogs import at
 from store_places import MakeTool, StorePlace
 
-from smart_mcp_proxy.catalog import Catalog
+from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
 from smart_mcp_proxy.catalog.backups import backup_catalog, restore_catalog
 from smart_mcp_proxy.catalog.copying import StoreLocation, copy_catalog
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME
-from smart_mcp_proxy.catalog.recovery.seals import KEY_NAME
+from smart_mcp_proxy.catalog.recovery.seals import EDITION_NAME, KEY_NAME
 from smart_mcp_proxy.catalog.store.migrations import SEALED_FROM, VERSION_TABLE
 from smart_mcp_proxy.errors import CatalogError
 from smart_mcp_proxy.models import ToolKey
@@ -432,6 +432,104 @@ async def test_an_earlier_record_that_is_put_back_whole_is_not_believed(
         await catalog.refresh()
         assert shown(catalog) == set() and not catalog.is_sealed
         meddle(store, "DROP TABLE once; DROP TABLE earlier")
+
+
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "fresh"])
+async def test_an_earlier_record_is_told_from_the_latest_after_a_stop(
+    store: StorePlace, data_dir: Path, opened: Any, tool: MakeTool, caplog: pytest.LogCaptureFixture, is_running: bool
+) -> None:
+    """Its counters are as the later ones, so nothing else notices; one command believes what stands."""
+    async with opened() as catalog:
+        await catalog.sync("s", [tool("a")])
+        meddle(
+            store,
+            "CREATE TABLE once AS SELECT * FROM seals",
+            "CREATE TABLE earlier AS SELECT * FROM approvals",
+        )
+        await catalog.block(A, "ann")
+        await catalog.refresh()
+    assert (data_dir / EDITION_NAME).stat().st_mode & 0o777 == 0o600
+    async with AsyncExitStack() as stack:
+        if is_running:  # it has not looked at anything since
+            catalog = await stack.enter_async_context(opened())
+        meddle(
+            store,
+            "DELETE FROM seals; INSERT INTO seals SELECT * FROM once",
+            "DELETE FROM approvals; INSERT INTO approvals SELECT * FROM earlier",
+            REREAD,
+        )
+        meddle(store, "DROP TABLE once; DROP TABLE earlier")
+        if not is_running:
+            catalog = await stack.enter_async_context(opened())
+        await catalog.refresh()
+        assert shown(catalog) == set() and not catalog.is_sealed
+        assert "put back from an earlier copy" in caplog.text
+        await catalog.sync("s", [tool("a")], lambda submission: True)
+        assert shown(catalog) == set()
+        await catalog.reseal()
+        await catalog.refresh()
+        assert shown(catalog) == {"s:a"} and catalog.is_sealed
+    async with opened() as catalog:
+        assert shown(catalog) == {"s:a"} and catalog.is_sealed
+
+
+async def test_another_key_makes_an_edition_of_the_former_meaningless(
+    store: StorePlace, data_dir: Path, opened: Any, tool: MakeTool
+) -> None:
+    """As does one that cannot be read: then only this process knows what it has seen."""
+    async with opened() as catalog:
+        await fill(catalog, tool)
+    file = data_dir / EDITION_NAME
+    written = file.read_bytes()
+    for content in (b"999999\n" + b"0" * 64, b"x", b""):
+        file.write_bytes(content)
+        async with opened() as catalog:
+            assert catalog.is_sealed and shown(catalog) == {"s:a"}
+        assert file.read_bytes() == written
+
+
+async def test_a_backup_of_before_a_block_counts_where_a_person_restores_it(
+    store: StorePlace, opened: Any, tool: MakeTool, tmp_path: Path
+) -> None:
+    """It is an earlier record, put back by the command that is for that."""
+    file = tmp_path / "catalog.backup"
+    async with opened() as catalog:
+        await fill(catalog, tool)
+    await backup_catalog(at(store), file)
+    async with opened() as catalog:
+        await catalog.block(A, "ann")
+        await catalog.refresh()
+    await restore_catalog(file, at(store), replaces=True)
+    for _ in range(2):
+        async with opened() as catalog:
+            assert catalog.is_sealed and shown(catalog) == {"s:a"}
+
+
+async def test_files_of_earlier_that_are_put_back_under_a_gateway_are_not_believed(
+    places: Callable[[str], StorePlace], tool: MakeTool
+) -> None:
+    """Database and mark agree with each other, and are earlier than what was seen; one command believes them."""
+    place = places("sqlite")
+    async with place.opened() as catalog:
+        await catalog.sync("s", [tool("a")])
+    kept = {name: (place.data_dir / name).read_bytes() for name in (DATABASE_NAME, CHECKPOINT_NAME)}
+    async with place.opened() as catalog:
+        await catalog.block(A, "ann")
+        await catalog.refresh()
+        for name, content in kept.items():
+            new = place.data_dir / f"{name}.new"
+            new.write_bytes(content)
+            new.replace(place.data_dir / name)
+        for name in ("-wal", "-shm"):
+            (place.data_dir / f"{DATABASE_NAME}{name}").unlink(missing_ok=True)
+        await catalog.refresh()
+        await catalog.refresh()
+        assert shown(catalog) == set()
+    async with place.opened() as catalog:
+        assert shown(catalog) == set() and not catalog.is_sealed
+        await catalog.reseal()
+        await catalog.refresh()
+        assert shown(catalog) == {"s:a"}
 
 
 async def test_a_gateway_with_another_key_seals_nothing_of_others(

@@ -1,5 +1,6 @@
 """A harmless server on stdio that says what it could open; it reads, changes and sends nothing."""
 
+import ctypes
 import json
 import os
 import socket
@@ -29,6 +30,35 @@ def reach(kind: int, address: object) -> None:
         connection.connect(address)
 
 
+def open_through(make: Callable[[str, str], None], path: str) -> None:
+    """Open a file by another name in the home, which is taken away again."""
+    name = os.path.join(os.environ["HOME"], "another-name")
+    make(path, name)
+    try:
+        open_file(name, os.O_RDONLY)
+    finally:
+        os.unlink(name)
+
+
+def take_descriptor(pid: int) -> None:
+    """Copy a descriptor of another process, and close the copy."""
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    process = os.pidfd_open(pid)
+    try:
+        copy = call(438, process, 0, 0)  # pidfd_getfd, the same number on all processors
+        if copy < 0:
+            raise OSError(ctypes.get_errno(), "refused")
+        os.close(copy)
+    finally:
+        os.close(process)
+
+
+def find_inherited(first: int) -> None:
+    """Find a descriptor from this one on that nobody here has opened."""
+    if not any(can(lambda fd=fd: os.fstat(fd)) for fd in range(first, 256)):
+        raise OSError
+
+
 ATTEMPTS: dict[str, Callable[[str], object]] = {
     "read": lambda path: open_file(path, os.O_RDONLY),
     "write": lambda path: open_file(path, os.O_WRONLY | os.O_APPEND),
@@ -39,6 +69,11 @@ ATTEMPTS: dict[str, Callable[[str], object]] = {
     "signal": lambda pid: os.kill(int(pid), 0),
     "environment": lambda pid: open_file(f"/proc/{pid}/environ", os.O_RDONLY),
     "memory": lambda pid: open_file(f"/proc/{pid}/mem", os.O_RDONLY),
+    "link": lambda path: open_through(os.link, path),
+    "symlink": lambda path: open_through(os.symlink, path),
+    "root": lambda pid: open_file(f"/proc/{pid}/root/etc/hostname", os.O_RDONLY),
+    "descriptor": lambda pid: take_descriptor(int(pid)),
+    "inherited": lambda first: find_inherited(int(first)),
     "arguments": lambda pid: open_file(f"/proc/{pid}/cmdline", os.O_RDONLY),
 }
 

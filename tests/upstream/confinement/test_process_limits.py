@@ -2,6 +2,8 @@
 
 import json
 import os
+import platform
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 from smart_mcp_proxy.errors import ConfigError, UpstreamError
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.upstream import find_way
+from smart_mcp_proxy.upstream.confinement import sandbox
+from smart_mcp_proxy.upstream.confinement.bubblewrap import find_bubblewrap
 from smart_mcp_proxy.upstream.confinement.limits import container_limits, hint_limit, limit_command
 from smart_mcp_proxy.upstream.confinement.reach import Shelter
 from smart_mcp_proxy.upstream.stdio.stdio import ChildProcess
@@ -50,7 +54,7 @@ def test_a_server_without_limits_starts_by_its_own_command() -> None:
 @pytest.mark.parametrize(
     ("limits", "path", "message"),
     [
-        ({"processes": 5}, "/usr/bin", "limits.processes, and only a container keeps it"),
+        ({"processes": 5}, "/usr/bin", "limits.processes, and only a container keeps it, or bubblewrap"),
         ({"memory_mb": 5}, "/nowhere", "limits.memory_mb, and the program prlimit is missing"),
         ({"open_files": 5}, "/nowhere", "limits.open_files, and the program prlimit is missing"),
     ],
@@ -59,6 +63,56 @@ def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, int], path: st
     """A server never runs without one that was asked for."""
     with pytest.raises(UpstreamError, match=message):
         limit_command(entry_with(limits), path)
+
+
+FORK = """
+import os, time
+pids = []
+try:
+    while len(pids) < 30:
+        pids.append(os.fork())
+        if not pids[-1]:
+            time.sleep(600)
+except OSError as error:
+    print(len(pids), error.strerror, flush=True)
+"""
+
+
+@pytest.mark.skipif(find_bubblewrap() is None, reason="bubblewrap may not be used")
+@pytest.mark.skipif(os.geteuid() == 0, reason="the kernel counts no processes of root")
+async def test_bubblewrap_keeps_the_number_of_processes(tmp_path: Path) -> None:
+    """Of this server alone: of the user's others there are more."""
+    config = entry_with({"processes": 8}, args=["-c", FORK], isolation="sandbox")
+    others = [subprocess.Popen(["sleep", "600"]) for _ in range(10)]
+    try:
+        with anyio.fail_after(20):
+            child = await ChildProcess.start(config, dict(os.environ), print, None, Shelter(tmp_path))
+            try:
+                count, _, reason = (await child.read()).decode().partition(" ")
+                assert (
+                    1 <= int(count) < 8
+                    and hint_limit(config, [reason]) == " Its limits.processes is 8, which may be why."
+                )
+            finally:
+                await child.close()
+    finally:
+        for each in others:
+            each.kill()
+            each.wait()
+
+
+@pytest.mark.skipif(find_way() is None, reason="this system has no sandbox")
+async def test_a_number_of_processes_is_refused_where_nothing_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root, on an earlier kernel, and without bubblewrap."""
+    config = entry_with({"processes": 8}, isolation="sandbox")
+    monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: None)
+    for user, release in ((0, "6.1.0"), (1000, "5.13.9-x"), (1000, "6.1.0")):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        monkeypatch.setattr(platform, "release", lambda release=release: release)
+        with pytest.raises(UpstreamError, match=r"limits\.processes, and only a container"):
+            await ChildProcess.start(config, dict(os.environ), print, None, Shelter(tmp_path))
 
 
 def test_a_container_keeps_all_of_them() -> None:

@@ -15,9 +15,11 @@ from typing import Any
 import anyio
 import pytest
 
-from smart_mcp_proxy.errors import UpstreamError
-from smart_mcp_proxy.servers import ServerConfig, isolate
+from smart_mcp_proxy.desktop.places import server_files
+from smart_mcp_proxy.errors import ConfigError, UpstreamError
+from smart_mcp_proxy.servers import ServerConfig, find_config, isolate, list_guarded_places
 from smart_mcp_proxy.servers.entry import parse_entry
+from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.upstream.confinement import sandbox
 from smart_mcp_proxy.upstream.confinement.bubblewrap import find_bubblewrap
 from smart_mcp_proxy.upstream.confinement.kernel import landlock_version
@@ -178,6 +180,51 @@ async def test_it_starts_in_a_folder_that_it_may_not_read(
     with anyio.fail_after(LIMIT_S):
         async with started(probing("sandbox", args=[str(PROBE), "tools"]), home) as child:
             assert await ask(child, home.attempts(way)) == []
+
+
+async def test_a_server_file_that_a_server_may_have_made_is_not_read(
+    home: Home, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the folder that the gateway works in, until its user names it; then no server changes it."""
+    monkeypatch.chdir(home.work)
+    monkeypatch.setenv("MCPPROXY_DATA_DIR", str(home.data))
+    planted, own = home.work / "mcp_config.json", home.data / "mcp_config.json"
+    own.write_text("{}")
+    settings = Settings(data_dir=home.data)
+    config = probing("sandbox", allow={"write": [str(home.work)]})
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("sandbox", allow={"read": [str(home.work)]}), home):
+            pass
+        planted.write_text("{}")
+        assert find_config(settings, home.work) == planted
+        async with started(config, home) as child:
+            assert await ask(child, [f"write:{planted}"]) == [f"write:{planted}"]
+        with pytest.raises(ConfigError, match="a server in the sandbox could write it"):
+            find_config(settings, home.work)
+        assert server_files([], os.environ) == [str(own)]
+        named = Settings(data_dir=home.data, config_path=planted)
+        places = list_guarded_places(named, home.work)
+        child = await ChildProcess.start(config, home.environ, print, None, Shelter(home.data / "sandbox", places))
+        try:
+            assert await ask(child, [f"write:{planted}", f"write:{home.work}/notes.txt"]) == [
+                f"write:{home.work}/notes.txt"
+            ]
+        finally:
+            await child.close()
+        assert find_config(settings, home.work) == planted
+
+
+async def test_neither_links_nor_handles_lead_to_what_is_closed(home: Home, way: str) -> None:
+    """Nor does another process's view of the files, or a file that it holds open."""
+    wanted = [
+        *(f"{kind}:{path}" for path in (home.keys, home.data / "proxy.db") for kind in ("link", "symlink")),
+        *(f"{kind}:{pid}" for pid in (os.getpid(), home.sibling.pid) for kind in ("root", "descriptor")),
+    ]
+    with anyio.fail_after(LIMIT_S):
+        async with started(probing("none"), home) as child:
+            assert await ask(child, wanted) == wanted
+        async with started(probing("sandbox"), home) as child:
+            assert await ask(child, [*wanted, "inherited:3", "write:/dev/tty"]) == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has capabilities")

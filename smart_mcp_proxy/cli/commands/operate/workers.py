@@ -164,7 +164,7 @@ class _Parent:
         self._hear()
         order = self._orders[number] | {"number": number, "is_reported": self._is_reported}
         inherited = (order["listener"], order["life"], *order["sending"], order["receiving"], order["report"])
-        command = [sys.executable, "-m", "smart_mcp_proxy.cli.commands.operate.worker", json.dumps(order)]
+        command = [sys.executable, "-P", "-m", "smart_mcp_proxy.cli.commands.operate.worker", json.dumps(order)]
         try:
             process = await asyncio.create_subprocess_exec(
                 *command,
