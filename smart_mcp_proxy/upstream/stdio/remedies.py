@@ -29,7 +29,7 @@ _NO_VARIABLE: Final = re.compile(r"(?:ERR|SELF_SIGNED|UNABLE_TO|DEPTH_ZERO|HTTP)
 _CHOICE: Final = re.compile(r"\b(?:either|one of|or)\b", re.I)
 _OPTION: Final = re.compile(
     r"(?:required option|arguments are required:|missing (?:required )?(?:option|argument|flag)s?:?|"
-    r"required flag\(s\)) ['\"`]?(--?[a-z][\w-]*)",
+    r"required flag\(s\)|requires? the) ['\"`]?(--?[a-z][\w-]*)",
     re.I,
 )
 _PYTHON: Final = (
@@ -65,6 +65,7 @@ _LIBRARY: Final = re.compile(
     r"\b(lib[\w.+-]+?\.so[\d.]*): cannot open shared object|no library called \"(?:lib)?([\w.+-]+)\"|"
     r"cannot load library '(lib[\w.+-]+)|(?:failed|unable) to find (lib\w+)"
 )
+_NOT_BUILT: Final = re.compile(r"\bPackage ([\w.+-]+) was not found in the pkg-config search path")
 _LIBRARIES: Final = {
     "libGL.so": "libgl1",
     "libcairo": "libcairo2",
@@ -226,6 +227,9 @@ def _install_library(ended: Ended) -> str:
         package = next((package for start, package in _LIBRARIES.items() if name.startswith(start)), "")
         debian = f" (Debian, Ubuntu: apt install {package})" if package else ""
         return f"The system lacks the library {name}: install it where the server runs{debian}."
+    if found := _NOT_BUILT.search("\n".join(ended.written)):
+        name = found[1] if found[1].startswith("lib") else f"lib{found[1]}"
+        return f"A part of it cannot be built without {name}: install it (Debian, Ubuntu: apt install {name}-dev)."
     if found := re.search(r"version `(GLIBC(?:XX)?_[\d.]+)' not found", ended.said):
         return f"It was built for a newer system (with {found[1]}): run it in a container, or an older version of it."
     if "Executable doesn't exist at" in ended.said:

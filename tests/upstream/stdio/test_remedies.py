@@ -104,6 +104,9 @@ def test_a_missing_option_is_named() -> None:
     said = "usage: acme-mcp [-h] --token TOKEN\nacme-mcp: error: the following arguments are required: --token"
     assert "the option --token" in describe(said, "acme-mcp", command="uvx")
     assert describe(said, "acme-mcp", "--token", "x", command="uvx") == ""
+    assert "the option --read-write" in describe(
+        "Error: In-memory databases require the --read-write flag.", "acme-mcp"
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,13 @@ def test_a_missing_option_is_named() -> None:
             "libacme.so.3: in",
         ),
         ("acme: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.38' not found (required by acme)", "GLIBC_2.38"),
+        (
+            "npm error command sh -c prebuild-install || npm run build\nnpm error > keytar@7.9.0 build\n"
+            "npm error Package libsecret-1 was not found in the pkg-config search path.\n"
+            "npm error Package 'libsecret-1', required by 'virtual:world', not found\n"
+            "npm error gyp ERR! stack Error: `gyp` failed with exit code: 1\nnpm error gyp ERR! not ok",
+            "apt install libsecret-1-dev",
+        ),
         ("browserType.launch: Executable doesn't exist at /root/.cache/ms-playwright/chrome", "playwright install"),
     ],
 )
