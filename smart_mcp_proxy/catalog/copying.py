@@ -35,7 +35,9 @@ _BATCH_ROWS: Final = 500
 _PLACE_BYTES: Final = 2
 _SUMS: Final = 256**_PLACE_BYTES
 _MODULUS: Final = 2**256
-_NUMBERED: Final = tuple(table.name for table in TABLES if "id" in table.c and table.name != "gone")
+_NUMBERED: Final = tuple(
+    table.name for table in TABLES if "id" in table.c and table.name not in ("gone", "activity_chains")
+)
 """Tables whose ids are never used twice."""
 
 _PATIENT: Final = (

@@ -38,7 +38,7 @@ from smart_mcp_proxy.upstream.starting import ServerStart, StartTurn, describe_s
 from smart_mcp_proxy.upstream.states import backoff_s, check_transition, choose_hint, first_status
 from smart_mcp_proxy.upstream.stdio.bare_errors import Reasons, older_era_error
 from smart_mcp_proxy.upstream.stdio.inheritance import network_hint
-from smart_mcp_proxy.upstream.stdio.older_sdk import older_sdk_hint
+from smart_mcp_proxy.upstream.stdio.remedies import find_remedy
 from smart_mcp_proxy.upstream.watching import OnResourceUpdated, ResourceWatch
 
 OnChange = Callable[[ServerStatus], None]
@@ -452,9 +452,9 @@ class Upstream:
         self._told = error
         _log.log(level, "%s%s (try %d)", error, said, self._failures, extra=fields(server=self.name))
         if not needs_auth:
-            older = older_sdk_hint(self.config, said)
-            network = network_hint(self.environ, self.config, error + said)
-            hint = older or hint + network + hint_refusal(self.config, self._written.last(_LAST_LINES))
+            remedy = find_remedy(self.config, reason, self._written.last_connection())
+            refusal = hint_refusal(self.config, self._written.last(_LAST_LINES))
+            hint = (remedy or hint + network_hint(self.environ, self.config, error + said)) + refusal
         self._set_state(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self.rng)
         # One that has let us in before may do so again soon.

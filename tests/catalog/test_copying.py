@@ -49,6 +49,8 @@ async def test_there_and_back_everything_is_equal(
             assert new == 5 and new not in ids
             await write(catalog, agent_tokens.store, token=AgentToken("new", "3", NOW_S, None))
             assert [token.id for token in await catalog.read(agent_tokens.find)] == [1, 2, 3]
+            proof = await catalog.check_activity()  # another key has sealed what was copied
+            assert (proof.records, proof.unsealed, proof.problems) == (0, 2, [])
             last = await catalog.last_activity_place()
             await catalog.append_activity([record("later")])
             assert await catalog.last_activity_place() > last > 0

@@ -323,6 +323,10 @@ class ServerLog:
         began = self._began if mark is None else mark
         return printable(find_reason(self.last(self.mark - began)))
 
+    def last_connection(self) -> list[str]:
+        """The lines of its present connection, oldest first."""
+        return self.last(self.mark - self._began)
+
     def last(self, count: int) -> list[str]:
         """The last lines, oldest first."""
         return list(itertools.islice(self._lines, max(0, len(self._lines) - count), None))
