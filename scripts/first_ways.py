@@ -8,6 +8,7 @@ answered; a step that fails ends the program with status 1. Needs the developmen
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import pty
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -29,6 +31,7 @@ from typing import Any
 
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
+from mcp_types import Implementation
 from playwright.sync_api import sync_playwright
 
 from smart_mcp_proxy.demo import demo_servers
@@ -37,13 +40,12 @@ ROOT = Path(__file__).resolve().parent.parent
 LIMIT_S = 60.0
 INSTALL_S = 900.0
 CTRL_C = "\x03"
-CONTAINER = "mcpproxy-first-way"
 LINK = re.compile(r"(http://127\.0\.0\.1:\d+/ui/\S+)")
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 QUESTION = "add a task to my list"
 
 
-class StepFailed(Exception):
+class StepError(Exception):
     """A step that a newcomer could not have gone on from."""
 
 
@@ -113,7 +115,7 @@ class Terminal:
 
     def _read(self, limit_s: float) -> bool:
         if not select.select([self._file], [], [], max(0.0, limit_s))[0]:
-            raise StepFailed(f"{' '.join(self._words)} said nothing that was waited for:\n{self.text[-3000:]}")
+            raise StepError(f"{' '.join(self._words)} said nothing that was waited for:\n{self.text[-3000:]}")
         try:
             chunk = os.read(self._file, 65_536)
         except OSError:  # the command has ended
@@ -126,7 +128,7 @@ class Terminal:
         until_s = time.monotonic() + limit_s
         while not (found := re.compile(pattern).search(self.text, self._seen)):
             if not self._read(until_s - time.monotonic()):
-                raise StepFailed(f"{' '.join(self._words)} ended without '{pattern}':\n{self.text[-3000:]}")
+                raise StepError(f"{' '.join(self._words)} ended without '{pattern}':\n{self.text[-3000:]}")
         self._seen = found.end()
         return found
 
@@ -142,7 +144,7 @@ class Terminal:
         status = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         os.close(self._file)
         if status not in (0, *allowed):
-            raise StepFailed(f"{' '.join(self._words)} ended with status {status}:\n{self.text[-3000:]}")
+            raise StepError(f"{' '.join(self._words)} ended with status {status}:\n{self.text[-3000:]}")
         return self.text
 
 
@@ -156,7 +158,7 @@ def open_page(link: str) -> str:
     """The heading of the page behind a link, in Chromium."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        raise StepFailed("Chromium is not installed: apt-get install chromium")
+        raise StepError("Chromium is not installed: apt-get install chromium")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         page = browser.new_page()
@@ -165,7 +167,7 @@ def open_page(link: str) -> str:
         heading, status = page.locator("h1").first.inner_text(), answer.status if answer else 0
         browser.close()
     if status != 200:
-        raise StepFailed(f"{link} answered {status}: {heading}")
+        raise StepError(f"{link} answered {status}: {heading}")
     return heading
 
 
@@ -174,10 +176,14 @@ def walk_checkout(walk: Walk) -> None:
     clone = walk.home / "smart-mcp-proxy"
     with walk.step("`git clone`"):
         done = subprocess.run(
-            ["git", "clone", "--quiet", "--no-local", str(ROOT), str(clone)], env=walk.env, capture_output=True, text=True
+            ["git", "clone", "--quiet", "--no-local", str(ROOT), str(clone)],
+            env=walk.env,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if done.returncode:
-            raise StepFailed(done.stderr)
+            raise StepError(done.stderr)
     terminal = Terminal(["make", "run"], clone, walk.env | {"MCPPROXY_PORT": str(find_free_port())})
     with walk.step("`make run`, until it is installed"):
         terminal.wait_for(r"installed in \d+ s", INSTALL_S)
@@ -193,7 +199,7 @@ def walk_checkout(walk: Walk) -> None:
 
 
 def write_clients(home: Path) -> dict[Path, bytes]:
-    """Nineteen entries in the files of four clients, as they grow on a desktop: doubles, secrets, a project's, one broken."""
+    """Nineteen entries in the files of four clients, as they grow on a desktop: doubles, secrets, a project's."""
     demo = demo_servers()
     stdio = {key: {**value, "type": "stdio"} for key, value in demo.items()}
     remote = {"type": "http", "url": "http://127.0.0.1:9/mcp"}
@@ -247,7 +253,162 @@ async def search_and_call(client: Client[Any]) -> str:
     async with client:
         found = json.loads((await client.call_tool("retrieve_tools", {"query": QUESTION})).content[0].text)
         if not found["tools"]:
-            raise StepFailed(f"The search '{QUESTION}' found nothing: {found}")
+            raise StepError(f"The search '{QUESTION}' found nothing: {found}")
         tool = found["tools"][0]
         await client.call_tool(tool["call_with"], {"name": tool["name"], "args": {"title": "Milk"}})
         return str(tool["name"])
+
+
+def answer_init(terminal: Terminal, step: Step) -> None:
+    """Answers what `init` asks: Return takes what it proposes, and the value that only a person knows is typed."""
+    for pattern, typed in (
+        (r"Take over which\?", "\n"),
+        (r"\[Y/n\]", "\n"),
+        (r"Key of the tracker \(stored", "value\n"),
+    ):
+        terminal.wait_for(pattern)
+        terminal.type(typed)
+        step.decisions += 1
+    terminal.end()
+
+
+def walk_desktop(walk: Walk) -> None:
+    """Four clients with 19 entries, without a keyring, to the first call of one of them, and back."""
+    before = write_clients(walk.home)
+    program = walk.home / "bin" / "mcpproxy"
+    program.parent.mkdir()
+    program.symlink_to(ROOT / ".venv" / "bin" / "mcpproxy")
+    env = walk.env | {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
+    try:
+        with walk.step("`mcpproxy init`") as step:
+            answer_init(Terminal([str(program), "init"], walk.home, env), step)
+        terminal = Terminal([str(program), "connect", "--all", "--move", "--write"], walk.home, env)
+        with walk.step("`mcpproxy connect --all --move --write`"):
+            terminal.wait_for("Waiting up to")
+        with walk.step("Cursor starts its entry, searches and calls"):
+            entry = json.loads((walk.home / ".cursor/mcp.json").read_text())["mcpServers"]["mcpproxy"]
+            transport = StdioTransport(entry["command"], entry["args"], env=env, cwd=str(walk.home))
+            asyncio.run(
+                search_and_call(Client(transport, client_info=Implementation(name="cursor-vscode", version="1")))
+            )
+        with walk.step("`connect` has seen it"):
+            terminal.wait_for("It works: cursor-vscode")
+            terminal.end()
+        with walk.step("`mcpproxy doctor`"):
+            said = Terminal([str(program), "doctor"], walk.home, env).end(1)
+            for lacking in ("GITHUB_TOKEN", "docs", "Next: "):
+                if lacking not in said:
+                    raise StepError(f"mcpproxy doctor does not speak of {lacking}:\n{said}")
+        with walk.step("`mcpproxy disconnect --all`, every byte as before"):
+            Terminal([str(program), "disconnect", "--all"], walk.home, env).end()
+            if changed := [str(path) for path, content in before.items() if path.read_bytes() != content]:
+                raise StepError(f"Not as they were: {', '.join(changed)}")
+    finally:
+        subprocess.run([str(program), "stop"], env=env, cwd=walk.home, capture_output=True, check=False)
+
+
+@contextmanager
+def start_team(walk: Walk, port: int, token: str) -> Iterator[None]:
+    """A gateway that variables alone configure: the image where one can be started here, else its command."""
+    config = {"mcpServers": {name: {**entry, "command": "python3"} for name, entry in demo_servers().items()}}
+    engine, image = str(ROOT / "scripts" / "image.sh"), f"{os.environ.get('NAME', 'mcpproxy')}:slim"
+    looked = subprocess.run([engine, "engine", "image", "inspect", image], capture_output=True, check=False)
+    if looked.returncode == 0:
+        entries = {"MCPPROXY_CONFIG_JSON": json.dumps(config), "MCPPROXY_AUTH_TOKEN": token}
+        options = [word for name, value in entries.items() for word in ("-e", f"{name}={value}")]
+        command = [engine, "run", "--rm", "-p", f"127.0.0.1:{port}:8000", *options, image]
+        env = dict(os.environ)
+    else:
+        walk.note = " (no image here: the image's command and variables, without a container)"
+        command = [str(ROOT / ".venv" / "bin" / "mcpproxy"), "serve"]
+        env = walk.env | {
+            "MCPPROXY_TRANSPORT": "streamable-http",
+            "MCPPROXY_HOST": "0.0.0.0",
+            "MCPPROXY_PORT": str(port),
+            "MCPPROXY_DATA_DIR": str(walk.home / "data"),
+            "MCPPROXY_LOG_FORMAT": "json",
+            "MCPPROXY_AUTH_TOKEN": token,
+            "MCPPROXY_CONFIG_JSON": json.dumps({"mcpServers": demo_servers()}),
+        }
+    with (
+        (walk.home / "log").open("wb") as log,
+        subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True) as process,
+    ):
+        try:
+            yield
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(LIMIT_S)
+
+
+def wait_ready(port: int, log: Path) -> None:
+    """Returns when `/readyz` answers 200."""
+    until_s = time.monotonic() + LIMIT_S
+    while time.monotonic() < until_s:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+                if answer.status == 200:
+                    return
+        except OSError:
+            time.sleep(0.2)
+    raise StepError(f"No gateway is ready at port {port}:\n{log.read_text()[-3000:]}")
+
+
+def walk_team(walk: Walk) -> None:
+    """Variables alone configure a gateway; an agent with the token searches and calls."""
+    port, token = find_free_port(), secrets.token_urlsafe(32)
+    with contextlib.ExitStack() as team:
+        with walk.step("start it, with three variables, until `/readyz`"):
+            team.enter_context(start_team(walk, port, token))
+            wait_ready(port, walk.home / "log")
+        with walk.step("an agent without the token is refused"):
+            try:
+                asyncio.run(search_and_call(Client(f"http://127.0.0.1:{port}/mcp")))
+            except Exception as exc:
+                if "asks for a token" not in str(exc):
+                    raise StepError(f"Refused in other words: {exc}") from exc
+            else:
+                raise StepError("An agent without the token was answered.")
+        with walk.step("an agent with it searches and calls"):
+            asyncio.run(search_and_call(Client(f"http://127.0.0.1:{port}/mcp", auth=token)))
+        with walk.step("stop it"):
+            team.close()
+
+
+WAYS: dict[str, tuple[str, Callable[[Walk], None]]] = {
+    "checkout": ("A fresh clone", walk_checkout),
+    "desktop": ("Four clients, 19 entries", walk_desktop),
+    "team": ("A team's container", walk_team),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=WAYS, action="append", help="this way; may be repeated")
+    parser.add_argument("--json", action="store_true", help="one object instead of tables")
+    options = parser.parse_args()
+    walks = []
+    for name in options.only or WAYS:
+        title, go = WAYS[name]
+        print(title, file=sys.stderr)
+        with tempfile.TemporaryDirectory(prefix="mcpproxy-first-", ignore_cleanup_errors=True) as home:
+            walk = Walk(title, Path(home))
+            try:
+                go(walk)
+            except (StepError, subprocess.TimeoutExpired) as exc:
+                print(f"{title}: after {len(walk.steps)} steps:\n{exc}", file=sys.stderr)
+                return 1
+            walks.append(walk)
+    if options.json:
+        print(
+            json.dumps(
+                {each.name: {"note": each.note, "steps": [asdict(step) for step in each.steps]} for each in walks}
+            )
+        )
+    else:
+        print("\n\n".join(each.table() for each in walks))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

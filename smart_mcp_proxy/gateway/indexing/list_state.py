@@ -45,6 +45,7 @@ class ListState:
         self._failed: dict[str, tuple[UpstreamError, Remark]] = {}
         self._left_out: dict[str, tuple[LeftOut, ...]] = {}
         self._remarks: dict[str, tuple[Remark, ...]] = {}
+        self._first_until_s: float | None = None
 
     def __repr__(self) -> str:
         return f"<ListState, {len(self._fresh)} servers fresh>"
@@ -159,6 +160,25 @@ class ListState:
             while are_expected():
                 await self._changes.wait()
         return True
+
+    async def wait_first(self) -> None:
+        """Wait for servers on their way where no list is known from before: once, and at most 5 s.
+
+        Else the first search of somebody who has just connected would find nothing.
+        """
+        if self._first_until_s is None:
+            others = (server for server in self._fleet.upstreams if server not in self._listed_s)
+            has_earlier = any(self.catalog.last_sync_s(server) is not None for server in others)
+            self._first_until_s = 0.0 if has_earlier else self._clock() + FIRST_LIST_S
+        if (left_s := self._first_until_s - self._clock()) <= 0:
+            return
+        with move_on_after(left_s):
+            while any(self._is_coming(server) for server in self._fleet.upstreams):
+                await self._changes.wait()
+
+    def _is_coming(self, server: str) -> bool:
+        state = self._fleet.upstreams[server].status.state
+        return state in (*_COMING, ServerState.DISCONNECTED) and not self.is_done(server)
 
     async def wait_changed(self) -> None:
         """Returns at the next change of a list, a server's state or the tools."""

@@ -186,6 +186,7 @@ class Retrieval:
         self._check(question)
         with move_on_after(self.loading_s):  # what is not loaded yet would be missing from the answer
             await self.index_sync.loaded.wait()
+        await self.lists.wait_first()
         kinds = self.kinds if others_than_tools(question.types) else None
         if kinds is not None:
             await kinds.wait_listed([each.name for each in self.statuses() if each.state is ServerState.READY])

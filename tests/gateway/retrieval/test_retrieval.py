@@ -60,6 +60,9 @@ class IndexFacts:
     def age_s(self, servers: Iterable[str]) -> float | None:
         return self.age
 
+    async def wait_first(self) -> None:
+        """Nothing is on its way."""
+
 
 class RetrievalSetup:
     """A retrieval over the wall tools of alpha."""
