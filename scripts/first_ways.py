@@ -75,7 +75,9 @@ class Walk:
     def __init__(self, name: str, home: Path) -> None:
         self.name, self.home, self.note = name, home, ""
         self.steps: list[Step] = []
-        kept = {each: os.environ[each] for each in os.environ if each.startswith(("PIP_", "SSL_", "UV_", "npm_"))}
+        kept = {
+            each: os.environ[each] for each in os.environ if each.startswith(("PIP_", "SSL_", "UV_", "NPM_", "npm_"))
+        }
         programs = f"{home}/bin:{Path(shutil.which('npm') or '/usr/bin/npm').parent}:/usr/local/bin:/usr/bin:/bin"
         self.env = kept | {"HOME": str(home), "PATH": programs, "TERM": "xterm", "LANG": "C.UTF-8", "COLUMNS": "100"}
 
@@ -191,6 +193,8 @@ def walk_checkout(walk: Walk) -> None:
         terminal.wait_for(r"Listening on http", INSTALL_S)
     with walk.step("until the link to the page"):
         link = terminal.wait_for(LINK.pattern)[1]
+        if failed := re.findall(r"^(\S+) +stdio +error.*", terminal.text, re.MULTILINE):
+            raise StepError(f"Servers of make run fail: {', '.join(failed)}\n{terminal.text[-3000:]}")
     with walk.step("open the link in Chromium"):
         open_page(link)
     with walk.step("Ctrl-C"):
