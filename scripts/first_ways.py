@@ -255,7 +255,8 @@ def write_clients(home: Path) -> dict[Path, bytes]:
 async def search_and_call(client: Client[Any]) -> str:
     """The name of the tool that a search found and a call reached."""
     async with client:
-        found = json.loads((await client.call_tool("retrieve_tools", {"query": QUESTION})).content[0].text)
+        content: Any = (await client.call_tool("retrieve_tools", {"query": QUESTION})).content[0]
+        found = json.loads(content.text)
         if not found["tools"]:
             raise StepError(f"The search '{QUESTION}' found nothing: {found}")
         tool = found["tools"][0]
