@@ -33,6 +33,8 @@ config = json.loads(file.read_text(encoding="utf-8"))
 config["mcpServers"][name] = entry = {"command": command, "args": arguments}
 if command.endswith("/uvx"):  # a server's process gets only the environment that its entry names
     entry["env"] = {key: os.environ[key] for key in ("UV_CACHE_DIR", "UV_PYTHON", "UV_PYTHON_DOWNLOADS")}
+if name.startswith("demo-"):  # ours, and Python would have to list this folder, which holds the data directory
+    entry["isolation"] = "none"
 file.write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 PY
     count=$((count + 1))

@@ -234,6 +234,8 @@ def _read(path: Path, limit_bytes: int) -> tuple[bytes | None, Stamp | None]:
             return opened.read(limit_bytes), build_file_stamp(facts)
     except (FileNotFoundError, NotADirectoryError):
         return None, None
+    except IsADirectoryError as exc:
+        raise ConfigError(f"{path} is a folder. Expected a file.", hint="Move it away.") from exc
     except OSError as exc:
         raise ConfigError(f"{path} cannot be read: {exc.strerror}.", hint="Check who may read it.") from exc
 

@@ -1,5 +1,6 @@
 """Servers of all known clients, found in their files without anything being started."""
 
+import json
 import re
 import shutil
 import time
@@ -232,7 +233,13 @@ def _is_taken(found: Translated, present: Any) -> bool:
     if not isinstance(present, Mapping):
         return False
     kept = {key: value for key, value in present.items() if key in found.entry or key in _ESSENTIAL}
-    return is_same(kept, found.entry)
+    if not found.questions:
+        return is_same(kept, found.entry)
+    # Where the user was asked for a value, it may be kept anywhere: in the keyring, a file, a variable.
+    pattern = re.escape(json.dumps(found.entry, sort_keys=True))
+    for question in found.questions:
+        pattern = pattern.replace(re.escape(f"${{keyring:{question.name}}}"), r"\$\{[^{}]*\}")
+    return re.fullmatch(pattern, json.dumps(kept, sort_keys=True)) is not None
 
 
 _ESSENTIAL = frozenset({"command", "args", "env", "url", "headers", "cwd"})

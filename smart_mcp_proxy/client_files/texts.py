@@ -11,6 +11,7 @@ from smart_mcp_proxy.client_files.yaml_text import edit_yaml, parse_yaml
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers.edit import is_same, rewrite
+from smart_mcp_proxy.servers.fields import name_type
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 
 Changes = Mapping[str, Mapping[str, Any] | None]
@@ -25,7 +26,12 @@ def decode(data: bytes, source: str) -> str:
     Raises:
         ConfigError: They are not UTF-8.
     """
-    if found := _other_encoding(data):
+    found = _other_encoding(data)
+    if found and not _is_text(data, found):  # zeros, as a crash of the machine leaves them, or another program's file
+        copies = f"{shell_word(source)}.before-mcpproxy"
+        hint = f"Bring back a copy of it, such as {copies}, if there is one; else move it away."
+        raise ConfigError(f"{source} is no text: it begins with the bytes {data[:4].hex(' ')}.", hint=hint)
+    if found:
         path = shell_word(source)
         convert = f"iconv -f {found} -t UTF-8 {path} > {path}.utf8 && mv {path}.utf8 {path}"
         hint = f"The client reads UTF-8 alone: choose that when saving it in the editor, or: {convert}"
@@ -48,6 +54,14 @@ def _other_encoding(data: bytes) -> str:
     return "UTF-16LE" if data[1:2] == b"\0" else "UTF-16BE"
 
 
+def _is_text(data: bytes, encoding: str) -> bool:
+    """Whether a file can be what its first bytes tell."""
+    try:
+        return "\0" not in data.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+
+
 def parse(text: str, language: TextFormat, source: str, bounds: ReadBounds = BOUNDS) -> Mapping[str, Any]:
     """Return the document of a client's file; an empty file is an empty one.
 
@@ -66,7 +80,7 @@ def parse(text: str, language: TextFormat, source: str, bounds: ReadBounds = BOU
     if document is None:
         return {}
     if not isinstance(document, Mapping):
-        raise ConfigError(f"{source} does not hold a map by names.", hint="Edit it by hand.")
+        raise _refuse_kind(source, document)
     return document
 
 
@@ -87,9 +101,15 @@ def read_section(document: Mapping[str, Any], section: tuple[str, ...], source: 
         if section[-1:] == (LIST,) and isinstance(found, list):
             continue
         if not isinstance(found, Mapping):
-            raise ConfigError(f"{source}: '{step}' does not hold a map by names.", hint="Edit it by hand.")
+            raise _refuse_kind(f"{source}: '{step}'", found)
     _refuse_repeated(found, source)
     return found  # type: ignore[no-any-return]  # narrowed by the loop
+
+
+def _refuse_kind(place: str, found: object) -> ConfigError:
+    return ConfigError(
+        f"{place} holds {name_type(found)}. Expected names with their values.", hint="Correct it by hand."
+    )
 
 
 def _read_list(listed: Any, source: str) -> Mapping[str, Any]:

@@ -24,6 +24,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NOT_IN_URL = re.compile(r"[\x00-\x20\x7f]")
 
 
+def name_type(value: object) -> str:
+    """Name the type of a value of JSON, YAML or TOML for a message."""
+    return _KINDS.get(type(value), "an object")
+
+
 @dataclass(frozen=True, slots=True)
 class EntryReader:
     """Reader of an object of a server entry, key by key; null and absent are the same.
@@ -87,7 +92,7 @@ class EntryReader:
 
     def wrong(self, key: str, value: object, expected: str) -> ConfigError:
         """Build the error about the value under `key`; only a number is repeated."""
-        shown = value if type(value) in (int, float) else _KINDS.get(type(value), "an object")
+        shown = value if type(value) in (int, float) else name_type(value)
         return ConfigError(f"Server {self.server!r}: '{self.prefix}{key}' is {shown}.", hint=f"Expected {expected}.")
 
     def _render_scalar(self, key: str, value: object) -> str:

@@ -185,7 +185,11 @@ def test_servers_that_changed_after_their_diff_are_not_written(run: Run, cursor:
     [
         (b"{", "line 1, column 2"),
         (b'{"mcpServers": {}, "mcpServers": {"a": 1}}', "twice"),
-        (b'{"mcpServers": [1]}', "'mcpServers' does not hold a map"),
+        (b'{"mcpServers": [1]}', "'mcpServers' holds a list. Expected names with their values."),
+        (b'{"mcpServers": "x"}', "'mcpServers' holds text"),
+        (b"[1]", "mcp.json holds a list"),
+        (b"\0" * 64, "is no text: it begins with the bytes 00 00 00 00"),
+        (bytes(range(256)), "is no text: it begins with the bytes 00 01 02 03"),
         ("{}".encode("utf-16"), "is UTF-16 text"),
         ("{}".encode("utf-16-be"), "iconv -f UTF-16BE -t UTF-8"),
         ("{}".encode("utf-16-le"), "is UTF-16LE text"),
@@ -202,6 +206,14 @@ def test_a_file_that_cannot_be_used_is_left_alone(run: Run, cursor: Path, conten
         assert done.status == 1
         assert said in done.err and str(cursor) in done.err and "Traceback" not in done.err
     assert cursor.read_bytes() == content and os.listdir(cursor.parent) == ["mcp.json"]
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(run: Run, cursor: Path) -> None:
+    """It is no question of who may read it."""
+    cursor.unlink(missing_ok=True)
+    cursor.mkdir()
+    assert "is a folder. Expected a file." in run("connect", "cursor", "--write").err
+    assert "is a folder. Expected a file." in run("init", "--dry-run").err
 
 
 def test_what_failed_is_tried_again_by_the_next_command(run: Run, cursor: Path) -> None:

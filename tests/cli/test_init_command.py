@@ -201,11 +201,11 @@ def test_folders_and_projects_are_left_out_by_default(run: Run, scoped: Path, wo
     assert server_file(scoped) == {"gh": {"command": "gh", "env": {"T": "set"}}}
     left = [line for line in done.err.splitlines() if line.startswith("Left out: ")]
     assert [line.split()[2] for line in left] == ["postgres", "files", "gh"]
-    assert "of a project" in left[0] and left[0].endswith("Add it: mcpproxy init 1")
-    assert "the folder that its client is in" in left[1] and left[1].endswith("Add it: mcpproxy init 2")
+    assert "of a project" in left[0] and left[0].endswith("Add it: mcpproxy init postgres")
+    assert "the folder that its client is in" in left[1] and left[1].endswith("Add it: mcpproxy init files")
     assert "not the same as that of VS Code" in left[2]
-    assert left[2].endswith("Add it: mcpproxy server remove gh && mcpproxy init 3")
-    assert run("init", "1", "files").status == 0
+    assert left[2].endswith("Add it: mcpproxy server remove gh && mcpproxy init")
+    assert run("init", "postgres").status == 0 and run("init", "files").status == 0
     assert server_file(scoped)["postgres"]["quarantined"] is True
     assert server_file(scoped)["files"]["args"] == ["${workspaceFolder}"]
     assert run("server", "remove", "gh").status == 0 and run("init", "3").status == 0

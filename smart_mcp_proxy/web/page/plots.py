@@ -95,7 +95,7 @@ def build_bar_plot(
     starts = list_starts(until, span)
     values = [value or 0.0 for value in collect_values(found, member, starts)]
     parts = [value or 0.0 for value in collect_values(found, part, starts)] if part else [0.0] * len(values)
-    most = _round_above(max(values, default=0.0))
+    most = max(_LINES, _round_above(max(values, default=0.0)))  # below that its lines would have no whole numbers
     return Plot(_build_bars(values, parts, starts, most, span), _build_grid(most))
 
 

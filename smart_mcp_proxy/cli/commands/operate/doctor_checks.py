@@ -143,7 +143,7 @@ def _address(settings: Settings, *, is_running: bool) -> Iterator[CheckResult]:
             hint = f"{hint} Its page: {commands[0]}"
         yield CheckResult("address", outcome, error.message, hint)
     else:
-        yield CheckResult("address", "ok", f"{place} is free")
+        yield CheckResult("address", "ok", f"{place} is free" if settings.port else f"{settings.host}, any free port")
     try:
         create_jwt_verifier(settings)
         is_sign_in_enabled(settings)
@@ -239,7 +239,7 @@ def _check_approvals(approvals: Mapping[str, Any]) -> CheckResult:
     count = sum(tool["state"] != "blocked" for tool in approvals["tools"])
     if not count:
         return CheckResult("approvals", "ok", "nothing waits")
-    words = f"{format_waiting_count(count)}; agents do not see them"
+    words = f"{format_waiting_count(count)}; agents do not see {'it' if count == 1 else 'them'}."
     return CheckResult("approvals", "warning", words, "Look at what is new or changed.", "mcpproxy approve --list")
 
 

@@ -222,10 +222,11 @@ def _tell(settings: "Settings", done: Mapping[str, Any], chosen: "list[FoundServ
 def _describe_left_out(servers: "list[FoundServer]", chosen: "list[FoundServer]") -> Iterable[str]:
     """Yield a line for each that was excepted: the reason, and the command that takes it over."""
     taken = {server.name for server in chosen}
-    for number, server in enumerate(servers, 1):
+    for server in servers:
         if server in chosen or server.standing not in ("project", "workspace", "differs"):
             continue
-        command = f"mcpproxy init {number}"
+        # Never its number: those of the next table are others.
+        command = f"mcpproxy init {shell_word(server.name)}"
         if server.name in taken:
-            command = f"mcpproxy server remove {shell_word(server.name)} && {command}"
+            command = f"mcpproxy server remove {shell_word(server.name)} && mcpproxy init"
         yield f"Left out: {server.name} of {server.places[0]}, {server.remark}. Add it: {command}"
