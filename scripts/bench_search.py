@@ -1,8 +1,8 @@
 """Measures search beside other engines: quality on given tools and queries, cost from 1,000 to 100,000 tools, and
 what a search costs an agent through the gateway. Every candidate runs in a process of its own.
 
-Recall is set against that of the default, with the 95 % interval of a paired bootstrap over the kinds of queries; --set
-adds further tools and queries to this part.
+Recall at one and at five tools is set against the default's, with the 95 % interval of a paired bootstrap over the
+kinds of queries; --set adds further tools and queries to this part.
 
 TOOLS: JSON lines with server, name, description, input_schema. QUERIES: JSON lines with id, query, gold (`server:tool`
 each), alt (equally right tools by gold), source, style; queries without gold are left out. Quality is the mean of the
@@ -114,20 +114,22 @@ def measure_quality(tools: Path, queries: Path, pythons: Mapping[str, Path]) -> 
     print(f"quality: {len(names):,} tools, {len(asked):,} queries, five tools asked for", flush=True)
     able = {candidate: python for candidate, python in pythons.items() if candidate not in NO_QUALITY}
     rows = {}
-    table = [["", "R@5", "nDCG@5", "empty", "tools", "p50 ms", "p95 ms", f"R@5 against {OURS}"]]
+    table = [["", "R@1", "R@5", "nDCG@5", "empty", "tools", "p50 ms", "p95 ms"]]
+    table[0] += [f"R@1 against {OURS}", "R@5 against it"]
     strata, default = list(map(stratum_of, asked)), None
     for candidate, report in measure_all(tools, queries, len(names), CHILD_S, able).items():
         found = [[names[place] for place in places] for places in report.pop("found")]
         rows[candidate] = report | judge(asked, found)
-        table.append([candidate, *(f"{rows[candidate][key]:.4f}" for key in ("recall", "ndcg", "empty"))])
+        table.append([candidate, *(f"{rows[candidate][key]:.4f}" for key in ("first", "recall", "ndcg", "empty"))])
         table[-1] += [f"{rows[candidate][key]:.2f}" for key in ("tools", "p50_ms", "p95_ms")]
-        recalls = rows[candidate].pop("recalls")
-        default = recalls if candidate == OURS else default
-        if default is not None and candidate != OURS:
-            gain = rows[candidate]["against_default"] = bootstrap_difference(default, recalls, strata)
-            table[-1].append(f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
-        else:
-            table[-1].append("")
+        measured = {key: rows[candidate].pop(key) for key in ("firsts", "recalls")}
+        default = measured if candidate == OURS else default
+        for key, values in measured.items():
+            if default is not None and candidate != OURS:
+                gain = rows[candidate][f"{key}_against_default"] = bootstrap_difference(default[key], values, strata)
+                table[-1].append(f"{gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+            else:
+                table[-1].append("")
     print(aligned(table), end="\n\n", flush=True)
     return rows
 

@@ -79,24 +79,29 @@ def grow(rows: Sequence[Row], size: int) -> Iterator[dict[str, Any]]:
 
 
 def judge(queries: Sequence[Row], found: Sequence[Sequence[str]]) -> dict[str, Any]:
-    """Recall@5 and nDCG@5 as the mean of the means over (source, style), share of empty answers, tools in an answer.
+    """Recall@1, recall@5 and nDCG@5 as means over (source, style), share of empty answers, tools in an answer.
 
-    `recalls` has the recall of each query.
+    `firsts` and `recalls` have recall@1 and recall@5 of each query.
 
     A right tool counts as found if it or one as right as it is among the first five.
     """
-    strata: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
-    measures = [_recall_and_ndcg(query, names[:LIMIT]) for query, names in zip(queries, found, strict=True)]
-    for query, pair in zip(queries, measures, strict=True):
-        strata[stratum_of(query)].append(pair)
-    recall, ndcg = np.mean([np.mean(values, axis=0) for values in strata.values()], axis=0)
+    strata: dict[tuple[str, str], list[tuple[float, ...]]] = defaultdict(list)
+    measures = [
+        (_recall_and_ndcg(query, names[:1])[0], *_recall_and_ndcg(query, names[:LIMIT]))
+        for query, names in zip(queries, found, strict=True)
+    ]
+    for query, figures in zip(queries, measures, strict=True):
+        strata[stratum_of(query)].append(figures)
+    first, recall, ndcg = np.mean([np.mean(values, axis=0) for values in strata.values()], axis=0)
     empty = float(np.mean([not names for names in found]))
     return {
+        "first": float(first),
         "recall": float(recall),
         "ndcg": float(ndcg),
         "empty": empty,
         "tools": float(np.mean(list(map(len, found)))),
-        "recalls": [recall for recall, _ in measures],
+        "firsts": [first for first, _, _ in measures],
+        "recalls": [recall for _, recall, _ in measures],
     }
 
 

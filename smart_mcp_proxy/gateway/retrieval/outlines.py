@@ -61,6 +61,8 @@ def open_part(described: Mapping[str, Any], path: str) -> dict[str, Any]:
     part: Any = described
     root: Any = described
     names = [name for name in path.split("/") if name]
+    if not names:
+        return {"path": path, **outline_definition(described)}
     for place, name in enumerate(names):
         children = _list_children(part, root)
         if name.removesuffix("?") not in children:

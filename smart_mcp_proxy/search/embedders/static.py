@@ -144,7 +144,12 @@ def _read_encoder(path: Path) -> tuple[_Header, EncoderTable]:
     size = rows_start + header.count * header.dimension
     if len(data) != size:
         raise _build_file_error(path, f"it has {len(data):,} bytes, expected {size:,}")
-    pieces = data[len(line) : words_end].decode().split("\n")
+    try:
+        pieces = data[len(line) : words_end].decode().split("\n")
+    except UnicodeDecodeError as exc:
+        raise _build_file_error(path, "its words are damaged") from exc
+    if len(pieces) != header.count:
+        raise _build_file_error(path, f"it has {len(pieces):,} words, expected {header.count:,}")
     scales = np.frombuffer(data, "<f4", header.count, words_end)
     rows = np.frombuffer(data, np.int8, header.count * header.dimension, rows_start)
     return header, EncoderTable(pieces, scales, rows.reshape(header.count, header.dimension))

@@ -66,6 +66,12 @@ def test_a_path_opens_a_part(path: str, part: Any) -> None:
     assert open_part(DESCRIBED, path) == {"path": path, "part": part}
 
 
+@pytest.mark.parametrize("path", ["/", "//"])
+def test_a_path_without_names_leads_to_the_whole(path: str) -> None:
+    """Outlined where it is large."""
+    assert open_part(DESCRIBED, path) == {"path": path, **outline_definition(DESCRIBED)}
+
+
 def test_a_part_that_is_large_is_outlined_as_well() -> None:
     """With the references of the whole schema."""
     large = dict(DESCRIBED, input_schema=SCHEMA | {"title": LONG * 4})

@@ -109,7 +109,10 @@ def test_pieces_of_another_european_language_mean_nothing(
     assert packaged.embed_queries([query, query.replace(" el ", " ")]).any() == has_vector
 
 
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "longer", "other format", "no encoder", "no line"])
+@pytest.mark.parametrize(
+    "damage",
+    ["missing", "empty", "cut", "longer", "other format", "no encoder", "no line", "no text", "a word less"],
+)
 def test_a_damaged_file_is_refused_with_what_to_do(small: Path, damage: str) -> None:
     """Before a vector is made of it."""
     data = small.read_bytes()
@@ -121,12 +124,19 @@ def test_a_damaged_file_is_refused_with_what_to_do(small: Path, damage: str) -> 
         "other format": data.replace(b"encoder 1", b"encoder 9"),
         "no encoder": b"PK\x03\x04\nrest",
         "no line": b"x" * 5_000,
+        "no text": _put_behind_header(data, b"\xff"),
+        "a word less": data.replace(b"\n", b"\0").replace(b"\0", b"\n", 1),
     }
     if damage in damaged:
         small.write_bytes(damaged[damage])
     with pytest.raises(MissingExtraError, match=r"The static encoder small\.bin cannot be used: ") as caught:
         StaticEmbedder(small)
     assert "MCPPROXY_EMBEDDER=BM25" in (caught.value.hint or "")
+
+
+def _put_behind_header(data: bytes, bad: bytes) -> bytes:
+    start = data.index(b"\n") + 1
+    return data[:start] + bad + data[start + len(bad) :]
 
 
 def test_the_packaged_file_and_its_card_are_there() -> None:
