@@ -295,7 +295,10 @@ def _find_programs(command: str, path: str, home: Path, changed: Sequence[Path])
         if folder.resolve() not in shared:
             yield folder
             yield from _find_installation(folder.resolve(), home, changed)
-    yield from _drop_led_out([program], changed)
+    for named in _drop_led_out([program], changed):
+        yield named
+        if _PACKAGES in real.parts:  # npm puts a link to a package's program beside the packages
+            yield _find_project(real, home)
     yield from _find_installation(real.parent, home, changed)
 
 
