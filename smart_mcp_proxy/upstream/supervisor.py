@@ -14,7 +14,14 @@ from smart_mcp_proxy.desktop.present import get_present_client
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, collect_secrets, expand, expand_for_client
+from smart_mcp_proxy.servers import (
+    ServerConfig,
+    UnsetVariableError,
+    collect_secrets,
+    describe_missing,
+    expand,
+    expand_for_client,
+)
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal
 from smart_mcp_proxy.upstream.ending import Ending
@@ -455,6 +462,8 @@ class Upstream:
             older = older_sdk_hint(self.config, said)
             network = network_hint(self.environ, self.config, error + said)
             hint = older or hint + network + hint_refusal(self.config, self._written.last(_LAST_LINES))
+            given = {*self.config.env, *self.config.inherit}
+            hint = " ".join(filter(None, (describe_missing(self.config.command, self.config.args, given), hint)))
         self._set_state(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self.rng)
         # One that has let us in before may do so again soon.

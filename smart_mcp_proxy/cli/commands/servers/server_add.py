@@ -22,6 +22,7 @@ from smart_mcp_proxy.cli.support.output import say, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.models import PENDING_STATES, ServerState
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import describe_known
 
 ADD_EXAMPLES: Final = """\
 mcpproxy server add time -- uvx mcp-server-time
@@ -136,6 +137,8 @@ async def add_server(
     body = {"name": name, "config": entry}
     done = await change_servers("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
     report_change(done, as_json=json)
+    if command and not json and (known := describe_known(command[0], command[1:], entry.get("env", ()))):
+        say(known)
     if sys.stdin.isatty() and not (json or more.no_try or done["quarantined"]):
         await _try_once(name)
 
