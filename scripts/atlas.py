@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trials.known_rows import write_known
 from trials.reporting import write_report
 from trials.servers import Installation, InstallError, PublishedServer, install, read_table
 from trials.trying import try_alone, try_together
@@ -45,7 +46,8 @@ def main() -> int:
         done = _try_batch(batch, options, results)
         waiting = [each for each in waiting if each.name not in done]
         print(f"{len(chosen) - len(waiting)} of {len(chosen)} tried", file=sys.stderr, flush=True)
-    write_report(table, results, options.work)
+    write_report(table, results, options.report, options.page)
+    write_known(table, results, options.known)
     return 0
 
 
@@ -54,6 +56,9 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", help="only these servers")
     parser.add_argument("--table", type=Path, default=TABLE)
     parser.add_argument("--work", type=Path, default=ROOT / ".cache" / "atlas", help="folder of what is known")
+    parser.add_argument("--report", type=Path, default=TABLE.with_name("report.json"))
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "servers-tried.md")
+    parser.add_argument("--known", type=Path, default=ROOT / "smart_mcp_proxy" / "servers" / "known_servers.json")
     parser.add_argument("--ecosystem", choices=("npm", "pypi"))
     parser.add_argument("--python", default=sys.executable, help="interpreter of the Python servers")
     parser.add_argument("--again", action="store_true", help="try those too that were tried before")

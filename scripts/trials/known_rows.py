@@ -1,22 +1,22 @@
 """What the gateway knows of published servers, from what was seen of them."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from trials.servers import PublishedServer
 
-KNOWN = Path(__file__).parents[2] / "smart_mcp_proxy" / "servers" / "known_servers.json"
 LARGE_MB = 50
 """Smaller packages are not mentioned."""
 
 
-def write_known(table: Iterable[PublishedServer], report: Mapping[str, Any]) -> None:
+def write_known(table: Iterable[PublishedServer], results: Path, known: Path) -> None:
     """Write the rows of the servers that were seen anew; other rows, and what is written by hand in these, stay."""
-    rows: dict[str, dict[str, Any]] = json.loads(KNOWN.read_text("utf-8"))
+    rows: dict[str, dict[str, Any]] = json.loads(known.read_text("utf-8"))
     for server in table:
-        seen = report.get(server.name, {})
+        path = results / f"{server.name}.json"
+        seen = json.loads(path.read_text("utf-8")) if path.exists() else {}
         if "alone" not in seen:
             continue
         row = rows.get(server.package, {})
@@ -29,4 +29,4 @@ def write_known(table: Iterable[PublishedServer], report: Mapping[str, Any]) -> 
         if row:
             rows[server.package] = row
     lines = (f" {json.dumps(name)}: {json.dumps(rows[name])}" for name in sorted(rows))
-    KNOWN.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")
+    known.write_text("{\n" + ",\n".join(lines) + "\n}\n", "utf-8")

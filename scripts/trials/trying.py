@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -27,7 +28,7 @@ FIELDS = {
     "annotations": "annotations",
 }
 """Fields of a definition, and their names in the gateway's answer; others stand in it under `definition`."""
-DIALECT = "$schema"
+_MOMENT = re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:[\d.]+")
 GATEWAY = Path(sys.executable).parent / "mcpproxy"
 
 
@@ -120,7 +121,8 @@ async def _wait_for_all(session: RawSession, working: Set[str], names: Sequence[
         spent = round(time.monotonic() - started, 1)
         for row in answer["servers"]:
             before = found.get(row["name"], {})
-            if row["state"] != before.get("state"):
+            is_retried = before.get("state") == "error" and row["state"] in {"connecting", "disconnected"}
+            if row["state"] != before.get("state") and not is_retried:
                 kept = {key: row[key] for key in ("state", "tools", "error", "hint") if row.get(key)}
                 found[row["name"]] = {**kept, "after_s": spent}
         waits = {name for name, row in found.items() if row["state"] not in SETTLED}
@@ -146,7 +148,10 @@ async def _look(session: RawSession, server: PublishedServer, alone: Mapping[str
         answer = await _ask(session, "describe_tool", {"names": [f"{server.name}:{name}" for name in names]})
         described |= {tool["name"].partition(":")[2]: tool for tool in answer.get("tools", [])}
         refused |= {row["name"]: row["message"] for row in answer.get("errors", [])}
-    seen: dict[str, Any] = {"differences": compare_definitions(alone["tools"], described), "refused": refused}
+    seen: dict[str, Any] = {
+        "differences": compare_definitions(alone["tools"], described, server.name),
+        "refused": refused,
+    }
     if alone.get("call"):
         seen["same_result"], seen["result"] = await _call(session, server, alone, described)
     if server.search:
@@ -158,8 +163,13 @@ def _in_tens(names: Sequence[str]) -> Iterable[Sequence[str]]:
     return (names[start : start + 10] for start in range(0, len(names), 10))
 
 
-def compare_definitions(listed: Iterable[Mapping[str, Any]], described: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Where the gateway's definitions differ from the server's: tool, field, the two texts from where they part."""
+def compare_definitions(
+    listed: Iterable[Mapping[str, Any]], described: Mapping[str, Mapping[str, Any]], server: str
+) -> list[str]:
+    """Where the gateway's definitions differ from the server's: tool, field, the two texts from where they part.
+
+    The server's name in the URIs of resources is the gateway's, on purpose.
+    """
     found = []
     for tool in listed:
         ours = described.get(tool["name"])
@@ -170,6 +180,7 @@ def compare_definitions(listed: Iterable[Mapping[str, Any]], described: Mapping[
         for field in sorted(({*tool} | {*FIELDS}) - {"name"}):
             # A field that is null or empty says nothing.
             theirs, through = (json.dumps(each or None, sort_keys=True) for each in (tool.get(field), ours.get(field)))
+            through = through.replace(f"://{server}/", "://")
             if theirs != through:
                 at = max(
                     next((i for i, pair in enumerate(zip(theirs, through, strict=False)) if len({*pair}) > 1), 0) - 20,
@@ -186,10 +197,20 @@ async def _call(
     tool, arguments = alone["call"]
     by = described.get(tool, {}).get("call_with", "call_tool_read")
     result = await session.call(by, {"name": f"{server.name}:{tool}", "args": arguments}, CALL_S + 5)
-    theirs = alone.get("result") or {}
-    # The gateway's own remarks stand in `_meta`.
-    through = {key: value for key, value in result.items() if key != "_meta" or key in theirs}
-    return json.dumps(theirs, sort_keys=True) == json.dumps(through, sort_keys=True), result
+    return is_same_result(alone.get("result") or {}, result), result
+
+
+def is_same_result(theirs: Mapping[str, Any], through: Mapping[str, Any]) -> bool:
+    """Whether a result came through, whenever it was made; of an error the server's own words.
+
+    Of `_meta` the gateway's own remarks count as nothing.
+    """
+    if isinstance(theirs.get("error"), Mapping):
+        text = (through.get("structuredContent") or {}).get("error", {}).get("message", "")
+        return str(theirs["error"].get("message")) in text
+    kept = {key: value for key, value in through.items() if key != "_meta" or key in theirs}
+    alone, ours = (_MOMENT.sub("", json.dumps(each, sort_keys=True)) for each in (theirs, kept))
+    return alone == ours
 
 
 async def _search(session: RawSession, server: PublishedServer) -> int:
