@@ -168,7 +168,7 @@ def compare_definitions(
 ) -> list[str]:
     """Where the gateway's definitions differ from the server's: tool, field, the two texts from where they part.
 
-    The server's name in the URIs of resources is the gateway's, on purpose.
+    The server's name in the URIs of resources is the gateway's, on purpose; what is too large is outlined.
     """
     found = []
     for tool in listed:
@@ -176,8 +176,9 @@ def compare_definitions(
         if ours is None:
             found.append(f"{tool['name']} is missing")
             continue
+        outlined = {field for field, name in FIELDS.items() if f"{name}_outline" in ours}
         ours = {**ours.get("definition", {}), **{field: ours.get(name) for field, name in FIELDS.items()}}
-        for field in sorted(({*tool} | {*FIELDS}) - {"name"}):
+        for field in sorted(({*tool} | {*FIELDS}) - {"name"} - outlined):
             # A field that is null or empty says nothing.
             theirs, through = (json.dumps(each or None, sort_keys=True) for each in (tool.get(field), ours.get(field)))
             through = through.replace(f"://{server}/", "://")

@@ -21,8 +21,8 @@ _NETWORK: Final = re.compile(
     r"\bEAI_AGAIN\b|\bENOTFOUND\b|name resolution|dns error|socket|connect\b|network", re.IGNORECASE
 )
 
-_OWN_PROCESS: Final = re.compile(r"duckdb::InternalException|/proc/self/")
-"""DuckDB reads its own figures at its start, and ends without a word of them where it may not."""
+_OWN_PROCESS: Final = re.compile(r"duckdb::InternalException|uv_resident_set_memory|/proc/self/")
+"""DuckDB, and programs of Node that watch their memory, end without these, and do not name the place."""
 _HOST: Final = re.compile(r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list")
 """Written by the gateway among a server's lines."""
 

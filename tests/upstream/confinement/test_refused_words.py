@@ -34,6 +34,7 @@ def test_a_refused_path_is_named_with_the_command_that_allows_it(line: str, opti
     "line",
     [
         "terminate called after throwing an instance of 'duckdb::InternalException'",
+        "Fatal error: Error: EACCES: permission denied, uv_resident_set_memory",
         "PermissionError: [Errno 13] Permission denied: '/proc/self/status'",
     ],
 )
