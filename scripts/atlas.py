@@ -58,7 +58,9 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=ROOT / ".cache" / "atlas", help="folder of what is known")
     parser.add_argument("--report", type=Path, default=TABLE.with_name("report.json"))
     parser.add_argument("--page", type=Path, default=ROOT / "docs" / "servers-tried.md")
-    parser.add_argument("--known", type=Path, default=ROOT / "smart_mcp_proxy" / "servers" / "known_servers.json")
+    parser.add_argument(
+        "--known", type=Path, default=ROOT / "smart_mcp_proxy" / "servers" / "known" / "known_servers.json"
+    )
     parser.add_argument("--ecosystem", choices=("npm", "pypi"))
     parser.add_argument("--python", default=sys.executable, help="interpreter of the Python servers")
     parser.add_argument("--again", action="store_true", help="try those too that were tried before")

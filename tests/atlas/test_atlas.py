@@ -87,5 +87,5 @@ def test_the_page_is_drawn_from_the_report() -> None:
     """And the gateway's own table has what the report saw to be needed."""
     report = json.loads(TABLE.with_name("report.json").read_text("utf-8"))
     assert (ROOT / "docs" / "servers-tried.md").read_text("utf-8") == reporting.draw_page(report)
-    known = json.loads((ROOT / "smart_mcp_proxy" / "servers" / "known_servers.json").read_text("utf-8"))
+    known = json.loads((ROOT / "smart_mcp_proxy" / "servers" / "known" / "known_servers.json").read_text("utf-8"))
     assert all(known[row["package"]]["needs"] == row["needs"] for row in report.values() if row.get("needs"))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from smart_mcp_proxy.servers import describe_known, describe_missing, find_known_server, known
-from smart_mcp_proxy.servers.known import NOTHING
+from smart_mcp_proxy.servers import describe_known, describe_missing, find_known_server
+from smart_mcp_proxy.servers.known import known_servers
+from smart_mcp_proxy.servers.known.known_servers import NOTHING
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_a_large_package_is_announced() -> None:
 
 def test_the_file_has_a_line_for_each_package_in_their_order() -> None:
     """So that two changes of it meet in one line at most."""
-    text = Path(known.__file__).with_name("known_servers.json").read_text("utf-8")
+    text = Path(known_servers.__file__).with_name("known_servers.json").read_text("utf-8")
     rows = json.loads(text)
     assert (
         text == "{\n" + ",\n".join(f" {json.dumps(name)}: {json.dumps(rows[name])}" for name in sorted(rows)) + "\n}\n"

@@ -164,5 +164,5 @@ def test_the_documentation_lists_what_was_tried() -> None:
     tried = [each.package.rpartition("@")[::2] for each in (*FEW, *(each for batch in BATCHES for each in batch))]
     page = (ROOT / "docs" / "isolation.md").read_text("utf-8")
     assert [f"`{name}` {version}" for name, version in tried if f"| `{name}` {version} |" not in page] == []
-    rows = json.loads((ROOT / "smart_mcp_proxy" / "servers" / "known_servers.json").read_text("utf-8"))
+    rows = json.loads((ROOT / "smart_mcp_proxy" / "servers" / "known" / "known_servers.json").read_text("utf-8"))
     assert {name for name, row in rows.items() if row.get("has_own_world")} <= {name for name, _ in tried}

@@ -137,10 +137,8 @@ async def add_server(
     body = {"name": name, "config": entry}
     done = await change_servers("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
     report_change(done, as_json=json)
-    if command and not json and (known := describe_known(command[0], command[1:], entry.get("env", ()))):
-        say(known)
-    if sys.stdin.isatty() and not (json or more.no_try or done["quarantined"]):
-        await _try_once(name)
+    if not json:
+        await _follow_up(name, entry, may_try=not (more.no_try or done["quarantined"]))
 
 
 def _split_line(name: str, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -162,6 +160,14 @@ def _split_line(name: str, command: tuple[str, ...]) -> tuple[str, ...]:
         raise UsageError(f"The command of server '{name}' cannot be split into words: {exc}.", hint=hint) from exc
     say(f"Read as {len(words)} words: {shlex.join(words)}")
     return words
+
+
+async def _follow_up(name: str, entry: dict[str, Any], *, may_try: bool) -> None:
+    """Say what is known of a server that was just added, and on a terminal whether it starts."""
+    if "command" in entry and (known := describe_known(entry["command"], entry.get("args", ()), entry.get("env", ()))):
+        say(known)
+    if may_try and sys.stdin.isatty():
+        await _try_once(name)
 
 
 async def _try_once(name: str) -> None:

@@ -1,4 +1,4 @@
-"""Known servers: what was seen of published packages and is not in their entries, as data."""
+"""Known servers: facts about published packages that do not stand in their entries."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _LARGE_MB: Final = 50
 
 
 class KnownServer(NamedTuple):
-    """What is known of a package.
+    """Facts about a package.
 
     Attributes:
         needs: Variables without which it does not start.
