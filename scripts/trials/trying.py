@@ -28,6 +28,8 @@ FIELDS = {
     "annotations": "annotations",
 }
 """Fields of a definition, and their names in the gateway's answer; others stand in it under `definition`."""
+_CUT = '\\u2026"'
+"""How an outline ends a long text."""
 _MOMENT = re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:[\d.]+")
 GATEWAY = Path(sys.executable).parent / "mcpproxy"
 
@@ -182,7 +184,8 @@ def compare_definitions(
             # A field that is null or empty says nothing.
             theirs, through = (json.dumps(each or None, sort_keys=True) for each in (tool.get(field), ours.get(field)))
             through = through.replace(f"://{server}/", "://")
-            if theirs != through:
+            is_cut = through.endswith(_CUT) and theirs.startswith(through.removesuffix(_CUT))
+            if theirs != through and not is_cut:
                 at = max(
                     next((i for i, pair in enumerate(zip(theirs, through, strict=False)) if len({*pair}) > 1), 0) - 20,
                     0,
