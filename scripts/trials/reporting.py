@@ -63,7 +63,7 @@ def summarize(server: PublishedServer, seen: Mapping[str, Any]) -> dict[str, Any
         "asked": alone.get("asked", {}),
         "cause": _shorten(through.get("error") or seen.get("not_installed") or alone.get("failure") or ""),
     }
-    return {key: value for key, value in row.items() if value not in (None, [], {}, "", 0, [[], []])}
+    return {key: value for key, value in row.items() if value not in (None, [], {}, "", [[], []])}
 
 
 def _judge(seen: Mapping[str, Any]) -> str:
