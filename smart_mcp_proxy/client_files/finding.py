@@ -21,6 +21,7 @@ from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.servers.edit import is_same
 from smart_mcp_proxy.servers.expand import references
 from smart_mcp_proxy.servers.jsonc import JsonObject
+from smart_mcp_proxy.servers.known import describe_known
 from smart_mcp_proxy.servers.load import parse_named
 
 Scope = Literal["user", "scoped", "project"]
@@ -205,7 +206,16 @@ def _examine(server: FoundServer, environ: Mapping[str, str]) -> None:
     except ConfigError as error:
         server.standing, server.remark = "unusable", str(error)
     else:
-        server.remark = "; ".join(problem.message for problem in problems)
+        server.remark = "; ".join(
+            [*(problem.message for problem in problems), *_remark_on_known(server.translated.entry)]
+        )
+
+
+def _remark_on_known(entry: Mapping[str, Any]) -> Iterator[str]:
+    if (command := entry.get("command")) and (
+        known := describe_known(command, entry.get("args", ()), entry.get("env", ()))
+    ):
+        yield known
 
 
 def _judge(server: FoundServer, servers: Iterable[FoundServer], own: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.registry.inputs import Given, InputResolver, Need
 from smart_mcp_proxy.registry.listing import Argument, Detail, KeyValue, Package, Transport
-from smart_mcp_proxy.servers import may_be_passed
+from smart_mcp_proxy.servers import describe_known, may_be_passed
 
 _TYPES: Final = {"streamable-http": "http", "sse": "sse"}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -123,6 +123,8 @@ def plan_entry(server: Detail, given: Given, pick: int | None = None) -> Plan:
     quarantine = {"quarantined": True}
     left_out = _build_options(way, shown)[1] if isinstance(way, Package) else []
     remarks = [*_remarks(way), *left_out] if isinstance(way, Package) else []
+    if isinstance(way, Package) and (known := describe_known(way.identifier, (), entry.get("env", ()))):
+        remarks.append(known)
     return Plan(offers, chosen.number, entry | quarantine, masked | quarantine, inputs.needs, remarks)
 
 

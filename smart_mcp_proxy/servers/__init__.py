@@ -32,6 +32,7 @@ from smart_mcp_proxy.servers.isolation import (
     identify_program,
     isolate,
 )
+from smart_mcp_proxy.servers.known import describe_known, describe_missing, find_known_server
 from smart_mcp_proxy.servers.load import (
     FILE_LIMIT_BYTES,
     find_config,

@@ -1,27 +1,13 @@
 """Servers of which clients that share a gateway get a process each, unless their entry says otherwise."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from smart_mcp_proxy.desktop.present import JoinedClient
 from smart_mcp_proxy.servers.config import ServerConfig
 from smart_mcp_proxy.servers.expand import expand, find_variables, uses_workspace
-
-_STATEFUL: Final = {
-    "drives a browser": (
-        "@playwright/mcp", "@executeautomation/playwright-mcp-server", "chrome-devtools-mcp", "puppeteer-mcp-server",
-        "@modelcontextprotocol/server-puppeteer", "@browsermcp/mcp", "browser-use", "mcp-selenium", "playwright-mcp",
-        "@angiejones/mcp-selenium", "mcp-server-browserbase",
-    ),
-    "keeps one client's thoughts": ("@modelcontextprotocol/server-sequential-thinking", "mcp-sequentialthinking-tools"),
-    "has a terminal": ("@wonderwhy-er/desktop-commander", "iterm-mcp", "mcp-server-commands"),
-}  # fmt: skip
-"""What packages do that one client must not meet another one in, by their names in npm and PyPI."""
-_REASONS: Final = {name: reason for reason, names in _STATEFUL.items() for name in names}
-_VERSION: Final = re.compile(r"(?<=.)(?:@|==)[^/]*$")
+from smart_mcp_proxy.servers.known import find_known_server
 
 
 def explain_separation(config: ServerConfig) -> str:
@@ -30,8 +16,7 @@ def explain_separation(config: ServerConfig) -> str:
         return ""
     if uses_workspace(config):
         return "depends on the working directory"
-    words = (_VERSION.sub("", word) for word in (config.command.rpartition("/")[2], *config.args))
-    return next((_REASONS[word] for word in words if word in _REASONS), "")
+    return find_known_server(config.command, config.args).separation
 
 
 def expand_for_client(config: ServerConfig, environ: Mapping[str, str], client: JoinedClient) -> ServerConfig:

@@ -14,7 +14,14 @@ from smart_mcp_proxy.desktop.present import get_present_client
 from smart_mcp_proxy.errors import ConfigError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.models import ContentKind, Era, OnMessage, OnProgress, ServerState, ServerStatus
 from smart_mcp_proxy.raw_result import RawResult
-from smart_mcp_proxy.servers import ServerConfig, UnsetVariableError, collect_secrets, expand, expand_for_client
+from smart_mcp_proxy.servers import (
+    ServerConfig,
+    UnsetVariableError,
+    collect_secrets,
+    describe_missing,
+    expand,
+    expand_for_client,
+)
 from smart_mcp_proxy.telemetry import fields, get_logger, redact, secrets_hidden, spawn
 from smart_mcp_proxy.upstream.confinement.refusals import hint_refusal
 from smart_mcp_proxy.upstream.ending import Ending
@@ -454,7 +461,10 @@ class Upstream:
         if not needs_auth:
             remedy = find_remedy(self.config, reason, self._written.last_connection())
             refusal = hint_refusal(self.config, self._written.last(_LAST_LINES))
-            hint = (remedy or hint + network_hint(self.environ, self.config, error + said)) + refusal
+            given = {*self.config.env, *self.config.inherit}
+            known = describe_missing(self.config.command, self.config.args, given)
+            seen = remedy or hint + network_hint(self.environ, self.config, error + said)
+            hint = " ".join(filter(None, (known, seen + refusal)))
         self._set_state(ServerState.NEEDS_AUTH if needs_auth else ServerState.ERROR, error + said, hint)
         pause_s = self._pause_s = backoff_s(self._failures, self.rng)
         # One that has let us in before may do so again soon.

@@ -70,6 +70,15 @@ def test_everything_is_shown_and_nothing_done(run: Run, clients: Path) -> None:
     assert "3 servers can be taken over, and 2 only by name or number." in shown.err
 
 
+def test_what_is_known_of_a_server_is_remarked(home: Path, run: Run) -> None:
+    """It may be why it never worked in its client."""
+    write(
+        home / "home/.cursor/mcp.json", brave={"command": "npx", "args": ["@modelcontextprotocol/server-brave-search"]}
+    )
+    (row,) = run("init", "--dry-run", "--json").json["servers"]
+    assert row["remark"] == "It is known to need BRAVE_API_KEY in its environment."
+
+
 def test_yes_takes_what_is_the_users_own(run: Run, clients: Path, keyring: dict[str, str]) -> None:
     """Not the project's; what has to be asked for is named; a second time there is nothing new."""
     done = run("init", "--yes")

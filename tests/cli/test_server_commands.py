@@ -77,6 +77,15 @@ def test_on_a_terminal_an_added_server_is_tried_once(home: Path, run: Run) -> No
     assert list(stored(home / "data")) == ["good", "bad", "quiet"]
 
 
+def test_what_a_known_server_needs_is_said_when_it_is_added(home: Path, run: Run) -> None:
+    """Unless its entry has it."""
+    command = ["--", "npx", "-y", "@modelcontextprotocol/server-brave-search"]
+    done = run("server", "add", "bare", *command)
+    assert done.status == 0 and "It is known to need BRAVE_API_KEY in its environment." in done.err
+    done = run("server", "add", "whole", "--env", "BRAVE_API_KEY=${env:KEY}", *command)
+    assert done.status == 0 and "known to need" not in done.err
+
+
 def test_an_address_is_added_with_headers(home: Path, run: Run) -> None:
     """References to variables are stored as they are."""
     words = ["--url", "https://example.com/mcp", "--header", "Authorization: Bearer ${env:T}", "--type", "http"]

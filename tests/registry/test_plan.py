@@ -281,3 +281,9 @@ def test_one_publisher_s_slip_leaves_the_rest_of_a_page() -> None:
     good = {"server": {"name": "a/b", "version": "1", "packages": None, "icons": [1], "title": None}, "_meta": None}
     listings = read_page(json.dumps({"servers": [{"server": 1}, good], "metadata": {"nextCursor": "x"}}).encode())
     assert [each.server.name for each in listings] == ["a/b"]
+
+
+def test_what_is_known_of_a_package_is_remarked() -> None:
+    """Its publisher may not have listed it."""
+    plan = planned(package(identifier="@modelcontextprotocol/server-brave-search"))
+    assert plan.remarks == ["It is known to need BRAVE_API_KEY in its environment."]

@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -167,6 +168,15 @@ async def test_a_server_that_does_not_come_back_is_waited_for_once(keep, watch, 
     with pytest.raises(UpstreamError, match="exit code 3"):
         await call(upstream, "echo")
     assert watch.states["fake"] == states == [State.CONNECTING, State.READY, State.ERROR, State.CONNECTING, State.ERROR]
+
+
+async def test_a_known_server_that_ends_is_told_what_it_lacks(keep, watch):
+    """Before anything else: it may not say so itself."""
+    dead = fake_config("dead")
+    upstream = keep(replace(dead, args=(*dead.args, "@modelcontextprotocol/server-brave-search")))
+    await upstream.start()
+    await watch.until(lambda: State.ERROR in watch.states["fake"])
+    assert upstream.status.hint.startswith("It is known to need BRAVE_API_KEY in its environment. See what it printed")
 
 
 async def test_a_server_that_ends_at_once_is_tried_again_and_again(keep, watch):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.servers import ServerConfig, expand, has_process_here
+from smart_mcp_proxy.servers import ServerConfig, expand, find_known_server, has_process_here
 from smart_mcp_proxy.servers.config import Allowance
 from smart_mcp_proxy.upstream.confinement.places import (
     CREDENTIAL,
@@ -27,7 +27,6 @@ from smart_mcp_proxy.upstream.confinement.places import (
     SCRIPT,
     SYSTEM,
 )
-from smart_mcp_proxy.upstream.confinement.profiles import find_profile
 
 SHELTER: Final = "sandbox"
 """Folder in the data directory that holds the private folders."""
@@ -149,7 +148,7 @@ def plan_reach(config: ServerConfig, environ: Mapping[str, str], folder: Private
             variables[name] = str(home / path)
             read += carve.each([home / path])
     has_sockets = any(map(_is_socket, _resolve((*named.read, *named.write), home, cwd)))
-    is_profiled = find_profile((config.command, *config.args)).has_own_world
+    is_profiled = find_known_server(config.command, config.args).has_own_world
     private = {"HOME": str(folder.path), "TMPDIR": str(folder.path / "tmp")}
     variables |= {name: text for name, text in private.items() if name not in config.env}
     return ServerReach(
@@ -295,7 +294,10 @@ def _find_programs(command: str, path: str, home: Path, changed: Sequence[Path])
         if folder.resolve() not in shared:
             yield folder
             yield from _find_installation(folder.resolve(), home, changed)
-    yield from _drop_led_out([program], changed)
+    for named in _drop_led_out([program], changed):
+        yield named
+        if _PACKAGES in real.parts:  # npm puts a link to a package's program beside the packages
+            yield _find_project(real, home)
     yield from _find_installation(real.parent, home, changed)
 
 

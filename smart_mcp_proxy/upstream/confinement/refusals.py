@@ -21,6 +21,8 @@ _NETWORK: Final = re.compile(
     r"\bEAI_AGAIN\b|\bENOTFOUND\b|name resolution|dns error|socket|connect\b|network", re.IGNORECASE
 )
 
+_OWN_PROCESS: Final = re.compile(r"duckdb::InternalException|uv_resident_set_memory|/proc/self/")
+"""DuckDB, and programs of Node that watch their memory, end without these, and do not name the place."""
 _HOST: Final = re.compile(r"mcpproxy refused a connection to ([\w.*:\[\]-]+), which allow.network does not list")
 """Written by the gateway among a server's lines."""
 
@@ -62,6 +64,8 @@ def hint_refusal(config: ServerConfig, lines: Sequence[str]) -> str:
     if config.isolation.mode != "sandbox":
         return ""
     command = f"mcpproxy server allow {shell_word(config.name)}"
+    if any(map(_OWN_PROCESS.search, lines)):
+        return f" It runs in a sandbox that keeps figures of its own process from it: {command} --read /proc"
     refusals = find_refusals(lines)
     named = next((each for each in reversed(refusals) if each.path), None)
     if named is not None:

@@ -20,8 +20,8 @@ from mcp.client.streamable_http import streamable_http_client
 from node_tools import ROOT, node_folder
 from published import BATCHES, CHROMIUM, FEW, Published
 
+from smart_mcp_proxy.servers import find_known_server
 from smart_mcp_proxy.upstream.confinement.bubblewrap import find_bubblewrap
-from smart_mcp_proxy.upstream.confinement.profiles import find_profile
 from smart_mcp_proxy.upstream.confinement.sandbox import find_way
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(find_way() is None, reason="this system has no sandbox")]
@@ -138,9 +138,13 @@ async def test_published_servers_do_in_a_sandbox_what_they_do_without(
     """They start, list and answer one call each, with what their entry allows and their profile gives."""
     if shutil.which("uvx", path=str(ROOT / ".venv" / "bin")) is None:
         pytest.skip("uvx is not installed")
-    tried = [each for each in servers if Path(CHROMIUM).exists() or not find_profile([each.package]).has_own_world]
+    tried = [
+        each
+        for each in servers
+        if Path(CHROMIUM).exists() or not find_known_server("npx", [each.package]).has_own_world
+    ]
     if find_bubblewrap() is None:
-        tried = [each for each in tried if not find_profile([each.package]).has_own_world]
+        tried = [each for each in tried if not find_known_server("npx", [each.package]).has_own_world]
     outcomes = {}
     for isolation in ("none", "sandbox"):
         folder = tmp_path / isolation
@@ -153,3 +157,12 @@ async def test_published_servers_do_in_a_sandbox_what_they_do_without(
             without, within = (outcomes[isolation][each.name] for isolation in ("none", "sandbox"))
             print(f"{each.package:60} ready, {within.tools} tools, the same: {within == without}")
     assert outcomes["sandbox"] == outcomes["none"]
+
+
+def test_the_documentation_lists_what_was_tried() -> None:
+    """Each package with its version; each that is known to need a world of its own is among them."""
+    tried = [each.package.rpartition("@")[::2] for each in (*FEW, *(each for batch in BATCHES for each in batch))]
+    page = (ROOT / "docs" / "isolation.md").read_text("utf-8")
+    assert [f"`{name}` {version}" for name, version in tried if f"| `{name}` {version} |" not in page] == []
+    rows = json.loads((ROOT / "smart_mcp_proxy" / "servers" / "known" / "known_servers.json").read_text("utf-8"))
+    assert {name for name, row in rows.items() if row.get("has_own_world")} <= {name for name, _ in tried}

@@ -30,6 +30,20 @@ def test_a_refused_path_is_named_with_the_command_that_allows_it(line: str, opti
     assert hint.endswith(f"mcpproxy server allow 'my notes' {option}")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "terminate called after throwing an instance of 'duckdb::InternalException'",
+        "Fatal error: Error: EACCES: permission denied, uv_resident_set_memory",
+        "PermissionError: [Errno 13] Permission denied: '/proc/self/status'",
+    ],
+)
+def test_figures_of_its_own_process_are_named(line: str) -> None:
+    """A path of one process would mean another one at the next start."""
+    assert hint_refusal(server(Isolation("sandbox")), [line]).endswith("allow 'my notes' --read /proc")
+    assert hint_refusal(server(Isolation("none")), [line]) == ""
+
+
 def test_who_is_not_confined_gets_no_such_hint() -> None:
     """The refusal was the system's own."""
     assert hint_refusal(server(Isolation("none")), ["EACCES: permission denied, open '/x'"]) == ""

@@ -59,6 +59,20 @@ def test_an_installed_package_is_read_with_those_beside_it(home: Path) -> None:
     assert f"{home}/project/node_modules" in planned(home, args=[str(script)]).read
 
 
+def test_a_link_that_npm_made_is_read_with_the_packages_beside_it(home: Path) -> None:
+    """`node_modules/.bin/NAME` leads into a package; a link that the server may have made leads nowhere."""
+    packages = home / "project" / "node_modules"
+    program = packages / "server" / "dist" / "index.js"
+    for folder in (program.parent, packages / ".bin"):
+        folder.mkdir(parents=True)
+    program.write_text("")
+    (packages / ".bin" / "server").symlink_to(program)
+    assert str(packages) in planned(home, command=str(packages / ".bin" / "server")).read
+    (home / "project" / "src" / "server").symlink_to(program)
+    changeable = planned(home, command=str(home / "project/src/server"), args=[str(home / "project/src")])
+    assert str(packages) not in changeable.read
+
+
 def test_a_virtual_environment_is_read_with_its_python(home: Path) -> None:
     """Its `pyvenv.cfg` says where that is."""
     read = planned(home, command=str(home / "venv" / "bin" / "python")).read

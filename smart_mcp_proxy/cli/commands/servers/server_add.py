@@ -22,6 +22,7 @@ from smart_mcp_proxy.cli.support.output import say, warn
 from smart_mcp_proxy.cli.support.start import open_settings
 from smart_mcp_proxy.models import PENDING_STATES, ServerState
 from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import describe_known
 
 ADD_EXAMPLES: Final = """\
 mcpproxy server add time -- uvx mcp-server-time
@@ -136,8 +137,8 @@ async def add_server(
     body = {"name": name, "config": entry}
     done = await change_servers("POST", "servers", body, lambda edits: edits.add(name, entry, "operator"))
     report_change(done, as_json=json)
-    if sys.stdin.isatty() and not (json or more.no_try or done["quarantined"]):
-        await _try_once(name)
+    if not json:
+        await _follow_up(name, entry, may_try=not (more.no_try or done["quarantined"]))
 
 
 def _split_line(name: str, command: tuple[str, ...]) -> tuple[str, ...]:
@@ -159,6 +160,14 @@ def _split_line(name: str, command: tuple[str, ...]) -> tuple[str, ...]:
         raise UsageError(f"The command of server '{name}' cannot be split into words: {exc}.", hint=hint) from exc
     say(f"Read as {len(words)} words: {shlex.join(words)}")
     return words
+
+
+async def _follow_up(name: str, entry: dict[str, Any], *, may_try: bool) -> None:
+    """Say what is known of a server that was just added, and on a terminal whether it starts."""
+    if "command" in entry and (known := describe_known(entry["command"], entry.get("args", ()), entry.get("env", ()))):
+        say(known)
+    if may_try and sys.stdin.isatty():
+        await _try_once(name)
 
 
 async def _try_once(name: str) -> None:

@@ -1,0 +1,1 @@
+"""Parts of scripts/atlas.py: published servers installed, tried and compared."""
