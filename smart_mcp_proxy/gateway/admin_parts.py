@@ -162,13 +162,15 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
     base.session_opened.subscribe(lambda session: note_name(session.client.name))
     server_sign_ins = ServerSignIns(upstreams.sign_ins, config.servers, base.environ, base.changes.announce, progress)
     stack.push_async_callback(server_sign_ins.close)
+    agent_tokens, page_sessions = AgentTokens(catalog), PageSessions(catalog)
+    page_sessions.find_holder = agent_tokens.find_holder
     return Admin(
         approvals=approvals,
         embedding=embedding,
         condition=condition,
         management=management,
-        agent_tokens=AgentTokens(catalog),
-        page_sessions=PageSessions(catalog),
+        agent_tokens=agent_tokens,
+        page_sessions=page_sessions,
         server_sign_ins=server_sign_ins,
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
         visitors=Visitors(base.recorder, on_visit=lambda visit: note_name(visit.client)),

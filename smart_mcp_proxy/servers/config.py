@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from smart_mcp_proxy.models import Transport, Trust
+from smart_mcp_proxy.models import CallVariant, Transport, Trust
 
 _CREDENTIAL = re.compile(r"auth|key|token|secret|password|cookie|session", re.IGNORECASE)
 
@@ -229,6 +229,10 @@ class Profile:
         servers: Only these; empty for all.
         tools: Only tools that one of these case-sensitive globs matches, by canonical or own name; empty for all.
         pin: Tools that are always listed, by canonical name.
+        groups: People of these groups of the identity provider are held to it.
+        access: The most that tools called by them may do; None for reading.
+        quota: Calls that each who is held to it may make in a time, as `policy.quotas` reads them.
+        group_quota: The same for all of them together.
 
     Source: docs/design/protocol-surface.md#profiles-and-pins
     """
@@ -237,6 +241,10 @@ class Profile:
     servers: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     pin: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    access: CallVariant | None = None
+    quota: str = ""
+    group_quota: str = ""
 
     def may_hold(self, server: str) -> bool:
         """Whether the profile may have any tool of this server; its globs may fit none that the server lists."""

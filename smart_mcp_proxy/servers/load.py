@@ -5,16 +5,18 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from smart_mcp_proxy.conditions import CONDITIONS
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.models import CallVariant
 from smart_mcp_proxy.names import visible_name
 from smart_mcp_proxy.servers.config import Problem, Profile, ServerConfig, ServerFile
 from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS, SECTIONS, URL_KEYS
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.settings.quotas import parse_quota
 
 CONFIG_NAME = "mcp_config.json"
 FILE_LIMIT_BYTES = 50 * 1024 * 1024
@@ -46,7 +48,8 @@ _FOREIGN_SETTINGS = frozenset(
 )
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """A profile's name is a part of an address."""
-_PROFILE_KEYS = ("servers", "tools", "pin")
+_PROFILE_LISTS = ("servers", "tools", "pin", "groups")
+_PROFILE_KEYS = (*_PROFILE_LISTS, "access", "quota", "group_quota")
 _Pairs = list[tuple[str, Any]]
 
 
@@ -324,7 +327,9 @@ def parse_profiles(raw: Mapping[str, Any], servers: Collection[str]) -> tuple[di
         if fault:
             problems.append(Problem(None, f"Profile {name!r} {fault}", severity="error"))
             continue
-        profiles[name] = Profile(name, **{key: tuple(entry.get(key, ())) for key in _PROFILE_KEYS})
+        lists: dict[str, Any] = {key: tuple(entry.get(key, ())) for key in _PROFILE_LISTS}
+        words: dict[str, Any] = {key: entry[key] for key in _PROFILE_KEYS if key in entry and key not in lists}
+        profiles[name] = Profile(name, **lists, **words)
         problems += _warn_of_unknown_servers(profiles[name], servers)
     return profiles, problems
 
@@ -338,8 +343,23 @@ def _find_profile_fault(name: str, entry: Any) -> str:
     for key, value in entry.items():
         if key not in _PROFILE_KEYS:
             return f"has a key that is not known: {key!r}. Known: {', '.join(_PROFILE_KEYS)}."
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if key not in _PROFILE_LISTS:
+            if fault := _find_word_fault(key, value):
+                return fault
+        elif not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             return f"has {key!r} that is not a list of strings."
+    return ""
+
+
+def _find_word_fault(key: str, value: Any) -> str:
+    """Fault of what a profile says of people who are held to it; empty without one."""
+    if key == "access":
+        known = get_args(CallVariant)
+        return "" if value in known else f"has an access that is not known. Known: {', '.join(known)}."
+    try:
+        parse_quota(value)
+    except ValueError as exc:
+        return f"has {key!r} that cannot be used: {exc}."
     return ""
 
 

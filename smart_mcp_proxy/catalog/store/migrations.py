@@ -401,6 +401,24 @@ _SEALS = (
     "CREATE TABLE seals (name TEXT PRIMARY KEY, content TEXT NOT NULL, seal TEXT NOT NULL)",
 )
 
+_ROLES_AND_VOTES = (
+    *(
+        f"ALTER TABLE agent_tokens ADD COLUMN {column}"
+        for column in ("role TEXT", "quota TEXT", "made_by TEXT NOT NULL DEFAULT ''")
+    ),
+    # Of definitions that need more than one person; gone once they are approved.
+    """CREATE TABLE approval_votes (
+      server_name TEXT NOT NULL,
+      name        TEXT NOT NULL,
+      hash        TEXT NOT NULL,
+      person      TEXT NOT NULL,
+      shown       TEXT NOT NULL,
+      at_s        REAL NOT NULL,
+      seal        TEXT NOT NULL,
+      PRIMARY KEY (server_name, name, hash, person)
+    )""",
+)
+
 
 class Migration(NamedTuple):
     """Statements that lead from one version to the next.
@@ -434,6 +452,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_FORMER_APPROVALS_TABLE, _translate(_FORMER_APPROVALS_TABLE)),
     Migration(_UNCONFINED_TABLE, _UNCONFINED_TABLE),
     Migration(_SEALS, _SEALS),
+    Migration(_ROLES_AND_VOTES, _translate(_ROLES_AND_VOTES)),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""
 SEALED_FROM: Final = next(number for number, step in enumerate(MIGRATIONS, 1) if step.sqlite is _SEALS)

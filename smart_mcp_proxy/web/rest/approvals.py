@@ -10,6 +10,7 @@ from smart_mcp_proxy import policy
 from smart_mcp_proxy.errors import ConflictError, RequestError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.approvals import PendingApproval
+from smart_mcp_proxy.gateway.admin.roles import REST, require_role
 from smart_mcp_proxy.models import CallVariant
 from smart_mcp_proxy.web.rest.route import (
     PLACES_MOST,
@@ -18,7 +19,7 @@ from smart_mcp_proxy.web.rest.route import (
     build_choice_parameter,
     choice,
     decode_body,
-    get_author,
+    get_admitted,
     integer,
     whole_number,
 )
@@ -159,23 +160,25 @@ async def _approve(gateway: Gateway, request: Request) -> Approved:
     if not body.tools and not body.reopens:
         raise RequestError("tools is empty.", hint='Send {"tools": [{"name": ..., "hash": ...}]}.')
     seen = {each.name: each.hash for each in body.tools}
-    by, lifts = get_author(request), body.lifts_blocks
+    if body.reopens:  # all first lists at once, as far as nobody looked at them
+        require_role(get_admitted(request).role, REST["POST /approvals/reseal"])
+    by, lifts = get_admitted(request).id, body.lifts_blocks
     decided = await gateway.admin.approvals.approve(seen, by, reopens=body.reopens, lifts=lifts)
     return Approved(list(decided.approved), list(decided.moved))
 
 
 async def _block(gateway: Gateway, request: Request) -> Named:
     body = await decode_body(request, Named)
-    return Named(await gateway.admin.approvals.block(body.name, get_author(request)))
+    return Named(await gateway.admin.approvals.block(body.name, get_admitted(request).id))
 
 
 async def _unblock(gateway: Gateway, request: Request) -> Named:
     body = await decode_body(request, Named)
-    return Named(await gateway.admin.approvals.unblock(body.name, get_author(request)))
+    return Named(await gateway.admin.approvals.unblock(body.name, get_admitted(request).id))
 
 
 async def _reseal(gateway: Gateway, request: Request) -> Resealed:
-    return Resealed(await gateway.admin.approvals.reseal(get_author(request)))
+    return Resealed(await gateway.admin.approvals.reseal(get_admitted(request).id))
 
 
 def _changes(waiting: PendingApproval) -> list[FieldView]:
