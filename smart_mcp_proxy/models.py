@@ -206,13 +206,15 @@ class Principal(msgspec.Struct, frozen=True):
         id: `local`, `token`, the id of an agent token, or issuer and subject of a signed one.
         reach: How far it reaches.
         role: What it may do at the page and over REST; None for nothing, and for no bounds but the reach over MCP.
-        name: What people call it, where that is known.
+        name: What people call it; empty without a role.
+        made_by: Id of the person who made the token that it holds; empty where nobody signed in for that.
     """
 
     id: str
     reach: Reach = WHOLE
     role: Role | None = None
     name: str = ""
+    made_by: str = ""
 
 
 LOCAL = Principal("local")

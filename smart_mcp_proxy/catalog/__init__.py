@@ -19,4 +19,5 @@ from smart_mcp_proxy.catalog.tables.prepared_tools import build_approved_record
 from smart_mcp_proxy.catalog.tables.sealed import SealedValue, gateway_key
 from smart_mcp_proxy.catalog.tables.tools import bind_unconfined
 from smart_mcp_proxy.catalog.tables.toolsets import Toolset
+from smart_mcp_proxy.catalog.tables.votes import Ballot, Voter
 from smart_mcp_proxy.names import DATABASE_NAME

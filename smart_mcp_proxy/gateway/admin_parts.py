@@ -15,6 +15,7 @@ from smart_mcp_proxy.gateway.admin.doors import OperatorDoors
 from smart_mcp_proxy.gateway.admin.joined import Joined, note_name
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
+from smart_mcp_proxy.gateway.admin.people import count_needed
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns, sign_in_progress
 from smart_mcp_proxy.gateway.engines import vector_setup
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
@@ -144,6 +145,7 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
     """Make what operators look at and change."""
     settings, config, catalog, fleet = base.settings, base.config, base.catalog, upstreams.fleet
     approvals = Approvals(catalog, config.servers, lists.index_sync.follow, base.recorder)
+    approvals.count_needed = partial(count_needed, settings, config.servers)
     embedding = _create_embedding(base, lists)
     if embedding is not None:
         stack.push_async_callback(embedding.close)

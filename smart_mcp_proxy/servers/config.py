@@ -155,6 +155,7 @@ class ServerConfig:
         proxy: Whether the HTTP broker may pass requests to it.
         disabled: Configured but not to be connected.
         quarantined: Waits for its user: not to be connected, and nothing of it is shown to agents.
+        approvals: Different people who must approve it.
         trust: Who approves what it lists after its first list; None for the gateway's own setting.
         connection: Whether its clients share one connection, or each has one on which the server can ask it.
         input_requests: Whether it may ask the user, the model or the roots of a client that lets itself be asked.
@@ -185,6 +186,7 @@ class ServerConfig:
     disabled: bool = False
     quarantined: bool = False
     trust: Trust | None = None
+    approvals: int = 1
     connection: ConnectionKind = "shared"
     input_requests: bool = False
     shared: bool = True

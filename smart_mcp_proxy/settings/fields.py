@@ -391,6 +391,13 @@ class Settings(BaseSettings):
         description="Who approves tools: you, but for a server's first list; the scanner where it finds nothing, in "
         "first lists too; or nobody. A tool that calls itself less dangerous than before waits for you in any case.",
     )
+    approvals: int = Field(
+        default=1,
+        ge=1,
+        le=5,
+        description="Different people who must approve a definition that changed or is new before agents see it; an "
+        "entry may ask for more.",
+    )
     isolation: Literal["auto", "none", "sandbox", "container"] = Field(
         default="auto",
         description="How servers on stdio are held whose entry does not say it. auto: in a sandbox, where the system "

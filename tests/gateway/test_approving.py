@@ -43,7 +43,7 @@ class ApprovalSetup:
         self.index = SearchIndex(Bm25fEngine())
         self.visible = CatalogView(catalog, servers, self.index.nearest_names)
         self.notebook: Any = Notebook()
-        self.review = ListReview(catalog, lambda: self.servers, trust)
+        self.review = ListReview(catalog, lambda: self.servers, trust, lambda server: 1)
         self.alpha = FakeUpstream("alpha")
         self.fleet: Any = FakeFleet(self.alpha)
         self.work = ToolWork(

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, lite
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
 from smart_mcp_proxy.catalog.recovery.seals import Seals, has_hash
+from smart_mcp_proxy.catalog.tables import votes
 from smart_mcp_proxy.catalog.tables.following import ApprovalStanding
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
 from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, meta
@@ -179,8 +180,11 @@ def approve(
     *,
     reopens: bool = False,
     lifts: bool = True,
+    ballot: votes.Ballot | None = None,
 ) -> frozenset[ToolKey]:
     """Approves listed definitions in the user's name; returns those that still were what the user saw.
+
+    Those that need more persons than have approved them yet are not among them.
 
     Args:
         connection: In a transaction that writes.
@@ -190,6 +194,7 @@ def approve(
         seals: Of the store; a definition without one of its own waits for its server to list it again.
         reopens: Whether first lists are trusted again from now on.
         lifts: Whether a block is lifted with it; else a tool that somebody has blocked meanwhile stays so.
+        ballot: The person who approves, and how many have to; None where nobody counts persons.
     """
     found: list[tuple[ToolKey, str, str]] = []
     listed = tools_table.c
@@ -202,6 +207,8 @@ def approve(
             is_meant = seen[key := ToolKey(server, name)] == hash_ and name not in kept
             if is_meant and seals.fits(seal, "tool", *sealed, text=text):
                 found.append((key, hash_, text))
+    if ballot is not None:
+        found = votes.count(connection, found, ballot, now_s, seals)
     _write(connection, found, by, now_s, seals)
     if reopens:
         connection.execute(delete(meta).where(meta.c.key == CLOSED_KEY))
@@ -222,6 +229,7 @@ def block(connection: Connection, key: ToolKey, by: str, now_s: float, seals: Se
     hash_, text = _find_decided(connection, key, seals)
     connection.execute(_build_replacement(connection), _row(key, "blocked", hash_, text, by, now_s, seals))
     note_trust(connection, seals, blocked=[key])
+    votes.drop(connection, key)
     # The user took their word back: what it had stood for earlier must not come back by itself.
     connection.execute(delete(former_approvals).where(_is(key, former_approvals)))
     mark_changed(connection, [key])

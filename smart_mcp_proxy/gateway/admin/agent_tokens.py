@@ -360,4 +360,7 @@ class AgentTokens:
 def _holder(token: AgentToken) -> _Holder:
     servers = None if token.servers is None else frozenset(token.servers)
     reach = Reach(servers, token.access, token.profile)
-    return _Holder(Principal(token.principal_id, reach, token.role, token.name), token.id, token.expires_s)
+    who = Principal(token.principal_id, reach)
+    if token.role is not None:
+        who = Principal(who.id, reach, token.role, token.name, token.made_by)
+    return _Holder(who, token.id, token.expires_s)

@@ -1,10 +1,10 @@
-"""One table of operations at the page, over REST, by commands and over MCP, each with its least role."""
+"""Table of operations at the page, over REST, by commands and over MCP, each with its least role."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from smart_mcp_proxy.errors import RefusedError
-from smart_mcp_proxy.models import ROLES, CallVariant, Principal, Role
+from smart_mcp_proxy.models import LOCAL, ROLES, CallVariant, Principal, Role
 from smart_mcp_proxy.servers import Author
 
 _SERVER: Final = "/servers/{name:path}"
@@ -134,6 +134,16 @@ class Admitted(NamedTuple):
     def id(self) -> str:
         """By which records name them."""
         return self.author if self.principal is None else self.principal.id
+
+    @property
+    def person(self) -> str:
+        """One id for a person and the tokens that they made."""
+        return LOCAL.id if self.principal is None else self.principal.made_by or self.principal.id
+
+    @property
+    def name(self) -> str:
+        """By which people know them."""
+        return LOCAL.id if self.principal is None else self.principal.name or self.principal.id
 
 
 NETWORK: Final = Admitted("web")

@@ -31,7 +31,7 @@ from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.groups import Groups
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, PAGE_CLIENT, BrowserSignIn, Users
 from smart_mcp_proxy.web.auth.sign_in_store import EndedSignIns, SignInTurns, open_store
-from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S, SignedTokens
+from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S, SignedTokens, find_name
 from smart_mcp_proxy.web.common.messages import TooLargeError, json_response, read_body
 from smart_mcp_proxy.web.common.refusals import SHOWN_CHARS, guard_app, parse_address
 
@@ -137,7 +137,7 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, groups: Group
         who = None if found is None else tokens.judge(found)
         if found is None or who is None or operators.resolve_reach(found) is None:
             return who
-        return Principal(who.id, who.reach, "admin", who.name)
+        return Principal(who.id, who.reach, "admin", find_name(found.claims))
 
     paths = frozenset(route.path for route in routes)
     return BrowserSignIn(tokens, paths, pages, settings.oidc_scopes, find_operator, ended.follow, TIMED)

@@ -147,7 +147,8 @@ class SignedTokens:
         reach = self.reach_of(token)
         if reach is None:
             return None
-        return Principal(f"{issuer}#{subject}", reach, self.role_of(token), find_name(token.claims))
+        role = self.role_of(token)
+        return Principal(f"{issuer}#{subject}", reach, role, "" if role is None else find_name(token.claims))
 
     def forget(self) -> None:
         """Looks at every token anew: one of them has been given back."""

@@ -150,7 +150,7 @@ def get_admitted(request: Request) -> roles.Admitted:
 
 
 def get_principal(request: Request) -> str:
-    """Return the id of a signed-in sender for records; empty for the operator's token and the gateway's user."""
+    """Return the id of a signed-in sender for records; empty for the gateway's user and their token."""
     who = get_admitted(request).principal
     return "" if who is None else who.id
 

@@ -63,7 +63,7 @@ async def serve_agents_over_http(
         )
         environ = dict(start_environment(settings))
         async with (
-            open_served_gateway(settings, file, passthrough, worker, environ) as gateway,
+            open_served_gateway(settings, file, passthrough, worker, environ, is_http=True) as gateway,
             let_join(gateway, environ, stop, lambda: stop.number is not None)
             if is_first and passthrough is None and settings.shared
             else nullcontext(),
