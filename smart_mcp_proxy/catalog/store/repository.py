@@ -14,7 +14,7 @@ from smart_mcp_proxy.catalog.recovery.rollback_guard import read_checkpoint
 from smart_mcp_proxy.catalog.recovery.seals import Seals
 from smart_mcp_proxy.catalog.store.seal_rows import seal_rows
 from smart_mcp_proxy.catalog.store.store import StorageError, Store, Topic
-from smart_mcp_proxy.catalog.tables import activity, activity_stats, approvals, instances, tools, vectors, votes
+from smart_mcp_proxy.catalog.tables import activity, activity_stats, approvals, instances, tools, vectors
 from smart_mcp_proxy.catalog.tables import feedback as examples
 from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.activity_stats import ActivityFigures, FiguresQuery
@@ -107,7 +107,7 @@ class Archive:
         *,
         reopens: bool = False,
         lifts: bool = True,
-        ballot: votes.Ballot | None = None,
+        ballot: approvals.Ballot | None = None,
     ) -> frozenset[ToolKey]:
         """Approves listed definitions in the user's name; returns those that still were what the user saw.
 
@@ -124,9 +124,9 @@ class Archive:
         work = partial(made, seen=seen, reopens=reopens, lifts=lifts, ballot=ballot)
         return await self._database.run(partial(self._decide, work))
 
-    async def find_votes(self) -> Sequence[votes.Vote]:
+    async def find_votes(self) -> Sequence[approvals.Vote]:
         """Approvals of definitions that need more of them, the oldest first."""
-        return await self.read(partial(votes.find, seals=self._seals))
+        return await self.read(partial(approvals.find_votes, seals=self._seals))
 
     async def reseal(self) -> int:
         """Believe all decisions about tools as they stand; return how many. `refresh` shows the effect."""

@@ -89,7 +89,7 @@ class PendingApproval(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Outcome of an approval: tools approved, those changed or blocked since, and those that need more persons."""
+    """Outcome of an approval: approved tools, moved ones, and those that need more people."""
 
     approved: tuple[str, ...]
     moved: tuple[str, ...]

@@ -137,7 +137,7 @@ class Admitted(NamedTuple):
 
     @property
     def person(self) -> str:
-        """One id for a person and the tokens that they made."""
+        """The id that a person has in common with the tokens that they made."""
         return LOCAL.id if self.principal is None else self.principal.made_by or self.principal.id
 
     @property

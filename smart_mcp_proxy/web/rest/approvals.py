@@ -128,7 +128,7 @@ class Resealed(msgspec.Struct, frozen=True):
 
 
 class Approved(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The tools approved, those that were no longer what had been looked at, and those that need more persons."""
+    """Approved tools, those that moved since they were looked at, and those that need more people."""
 
     approved: list[str]
     moved: list[str]
