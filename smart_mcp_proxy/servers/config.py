@@ -233,8 +233,6 @@ class Profile:
         pin: Tools that are always listed, by canonical name.
         groups: People of these groups of the identity provider are held to it.
         access: The most that tools called by them may do; None for reading.
-        quota: Calls that each who is held to it may make in a time, as `policy.quotas` reads them.
-        group_quota: The same for all of them together.
 
     Source: docs/design/protocol-surface.md#profiles-and-pins
     """
@@ -245,8 +243,6 @@ class Profile:
     pin: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     access: CallVariant | None = None
-    quota: str = ""
-    group_quota: str = ""
 
     def may_hold(self, server: str) -> bool:
         """Whether the profile may have any tool of this server; its globs may fit none that the server lists."""

@@ -16,7 +16,6 @@ from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS, SECTIONS, URL_KEYS
 from smart_mcp_proxy.servers.entry import parse_entry
 from smart_mcp_proxy.servers.jsonc import JsonObject, parse_jsonc
 from smart_mcp_proxy.settings import Settings
-from smart_mcp_proxy.settings.quotas import parse_quota
 
 CONFIG_NAME = "mcp_config.json"
 FILE_LIMIT_BYTES = 50 * 1024 * 1024
@@ -49,7 +48,7 @@ _FOREIGN_SETTINGS = frozenset(
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """A profile's name is a part of an address."""
 _PROFILE_LISTS = ("servers", "tools", "pin", "groups")
-_PROFILE_KEYS = (*_PROFILE_LISTS, "access", "quota", "group_quota")
+_PROFILE_KEYS = (*_PROFILE_LISTS, "access")
 _Pairs = list[tuple[str, Any]]
 
 
@@ -344,22 +343,10 @@ def _find_profile_fault(name: str, entry: Any) -> str:
         if key not in _PROFILE_KEYS:
             return f"has a key that is not known: {key!r}. Known: {', '.join(_PROFILE_KEYS)}."
         if key not in _PROFILE_LISTS:
-            if fault := _find_word_fault(key, value):
-                return fault
+            if value not in (known := get_args(CallVariant)):
+                return f"has an access that is not known. Known: {', '.join(known)}."
         elif not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             return f"has {key!r} that is not a list of strings."
-    return ""
-
-
-def _find_word_fault(key: str, value: Any) -> str:
-    """Fault of what a profile says of people who are held to it; empty without one."""
-    if key == "access":
-        known = get_args(CallVariant)
-        return "" if value in known else f"has an access that is not known. Known: {', '.join(known)}."
-    try:
-        parse_quota(value)
-    except ValueError as exc:
-        return f"has {key!r} that cannot be used: {exc}."
     return ""
 
 

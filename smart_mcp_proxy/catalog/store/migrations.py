@@ -402,10 +402,7 @@ _SEALS = (
 )
 
 _ROLES_AND_VOTES = (
-    *(
-        f"ALTER TABLE agent_tokens ADD COLUMN {column}"
-        for column in ("role TEXT", "quota TEXT", "made_by TEXT NOT NULL DEFAULT ''")
-    ),
+    *(f"ALTER TABLE agent_tokens ADD COLUMN {column}" for column in ("role TEXT", "made_by TEXT NOT NULL DEFAULT ''")),
     # Of definitions that need more than one person; gone once they are approved.
     """CREATE TABLE approval_votes (
       server_name TEXT NOT NULL,

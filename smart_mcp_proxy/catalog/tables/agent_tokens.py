@@ -33,7 +33,6 @@ class AgentToken:
         last_used_s: When it was last used; None for never.
         revoked_s: When it was revoked; None while it is not.
         role: What its holder may do at the page and over REST; None for nothing.
-        quota: Calls in a time that it allows; None for no quota of its own.
         made_by: Id of the signed-in person who made it; empty for the gateway's user and the operator's token.
     """
 
@@ -48,7 +47,6 @@ class AgentToken:
     last_used_s: float | None = None
     revoked_s: float | None = None
     role: Role | None = None
-    quota: str | None = None
     made_by: str = ""
 
     @property
@@ -71,7 +69,6 @@ def store(connection: Connection, token: AgentToken) -> bool:
         created_s=token.created_s,
         expires_s=token.expires_s,
         role=token.role,
-        quota=token.quota,
         made_by=token.made_by,
     )
     connection.execute(row)

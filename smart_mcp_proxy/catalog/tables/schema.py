@@ -49,7 +49,7 @@ links = _define_table("links", "id", "principal server_name uri expires_s", inte
 agent_tokens = _define_table(
     "agent_tokens",
     "id",
-    "name hash servers access profile created_s expires_s last_used_s revoked_s role quota made_by",
+    "name hash servers access profile created_s expires_s last_used_s revoked_s role made_by",
     integers="id",
     reals="created_s expires_s last_used_s revoked_s",
 )

@@ -18,7 +18,6 @@ from smart_mcp_proxy.errors import CatalogError, ConflictError, RequestError
 from smart_mcp_proxy.gateway.admin.roles import find_access
 from smart_mcp_proxy.models import CallVariant, Principal, Reach, Role
 from smart_mcp_proxy.names import shell_word
-from smart_mcp_proxy.settings.quotas import parse_quota
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
 PREFIX: Final = "mcpp_"
@@ -57,7 +56,6 @@ class Scope:
         profile: The profile it is held to; None for none.
         expires_in_s: Its life in seconds, from one to ten years of them; None for no end.
         role: What its holder may do at the page and over REST; None for nothing.
-        quota: Calls in a time, as `policy.quotas` reads them; None for no quota of its own.
     """
 
     servers: tuple[str, ...] | None = None
@@ -65,7 +63,6 @@ class Scope:
     profile: str | None = None
     expires_in_s: float | None = None
     role: Role | None = None
-    quota: str | None = None
 
     def require_known(self, servers: Collection[str], profiles: Collection[str]) -> None:
         """Require that the named servers and profile are configured.
@@ -97,19 +94,15 @@ class NewToken:
 
 
 def _require_access(scope: Scope) -> None:
-    """Pass if the role of a token allows its access, and its quota can be read.
+    """Pass if the role of a token allows its access.
 
     Raises:
-        RequestError: It does not, or cannot.
+        RequestError: It does not.
     """
     if scope.role is not None and find_access(scope.role) == "read" != scope.access:
         raise RequestError(
             f"The role {scope.role} does not allow {scope.access} access.", hint="Use --role operator or more."
         )
-    try:
-        parse_quota(scope.quota or "")
-    except ValueError as exc:
-        raise RequestError(f"The quota cannot be used: {exc}.", hint="Write it as 60/m,1000/d.") from exc
 
 
 class _Holder(NamedTuple):
@@ -276,7 +269,6 @@ class AgentTokens:
             access=scope.access,
             profile=scope.profile,
             role=scope.role,
-            quota=scope.quota,
             made_by=made_by,
         )
         if not await self._catalog.write_through(partial(agent_tokens.store, token=token)):

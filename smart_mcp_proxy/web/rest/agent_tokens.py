@@ -36,13 +36,12 @@ class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     profile: str | None = None
     expires_in_s: _Life | None = None
     role: Role | None = None
-    quota: str | None = None
 
     @property
     def scope(self) -> Scope:
         """Permissions of the token."""
         servers = None if self.servers is None else tuple(self.servers)
-        return Scope(servers, self.access, self.profile, self.expires_in_s, self.role, self.quota)
+        return Scope(servers, self.access, self.profile, self.expires_in_s, self.role)
 
 
 class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,7 +58,6 @@ class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
     revoked_s: float | None
     token: str = ""
     role: Role | None = None
-    quota: str | None = None
 
 
 class TokensView(msgspec.Struct, frozen=True):
@@ -82,7 +80,6 @@ def build_token_view(token: AgentToken, secret: str = "") -> TokenView:
         revoked_s=token.revoked_s,
         token=secret,
         role=token.role,
-        quota=token.quota,
     )
 
 

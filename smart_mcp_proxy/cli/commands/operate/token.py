@@ -61,7 +61,6 @@ async def create(
     access: Literal["read", "write", "destructive"] = "read",
     expires: str = "30d",
     role: Role | None = None,
-    quota: str | None = None,
     json: bool = False,
 ) -> None:
     """Make a token for an agent. It is shown this once and cannot be read back.
@@ -73,7 +72,6 @@ async def create(
         access: The most that tools called with it may do. A tool that does not say is taken to write.
         expires: Its life: 45m, 12h, 30d, 8w or never.
         role: What it may do at the page and over REST; nothing if left out.
-        quota: Calls that it may make in a minute, an hour or a day, such as 60/m,1000/d.
         json: Print it as an object.
     """
     named = None if servers is None else [part.strip() for part in servers.split(",") if part.strip()]
@@ -85,7 +83,7 @@ async def create(
         "access": access,
         "profile": profile,
         "expires_in_s": parse_life(expires),
-    } | {key: value for key, value in (("role", role), ("quota", quota)) if value is not None}
+    } | ({} if role is None else {"role": role})
     async with _open_token_api(open_settings()) as api:
         made = await api.create_token(body)
     if json:
@@ -145,8 +143,7 @@ def _reach(token: Mapping[str, Any]) -> str:
     places = "all servers" if token["servers"] is None else ", ".join(token["servers"])
     held = "" if token["profile"] is None else f" within profile {token['profile']}"
     as_role = f", as {token['role']}" if token.get("role") else ""
-    bounded = f", {token['quota']}" if token.get("quota") else ""
-    return f"{token['access']} on {places}{held}{as_role}{bounded}"
+    return f"{token['access']} on {places}{held}{as_role}"
 
 
 def _life(token: Mapping[str, Any], now_s: float) -> str:
