@@ -13,6 +13,7 @@ from pages.error_codes import tree
 from pages.error_pages import error_index, error_pages
 from pages.man_page import man_page
 
+from smart_mcp_proxy.gateway.admin.roles import OPERATIONS
 from smart_mcp_proxy.settings import all_settings
 
 ROOT = Path(__file__).parent.parent
@@ -28,6 +29,16 @@ def settings_table() -> str:
     return "\n".join(rows)
 
 
+def roles_table() -> str:
+    """One row per operation of the table of roles."""
+    rows = ["| what | least role | page | REST | command | MCP |", "|---|---|---|---|---|---|"]
+    for row in OPERATIONS:
+        named = (row.page, row.rest, row.commands, row.mcp)
+        cells = (", ".join(f"`{each.replace(':path}', '}')}`" for each in column) for column in named)
+        rows.append(f"| {row.what} | {row.least or 'none'} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def error_table() -> str:
     """The tree at the head of errors.py."""
     return f"```text\n{tree()}\n```"
@@ -36,6 +47,7 @@ def error_table() -> str:
 REGIONS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"clients": lambda: short_table("docs/clients/")},
     "docs/clients/index.md": {"clients": lambda: connect_table(""), "observed": observed_table, "tried": tried_table},
+    "docs/roles.md": {"roles": roles_table},
     "docs/settings.md": {"settings": settings_table},
     "docs/errors/index.md": {"codes": error_index, "errors": error_table},
 }

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 
@@ -177,6 +177,11 @@ class Intent(msgspec.Struct, frozen=True):
     operation_type: str | None = None
 
 
+Role = Literal["viewer", "operator", "approver", "admin"]
+"""What somebody may do beside calling tools; each includes those before it."""
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
 class Reach(msgspec.Struct, frozen=True):
     """Reach of a principal: what lies beyond does not exist for it.
 
@@ -200,10 +205,16 @@ class Principal(msgspec.Struct, frozen=True):
     Attributes:
         id: `local`, `token`, the id of an agent token, or issuer and subject of a signed one.
         reach: How far it reaches.
+        role: What it may do at the page and over REST; None for nothing, and for no bounds but the reach over MCP.
+        name: What people call it; empty without a role.
+        made_by: Id of the person who made the token that it holds; empty where nobody signed in for that.
     """
 
     id: str
     reach: Reach = WHOLE
+    role: Role | None = None
+    name: str = ""
+    made_by: str = ""
 
 
 LOCAL = Principal("local")

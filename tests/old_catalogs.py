@@ -6,7 +6,7 @@ from pathlib import Path
 
 from smart_mcp_proxy.catalog import DATABASE_NAME
 
-__all__ = ["FIRST_PROGRAM", "version", "write"]
+__all__ = ["FIRST_PROGRAM", "UNDO_SINCE_SEALS", "version", "write"]
 
 FIRST_PROGRAM = """
 CREATE TABLE tools (
@@ -21,6 +21,14 @@ CREATE INDEX idx_tools_hash ON tools(hash);
 INSERT INTO tools VALUES (41, 'old', 'Does old.', 'abc', 's', 41);
 """
 """The file of the first program, which counted no versions, with one tool."""
+
+UNDO_SINCE_SEALS = (
+    "ALTER TABLE activity DROP COLUMN chain; ALTER TABLE activity DROP COLUMN link;"
+    "ALTER TABLE activity DROP COLUMN seal; DROP TABLE activity_chains;"
+    "ALTER TABLE agent_tokens DROP COLUMN role; ALTER TABLE agent_tokens DROP COLUMN made_by;"
+    "DROP TABLE approval_votes;"
+)
+"""The versions after the one that brought seals."""
 
 
 def write(data_dir: Path, script: str) -> None:

@@ -11,6 +11,7 @@ from smart_mcp_proxy.catalog.tables import agent_tokens, links, sealed, toolsets
 from smart_mcp_proxy.catalog.tables.activity import ActivityFilter, StoredActivity
 from smart_mcp_proxy.catalog.tables.activity_stats import GROUPINGS, ActivityFigures, FiguresQuery, Grouping
 from smart_mcp_proxy.catalog.tables.agent_tokens import AgentToken, GatewayToken, TokenKind
+from smart_mcp_proxy.catalog.tables.approvals import Ballot, Voter
 from smart_mcp_proxy.catalog.tables.feedback import Example, Lesson
 from smart_mcp_proxy.catalog.tables.following import UNSEALED
 from smart_mcp_proxy.catalog.tables.instances import Instance

@@ -15,6 +15,7 @@ from smart_mcp_proxy.gateway.admin.doors import OperatorDoors
 from smart_mcp_proxy.gateway.admin.joined import Joined, note_name
 from smart_mcp_proxy.gateway.admin.management import Management
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
+from smart_mcp_proxy.gateway.admin.people import count_needed
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIns, sign_in_progress
 from smart_mcp_proxy.gateway.engines import vector_setup
 from smart_mcp_proxy.gateway.indexing.embedding import Embedding
@@ -144,6 +145,7 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
     """Make what operators look at and change."""
     settings, config, catalog, fleet = base.settings, base.config, base.catalog, upstreams.fleet
     approvals = Approvals(catalog, config.servers, lists.index_sync.follow, base.recorder)
+    approvals.count_needed = partial(count_needed, settings, config.servers)
     embedding = _create_embedding(base, lists)
     if embedding is not None:
         stack.push_async_callback(embedding.close)
@@ -162,13 +164,15 @@ def open_admin(base: Base, upstreams: Upstreams, lists: Lists, stack: AsyncExitS
     base.session_opened.subscribe(lambda session: note_name(session.client.name))
     server_sign_ins = ServerSignIns(upstreams.sign_ins, config.servers, base.environ, base.changes.announce, progress)
     stack.push_async_callback(server_sign_ins.close)
+    agent_tokens, page_sessions = AgentTokens(catalog), PageSessions(catalog)
+    page_sessions.find_holder = agent_tokens.find_holder
     return Admin(
         approvals=approvals,
         embedding=embedding,
         condition=condition,
         management=management,
-        agent_tokens=AgentTokens(catalog),
-        page_sessions=PageSessions(catalog),
+        agent_tokens=agent_tokens,
+        page_sessions=page_sessions,
         server_sign_ins=server_sign_ins,
         unmatched=Unmatched(catalog, lambda: (config.servers(), config.profiles()), lists.tool_lists.is_fresh),
         visitors=Visitors(base.recorder, on_visit=lambda visit: note_name(visit.client)),

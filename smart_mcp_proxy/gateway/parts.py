@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.events import Event
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.admin.list_review import ListReview
+from smart_mcp_proxy.gateway.admin.people import count_needed
 from smart_mcp_proxy.gateway.calls.admission import AdmissionControl, open_admission
 from smart_mcp_proxy.gateway.configuration import Configuration
 from smart_mcp_proxy.gateway.indexing.index_sync import IndexSync, Sight
@@ -227,7 +229,7 @@ async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
         clock=base.clock,
     )
     stack.push_async_callback(index_sync.close)
-    review = ListReview(catalog, config.servers, settings.trust)
+    review = ListReview(catalog, config.servers, settings.trust, partial(count_needed, settings, config.servers))
     bring, loaded = index_sync.catch_up, index_sync.loaded.wait
     tool_sync = ListSync(tool_lists, fleet, catalog, TOOLS, bring, review=review, loaded=loaded)
     kinds = with_pages(CONTENTS, tool_lists, catalog)

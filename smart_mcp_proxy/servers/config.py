@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from smart_mcp_proxy.models import Transport, Trust
+from smart_mcp_proxy.models import CallVariant, Transport, Trust
 
 _CREDENTIAL = re.compile(r"auth|key|token|secret|password|cookie|session", re.IGNORECASE)
 
@@ -155,6 +155,7 @@ class ServerConfig:
         proxy: Whether the HTTP broker may pass requests to it.
         disabled: Configured but not to be connected.
         quarantined: Waits for its user: not to be connected, and nothing of it is shown to agents.
+        approvals: Different people who must approve it.
         trust: Who approves what it lists after its first list; None for the gateway's own setting.
         connection: Whether its clients share one connection, or each has one on which the server can ask it.
         input_requests: Whether it may ask the user, the model or the roots of a client that lets itself be asked.
@@ -185,6 +186,7 @@ class ServerConfig:
     disabled: bool = False
     quarantined: bool = False
     trust: Trust | None = None
+    approvals: int = 1
     connection: ConnectionKind = "shared"
     input_requests: bool = False
     shared: bool = True
@@ -229,6 +231,8 @@ class Profile:
         servers: Only these; empty for all.
         tools: Only tools that one of these case-sensitive globs matches, by canonical or own name; empty for all.
         pin: Tools that are always listed, by canonical name.
+        groups: People of these groups of the identity provider are held to it.
+        access: The most that tools called by them may do; None for reading.
 
     Source: docs/design/protocol-surface.md#profiles-and-pins
     """
@@ -237,6 +241,8 @@ class Profile:
     servers: tuple[str, ...] = ()
     tools: tuple[str, ...] = ()
     pin: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    access: CallVariant | None = None
 
     def may_hold(self, server: str) -> bool:
         """Whether the profile may have any tool of this server; its globs may fit none that the server lists."""

@@ -26,7 +26,7 @@ What the first two add or lead elsewhere starts in quarantine, and what the firs
 it; the last two lift it.
 """
 
-_OWN_KEYS = frozenset({"quarantined", "trust", "input_requests", "connection"})
+_OWN_KEYS = frozenset({"quarantined", "trust", "approvals", "input_requests", "connection"})
 """Keys that say whether a server is trusted: set by the user's own hand alone."""
 _NAMING_KEYS = frozenset({"command", "args", "cwd", "env"})
 """What names paths that a confined server may use, where its entry has no `allow`."""

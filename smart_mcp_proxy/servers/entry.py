@@ -36,7 +36,7 @@ BY_AGENT = "by agent"
 
 _KNOWN_KEYS = CLIENT_KEYS | {
     *("timeout", "limits", "tools", "pin", "inherit", "oauth", "enabled"),
-    *("quarantined", "trust", "connection", "input_requests", "shared", "proxy", "isolation", "allow"),
+    *("quarantined", "trust", "approvals", "connection", "input_requests", "shared", "proxy", "isolation", "allow"),
 }
 _PROCESS_LIMIT_KEYS = frozenset(ProcessLimits.__dataclass_fields__)
 _LIMIT_KEYS = frozenset(ServerLimits.__dataclass_fields__) | _PROCESS_LIMIT_KEYS
@@ -88,6 +88,7 @@ def parse_entry(name: str, raw: Mapping[str, Any]) -> tuple[ServerConfig, list[P
         proxy=entry.flag("proxy", default=False),
         disabled=_is_disabled(entry),
         quarantined=entry.flag("quarantined", default=False),
+        approvals=entry.integer("approvals", at_least=1) or 1,
         trust=_choice(entry, "trust", get_args(Trust)),
         connection=_connection(entry, transport),
         input_requests=entry.flag("input_requests", default=False),

@@ -5,11 +5,12 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from smart_mcp_proxy.conditions import CONDITIONS
 from smart_mcp_proxy.desktop.places import open_folder_mark
 from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.models import CallVariant
 from smart_mcp_proxy.names import visible_name
 from smart_mcp_proxy.servers.config import Problem, Profile, ServerConfig, ServerFile
 from smart_mcp_proxy.servers.dialects import ADDRESS_KEYS, SECTIONS, URL_KEYS
@@ -47,7 +48,8 @@ _FOREIGN_SETTINGS = frozenset(
 )
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """A profile's name is a part of an address."""
-_PROFILE_KEYS = ("servers", "tools", "pin")
+_PROFILE_LISTS = ("servers", "tools", "pin", "groups")
+_PROFILE_KEYS = (*_PROFILE_LISTS, "access")
 _Pairs = list[tuple[str, Any]]
 
 
@@ -330,7 +332,9 @@ def parse_profiles(raw: Mapping[str, Any], servers: Collection[str]) -> tuple[di
         if fault:
             problems.append(Problem(None, f"Profile {name!r} {fault}", severity="error"))
             continue
-        profiles[name] = Profile(name, **{key: tuple(entry.get(key, ())) for key in _PROFILE_KEYS})
+        lists: dict[str, Any] = {key: tuple(entry.get(key, ())) for key in _PROFILE_LISTS}
+        words: dict[str, Any] = {key: entry[key] for key in _PROFILE_KEYS if key in entry and key not in lists}
+        profiles[name] = Profile(name, **lists, **words)
         problems += _warn_of_unknown_servers(profiles[name], servers)
     return profiles, problems
 
@@ -344,7 +348,10 @@ def _find_profile_fault(name: str, entry: Any) -> str:
     for key, value in entry.items():
         if key not in _PROFILE_KEYS:
             return f"has a key that is not known: {key!r}. Known: {', '.join(_PROFILE_KEYS)}."
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if key not in _PROFILE_LISTS:
+            if value not in (known := get_args(CallVariant)):
+                return f"has an access that is not known. Known: {', '.join(known)}."
+        elif not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             return f"has {key!r} that is not a list of strings."
     return ""
 

@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from smart_mcp_proxy.models import ROLES
+
 DATABASE_SCHEMES = ("postgresql", "postgres")
 """Those of the catalog's stores."""
 
@@ -13,6 +15,8 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.\-\[\]:]+")
 """As browsers write it: scheme, host, a port that is not the usual one; no path."""
 _USER = re.compile(r"[^\s=,]{1,300}(?:=(?:read|write|destructive))?")
 """Somebody who signs in, and what is allowed to them."""
+_GROUP_ROLE = re.compile(rf"[^,]{{1,300}}=(?:{'|'.join(ROLES)})")
+"""A group of the identity provider, and the role of its people."""
 BEARER = re.compile(r"[!-~]+")
 """What fits an Authorization header after `Bearer `: visible ASCII without spaces."""
 
@@ -66,4 +70,11 @@ def are_users(texts: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse what names nobody who could sign in."""
     if not all(_USER.fullmatch(text) for text in texts):
         raise ValueError("not users")
+    return texts
+
+
+def are_group_roles(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what gives no group a role that there is."""
+    if not all(_GROUP_ROLE.fullmatch(text) for text in texts):
+        raise ValueError("not roles")
     return texts

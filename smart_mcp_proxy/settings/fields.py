@@ -8,9 +8,18 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from smart_mcp_proxy.models import ROLES
 from smart_mcp_proxy.names import RESERVED_NAMES
 from smart_mcp_proxy.plugins import EMBEDDERS_GROUP, ENGINES_GROUP
-from smart_mcp_proxy.settings.addresses import are_networks, are_origins, are_users, bearer_only, is_database, is_url
+from smart_mcp_proxy.settings.addresses import (
+    are_group_roles,
+    are_networks,
+    are_origins,
+    are_users,
+    bearer_only,
+    is_database,
+    is_url,
+)
 from smart_mcp_proxy.settings.choices import OneOf, list_choices
 
 PREFIX = "MCPPROXY_"
@@ -117,6 +126,13 @@ _Users = Annotated[
 ]
 _Operators = Annotated[
     _Names, AfterValidator(are_users), _accepts("users such as ann@example.com,@example.com, separated by commas")
+]
+_GroupRoles = Annotated[
+    _Names,
+    AfterValidator(are_group_roles),
+    _accepts(
+        f"groups with a role each such as devs=viewer,security=approver ({', '.join(ROLES)}), with commas between"
+    ),
 ]
 _ReplicaName = Annotated[
     Annotated[str, Field(pattern=r"^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$")] | None,
@@ -283,6 +299,14 @@ class Settings(BaseSettings):
     oidc_operators: _Operators = Field(
         default=(), description="Who of them may use the page at /ui, in the same words; nobody where it is empty."
     )
+    group_roles: _GroupRoles = Field(
+        default=(),
+        description="Roles of the identity provider's groups, which let their people in: at the page, over REST and at "
+        "tools; unknown groups get nothing.",
+    )
+    groups_claim: str = Field(
+        default="groups", min_length=1, description="Claim that names the groups somebody is in, as a list of names."
+    )
     public_url: _Url = Field(
         default=None,
         description="Address under which clients reach the gateway, without /mcp; told in sign-in and toolsets.",
@@ -366,6 +390,13 @@ class Settings(BaseSettings):
         default="manual",
         description="Who approves tools: you, but for a server's first list; the scanner where it finds nothing, in "
         "first lists too; or nobody. A tool that calls itself less dangerous than before waits for you in any case.",
+    )
+    approvals: int = Field(
+        default=1,
+        ge=1,
+        le=5,
+        description="Different people who must approve a definition that changed or is new before agents see it; an "
+        "entry may ask for more.",
     )
     isolation: Literal["auto", "none", "sandbox", "container"] = Field(
         default="auto",

@@ -5,6 +5,7 @@ import hashlib
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
@@ -30,6 +31,7 @@ from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 from smart_mcp_proxy.web.auth.auth import Keys, TokenMiddleware
+from smart_mcp_proxy.web.auth.groups import Groups
 from smart_mcp_proxy.web.auth.sign_in import BrowserSignIn
 from smart_mcp_proxy.web.auth.signed_tokens import SCOPES, create_jwt_verifier, resource_url
 from smart_mcp_proxy.web.broker.app import serve_broker_beside
@@ -73,8 +75,9 @@ async def serve_http(
         sign_in: Lets people sign in; None where they are not asked to.
     """
     stop = StopSteps()
-    authorizer = await open_authorizer(gateway)
-    app, fast_path = build_app(gateway, token=token, stop=stop, sign_in=sign_in)
+    keys = build_keys(gateway, token, sign_in)
+    authorizer = await open_authorizer(gateway, keys.check)
+    app, fast_path = build_app(gateway, keys, stop=stop, sign_in=sign_in)
     worker = gateway.base.worker
     protocol: Callable[..., BoundedProtocol] = partial(WireProtocol, fast_path=fast_path)
     relays = Relays(worker)
@@ -146,21 +149,35 @@ def _address(settings: Settings, listener: socket.socket) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
+def build_keys(gateway: Gateway, token: str | None, sign_in: BrowserSignIn | None = None) -> Keys:
+    """The tokens that are accepted.
+
+    Args:
+        gateway: Open.
+        token: Its own; None lets in whoever sends none, unless signed tokens are asked for.
+        sign_in: Lets people sign in; None where they are not asked to.
+    """
+    settings = gateway.settings
+    signed = create_jwt_verifier(settings, gateway.catalog.now_s) if sign_in is None else sign_in.tokens
+    if sign_in is None and signed is not None:
+        groups = Groups(settings, gateway.base.config.profiles, signed.reach_of, is_bounded=True)
+        signed = replace(signed, reach_of=groups.find_reach, role_of=groups.find_role)
+    return Keys(token, gateway.admin.agent_tokens, signed)
+
+
 def build_app(
-    gateway: Gateway, *, token: str | None, stop: StopSteps, sign_in: BrowserSignIn | None = None
+    gateway: Gateway, keys: Keys, *, stop: StopSteps, sign_in: BrowserSignIn | None = None
 ) -> tuple[ASGIApp, FastPath]:
     """The ASGI app of the HTTP endpoint, and the fast path in front of it for the common call.
 
     Args:
         gateway: Open.
-        token: The gateway's own bearer token; None lets in whoever sends none, unless signed tokens are asked for.
+        keys: Tell who sends a request.
         stop: Is taken step by step when the gateway ends.
         sign_in: Lets people sign in; None where they are not asked to.
     """
     settings = gateway.settings
-    signed = create_jwt_verifier(settings, gateway.catalog.now_s) if sign_in is None else sign_in.tokens
-    keys = Keys(token, gateway.admin.agent_tokens, signed)
-    metadata_url, well_known = _metadata(settings) if signed is not None else (None, [])
+    metadata_url, well_known = _metadata(settings) if keys.has_signed else (None, [])
     open_app = partial(
         HttpApp,
         gateway.mcp_server(),

@@ -33,7 +33,9 @@ def at(place: StorePlace) -> StoreLocation:
 def rows(place: StorePlace) -> dict[str, list[str]]:
     """What is stored, table by table."""
     # Seals are of a place's own key, and that they are made anew is counted.
-    columns = {table.name: ", ".join(table.c.keys()) for table in TABLES if table.name not in ("seals", "activity_chains")}
+    columns = {
+        table.name: ", ".join(table.c.keys()) for table in TABLES if table.name not in ("seals", "activity_chains")
+    }
     columns = {name: listed.removesuffix(", seal").removesuffix(", chain, link") for name, listed in columns.items()}
     found = {name: place.rows(f"SELECT {listed} FROM {name}") for name, listed in columns.items()}
     found["meta"] = [row for row in found["meta"] if row[0] != "approvals_count"]

@@ -29,6 +29,7 @@ UNDO_GONE = (
     "ALTER TABLE instances DROP COLUMN serves; DROP TABLE gateway_tokens; DROP TABLE gateway_keys;"
     "DROP TABLE former_approvals; DROP TABLE unconfined;"
     "ALTER TABLE tools DROP COLUMN seal; ALTER TABLE approvals DROP COLUMN seal; DROP TABLE seals;"
+    f"{UNDO_SINCE_SEALS}"
 )
 """The versions after it."""
 

@@ -43,7 +43,7 @@ class ApprovalSetup:
         self.index = SearchIndex(Bm25fEngine())
         self.visible = CatalogView(catalog, servers, self.index.nearest_names)
         self.notebook: Any = Notebook()
-        self.review = ListReview(catalog, lambda: self.servers, trust)
+        self.review = ListReview(catalog, lambda: self.servers, trust, lambda server: 1)
         self.alpha = FakeUpstream("alpha")
         self.fleet: Any = FakeFleet(self.alpha)
         self.work = ToolWork(
@@ -222,7 +222,7 @@ async def test_approving_makes_it_found_at_once(setup: ApprovalSetup) -> None:
         ("alpha:prime", "pending"),
     ]
     decided = await setup.approvals.approve({"alpha__paint": change_hash("alpha", BAD)}, "operator")
-    assert decided == (("alpha:paint",), ())
+    assert decided == (("alpha:paint",), (), ())
     assert [tool["name"] for tool in (await setup.found(SECRET))["tools"]] == ["alpha:paint"]
     assert (await setup.visible.require("alpha:paint")).change_hash == change_hash("alpha", BAD)
     note = next(line for line in setup.notebook.lines if line.kind == "approval")
@@ -239,7 +239,7 @@ async def test_what_moved_while_it_was_read_is_not_approved(setup: ApprovalSetup
         await setup.approvals.approve(seen, "operator")
     assert caught.value.data == {"moved": ["alpha:paint"]}
     both = {**seen, "alpha:prime": change_hash("alpha", NEW)}
-    assert await setup.approvals.approve(both, "operator") == (("alpha:prime",), ("alpha:paint",))
+    assert await setup.approvals.approve(both, "operator") == (("alpha:prime",), ("alpha:paint",), ())
     with pytest.raises(ToolNotFoundError):
         await setup.approvals.approve({"alpha:nothing": ""}, "operator")
 

@@ -283,7 +283,7 @@ async def test_no_word_of_an_agent_starts_a_process(world: World, tmp_path: Path
             program("bare"),
         ):
             reply = await world.web.request(endpoint.method, path, json=body)
-            assert reply.status_code == 401 or endpoint.need == "nothing", (endpoint, reply.text)
+            assert reply.status_code == 401 or endpoint.operation.least is None, (endpoint, reply.text)
     assert (await world.operator.post("servers", json={"name": "web", "config": program("web")})).json()["quarantined"]
     assert (await world.user.post("servers/imported/approve")).status_code == 200
     with anyio.fail_after(PATIENCE_S):

@@ -175,6 +175,9 @@ def test_every_setting_can_be_given_by_its_variable(tmp_path: Path) -> None:
     assert settings.list_check and settings.serve_cards and settings.serve_registry and settings.search_hints
     missing = {setting.name for setting in all_settings()} - given.keys()
     assert missing == {
+        "approvals",
+        "group_roles",
+        "groups_claim",
         "auth_token",
         "config_json",
         "database_url_file",

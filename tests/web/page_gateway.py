@@ -17,6 +17,7 @@ from plain_http import plain_client
 
 from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.gateway import Gateway, open_gateway
+from smart_mcp_proxy.gateway.admin.roles import OWNER
 from smart_mcp_proxy.servers import load_configured_servers
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import ActivityKind
@@ -89,7 +90,7 @@ class Opened:
 
     async def link(self) -> str:
         """A link that the command line would open."""
-        return (await self.gateway.admin.page_sessions.make_link("operator")).url
+        return (await self.gateway.admin.page_sessions.make_link(OWNER)).url
 
     async def turn(self, tools: Sequence[Mapping[str, Any]]) -> None:
         """The server lists these, and the gateway has noticed."""
@@ -130,7 +131,7 @@ async def opened(
         gateway = await stack.enter_async_context(open_gateway(own, file.servers, environ=ENVIRON))
         listener = listener or bind("127.0.0.1", 0)
         base = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        sign_in = await open_oidc_login(own) if is_sign_in_enabled(own) else None
+        sign_in = await open_oidc_login(own, profiles=gateway.base.config.profiles) if is_sign_in_enabled(own) else None
         await stack.enter_async_context(serve_http(gateway, listener, token=None, sign_in=sign_in))
         gateway.start_upstreams()
         assert await gateway.wait_settled(LIMIT_S)

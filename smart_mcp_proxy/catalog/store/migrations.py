@@ -401,6 +401,20 @@ _SEALS = (
     "CREATE TABLE seals (name TEXT PRIMARY KEY, content TEXT NOT NULL, seal TEXT NOT NULL)",
 )
 
+_ROLES_AND_VOTES = (
+    *(f"ALTER TABLE agent_tokens ADD COLUMN {column}" for column in ("role TEXT", "made_by TEXT NOT NULL DEFAULT ''")),
+    # Of definitions that need more than one person; gone once they are approved.
+    """CREATE TABLE approval_votes (
+      server_name TEXT NOT NULL,
+      name        TEXT NOT NULL,
+      hash        TEXT NOT NULL,
+      person      TEXT NOT NULL,
+      shown       TEXT NOT NULL,
+      at_s        REAL NOT NULL,
+      seal        TEXT NOT NULL,
+      PRIMARY KEY (server_name, name, hash, person)
+    )""",
+)
 
 _ACTIVITY_CHAINS = (
     # No chain: a program without chains has written the record.
@@ -454,6 +468,7 @@ MIGRATIONS: Final[Sequence[Migration]] = (
     Migration(_UNCONFINED_TABLE, _UNCONFINED_TABLE),
     Migration(_SEALS, _SEALS),
     Migration(_ACTIVITY_CHAINS, _ACTIVITY_CHAINS),
+    Migration(_ROLES_AND_VOTES, _translate(_ROLES_AND_VOTES)),
 )
 """They lead from version N, their place here, to N + 1. Released ones are never edited."""
 SEALED_FROM: Final = next(number for number, step in enumerate(MIGRATIONS, 1) if step.sqlite is _SEALS)

@@ -105,7 +105,13 @@ class Archive:
         return await self._database.run(write_through)
 
     async def approve(
-        self, seen: Mapping[ToolKey, str], by: str, *, reopens: bool = False, lifts: bool = True
+        self,
+        seen: Mapping[ToolKey, str],
+        by: str,
+        *,
+        reopens: bool = False,
+        lifts: bool = True,
+        ballot: approvals.Ballot | None = None,
     ) -> frozenset[ToolKey]:
         """Approves listed definitions in the user's name; returns those that still were what the user saw.
 
@@ -116,10 +122,15 @@ class Archive:
             by: Who approves.
             reopens: Whether first lists are trusted again, where the record of approvals was lost.
             lifts: Whether those among them that are blocked are no longer.
+            ballot: The person who approves, and how many have to; None where nobody counts persons.
         """
         made = partial(approvals.approve, by=by, now_s=self.now_s(), seals=self._seals)
-        work = partial(made, seen=seen, reopens=reopens, lifts=lifts)
+        work = partial(made, seen=seen, reopens=reopens, lifts=lifts, ballot=ballot)
         return await self._database.run(partial(self._decide, work))
+
+    async def find_votes(self) -> Sequence[approvals.Vote]:
+        """Approvals of definitions that need more of them, the oldest first."""
+        return await self.read(partial(approvals.find_votes, seals=self._seals))
 
     async def reseal(self) -> int:
         """Believe all decisions about tools as they stand; return how many. `refresh` shows the effect."""

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, s
 
 from smart_mcp_proxy.catalog.tables.schema import agent_tokens, gateway_tokens
 from smart_mcp_proxy.catalog.tables.upsert import replace_columns
-from smart_mcp_proxy.models import CallVariant
+from smart_mcp_proxy.models import CallVariant, Role
 
 TokenKind = Literal["agents", "operator"]
 """Whose token it is that a gateway made for itself."""
@@ -32,6 +32,8 @@ class AgentToken:
         id: Never reused; 0 before it is stored.
         last_used_s: When it was last used; None for never.
         revoked_s: When it was revoked; None while it is not.
+        role: What its holder may do at the page and over REST; None for nothing.
+        made_by: Id of the signed-in person who made it; empty for the gateway's user and the operator's token.
     """
 
     name: str
@@ -44,6 +46,8 @@ class AgentToken:
     id: int = 0
     last_used_s: float | None = None
     revoked_s: float | None = None
+    role: Role | None = None
+    made_by: str = ""
 
     @property
     def principal_id(self) -> str:
@@ -64,6 +68,8 @@ def store(connection: Connection, token: AgentToken) -> bool:
         profile=token.profile,
         created_s=token.created_s,
         expires_s=token.expires_s,
+        role=token.role,
+        made_by=token.made_by,
     )
     connection.execute(row)
     return True

@@ -6,17 +6,17 @@ through a `Review`, or the user.
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, literal, select, union_all
+from sqlalchemy import ColumnElement, Connection, Table, bindparam, delete, insert, literal, select, union_all
 
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CLOSED_KEY
 from smart_mcp_proxy.catalog.recovery.seals import Seals, has_hash
 from smart_mcp_proxy.catalog.tables.following import ApprovalStanding
 from smart_mcp_proxy.catalog.tables.prepared_tools import PreparedTool
-from smart_mcp_proxy.catalog.tables.schema import approvals, baselines, former_approvals, meta
+from smart_mcp_proxy.catalog.tables.schema import approval_votes, approvals, baselines, former_approvals, meta
 from smart_mcp_proxy.catalog.tables.schema import tools as tools_table
 from smart_mcp_proxy.catalog.tables.sealed import note_trust, read_trust
 from smart_mcp_proxy.catalog.tables.tools import SEALED, mark_changed
@@ -49,6 +49,28 @@ _FORMER = former_approvals.c
 _OF_ONE = (_FORMER.server_name == bindparam("server")) & (_FORMER.name == bindparam("tool"))
 _LATEST = select(_FORMER.hash).where(_OF_ONE).order_by(_FORMER.at_s.desc(), _FORMER.hash).limit(_FORMER_KEPT)
 _FORGET = delete(former_approvals).where(_OF_ONE, _FORMER.hash.not_in(_LATEST))
+
+
+class Voter(NamedTuple):
+    """A person who approves, and how they are called."""
+
+    person: str
+    name: str
+
+
+class Ballot(NamedTuple):
+    """A person who approves, and how many different persons each tool needs: one where it is not named."""
+
+    voter: Voter
+    needed: Mapping[ToolKey, int]
+
+
+class Vote(NamedTuple):
+    """An approval of a definition that needs more of them."""
+
+    key: ToolKey
+    hash: str
+    voter: Voter
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,8 +201,11 @@ def approve(
     *,
     reopens: bool = False,
     lifts: bool = True,
+    ballot: Ballot | None = None,
 ) -> frozenset[ToolKey]:
     """Approves listed definitions in the user's name; returns those that still were what the user saw.
+
+    Those that need more persons than have approved them yet are not among them.
 
     Args:
         connection: In a transaction that writes.
@@ -190,6 +215,7 @@ def approve(
         seals: Of the store; a definition without one of its own waits for its server to list it again.
         reopens: Whether first lists are trusted again from now on.
         lifts: Whether a block is lifted with it; else a tool that somebody has blocked meanwhile stays so.
+        ballot: The person who approves, and how many have to; None where nobody counts persons.
     """
     found: list[tuple[ToolKey, str, str]] = []
     listed = tools_table.c
@@ -202,6 +228,8 @@ def approve(
             is_meant = seen[key := ToolKey(server, name)] == hash_ and name not in kept
             if is_meant and seals.fits(seal, "tool", *sealed, text=text):
                 found.append((key, hash_, text))
+    if ballot is not None:
+        found = count_votes(connection, found, ballot, now_s, seals)
     _write(connection, found, by, now_s, seals)
     if reopens:
         connection.execute(delete(meta).where(meta.c.key == CLOSED_KEY))
@@ -222,6 +250,7 @@ def block(connection: Connection, key: ToolKey, by: str, now_s: float, seals: Se
     hash_, text = _find_decided(connection, key, seals)
     connection.execute(_build_replacement(connection), _row(key, "blocked", hash_, text, by, now_s, seals))
     note_trust(connection, seals, blocked=[key])
+    _drop_votes(connection, key)
     # The user took their word back: what it had stood for earlier must not come back by itself.
     connection.execute(delete(former_approvals).where(_is(key, former_approvals)))
     mark_changed(connection, [key])
@@ -331,3 +360,55 @@ def _row(
 
 def _is(key: ToolKey, table: Table = approvals) -> ColumnElement[bool]:
     return (table.c.server_name == key.server) & (table.c.name == key.tool)
+
+
+def count_votes(
+    connection: Connection,
+    found: Iterable[tuple[ToolKey, str, str]],
+    ballot: Ballot,
+    now_s: float,
+    seals: Seals,
+) -> list[tuple[ToolKey, str, str]]:
+    """Store a person's votes; return the definitions that have as many as they need.
+
+    A person counts once for a definition, and votes for another definition of a tool are void.
+
+    Args:
+        connection: In a transaction that writes.
+        found: Tool, change hash and text of what the person approves.
+        ballot: The person, and how many have to agree.
+        now_s: Seconds since the epoch.
+        seals: Of the store.
+    """
+    columns, ready = approval_votes.c, []
+    voter, needed = ballot
+    for key, hash_, text in found:
+        if needed.get(key, 1) > 1:
+            own = (columns.server_name == key.server) & (columns.name == key.tool)
+            again = (columns.hash != hash_) | (columns.person == voter.person)
+            connection.execute(delete(approval_votes).where(own, again))
+            seal = seals.seal("vote", *key, hash_, voter.person)
+            values = (*key, hash_, voter.person, voter.name, now_s, seal)
+            connection.execute(insert(approval_votes).values(dict(zip(columns.keys(), values, strict=True))))
+            if sum(vote.key == key for vote in find_votes(connection, seals)) < needed[key]:
+                continue
+            connection.execute(delete(approval_votes).where(own))
+        ready.append((key, hash_, text))
+    return ready
+
+
+def find_votes(connection: Connection, seals: Seals) -> Sequence[Vote]:
+    """All votes that carry their seals, the oldest first."""
+    columns = approval_votes.c
+    rows = connection.execute(select(approval_votes).order_by(columns.at_s, columns.person)).all()
+    return [
+        Vote(ToolKey(row.server_name, row.name), row.hash, Voter(row.person, row.shown))
+        for row in rows
+        if seals.fits(row.seal, "vote", row.server_name, row.name, row.hash, row.person)
+    ]
+
+
+def _drop_votes(connection: Connection, key: ToolKey) -> None:
+    """Void the votes for a tool."""
+    own = (approval_votes.c.server_name == key.server) & (approval_votes.c.name == key.tool)
+    connection.execute(delete(approval_votes).where(own))

@@ -48,6 +48,7 @@ examples = _define_table(
 )
 vectors = _define_table("vectors", "definition_hash embedder", "used_s vector", reals="used_s", blobs="vector")
 approvals = _define_table("approvals", "server_name name", "state hash definition decided_by at_s seal", reals="at_s")
+approval_votes = _define_table("approval_votes", "server_name name hash person", "shown at_s seal", reals="at_s")
 former_approvals = _define_table("former_approvals", "server_name name hash", "at_s seal", reals="at_s")
 seals = _define_table("seals", "name", "content seal")
 toolsets = _define_table("toolsets", "id", "handle principal profile tools expires_s", integers="id", reals="expires_s")
@@ -55,7 +56,7 @@ links = _define_table("links", "id", "principal server_name uri expires_s", inte
 agent_tokens = _define_table(
     "agent_tokens",
     "id",
-    "name hash servers access profile created_s expires_s last_used_s revoked_s",
+    "name hash servers access profile created_s expires_s last_used_s revoked_s role made_by",
     integers="id",
     reals="created_s expires_s last_used_s revoked_s",
 )

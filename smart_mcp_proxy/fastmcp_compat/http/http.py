@@ -56,7 +56,9 @@ def add_session_owner(scope: Scope, who: Principal) -> Scope:
     reach = who.reach
     servers = None if reach.servers is None else sorted(reach.servers)
     # Of one who comes back with another reach the session is another one's.
-    token = AccessToken(token="", client_id=who.id, scopes=[], subject=repr((servers, reach.access, reach.profile)))
+    token = AccessToken(
+        token="", client_id=who.id, scopes=[], subject=repr((servers, reach.access, reach.profile, who.role))
+    )
     return {**scope, "user": AuthenticatedUser(token), "auth": AuthCredentials()}
 
 

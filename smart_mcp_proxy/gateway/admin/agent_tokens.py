@@ -15,7 +15,8 @@ from sqlalchemy import Connection
 
 from smart_mcp_proxy.catalog import AgentToken, Catalog, GatewayToken, TokenKind, agent_tokens
 from smart_mcp_proxy.errors import CatalogError, ConflictError, RequestError
-from smart_mcp_proxy.models import CallVariant, Principal, Reach
+from smart_mcp_proxy.gateway.admin.roles import find_access
+from smart_mcp_proxy.models import CallVariant, Principal, Reach, Role
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.telemetry import get_logger, spawn
 
@@ -54,12 +55,14 @@ class Scope:
         access: The most that a tool called with it may do.
         profile: The profile it is held to; None for none.
         expires_in_s: Its life in seconds, from one to ten years of them; None for no end.
+        role: What its holder may do at the page and over REST; None for nothing.
     """
 
     servers: tuple[str, ...] | None = None
     access: CallVariant = "read"
     profile: str | None = None
     expires_in_s: float | None = None
+    role: Role | None = None
 
     def require_known(self, servers: Collection[str], profiles: Collection[str]) -> None:
         """Require that the named servers and profile are configured.
@@ -88,6 +91,18 @@ class NewToken:
 
     def __repr__(self) -> str:
         return f"<NewToken {self.token.name!r}>"
+
+
+def _require_access(scope: Scope) -> None:
+    """Pass if the role of a token allows its access.
+
+    Raises:
+        RequestError: It does not.
+    """
+    if scope.role is not None and find_access(scope.role) == "read" != scope.access:
+        raise RequestError(
+            f"The role {scope.role} does not allow {scope.access} access.", hint="Use --role operator or more."
+        )
 
 
 class _Holder(NamedTuple):
@@ -214,11 +229,23 @@ class AgentTokens:
         self._used[holder.id] = now_s
         return holder.principal
 
-    async def create(self, name: str, scope: Scope) -> NewToken:
+    def find_holder(self, principal: str) -> Principal | None:
+        """Return the holder of a token that is good now, by their id; None where there is none."""
+        now_s = self._wall()
+        good = (each for each in self._holders.values() if each.expires_s is None or now_s < each.expires_s)
+        return next((each.principal for each in good if each.principal.id == principal), None)
+
+    async def create(self, name: str, scope: Scope, made_by: str = "") -> NewToken:
         """Makes a token, good from now on.
 
+        Args:
+            name: What people call it.
+            scope: What it allows.
+            made_by: Id of the signed-in person who makes it; empty for the gateway's user and the operator's token.
+
         Raises:
-            RequestError: The name is taken, or not fit for one, or the life is too short or too long.
+            RequestError: The name is taken, or not fit for one, the life is too short or too long, or the role does
+                not allow the access.
         """
         if not name.isprintable() or not name.strip() or len(name) > NAME_CHARS:
             raise RequestError(
@@ -230,6 +257,7 @@ class AgentTokens:
                 f"A token cannot end in {life_s:g} seconds.",
                 hint=f"Use {SHORTEST_LIFE_S:.0f} to {LONGEST_LIFE_S:.0f} (ten years), or give it no end.",
             )
+        _require_access(scope)
         secret = PREFIX + secrets.token_urlsafe(TOKEN_BYTES)
         now_s = self._wall()
         token = AgentToken(
@@ -240,6 +268,8 @@ class AgentTokens:
             servers=scope.servers,
             access=scope.access,
             profile=scope.profile,
+            role=scope.role,
+            made_by=made_by,
         )
         if not await self._catalog.write_through(partial(agent_tokens.store, token=token)):
             raise ConflictError(
@@ -322,4 +352,7 @@ class AgentTokens:
 def _holder(token: AgentToken) -> _Holder:
     servers = None if token.servers is None else frozenset(token.servers)
     reach = Reach(servers, token.access, token.profile)
-    return _Holder(Principal(token.principal_id, reach), token.id, token.expires_s)
+    who = Principal(token.principal_id, reach)
+    if token.role is not None:
+        who = Principal(who.id, reach, token.role, token.name, token.made_by)
+    return _Holder(who, token.id, token.expires_s)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 from anyio import to_thread
 
-from smart_mcp_proxy.catalog import UNSEALED, ActivityFilter, Catalog, Snapshot
+from smart_mcp_proxy.catalog import UNSEALED, ActivityFilter, Ballot, Catalog, Snapshot, Voter
 from smart_mcp_proxy.errors import CatalogError, ConflictError, ToolNotFoundError
 from smart_mcp_proxy.gateway.activity.recorder import Recorder
 from smart_mcp_proxy.gateway.shared.definition_scan import collect_peers, scan_record
@@ -48,6 +48,9 @@ MOST_TOKENS = 2_000
 """Of a field on each side; comparing takes their product, so longer ones are shown whole, one after the other."""
 MOST_CHARS = 100_000
 """The same for what is not even taken apart into words, which takes 50 ms for a megabyte (measured)."""
+
+SHOWN_CHARS: Final = 500
+ALONE: Final = Voter("local", "local")
 
 Path = tuple[str | int, ...]
 
@@ -86,10 +89,11 @@ class PendingApproval(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """Outcome of an approval: approved tools, and those changed or blocked since the user saw them."""
+    """Outcome of an approval: approved tools, moved ones, and those that need more people."""
 
     approved: tuple[str, ...]
     moved: tuple[str, ...]
+    counted: tuple[str, ...] = ()
 
 
 class AskedQuestions:
@@ -132,12 +136,14 @@ class Approvals:
         servers: The configuration in force.
         follow: Brings what was decided to index, lists and agents.
         recorder: Gets one activity record per decision.
+        count_needed: Returns how many different persons approve a definition of a server.
     """
 
     catalog: Catalog
     servers: Callable[[], Mapping[str, ServerConfig]]
     follow: Callable[[], Awaitable[None]]
     recorder: Recorder[Activity]
+    count_needed: Callable[[str], int] = lambda server: 1
 
     def __post_init__(self) -> None:
         self._peers: tuple[Snapshot, scanner.Peers] | None = None
@@ -218,7 +224,9 @@ class Approvals:
             found.append(waiting)
         return found
 
-    async def approve(self, seen: Mapping[str, str], by: str, *, reopens: bool = False, lifts: bool = True) -> Decided:
+    async def approve(
+        self, seen: Mapping[str, str], by: str, *, reopens: bool = False, lifts: bool = True, voter: Voter = ALONE
+    ) -> Decided:
         """Approves exactly the definitions that the user saw.
 
         Args:
@@ -226,6 +234,7 @@ class Approvals:
             by: Who approves.
             reopens: Whether first lists are trusted again, where the record of approvals was lost.
             lifts: Whether blocks are lifted with it; not by a user who saw none.
+            voter: The person who approves, where several have to.
 
         Raises:
             ToolNotFoundError: A name is not that of a tool.
@@ -233,11 +242,19 @@ class Approvals:
             CatalogError: It could not be stored; then nothing is approved.
         """
         keys = {self._key(name): hash_ for name, hash_ in seen.items()}
-        done = await self.catalog.approve(keys, by, reopens=reopens, lifts=lifts)
-        for key in done:
-            self._note(key, by, "approve", keys[key])
+        every = {key: self.count_needed(extract_server_name(key.server)) for key in keys}
+        needed = {key: number for key, number in every.items() if number > 1}
+        shown = {key: await self._list_shown(key) for key in needed}
+        ballot = Ballot(voter, needed) if needed else None
+        done = await self.catalog.approve(keys, by, reopens=reopens, lifts=lifts, ballot=ballot)
+        votes = await self.catalog.find_votes() if needed else ()
+        counted = {vote.key for vote in votes if vote.voter == voter and keys.get(vote.key) == vote.hash}
+        for key in [*done, *counted]:
+            number = len([vote for vote in votes if vote.key == key])
+            facts = {"approvals": f"{number or needed[key]} of {needed[key]}"} if key in needed else {}
+            self._note(key, by, "approve", keys[key], **facts, **shown.get(key, {}))
         await self.follow()
-        approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done))
+        approved, moved = (tuple(sorted(map(str, some))) for some in (done, keys.keys() - done - counted))
         if moved and not approved:
             blocked = [not lifts and self._is_blocked(key) for key in keys]
             command = f"mcpproxy approve {shell_word(moved[0])}"
@@ -248,8 +265,28 @@ class Approvals:
                 hint = f"Look again. To use it all the same: {command}"
             elif any(blocked):
                 reason = "changed or blocked meanwhile"
-            raise ConflictError(f"{', '.join(moved[:3])}: {reason}.", hint=hint, data={"moved": list(moved)})
-        return Decided(approved, moved)
+            if not counted:
+                raise ConflictError(f"{', '.join(moved[:3])}: {reason}.", hint=hint, data={"moved": list(moved)})
+        return Decided(approved, moved, tuple(sorted(map(str, counted))))
+
+    async def _list_shown(self, key: ToolKey) -> dict[str, str]:
+        """Words for the log about what was shown of a definition: the fields that differ, and the findings."""
+        withheld = self.catalog.snapshot.withheld.get(key)
+        if withheld is None:
+            return {}
+        (waiting,) = await self.explain([withheld])
+        fields = ", ".join(change.path for change in waiting.changes)[:SHOWN_CHARS]
+        return {"shown": f"{fields}; {len(waiting.findings)} findings"}
+
+    async def explain_progress(self) -> Mapping[ToolKey, tuple[str, str]]:
+        """Return the hash and words such as `1 of 2, by ann` of each definition that some have approved."""
+        found: dict[ToolKey, tuple[str, list[str]]] = {}
+        for vote in await self.catalog.find_votes():
+            found.setdefault(vote.key, (vote.hash, []))[1].append(vote.voter.name)
+        return {
+            key: (hash_, f"{len(names)} of {self.count_needed(extract_server_name(key.server))}, by {', '.join(names)}")
+            for key, (hash_, names) in found.items()
+        }
 
     async def reseal(self, by: str) -> int:
         """Believe all decisions as they stand, after the key of their seals was lost; return how many.
@@ -313,8 +350,8 @@ class Approvals:
                 return each.record.key
         raise ToolNotFoundError(f"No server lists a tool {name[:200]!r}.", hint=_LIST_HINT)
 
-    def _note(self, key: ToolKey, by: str, decision: str, hash_: str = "") -> None:
-        detail = {"decision": decision} | ({"hash": hash_} if hash_ else {})
+    def _note(self, key: ToolKey, by: str, decision: str, hash_: str = "", **facts: str) -> None:
+        detail = {"decision": decision} | ({"hash": hash_} if hash_ else {}) | facts
         self._record(by, str(key), detail, extract_server_name(key.server), key.tool)
 
     def _record(self, by: str, subject: str, detail: dict[str, str], server: str = "", tool: str = "") -> None:

@@ -22,19 +22,28 @@ class ListReview:
         catalog: Holds what is known already.
         servers: The configuration in force.
         trust: Who approves where a server's entry does not say.
+        count_needed: Returns how many different people approve a definition of a server.
     """
 
-    def __init__(self, catalog: Catalog, servers: Callable[[], Mapping[str, ServerConfig]], trust: Trust) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        servers: Callable[[], Mapping[str, ServerConfig]],
+        trust: Trust,
+        count_needed: Callable[[str], int],
+    ) -> None:
         self._catalog = catalog
         self._servers = servers
         self._trust: Trust = trust
+        self._count_needed = count_needed
 
     async def __call__(self, server: str, definitions: Sequence[Mapping[str, Any]]) -> Review | None:
         """Review a server's list by its policy; None where only the user approves."""
         config = self._servers().get(extract_server_name(server))
         if config is None or config.quarantined:
             return None
-        trust = config.trust or self._trust
+        # A policy is nobody, where several people have to agree.
+        trust = "manual" if self._count_needed(config.name) > 1 else config.trust or self._trust
         if trust != "scan":
             return choose_review(trust)
         # In a thread, and before the list is stored: reading some thousand definitions takes its time.

@@ -204,10 +204,11 @@ class Management:
         )
 
     async def replace(
-        self, name: str, entry: Mapping[str, Any], by: Author, revision: str | None = None
+        self, name: str, entry: Mapping[str, Any], by: Author, revision: str | None = None, *, principal: str = ""
     ) -> ServerChange:
         """Gives a server another entry; raises what `ServerEdits.patch` does."""
-        return await self._do("changed", name, by, partial(self.edits.replace, name, entry, by, based_on=revision))
+        change = partial(self.edits.replace, name, entry, by, based_on=revision)
+        return await self._do("changed", name, by, change, principal)
 
     async def switch(
         self, name: str, by: Author, revision: str | None = None, *, is_enabled: bool, principal: str = ""
@@ -217,9 +218,12 @@ class Management:
         change = partial(self.edits.switch, name, by, is_enabled=is_enabled, based_on=revision)
         return await self._do(outcome, name, by, change, principal)
 
-    async def approve_server(self, name: str, by: Author, revision: str | None = None) -> ServerChange:
+    async def approve_server(
+        self, name: str, by: Author, revision: str | None = None, *, principal: str = ""
+    ) -> ServerChange:
         """Lifts a server's quarantine; raises what `ServerEdits.approve_server` does."""
-        return await self._do("approved", name, by, partial(self.edits.approve_server, name, by, based_on=revision))
+        change = partial(self.edits.approve_server, name, by, based_on=revision)
+        return await self._do("approved", name, by, change, principal)
 
     async def remove(self, name: str, by: Author, revision: str | None = None, *, principal: str = "") -> ServerChange:
         """Removes a server; raises what `ServerEdits.remove` does."""

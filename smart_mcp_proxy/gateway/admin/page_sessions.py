@@ -12,10 +12,16 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, get_args
 
+import msgspec
+
 from smart_mcp_proxy.catalog import Catalog, SealedValue, sealed
 from smart_mcp_proxy.errors import RefusedError, RequestError
+from smart_mcp_proxy.gateway.admin.roles import NETWORK, Admitted
+from smart_mcp_proxy.models import WHOLE, Principal, Role
 from smart_mcp_proxy.servers import Author
 
+AGENT_PREFIX: Final = "agent-"
+"""Of the ids of tokens' holders."""
 ENTRY_PATH: Final = "/ui/enter/"
 LINK_S: Final = 300.0
 """Long enough to copy a link from one window to another."""
@@ -39,22 +45,30 @@ class PageSession(NamedTuple):
     """A browser that is let in.
 
     Attributes:
-        author: Whose rights it has: those of whoever made its link.
+        admitted: Whose rights it has: those of whoever made its link.
         csrf: Goes with each change that it makes; other sites cannot know it.
     """
 
-    author: Author
+    admitted: Admitted
     csrf: str
 
     def __repr__(self) -> str:
-        return f"<PageSession of {self.author}>"
+        return f"<PageSession of {self.admitted.id}>"
 
 
 class _Kept(NamedTuple):
     """A link or a session as the store has it, and what `PageSessions` knows of the token that opened it."""
 
-    author: Author
+    admitted: Admitted
     proved_by: bytes | None
+
+
+class _Person(msgspec.Struct, frozen=True):
+    """Somebody with a role, as the store has them."""
+
+    id: str
+    role: Role
+    name: str
 
 
 class PageSessions:
@@ -68,6 +82,7 @@ class PageSessions:
         address: Where a browser finds this gateway; None where it serves no HTTP.
         operator: The operator's token, by which the network proves its right; its digest where the others know that.
         others: Digests of the operator's tokens of other gateways on the store, each as good as that.
+        find_holder: Returns whose token is good now, by the holder's id: what that opened ends with it.
     """
 
     def __init__(self, catalog: Catalog, wall: Callable[[], float] | None = None) -> None:
@@ -76,11 +91,12 @@ class PageSessions:
         self.address: str | None = None
         self.operator = b""
         self.others: Callable[[], Iterable[bytes]] = tuple
+        self.find_holder: Callable[[str], Principal | None] = lambda principal: None
 
     def __repr__(self) -> str:
         return f"<PageSessions at {self.address or 'no address'}>"
 
-    async def make_link(self, by: Author, proved_by: bytes | None = None) -> PageLink:
+    async def make_link(self, by: Admitted, proved_by: bytes | None = None) -> PageLink:
         """Make a link that lets one browser in with the rights of its maker.
 
         Args:
@@ -99,7 +115,7 @@ class PageSessions:
             )
         token = secrets.token_urlsafe(_SECRET_BYTES)
         await self._tidy()
-        await self._keep(_LINK, token, by, LINK_S, (proved_by or self.operator) if by == "web" else None)
+        await self._keep(_LINK, token, by, LINK_S, (proved_by or self.operator) if by == NETWORK else None)
         return PageLink(f"{self.address}{ENTRY_PATH}{token}", LINK_S)
 
     async def enter(self, token: str) -> str:
@@ -116,44 +132,56 @@ class PageSessions:
             raise RefusedError(
                 "This link was used already, or is too old.", hint="Make another one: mcpproxy ui", code="link_used"
             )
-        return await self.open(kept.author, kept.proved_by)
+        return await self.open(kept.admitted, kept.proved_by)
 
-    async def open(self, author: Author, proved_by: bytes | None = None) -> str:
+    async def open(self, admitted: Admitted, proved_by: bytes | None = None) -> str:
         """Open a session for somebody who has proved who they are; returns its secret.
 
         Args:
-            author: Whose rights it has.
+            admitted: Whose rights it has.
             proved_by: `operator`, or one of `others`, if that token was the proof: it ends with that.
         """
         secret = secrets.token_urlsafe(_SECRET_BYTES)
-        await self._keep(_SESSION, secret, author, SESSION_S, proved_by)
+        await self._keep(_SESSION, secret, admitted, SESSION_S, proved_by)
         return secret
 
     async def find(self, secret: str) -> PageSession | None:
         """The session with this secret; None where there is none, or it has ended."""
         kept = await self._find(_SESSION, secret) if secret else None
-        return None if kept is None else PageSession(kept.author, signature(secret, b"csrf"))
+        return None if kept is None else PageSession(kept.admitted, signature(secret, b"csrf"))
 
     async def leave(self, secret: str) -> None:
         """End a session for good."""
         drop = partial(sealed.drop, kind=_SESSION, key=_name(_SESSION, secret))
         await self._catalog.write(drop, is_ordered=False)
 
-    async def _keep(self, kind: str, token: str, author: Author, life_s: float, proved_by: bytes | None) -> None:
-        text = author if proved_by is None else f"{author} {_proof(token, proved_by)}"
-        value = SealedValue(kind, _name(kind, token), text.encode(), uuid.uuid4().hex, self._wall() + life_s)
+    async def _keep(self, kind: str, token: str, admitted: Admitted, life_s: float, proved_by: bytes | None) -> None:
+        author, role, who = admitted
+        text = (author if proved_by is None else f"{author} {_proof(token, proved_by)}").encode()
+        if who is not None:
+            text = msgspec.json.encode(_Person(who.id, role, who.name))
+        value = SealedValue(kind, _name(kind, token), text, uuid.uuid4().hex, self._wall() + life_s)
         await self._catalog.write(partial(sealed.store, value=value), is_ordered=False)
 
     async def _find(self, kind: str, token: str) -> _Kept | None:
         find = partial(sealed.find, kind=kind, key=_name(kind, token), now_s=self._wall())
         kept = await self._catalog.read(find)
+        if kept is not None and kept.box.startswith(b"{"):
+            return self._recall_person(msgspec.json.decode(kept.box, type=_Person))
         text, _, proof = ("" if kept is None else kept.box.decode()).partition(" ")
         opened = (one for one in (self.operator, *self.others()) if hmac.compare_digest(proof, _proof(token, one)))
         by = next(opened, None) if proof else None
         if proof and by is None:
             return None
         known: tuple[Author, ...] = get_args(Author)
-        return next((_Kept(one, by) for one in known if one == text), None)
+        return next((_Kept(Admitted(one), by) for one in known if one == text), None)
+
+    def _recall_person(self, person: _Person) -> _Kept | None:
+        """Return a signed-in person as they were let in, the holder of a token as that is now."""
+        who: Principal | None = Principal(person.id, WHOLE, person.role, person.name)
+        if person.id.startswith(AGENT_PREFIX):
+            who = self.find_holder(person.id)
+        return None if who is None or who.role is None else _Kept(Admitted("web", who.role, who), None)
 
     async def _tidy(self) -> None:
         for kind in (_LINK, _SESSION):

@@ -25,6 +25,7 @@ def build_caller(inbound: Inbound, *, is_root: bool = True) -> Caller:
         extensions=inbound.extensions,
         is_root=is_root,
         era=inbound.era,
+        role=inbound.principal.role,
     )
 
 

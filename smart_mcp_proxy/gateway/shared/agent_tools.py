@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.extensions import Extensions
-from smart_mcp_proxy.models import ClientInput, ClientLine, Era, Hit, OnMessage, OnProgress, ToolRecord
+from smart_mcp_proxy.models import ClientInput, ClientLine, Era, Hit, OnMessage, OnProgress, Role, ToolRecord
 from smart_mcp_proxy.proxying.spellings import Kind, Spellings, abbreviate_value
 from smart_mcp_proxy.raw_result import RawResult
 
@@ -65,6 +65,7 @@ class Caller(msgspec.Struct, frozen=True):
         extensions: What it declares of extensions; None where nothing.
         is_root: As of `CallRequest`, for what it asks of prompts and resources.
         era: Of its request.
+        role: What it may do of what roles allow; None for whatever an agent may.
     """
 
     principal: str
@@ -78,6 +79,7 @@ class Caller(msgspec.Struct, frozen=True):
     extensions: Extensions | None = None
     is_root: bool = False
     era: Era = "modern"
+    role: Role | None = None
 
 
 CallTool = Callable[[str, Mapping[str, Any], Caller], Coroutine[Any, Any, RawResult]]

@@ -9,6 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from smart_mcp_proxy.errors import RequestError
 from smart_mcp_proxy.gateway.admin.management import Management
+from smart_mcp_proxy.gateway.admin.roles import MCP, require_role
 from smart_mcp_proxy.gateway.results.cleaning import clean, fence_text
 from smart_mcp_proxy.gateway.results.results import build_structured_result, may_need_cleaning, rewrite_result
 from smart_mcp_proxy.gateway.shared.agent_tools import AgentTool, Arguments, Caller
@@ -87,7 +88,9 @@ class UpstreamServers(AgentTool[ServersArguments]):
         return definition
 
     async def run(self, arguments: ServersArguments, caller: Caller) -> RawResult:
-        """Does one operation."""
+        """Does one operation, within the caller's role where they have one."""
+        if caller.role is not None:
+            require_role(caller.role, MCP[f"{self.name} {arguments.operation}"])
         answer = await self._perform_operation(arguments, caller.principal)
         raw = build_structured_result(msgspec.to_builtins(answer))
         return await rewrite_result(raw, clean) if self._settings.clean_results and may_need_cleaning(raw) else raw

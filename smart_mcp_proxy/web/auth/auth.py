@@ -41,6 +41,7 @@ class Keys:
         self._signed = signed
         self.is_open = token is None and signed is None
         """Whether a request without a token is let in."""
+        self.has_signed = signed is not None
 
     def look_up_principal(self, authorization: bytes | None) -> Principal | None:
         """Look up the principal of a request; None if that needs a closer look, or has none.

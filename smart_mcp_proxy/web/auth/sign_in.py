@@ -8,7 +8,7 @@ from fastmcp.server.auth import AccessToken
 from starlette.types import ASGIApp
 
 from smart_mcp_proxy.errors import ConfigError
-from smart_mcp_proxy.models import CallVariant, Reach
+from smart_mcp_proxy.models import CallVariant, Principal, Reach
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.web.auth.signed_tokens import MISTAKEN, SignedTokens, parse_names_claim
 
@@ -27,7 +27,7 @@ class BrowserSignIn(NamedTuple):
         paths: That the flow is served at.
         pages: Serves it.
         scopes: That clients are told to ask for.
-        is_operator: Whether the holder of a token that they got may use the page.
+        find_operator: Returns who the holder of a token that they got is at the page; None for nobody.
         follow: Learns of sign-ins that end at other processes, until it is cancelled.
         timed: Modules of libraries that go by the clock in it.
     """
@@ -36,7 +36,7 @@ class BrowserSignIn(NamedTuple):
     paths: frozenset[str]
     pages: ASGIApp
     scopes: Sequence[str]
-    is_operator: Callable[[str], Awaitable[bool]]
+    find_operator: Callable[[str], Awaitable[Principal | None]]
     follow: Callable[[], Coroutine[None, None, None]]
     timed: Sequence[ModuleType]
 
@@ -84,7 +84,7 @@ def is_sign_in_enabled(settings: Settings) -> bool:
     """
     others = {
         "MCPPROXY_OIDC_CLIENT_ID": settings.oidc_client_id,
-        "MCPPROXY_OIDC_USERS": settings.oidc_users,
+        "MCPPROXY_OIDC_USERS": settings.oidc_users or settings.group_roles,
         "MCPPROXY_PUBLIC_URL": settings.public_url,
     }
     if settings.oidc_url is None:

@@ -5,7 +5,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from ipaddress import IPv6Address
 from typing import Any, Final
 from urllib.parse import unquote
@@ -24,11 +24,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from smart_mcp_proxy import errors
 from smart_mcp_proxy.catalog import Catalog
 from smart_mcp_proxy.fastmcp_compat.auth.sign_in import TIMED, SignInProxy
+from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.policy.limits import TokenBucket
+from smart_mcp_proxy.servers import Profile
 from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.auth.groups import Groups
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, PAGE_CLIENT, BrowserSignIn, Users
 from smart_mcp_proxy.web.auth.sign_in_store import EndedSignIns, SignInTurns, open_store
-from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S, ReachOf, SignedTokens
+from smart_mcp_proxy.web.auth.signed_tokens import AGAIN_S, SignedTokens, find_name
 from smart_mcp_proxy.web.common.messages import TooLargeError, json_response, read_body
 from smart_mcp_proxy.web.common.refusals import SHOWN_CHARS, guard_app, parse_address
 
@@ -75,21 +78,25 @@ _ERRORS: Final = {
 """What OAuth calls them. Source: RFC 6749, section 4.1.2.1; RFC 7591, section 3.2.2."""
 
 
-async def open_oidc_login(settings: Settings, catalog: Catalog | None = None) -> BrowserSignIn:
+async def open_oidc_login(
+    settings: Settings, catalog: Catalog | None = None, profiles: Callable[[], Mapping[str, Profile]] = dict
+) -> BrowserSignIn:
     """Open the sign-in of people.
 
     Args:
         settings: They ask for it (`is_sign_in_enabled`).
         catalog: Keeps sign-ins where gateways share its store; None for files.
+        profiles: The configured profiles, of which some name groups.
 
     Raises:
         ConfigError: A setting cannot be used, the provider cannot be asked, or the data directory cannot be written.
     """
     users = Users(settings.oidc_users, settings.jwt_servers_claim)
-    return await to_thread.run_sync(_build_oidc_login, settings, catalog, users.resolve_reach)
+    groups = Groups(settings, profiles, users.resolve_reach, is_bounded=False)
+    return await to_thread.run_sync(_build_oidc_login, settings, catalog, groups)
 
 
-def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: ReachOf) -> BrowserSignIn:
+def _build_oidc_login(settings: Settings, catalog: Catalog | None, groups: Groups) -> BrowserSignIn:
     assert settings.oidc_url and settings.oidc_client_id and settings.public_url
     base, secret = settings.public_url.rstrip("/"), settings.oidc_client_secret
     store, key = open_store(settings, catalog)
@@ -105,7 +112,7 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: Rea
             own_clients={PAGE_CLIENT: base + PAGE_BACK_PATH},
             store=store,
             signing_key=hmac.digest(key, b"tokens", "sha256"),
-            is_let_in=lambda token: reach_of(token) is not None,
+            is_let_in=lambda token: groups.find_reach(token) is not None,
             alone=SignInTurns(catalog if has_others else None).alone,
         )
         routes = proxy.get_routes("/mcp")
@@ -115,7 +122,8 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: Rea
             f"Nobody could sign in: the provider at MCPPROXY_OIDC_URL or MCPPROXY_PUBLIC_URL cannot be used: {reason}",
             hint="Check both addresses; other machines than this one need https.",
         ) from exc
-    tokens = SignedTokens(proxy, reach_of, wall=time.time if catalog is None else catalog.now_s)
+    wall = time.time if catalog is None else catalog.now_s
+    tokens = SignedTokens(proxy, groups.find_reach, wall=wall, role_of=groups.find_role)
     ended = EndedSignIns(catalog, tokens.forget)
     proxy.on_forgotten = ended.note
     # Pages of every origin may take part in OAuth; a code is worth nothing without its PKCE verifier, and the form that
@@ -124,12 +132,15 @@ def _build_oidc_login(settings: Settings, catalog: Catalog | None, reach_of: Rea
     pages = guard_app(BoundedPages(StandardAnswers(served)), settings, allowed_origins=("*",))
     operators = Users(settings.oidc_operators, settings.jwt_servers_claim)
 
-    async def is_operator(token: str) -> bool:
+    async def find_operator(token: str) -> Principal | None:
         found = await proxy.verify_token(token)
-        return found is not None and operators.resolve_reach(found) is not None
+        who = None if found is None else tokens.judge(found)
+        if found is None or who is None or operators.resolve_reach(found) is None:
+            return who
+        return Principal(who.id, who.reach, "admin", find_name(found.claims))
 
     paths = frozenset(route.path for route in routes)
-    return BrowserSignIn(tokens, paths, pages, settings.oidc_scopes, is_operator, ended.follow, TIMED)
+    return BrowserSignIn(tokens, paths, pages, settings.oidc_scopes, find_operator, ended.follow, TIMED)
 
 
 class StandardAnswers:

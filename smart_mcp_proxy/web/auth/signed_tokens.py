@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -11,7 +11,7 @@ from fastmcp.server.auth import AccessToken, AuthProvider
 
 from smart_mcp_proxy.errors import CatalogError, ConfigError, UnverifiedError
 from smart_mcp_proxy.fastmcp_compat.auth.signing_keys import RotatingKeyVerifier
-from smart_mcp_proxy.models import CallVariant, Principal, Reach
+from smart_mcp_proxy.models import CallVariant, Principal, Reach, Role
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import spawn
 
@@ -24,6 +24,7 @@ RENEW_S: Final = 30.0
 AGAIN_S: Final = 5.0
 """Where the store did not answer: for so long nobody asks it again."""
 KNOWN_TOKENS: Final = 1_024
+NAME_CHARS: Final = 80
 PARTS: Final = 3
 """Of a compact JWS: head, claims, signature."""
 LATEST_S: Final = 253_402_300_799
@@ -32,6 +33,7 @@ LATEST_S: Final = 253_402_300_799
 
 ReachOf = Callable[[AccessToken], Reach | None]
 """How far the holder of a verified token reaches; None for one who is not let in."""
+RoleOf = Callable[[AccessToken], Role | None]
 
 
 class _Known(NamedTuple):
@@ -51,12 +53,14 @@ class SignedTokens:
         reach_of: Says how far its holder reaches.
         clock: Monotonic seconds.
         wall: Seconds since the epoch: what tokens say about their own time is in them.
+        role_of: Says what its holder may do beside calling tools.
     """
 
     verifier: AuthProvider
     reach_of: ReachOf
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
+    role_of: RoleOf = lambda token: None
 
     def __post_init__(self) -> None:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
@@ -103,7 +107,7 @@ class SignedTokens:
             found = await self.verifier.verify_token(token.decode("ascii"))
         except CatalogError as exc:
             return self._still_known(digest, exc)
-        if found is None or (principal := self._judge(found)) is None:
+        if found is None or (principal := self.judge(found)) is None:
             self._known.pop(digest, None)
             return None
         assert found.expires_at is not None
@@ -130,7 +134,7 @@ class SignedTokens:
         self._known[digest] = known._replace(verified_s=self.clock() - RENEW_S + AGAIN_S)
         return known.principal
 
-    def _judge(self, token: AccessToken) -> Principal | None:
+    def judge(self, token: AccessToken) -> Principal | None:
         """Whose a token is whose signature, issuer and audience are right; None if it is not good for a call.
 
         `iss`, `sub` and `exp` are required. Source: RFC 9068, section 2.2
@@ -141,12 +145,22 @@ class SignedTokens:
         if not self.wall() < token.expires_at <= LATEST_S:
             return None
         reach = self.reach_of(token)
-        return None if reach is None else Principal(f"{issuer}#{subject}", reach)
+        if reach is None:
+            return None
+        role = self.role_of(token)
+        return Principal(f"{issuer}#{subject}", reach, role, "" if role is None else find_name(token.claims))
 
     def forget(self) -> None:
         """Looks at every token anew: one of them has been given back."""
         self._known.clear()
         self._forgotten += 1
+
+
+def find_name(claims: Mapping[str, Any]) -> str:
+    """The name of a token's holder for people: a verified address, else the subject."""
+    email = claims.get("email")
+    is_known = isinstance(email, str) and claims.get("email_verified") is True
+    return str(email if is_known else claims.get("sub") or "")[:NAME_CHARS]
 
 
 MISTAKEN: Final = frozenset({""})

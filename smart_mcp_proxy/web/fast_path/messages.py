@@ -26,7 +26,7 @@ from smart_mcp_proxy.fastmcp_compat.server import has_good_envelope
 from smart_mcp_proxy.gateway.sessions.agent import Agent
 from smart_mcp_proxy.gateway.shared.agent_tools import ToolList
 from smart_mcp_proxy.gateway.tools import Caller
-from smart_mcp_proxy.models import Era, ProgressReport
+from smart_mcp_proxy.models import Era, Principal, ProgressReport
 
 _TOKEN_KEY: Final = "progressToken"
 _TOKEN_MARK: Final = b'"progressToken"'
@@ -297,13 +297,13 @@ class CallsInFlight:
         """Lets the client cancel a call that `task` is going to answer, before it has begun."""
         self._tasks[call.key] = task
 
-    async def answer(self, call: WireCall, era: Era, principal: str, tell: Tell | None) -> Pieces | None:
+    async def answer(self, call: WireCall, era: Era, who: Principal, tell: Tell | None) -> Pieces | None:
         """The JSON-RPC reply in the current task, in pieces; None if the client cancelled the call.
 
         Args:
             call: Answered.
             era: Of its message.
-            principal: On whose behalf.
+            who: On whose behalf.
             tell: Takes what the client is told before; None where there is no way to tell it.
 
         Raises:
@@ -315,7 +315,8 @@ class CallsInFlight:
         try:
             on_progress = None if call.token is None or tell is None else partial(_report, tell, call.token)
             declared = call.meta.extensions or self.extensions
-            caller = Caller(principal, call.meta.rest, on_progress, self.session, extensions=declared, era=era)
+            rest, session = call.meta.rest, self.session
+            caller = Caller(who.id, rest, on_progress, session, extensions=declared, era=era, role=who.role)
             raw = await self.agent.answer(self.tool_list.call, call.name, call.arguments, caller, era)
         except asyncio.CancelledError:
             # Taken out by cancel(): the client's wish, not the server's end.

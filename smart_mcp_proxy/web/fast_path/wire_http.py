@@ -137,7 +137,7 @@ class TakenCall(NamedTuple):
         call, status = self.call, 200
         reply: Pieces | None
         try:
-            reply = await self.calls.answer(call, self.era, self.who.id, tell)
+            reply = await self.calls.answer(call, self.era, self.who, tell)
         except MCPError as failure:
             reply = (error_reply(call, failure),)
             status = ERROR_CODE_HTTP_STATUS.get(failure.error.code, 200) if self.era == "modern" else 200

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from smart_mcp_proxy import __version__
 from smart_mcp_proxy.errors import ConfigError, ProxyError
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
+from smart_mcp_proxy.gateway.admin import roles
 from smart_mcp_proxy.gateway.observability.metrics import Family, Sample
 from smart_mcp_proxy.models import ServerState
 from smart_mcp_proxy.telemetry import get_logger
@@ -70,7 +71,9 @@ def _answer_figures(gathering: "Gathering", admit: Admit | None = None) -> ASGIA
             return Response(status_code=405, headers={"allow": "GET, HEAD"})
         try:
             if admit is not None:
-                await admit(request, "operator")
+                operation = roles.REST[f"GET {METRICS_PATH}"]
+                admitted = await admit(request, operation)
+                roles.require_role(None if admitted is None else admitted.role, operation)
         except ProxyError as error:
             return json_response({"error": error.to_dict()}, error)
         families = await gathering.families()

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from smart_mcp_proxy.errors import ProxyError, RefusedError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import ENTRY_PATH, SESSION_S
+from smart_mcp_proxy.gateway.admin.roles import require_role
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, BrowserSignIn
 from smart_mcp_proxy.web.common.forwarded import find_connected
@@ -112,7 +113,8 @@ class _Page:
         self._renderer = Renderer()
         self._plain = self._renderer.page
         self._provider: ProviderSignIn | None = None
-        if sign_in is not None and gateway.settings.public_url is not None and gateway.settings.oidc_operators:
+        has_operators = gateway.settings.oidc_operators or gateway.settings.group_roles
+        if sign_in is not None and gateway.settings.public_url is not None and has_operators:
             self._provider = ProviderSignIn(sign_in, gateway.settings.public_url, gateway.admin.page_sessions)
         self._limit_bytes = gateway.settings.max_message_bytes
         self._public_host = urlsplit(gateway.settings.public_url or "").netloc or None
@@ -136,6 +138,7 @@ class _Page:
             request, secret, session, self._operations, self._renderer, self._limit_bytes, is_https=is_https
         )
         try:
+            require_role(session.admitted.role, place.operation)
             return await (place.handler(visit, await visit.form()) if place.method == "POST" else place.handler(visit))
         except ClientDisconnect:  # before its form was whole: nobody sees this
             return Response(status_code=400)

@@ -10,12 +10,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.servers import Author
+from smart_mcp_proxy.gateway.admin.roles import Admitted, RoleOperation
 from smart_mcp_proxy.web.page.asking import build_scope, call_asgi_app
 from smart_mcp_proxy.web.rest import PREFIX, build_rest_app
-from smart_mcp_proxy.web.rest.route import Need
 
-_AUTHOR: Final = "smart_mcp_proxy.author"
+_ADMITTED: Final = "smart_mcp_proxy.admitted"
 """In the scope of a request, which no header reaches."""
 
 
@@ -38,10 +37,10 @@ def read_status(error: ProxyError) -> int:
     return error.status if isinstance(error, OperationError) else error.http_status
 
 
-async def _admit_session(request: Request, need: Need) -> Author | None:
-    """Admit what the page asks, as the author that the page names."""
-    author: Author = request.scope[_AUTHOR]
-    return author
+async def _admit_session(request: Request, operation: RoleOperation) -> Admitted | None:
+    """Admit what the page asks, as the one that the page names."""
+    admitted: Admitted = request.scope[_ADMITTED]
+    return admitted
 
 
 class Operations:
@@ -56,7 +55,7 @@ class Operations:
 
     async def ask(
         self,
-        author: Author,
+        admitted: Admitted,
         method: str,
         path: str,
         query: Mapping[str, Any] | None = None,
@@ -65,7 +64,7 @@ class Operations:
         """Return the answer of an operation.
 
         Args:
-            author: Whose rights count.
+            admitted: Whose rights count.
             method: HTTP method.
             path: Below REST's prefix, its names quoted by `part`.
             query: Parameters; those that are None are left out, of a list each is sent.
@@ -76,16 +75,16 @@ class Operations:
         """
         words = {key: value for key, value in (query or {}).items() if value is not None}
         text = b"" if body is None else msgspec.json.encode(body)
-        status, answer = await call_asgi_app(self._app, _scope(author, method, path, words, text), text)
+        status, answer = await call_asgi_app(self._app, _scope(admitted, method, path, words, text), text)
         value = msgspec.json.decode(answer)
         if status >= 400:
             raise OperationError.from_dict(value["error"], status=status)
         return value
 
-    async def stream(self, author: Author, request: Request, path: str, query: Mapping[str, Any]) -> ASGIApp:
+    async def stream(self, admitted: Admitted, request: Request, path: str, query: Mapping[str, Any]) -> ASGIApp:
         """Return an ASGI app whose answer to this request is that of an operation, passed on as it comes."""
         last = request.headers.get("last-event-id")
-        scope = _scope(author, "GET", path, query, b"")
+        scope = _scope(admitted, "GET", path, query, b"")
         if last is not None:
             scope["headers"].append((b"last-event-id", last.encode("latin-1")))
 
@@ -100,6 +99,6 @@ def part(name: str) -> str:
     return quote(name, safe="")
 
 
-def _scope(author: Author, method: str, path: str, query: Mapping[str, Any], text: bytes) -> Scope:
+def _scope(admitted: Admitted, method: str, path: str, query: Mapping[str, Any], text: bytes) -> Scope:
     words = urlencode(query, doseq=True)
-    return {**build_scope(method, f"{PREFIX}/{path}", "http://gateway", text, query=words), _AUTHOR: author}
+    return {**build_scope(method, f"{PREFIX}/{path}", "http://gateway", text, query=words), _ADMITTED: admitted}

@@ -13,6 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from smart_mcp_proxy.errors import RefusedError, UpstreamAuthError
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSessions
+from smart_mcp_proxy.gateway.admin.roles import Admitted
 from smart_mcp_proxy.web.auth.sign_in import PAGE_BACK_PATH, PAGE_CLIENT, BrowserSignIn
 from smart_mcp_proxy.web.page.asking import build_scope, call_asgi_app
 from smart_mcp_proxy.web.page.rendering import HEADERS
@@ -95,17 +96,18 @@ class ProviderSignIn:
         }
         tokens = await self._post("/token", form)
         try:
-            is_operator = await self._sign_in.is_operator(tokens["access_token"])
+            who = await self._sign_in.find_operator(tokens["access_token"])
         finally:  # who it was is known: the token is for nothing else
             used = {"token": tokens["access_token"], "client_id": PAGE_CLIENT}
             await self._post("/revoke", used)
-        if not is_operator:
+        if who is None or who.role is None:
             raise RefusedError(
                 "Signed in, but not as somebody who may use this page.",
-                hint="Whoever runs the gateway can add them to MCPPROXY_OIDC_OPERATORS.",
+                hint="Whoever runs the gateway can add them to MCPPROXY_OIDC_OPERATORS, or a group of theirs to "
+                "MCPPROXY_GROUP_ROLES.",
                 code="not_operator",
             )
-        return await self._sessions.open("web")
+        return await self._sessions.open(Admitted("web", who.role, who))
 
     async def _post(self, path: str, form: dict[str, str]) -> dict[str, Any]:
         body = urlencode(form).encode()

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from smart_mcp_proxy.errors import ProxyError, RefusedError, RequestError
 from smart_mcp_proxy.gateway.admin.page_sessions import PageSession, signature
+from smart_mcp_proxy.gateway.admin.roles import PAGE, RoleOperation
 from smart_mcp_proxy.web.common.messages import read_body
 from smart_mcp_proxy.web.page.operations import OperationError, Operations, read_status
 from smart_mcp_proxy.web.page.rendering import HEADERS, Renderer
@@ -116,7 +117,7 @@ class PageVisit:
 
     async def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> Any:
         """Ask an operation of REST; raises what `Operations.ask` does."""
-        return await self._operations.ask(self.session.author, method, path, query, body)
+        return await self._operations.ask(self.session.admitted, method, path, query, body)
 
     async def read_status(self) -> dict[str, Any]:
         """The gateway's status, asked once for a page."""
@@ -133,7 +134,7 @@ class PageVisit:
 
     async def stream_operation(self, path: str, query: Mapping[str, Any]) -> ASGIApp:
         """An app whose answer is the stream of an operation."""
-        return await self._operations.stream(self.session.author, self.request, path, query)
+        return await self._operations.stream(self.session.admitted, self.request, path, query)
 
     async def form(self) -> Form:
         """The form that was sent.
@@ -245,3 +246,12 @@ class PageRoute(NamedTuple):
     method: Literal["GET", "POST"]
     path: str
     handler: Callable[..., Awaitable[Response | ASGIApp]]
+
+    @property
+    def operation(self) -> RoleOperation:
+        """The row that says who may use it.
+
+        Raises:
+            KeyError: The table has none.
+        """
+        return PAGE[f"{self.method} {self.path}"]

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from smart_mcp_proxy.fastmcp_compat.server import gateway_failed
 from smart_mcp_proxy.gateway import Gateway
-from smart_mcp_proxy.servers import Author
+from smart_mcp_proxy.gateway.admin.roles import OWNER, Admitted, RoleOperation
 from smart_mcp_proxy.web.broker.openapi import describe_broker
 from smart_mcp_proxy.web.common.messages import json_response, not_served
 from smart_mcp_proxy.web.rest import (
@@ -36,7 +36,7 @@ from smart_mcp_proxy.web.rest.openapi import (
     docs_page,
     docs_response,
 )
-from smart_mcp_proxy.web.rest.route import PREFIX, Admit, Answer, Endpoint, Need
+from smart_mcp_proxy.web.rest.route import PREFIX, Admit, Answer, Endpoint
 
 ROUTES: tuple[Endpoint, ...] = (
     *servers.ROUTES,
@@ -60,9 +60,9 @@ class _NameConvertor(PathConvertor):
 register_url_convertor("any_name", _NameConvertor())
 
 
-async def admit_user(request: Request, need: Need) -> Author | None:
+async def admit_user(request: Request, operation: RoleOperation) -> Admitted | None:
     """Admit the user, in this process."""
-    return "operator"
+    return OWNER
 
 
 def build_rest_app(gateway: Gateway, admit: Admit = admit_user) -> Starlette:

@@ -16,8 +16,8 @@ from smart_mcp_proxy.gateway.admin.agent_tokens import (
     Scope,
     TokenNotFoundError,
 )
-from smart_mcp_proxy.models import CallVariant
-from smart_mcp_proxy.web.rest.route import Endpoint, decode_body, get_author, get_operator_digest
+from smart_mcp_proxy.models import CallVariant, Role
+from smart_mcp_proxy.web.rest.route import Endpoint, decode_body, get_admitted, get_operator_digest, get_principal
 
 # What the descriptions say of these, the gateway checks, and words what does not fit.
 _Name = Annotated[str, msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": NAME_CHARS})]
@@ -35,12 +35,13 @@ class NewTokenBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     access: CallVariant = "read"
     profile: str | None = None
     expires_in_s: _Life | None = None
+    role: Role | None = None
 
     @property
     def scope(self) -> Scope:
         """Permissions of the token."""
         servers = None if self.servers is None else tuple(self.servers)
-        return Scope(servers, self.access, self.profile, self.expires_in_s)
+        return Scope(servers, self.access, self.profile, self.expires_in_s, self.role)
 
 
 class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -56,6 +57,7 @@ class TokenView(msgspec.Struct, frozen=True, omit_defaults=True):
     last_used_s: float | None
     revoked_s: float | None
     token: str = ""
+    role: Role | None = None
 
 
 class TokensView(msgspec.Struct, frozen=True):
@@ -77,6 +79,7 @@ def build_token_view(token: AgentToken, secret: str = "") -> TokenView:
         last_used_s=token.last_used_s,
         revoked_s=token.revoked_s,
         token=secret,
+        role=token.role,
     )
 
 
@@ -88,7 +91,7 @@ def build_new_token_view(made: NewToken) -> TokenView:
 async def _create(gateway: Gateway, request: Request) -> TokenView:
     body = await decode_body(request, NewTokenBody)
     body.scope.require_known(gateway.visible.servers, [profile.name for profile in gateway.lists.views.profiles])
-    made = await gateway.admin.agent_tokens.create(body.name, body.scope)
+    made = await gateway.admin.agent_tokens.create(body.name, body.scope, get_principal(request))
     gateway.base.changes.announce()  # to whoever looks at the tokens
     return build_new_token_view(made)
 
@@ -112,7 +115,7 @@ class LinkView(msgspec.Struct, frozen=True):
 
 
 async def _make_link(gateway: Gateway, request: Request) -> LinkView:
-    link = await gateway.admin.page_sessions.make_link(get_author(request), get_operator_digest(request))
+    link = await gateway.admin.page_sessions.make_link(get_admitted(request), get_operator_digest(request))
     return LinkView(link.url, link.expires_in_s)
 
 

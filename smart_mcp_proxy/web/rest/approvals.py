@@ -3,14 +3,19 @@
 What is withheld from agents is shown here, so that it can be judged; an agent that could read it would be told it.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import msgspec
 from starlette.requests import Request
 
 from smart_mcp_proxy import policy
+from smart_mcp_proxy.catalog import Voter
 from smart_mcp_proxy.errors import ConflictError, RequestError, ServerNotFoundError, ToolNotFoundError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.approvals import PendingApproval
-from smart_mcp_proxy.models import CallVariant
+from smart_mcp_proxy.gateway.admin.roles import REST, require_role
+from smart_mcp_proxy.models import CallVariant, ToolKey
 from smart_mcp_proxy.web.rest.route import (
     PLACES_MOST,
     SWITCH,
@@ -18,7 +23,7 @@ from smart_mcp_proxy.web.rest.route import (
     build_choice_parameter,
     choice,
     decode_body,
-    get_author,
+    get_admitted,
     integer,
     whole_number,
 )
@@ -48,7 +53,7 @@ class FieldView(msgspec.Struct, frozen=True):
     words: list[WordsView]
 
 
-class ApprovalView(msgspec.Struct, frozen=True):
+class ApprovalView(msgspec.Struct, frozen=True, omit_defaults=True):
     """A tool that is withheld from agents.
 
     Attributes:
@@ -62,6 +67,7 @@ class ApprovalView(msgspec.Struct, frozen=True):
         fields: Paths of the fields that differ from it; of a new tool all.
         findings: What the scanner says.
         changes: Every difference from what was approved; left out of a list that is not asked for them.
+        approvals: How many persons of those that are needed have approved it, and who; empty for none.
     """
 
     name: str
@@ -74,6 +80,7 @@ class ApprovalView(msgspec.Struct, frozen=True):
     fields: list[str]
     findings: list[FindingView]
     changes: list[FieldView] | msgspec.UnsetType = msgspec.UNSET
+    approvals: str = ""
 
 
 class ApprovalsView(msgspec.Struct, frozen=True):
@@ -120,11 +127,12 @@ class Resealed(msgspec.Struct, frozen=True):
     decisions: int
 
 
-class Approved(msgspec.Struct, frozen=True):
-    """The tools approved, and those that were no longer what had been looked at."""
+class Approved(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Approved tools, those that moved since they were looked at, and those that need more people."""
 
     approved: list[str]
     moved: list[str]
+    counted: list[str] = []
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,14 +152,16 @@ async def _list(gateway: Gateway, request: Request) -> ApprovalsView:
     approvals = gateway.admin.approvals
     withheld = approvals.withheld(server, has_blocked=has_blocked)
     waiting = await approvals.explain(withheld[start : start + limit])
-    tools = [_view(each, _changes(each) if has_changes else msgspec.UNSET) for each in waiting]
+    progress = await approvals.explain_progress()
+    tools = [_view(each, _changes(each) if has_changes else msgspec.UNSET, progress) for each in waiting]
     catalog = gateway.catalog
     return ApprovalsView(catalog.is_closed and catalog.is_sealed, len(withheld), tools, catalog.is_sealed)
 
 
 async def _get_approval(gateway: Gateway, request: Request) -> ApprovalDetail:
     waiting = await gateway.admin.approvals.show(request.path_params["name"])
-    return ApprovalDetail(_view(waiting), _changes(waiting))
+    progress = await gateway.admin.approvals.explain_progress()
+    return ApprovalDetail(_view(waiting, progress=progress), _changes(waiting))
 
 
 async def _approve(gateway: Gateway, request: Request) -> Approved:
@@ -159,23 +169,26 @@ async def _approve(gateway: Gateway, request: Request) -> Approved:
     if not body.tools and not body.reopens:
         raise RequestError("tools is empty.", hint='Send {"tools": [{"name": ..., "hash": ...}]}.')
     seen = {each.name: each.hash for each in body.tools}
-    by, lifts = get_author(request), body.lifts_blocks
-    decided = await gateway.admin.approvals.approve(seen, by, reopens=body.reopens, lifts=lifts)
-    return Approved(list(decided.approved), list(decided.moved))
+    if body.reopens:  # all first lists at once, as far as nobody looked at them
+        require_role(get_admitted(request).role, REST["POST /approvals/reseal"])
+    who, lifts = get_admitted(request), body.lifts_blocks
+    voter = Voter(who.person, who.name)
+    decided = await gateway.admin.approvals.approve(seen, who.id, reopens=body.reopens, lifts=lifts, voter=voter)
+    return Approved(list(decided.approved), list(decided.moved), list(decided.counted))
 
 
 async def _block(gateway: Gateway, request: Request) -> Named:
     body = await decode_body(request, Named)
-    return Named(await gateway.admin.approvals.block(body.name, get_author(request)))
+    return Named(await gateway.admin.approvals.block(body.name, get_admitted(request).id))
 
 
 async def _unblock(gateway: Gateway, request: Request) -> Named:
     body = await decode_body(request, Named)
-    return Named(await gateway.admin.approvals.unblock(body.name, get_author(request)))
+    return Named(await gateway.admin.approvals.unblock(body.name, get_admitted(request).id))
 
 
 async def _reseal(gateway: Gateway, request: Request) -> Resealed:
-    return Resealed(await gateway.admin.approvals.reseal(get_author(request)))
+    return Resealed(await gateway.admin.approvals.reseal(get_admitted(request).id))
 
 
 def _changes(waiting: PendingApproval) -> list[FieldView]:
@@ -185,9 +198,14 @@ def _changes(waiting: PendingApproval) -> list[FieldView]:
     ]
 
 
-def _view(waiting: PendingApproval, changes: list[FieldView] | msgspec.UnsetType = msgspec.UNSET) -> ApprovalView:
+def _view(
+    waiting: PendingApproval,
+    changes: list[FieldView] | msgspec.UnsetType = msgspec.UNSET,
+    progress: Mapping[ToolKey, tuple[str, str]] = MappingProxyType({}),
+) -> ApprovalView:
     withheld = waiting.withheld
     key = withheld.record.key
+    hash_, counted = progress.get(key, ("", ""))
     return ApprovalView(
         name=str(key),
         server=key.server,
@@ -201,6 +219,7 @@ def _view(waiting: PendingApproval, changes: list[FieldView] | msgspec.UnsetType
             FindingView(each.check, each.severity, each.place, each.reason, each.excerpt) for each in waiting.findings
         ],
         changes=changes,
+        approvals=counted if hash_ == withheld.record.change_hash else "",
     )
 
 

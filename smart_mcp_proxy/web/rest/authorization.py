@@ -3,25 +3,29 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 from anyio import to_thread
 from starlette.requests import Request
+from starlette.types import Scope
 
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.gateway import Gateway
 from smart_mcp_proxy.gateway.admin.doors import OperatorDoors
+from smart_mcp_proxy.gateway.admin.roles import OWNER, Admitted, RoleOperation
+from smart_mcp_proxy.models import Principal
 from smart_mcp_proxy.secrets.sealing import SecretKey
-from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import get_logger
 from smart_mcp_proxy.web.auth.token_files import load_or_create_token
 from smart_mcp_proxy.web.common.forwarded import find_connected
 from smart_mcp_proxy.web.common.messages import UnauthorizedError, require_json
-from smart_mcp_proxy.web.rest.route import Admit, Need
+from smart_mcp_proxy.web.rest.route import Admit
 
 TOKEN_FILE = "operator.token"
+Check = Callable[[Scope], Awaitable[Principal | None]]
+"""Says who sends a request, as agents are known; None for nobody."""
 
 
 log = get_logger("rest")
@@ -30,9 +34,9 @@ log = get_logger("rest")
 def build_socket_admit(doors: OperatorDoors) -> Admit:
     """Build the check of a socket that only the gateway's owner can open: servers are not admitted."""
 
-    async def admit(request: Request, need: Need) -> Author | None:
+    async def admit(request: Request, operation: RoleOperation) -> Admitted | None:
         doors.check_peer(request.state.peer)
-        return "operator"
+        return OWNER
 
     return admit
 
@@ -44,19 +48,27 @@ class NetworkAuthorizer:
         operator: The operator's token.
         doors: Refuses processes of servers.
         others: The digests of those of other gateways on the store.
+        check: Says whose another token is.
 
     Attributes:
         operator: The same.
         others: The same.
     """
 
-    def __init__(self, operator: str, doors: OperatorDoors, others: Callable[[], Collection[bytes]] = tuple) -> None:
+    def __init__(
+        self,
+        operator: str,
+        doors: OperatorDoors,
+        others: Callable[[], Collection[bytes]] = tuple,
+        check: Check | None = None,
+    ) -> None:
         self.operator = operator.encode()
         self.others = others
+        self._check = check
         self._doors = doors
 
-    async def admit(self, request: Request, need: Need) -> Author | None:
-        """Return the author by the operator's token, else an unknown one where the route allows it.
+    async def admit(self, request: Request, operation: RoleOperation) -> Admitted | None:
+        """Return who has the operator's token, or one with a role, else nobody where the route allows it.
 
         Raises:
             ProxyError: The token is missing, wrong or sent by a server, or a body is no JSON.
@@ -67,15 +79,21 @@ class NetworkAuthorizer:
         if not is_operator and token and (digest := hashlib.sha256(token).digest()) in self.others():
             request.state.operator = digest
             is_operator = True
-        if not is_operator and need == "operator":
+        who = None if is_operator or not token or self._check is None else await self._check(request.scope)
+        admitted = Admitted("web") if is_operator else None
+        if who is not None and who.role is not None:
+            admitted = Admitted("web", who.role, who)
+        if admitted is None and operation.least is not None:
             raise UnauthorizedError(
-                "The token sent is not the operator's." if token else "This needs the operator's token.",
+                "The token sent is not the operator's, and has no role."
+                if token
+                else "This needs the operator's token.",
                 hint=f"Send 'Authorization: Bearer TOKEN' with what the data directory's {TOKEN_FILE} holds.",
             )
         _require_json(request)
-        if is_operator:
+        if admitted is not None:
             await self._doors.check_connection(find_connected(request.scope), request.scope["server"])
-        return "web" if is_operator else None
+        return admitted
 
 
 def _require_json(request: Request) -> None:
@@ -105,7 +123,7 @@ def operator_token(settings: Settings) -> str:
     return load_or_create_token(settings.data_dir / TOKEN_FILE, hint=hint, replaces_unfit=True, given=given).value
 
 
-async def open_authorizer(gateway: Gateway) -> NetworkAuthorizer:
+async def open_authorizer(gateway: Gateway, check: Check) -> NetworkAuthorizer:
     """Open the operator's REST by the stored token; without a data directory it stays closed."""
     try:
         token = await to_thread.run_sync(operator_token, gateway.settings)
@@ -113,4 +131,4 @@ async def open_authorizer(gateway: Gateway) -> NetworkAuthorizer:
         log.warning("servers cannot be managed over HTTP: %s", exc)
         token = secrets.token_urlsafe()
     others = partial(gateway.admin.agent_tokens.of_gateways.digests, "operator")
-    return NetworkAuthorizer(token, gateway.admin.doors, others)
+    return NetworkAuthorizer(token, gateway.admin.doors, others, check)

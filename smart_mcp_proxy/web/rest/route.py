@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from smart_mcp_proxy.errors import CatalogError, ProxyError, RefusedError, RequestError, UnverifiedError
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.admin import roles
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.common import messages
 
@@ -18,10 +19,8 @@ COMMAND_LINE = "command line"
 """Session of a person's own searches and calls: theirs teach, but not together with an agent's."""
 
 Answer = Callable[[Request], Awaitable[Response]]
-Need = Literal["operator", "nothing"]
-Admit = Callable[[Request, Need], Awaitable[Author | None]]
-"""Returns the author of a request, None for an unknown one where nothing is needed; raises for one not let in."""
-"""Whom a route answers over the network: who has the operator's token, or anybody who may connect."""
+Admit = Callable[[Request, roles.RoleOperation], Awaitable[roles.Admitted | None]]
+"""Returns who sends a request, None for an unknown one where no role is needed; raises for one not let in."""
 BodyT = TypeVar("BodyT")
 SWITCH = ("false", "true")
 """Words of a parameter that turns something on, the one without it first."""
@@ -71,7 +70,6 @@ class Endpoint(NamedTuple):
         answer: Type of the answer, for the description that programs read.
         body: Type of the request's body; None where it has none.
         query: Parameters of the query by name; of one that is any text, what it means is enough.
-        need: Whom it answers over the network; on the private socket the owner may do everything.
         failures: What the handler itself may answer with, besides what its body, its query and the authorizer refuse.
         media_type: Of the answer; of one that is not JSON the handler's is a whole response.
     """
@@ -83,15 +81,23 @@ class Endpoint(NamedTuple):
     answer: Any = dict[str, Any]
     body: Any = None
     query: Mapping[str, str | Parameter] = {}
-    need: Need = "operator"
     failures: tuple[type[ProxyError], ...] = ()
     media_type: str = messages.JSON_TYPE
+
+    @property
+    def operation(self) -> roles.RoleOperation:
+        """The row that says who may use it; on the private socket the owner may do everything.
+
+        Raises:
+            KeyError: The table has none.
+        """
+        return roles.REST[f"{self.method} {self.path}"]
 
     @property
     def failure_statuses(self) -> Sequence[int]:
         """The HTTP statuses of everything that may go wrong, in order."""
         kinds = {*self.failures, *_ON_ANY_REQUEST}
-        if self.need == "operator":
+        if self.operation.least is not None:
             kinds.add(messages.UnauthorizedError)
         if self.body is not None:
             kinds.add(messages.TooLargeError)
@@ -100,9 +106,12 @@ class Endpoint(NamedTuple):
     def bind_handler(self, gateway: Gateway, admit: Admit) -> Answer:
         """Bind a route's handler to this gateway."""
 
+        operation = self.operation
+
         async def answer(request: Request) -> Response:
             try:
-                request.state.author = await admit(request, self.need)
+                request.state.admitted = admitted = await admit(request, operation)
+                roles.require_role(None if admitted is None else admitted.role, operation)
                 self._require_known(request)
                 request.state.body_limit_bytes = gateway.settings.max_message_bytes
                 value = await self.handler(gateway, request)
@@ -130,8 +139,20 @@ class Endpoint(NamedTuple):
 
 def get_author(request: Request) -> Author:
     """Return the author of an admitted request; an unknown one has the rights of an agent."""
-    author: Author | None = request.state.author
-    return author or "agent"
+    admitted: roles.Admitted | None = request.state.admitted
+    return "agent" if admitted is None else admitted.author
+
+
+def get_admitted(request: Request) -> roles.Admitted:
+    """Return who sends an admitted request, where a role is needed."""
+    admitted: roles.Admitted = request.state.admitted
+    return admitted
+
+
+def get_principal(request: Request) -> str:
+    """Return the id of a signed-in sender for records; empty for the gateway's user and their token."""
+    who = get_admitted(request).principal
+    return "" if who is None else who.id
 
 
 def get_operator_digest(request: Request) -> bytes | None:

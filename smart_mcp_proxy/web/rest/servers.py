@@ -11,6 +11,7 @@ from smart_mcp_proxy.errors import ConfigError, ConflictError, ProxyError, Reque
 from smart_mcp_proxy.gateway import Gateway, GatewayStatus
 from smart_mcp_proxy.gateway.activity.visitors import Visitor
 from smart_mcp_proxy.gateway.admin.management import ServerChange, ServerImported, ServerPage, ServersView
+from smart_mcp_proxy.gateway.admin.roles import REST, is_allowed
 from smart_mcp_proxy.gateway.admin.server_sign_ins import ServerSignIn
 from smart_mcp_proxy.gateway.shared.sessions import Session
 from smart_mcp_proxy.greeting.eras import EVERY_ERA, StdioEras
@@ -22,7 +23,9 @@ from smart_mcp_proxy.web.rest.route import (
     build_choice_parameter,
     choice,
     decode_body,
+    get_admitted,
     get_author,
+    get_principal,
     integer,
     whole_number,
 )
@@ -80,7 +83,7 @@ class ServerLogs(msgspec.Struct, frozen=True):
 
 async def _status(gateway: Gateway, request: Request) -> dict[str, Any]:
     status = gateway.status()
-    if request.state.author is None:
+    if request.state.admitted is None:
         return {"version": status.version, "is_loaded": status.is_loaded, "is_settled": gateway.is_settled()}
     return {
         "version": status.version,
@@ -109,56 +112,71 @@ async def _list(gateway: Gateway, request: Request) -> ServersView:
 
 
 async def _get_server(gateway: Gateway, request: Request) -> ServerPage:
-    is_review = choice(request, "review", SWITCH) == "true"
+    can_decide = is_allowed(get_admitted(request).role, REST[f"POST {_ONE}/approve"])
+    is_review = choice(request, "review", SWITCH) == "true" and can_decide
     return await gateway.admin.management.server(_name(request), get_author(request), is_review=is_review)
 
 
 async def _add(gateway: Gateway, request: Request) -> ServerChange:
     body = await decode_body(request, NewServer)
-    return await gateway.admin.management.add(body.name, body.config, get_author(request), body.revision)
+    return await gateway.admin.management.add(
+        body.name, body.config, get_author(request), body.revision, principal=get_principal(request)
+    )
 
 
 async def _patch(gateway: Gateway, request: Request) -> ServerChange:
     body = await decode_body(request, ServerPatch)
-    return await gateway.admin.management.patch(_name(request), body.config, get_author(request), body.revision)
+    return await gateway.admin.management.patch(
+        _name(request), body.config, get_author(request), body.revision, principal=get_principal(request)
+    )
 
 
 async def _replace(gateway: Gateway, request: Request) -> ServerChange:
     body = await decode_body(request, ServerEntry)
-    return await gateway.admin.management.replace(_name(request), body.config, get_author(request), body.revision)
+    return await gateway.admin.management.replace(
+        _name(request), body.config, get_author(request), body.revision, principal=get_principal(request)
+    )
 
 
 async def _remove(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.admin.management.remove(_name(request), get_author(request), revision)
+    return await gateway.admin.management.remove(
+        _name(request), get_author(request), revision, principal=get_principal(request)
+    )
 
 
 async def _enable(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.admin.management.switch(_name(request), get_author(request), revision, is_enabled=True)
+    return await gateway.admin.management.switch(
+        _name(request), get_author(request), revision, is_enabled=True, principal=get_principal(request)
+    )
 
 
 async def _disable(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.admin.management.switch(_name(request), get_author(request), revision, is_enabled=False)
+    return await gateway.admin.management.switch(
+        _name(request), get_author(request), revision, is_enabled=False, principal=get_principal(request)
+    )
 
 
 async def _approve(gateway: Gateway, request: Request) -> ServerChange:
     revision = request.query_params.get("revision")
-    return await gateway.admin.management.approve_server(_name(request), get_author(request), revision)
+    return await gateway.admin.management.approve_server(
+        _name(request), get_author(request), revision, principal=get_principal(request)
+    )
 
 
 async def _restart(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.admin.management.restart(_name(request), get_author(request))
+    return await gateway.admin.management.restart(_name(request), get_author(request), principal=get_principal(request))
 
 
 async def _refresh(gateway: Gateway, request: Request) -> ServerChange:
-    return await gateway.admin.management.refresh(_name(request), get_author(request))
+    return await gateway.admin.management.refresh(_name(request), get_author(request), principal=get_principal(request))
 
 
 async def _import(gateway: Gateway, request: Request) -> ServerImported:
     body = await decode_body(request, ImportText)
-    return await gateway.admin.management.import_text(body.text, get_author(request))
+    return await gateway.admin.management.import_text(body.text, get_author(request), principal=get_principal(request))
 
 
 async def _logs(gateway: Gateway, request: Request) -> ServerLogs:
@@ -289,7 +307,7 @@ def _build_sign_in_view(name: str, shown: ServerSignIn) -> SignInView:
 
 
 ROUTES = (
-    Endpoint("GET", "/status", _status, "The gateway and its servers; less without the token.", need="nothing"),
+    Endpoint("GET", "/status", _status, "The gateway and its servers; less without the token."),
     Endpoint("GET", "/servers", _list, "All servers, secrets masked.", ServersView),
     Endpoint(
         "POST",

@@ -406,7 +406,7 @@ class _Client(AsyncResource):
     async def _answer(self, call: WireCall, calls: CallsInFlight, era: Era) -> None:
         try:
             try:
-                reply = await calls.answer(call, era, LOCAL.id, self._send) or ()
+                reply = await calls.answer(call, era, LOCAL, self._send) or ()
             except MCPError as failure:
                 reply = (error_reply(call, failure),)
             await self._send(*reply, answers=call.id)  # nothing, if the client cancelled the call

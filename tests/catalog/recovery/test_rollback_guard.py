@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from full_disks import full_disk, make_room
+from old_catalogs import UNDO_SINCE_SEALS
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog, change_hash
 from smart_mcp_proxy.catalog.recovery.rollback_guard import CHECKPOINT_NAME, CheckpointFile
@@ -432,6 +433,7 @@ async def test_an_earlier_file_is_read_on_a_full_disk(opened: Any, data_dir: Pat
             "ALTER TABLE instances DROP COLUMN serves; DROP TABLE gateway_tokens; DROP TABLE gateway_keys;"
             "DROP TABLE former_approvals; DROP TABLE unconfined;"
             "ALTER TABLE tools DROP COLUMN seal; ALTER TABLE approvals DROP COLUMN seal; DROP TABLE seals;"
+            f"{UNDO_SINCE_SEALS}"
         )
         file.execute("PRAGMA user_version = 8")
     (data_dir / CHECKPOINT_NAME).unlink()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from copied_catalogs import at
+from old_catalogs import UNDO_SINCE_SEALS
 from store_places import MakeTool, StorePlace
 
 from smart_mcp_proxy.catalog import DATABASE_NAME, Catalog
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.anyio
 
 A, B, C, D = (ToolKey("s", name) for name in "abcd")
 FORGET_SEALS = (
-    "ALTER TABLE tools DROP COLUMN seal; ALTER TABLE approvals DROP COLUMN seal; "
+    f"{UNDO_SINCE_SEALS} ALTER TABLE tools DROP COLUMN seal; ALTER TABLE approvals DROP COLUMN seal; "
     "ALTER TABLE former_approvals DROP COLUMN seal; DROP TABLE seals"
 )
 ADD = "INSERT INTO approvals (server_name, name, state, hash, definition, decided_by, at_s"

@@ -13,6 +13,7 @@ from smart_mcp_proxy.catalog import ActivityFilter
 from smart_mcp_proxy.errors import RefusedError, RequestError
 from smart_mcp_proxy.gateway import open_gateway
 from smart_mcp_proxy.gateway.admin.page_sessions import LINK_S, SESSION_S, PageSessions
+from smart_mcp_proxy.gateway.admin.roles import NETWORK, OWNER, Admitted
 from smart_mcp_proxy.web import page
 from smart_mcp_proxy.web.page.places import PLACES as TABLE
 from smart_mcp_proxy.web.rest import operator_token
@@ -183,10 +184,10 @@ async def test_another_operators_token_ends_what_the_old_one_opened(tmp_path: Pa
     async with opened(tmp_path, [tool("a")], operator_token="the-first-token-of-this-operator") as there:
         for by in ("web", "operator"):
             async with stranger(there) as found:
-                await found.enter((await there.gateway.admin.page_sessions.make_link(by)).url)
+                await found.enter((await there.gateway.admin.page_sessions.make_link(Admitted(by))).url)
                 assert (await found.get()).status_code == 200
                 (cookies[by],) = found.client.cookies.values()
-            links[by] = (await there.gateway.admin.page_sessions.make_link(by)).url.rpartition("/")[2]
+            links[by] = (await there.gateway.admin.page_sessions.make_link(Admitted(by))).url.rpartition("/")[2]
     async with opened(tmp_path, [tool("a")], operator_token="another-token-of-this-operator") as there:
         sessions = there.gateway.admin.page_sessions
         assert await sessions.find(cookies["web"]) is None
@@ -203,13 +204,13 @@ async def test_links_and_sessions_end(there: Opened) -> None:
     now = [1_000.0]
     sessions = PageSessions(there.gateway.catalog, lambda: now[0])
     sessions.address = "http://x"
-    late = (await sessions.make_link("operator")).url.rpartition("/")[2]
+    late = (await sessions.make_link(OWNER)).url.rpartition("/")[2]
     now[0] += LINK_S
     with pytest.raises(RefusedError, match="too old"):
         await sessions.enter(late)
-    secret = await sessions.enter((await sessions.make_link("web")).url.rpartition("/")[2])
+    secret = await sessions.enter((await sessions.make_link(NETWORK)).url.rpartition("/")[2])
     session = await sessions.find(secret)
-    assert session is not None and session.author == "web" and session.csrf not in repr(session)
+    assert session is not None and session.admitted.author == "web" and session.csrf not in repr(session)
     elsewhere = PageSessions(there.gateway.catalog, lambda: now[0])
     assert await elsewhere.find(secret) == session
     now[0] += SESSION_S
@@ -246,7 +247,7 @@ def test_templates_have_nothing_that_the_escaping_leaves_out() -> None:
 async def test_a_gateway_without_http_has_no_page(there: Opened) -> None:
     """And says how to get one."""
     with pytest.raises(RequestError, match="no HTTP") as caught:
-        await PageSessions(there.gateway.catalog).make_link("operator")
+        await PageSessions(there.gateway.catalog).make_link(OWNER)
     assert "mcpproxy serve --http" in caught.value.hint
 
 

@@ -12,6 +12,7 @@ import pytest
 from hostile_catalog import HIDDEN, MARKUP, hostile, many
 from page_gateway import Browser, Markup, Opened, browser, field_of, opened, stranger, tool
 
+from smart_mcp_proxy.gateway.admin.roles import Admitted
 from smart_mcp_proxy.servers import Author
 from smart_mcp_proxy.web.collector import run_collector
 from smart_mcp_proxy.web.page.rendering import Renderer
@@ -78,7 +79,7 @@ async def test_no_mask_hides_what_a_server_would_run(by: Author, tmp_path: Path)
     entry = {"command": "true", "args": ["--token", "/tmp/evil.js"], "env": {"API_KEY": "evil-key"}}
     others = {"q": entry | {"quarantined": True}, "fine": entry | {"disabled": True}}
     async with opened(tmp_path, [tool("a")], others) as there, stranger(there) as page:
-        await page.enter((await there.gateway.admin.page_sessions.make_link(by)).url)
+        await page.enter((await there.gateway.admin.page_sessions.make_link(Admitted(by))).url)
         for place, is_shown in (("waiting", True), ("server?name=q", True), ("server?name=fine", False)):
             text = html.unescape((await page.get(place)).text)
             assert ("/tmp/evil.js" in text) == ("evil-key" in text) == is_shown, place

@@ -292,7 +292,8 @@ def _drop_changes(tool: dict[str, Any]) -> dict[str, Any]:
 
 def _state(tool: dict[str, Any]) -> Text:
     styles = {"pending": "yellow", "changed": "red", "blocked": "dim", "altered": "red"}
-    return Text(tool["state"], style=styles[tool["state"]])
+    counted = f" ({printable(tool['approvals'])})" if tool.get("approvals") else ""
+    return Text(f"{tool['state']}{counted}", style=styles[tool["state"]])
 
 
 def _fields(tool: dict[str, Any]) -> str:
@@ -388,8 +389,11 @@ async def _approve(api: Api, chosen: Sequence[dict[str, Any]], *, reopens: bool,
     if json:
         show_json({**decided, "digests": digests})
     else:
-        show(table(["Approved", "Digest"], [[printable(name), digest] for name, digest in digests.items()]))
-        say(f"Approved {plural(len(digests), 'tool')}; agents see them within two seconds.")
+        if digests or not decided.get("counted"):
+            show(table(["Approved", "Digest"], [[printable(name), digest] for name, digest in digests.items()]))
+            say(f"Approved {plural(len(digests), 'tool')}; agents see them within two seconds.")
+        if counted := decided.get("counted"):
+            say(f"Counted for {plural(len(counted), 'tool')}, which others have to approve as well.")
     if decided["moved"]:
         names = ", ".join(decided["moved"][:SHOWN_FIELDS])
         raise ProxyError(

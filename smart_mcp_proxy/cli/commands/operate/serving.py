@@ -17,6 +17,7 @@ from smart_mcp_proxy.desktop.background import LISTENER
 from smart_mcp_proxy.errors import ConfigError
 from smart_mcp_proxy.fastmcp_compat.paths import bind_request_path
 from smart_mcp_proxy.gateway import Gateway, open_gateway
+from smart_mcp_proxy.gateway.admin.people import require_people
 from smart_mcp_proxy.gateway.rehearsal import Rehearsal
 from smart_mcp_proxy.greeting.record import GreetingRecord
 from smart_mcp_proxy.io.open_files import raise_limit
@@ -99,6 +100,8 @@ async def open_served_gateway(
     passthrough: str | None,
     worker: Worker = ALONE,
     environ: dict[str, str] | None = None,
+    *,
+    is_http: bool = False,
 ) -> AsyncIterator[Gateway]:
     """A gateway that the command line can reach and that follows its configuration."""
     raise_limit()
@@ -115,6 +118,7 @@ async def open_served_gateway(
         open_socket(gateway),
         _serve_metrics(gateway),
     ):
+        await require_people(settings, file.servers, gateway.admin.agent_tokens, is_http=is_http)
         following = follow_config(
             settings, Path.cwd(), file, gateway.apply, on_follow=gateway.admin.management.apply_with
         )

@@ -14,6 +14,7 @@ from smart_mcp_proxy.cli.support.wait_ready import SETTLE_S, settle, show_embedd
 from smart_mcp_proxy.desktop.spelling import spell_command
 from smart_mcp_proxy.errors import ProxyError
 from smart_mcp_proxy.gateway import Gateway
+from smart_mcp_proxy.gateway.admin.roles import OWNER
 from smart_mcp_proxy.io.worker import ALONE, Worker
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
@@ -62,7 +63,7 @@ async def serve_agents_over_http(
         )
         environ = dict(start_environment(settings))
         async with (
-            open_served_gateway(settings, file, passthrough, worker, environ) as gateway,
+            open_served_gateway(settings, file, passthrough, worker, environ, is_http=True) as gateway,
             let_join(gateway, environ, stop, lambda: stop.number is not None)
             if is_first and passthrough is None and settings.shared
             else nullcontext(),
@@ -86,7 +87,7 @@ async def _open_browser_login(gateway: Gateway) -> BrowserSignIn | None:
     # Here and not above: it takes a quarter of a second that all others are spared.
     from smart_mcp_proxy.web.auth.sign_in_pages import open_oidc_login
 
-    return await open_oidc_login(gateway.settings, gateway.catalog)
+    return await open_oidc_login(gateway.settings, gateway.catalog, gateway.base.config.profiles)
 
 
 def _tell_token(token: OwnToken, settings: Settings) -> None:
@@ -107,7 +108,7 @@ async def _spell_page(gateway: Gateway) -> str:
     if not sys.stderr.isatty():
         return command
     try:
-        link = await gateway.admin.page_sessions.make_link("operator")
+        link = await gateway.admin.page_sessions.make_link(OWNER)
     except ProxyError:  # the command says why
         return command
     return f"{link.url}\n        It works once, in the next {link.expires_in_s / 60:.0f} minutes. Later: {command}"

@@ -15,6 +15,7 @@ from smart_mcp_proxy.cli.support.api import Api, open_running
 from smart_mcp_proxy.cli.support.failure import UsageError
 from smart_mcp_proxy.cli.support.output import clean, say, show, show_json, table
 from smart_mcp_proxy.cli.support.start import open_settings
+from smart_mcp_proxy.models import Role
 from smart_mcp_proxy.names import shell_word
 from smart_mcp_proxy.servers import load_configured_servers
 from smart_mcp_proxy.settings import Settings
@@ -59,6 +60,7 @@ async def create(
     profile: str | None = None,
     access: Literal["read", "write", "destructive"] = "read",
     expires: str = "30d",
+    role: Role | None = None,
     json: bool = False,
 ) -> None:
     """Make a token for an agent. It is shown this once and cannot be read back.
@@ -69,6 +71,7 @@ async def create(
         profile: Only what this profile of the server file has.
         access: The most that tools called with it may do. A tool that does not say is taken to write.
         expires: Its life: 45m, 12h, 30d, 8w or never.
+        role: What it may do at the page and over REST; nothing if left out.
         json: Print it as an object.
     """
     named = None if servers is None else [part.strip() for part in servers.split(",") if part.strip()]
@@ -80,7 +83,7 @@ async def create(
         "access": access,
         "profile": profile,
         "expires_in_s": parse_life(expires),
-    }
+    } | ({} if role is None else {"role": role})
     async with _open_token_api(open_settings()) as api:
         made = await api.create_token(body)
     if json:
@@ -139,7 +142,8 @@ async def revoke(name: str, /, *, json: bool = False) -> None:
 def _reach(token: Mapping[str, Any]) -> str:
     places = "all servers" if token["servers"] is None else ", ".join(token["servers"])
     held = "" if token["profile"] is None else f" within profile {token['profile']}"
-    return f"{token['access']} on {places}{held}"
+    as_role = f", as {token['role']}" if token.get("role") else ""
+    return f"{token['access']} on {places}{held}{as_role}"
 
 
 def _life(token: Mapping[str, Any], now_s: float) -> str:

@@ -142,6 +142,8 @@ async def _send_approval(visit: PageVisit, form: Form, seen: list[dict[str, str]
     done = await visit.ask("POST", "approvals/approve", body=decision)
     approved = done["approved"]
     note = f"Approved {approved[0]}." if len(approved) == 1 else f"Approved {len(approved)} tools."
+    if counted := done.get("counted"):
+        note = f"Counted for {len(counted)}, which others have to approve as well." + (f" {note}" if approved else "")
     if done["moved"]:
         note += f" {len(done['moved'])} not approved: changed or blocked meanwhile."
     return visit.back(form, note, default="/ui/waiting", is_bad=bool(done["moved"]))

@@ -1,0 +1,109 @@
+"""Approvals by two: a changed definition is served once two different people have approved the same digest."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_gateway import Opened, opened, tool
+from plain_http import plain_client
+from sqlalchemy import text
+
+from smart_mcp_proxy.errors import ConfigError
+from smart_mcp_proxy.gateway.admin.agent_tokens import Scope
+from smart_mcp_proxy.gateway.admin.people import require_people
+from smart_mcp_proxy.models import Role
+from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.settings import Settings
+from smart_mcp_proxy.web.rest import operator_token
+
+pytestmark = pytest.mark.anyio
+ANOTHER = [tool("a", "Does another thing."), tool("b")]
+
+
+async def make_headers(there: Opened, name: str, role: Role = "approver", made_by: str = "") -> dict[str, str]:
+    made = await there.gateway.admin.agent_tokens.create(name, Scope(role=role), made_by)
+    return {"authorization": f"Bearer {made.secret}"}
+
+
+async def approve(there: Opened, headers: dict[str, str], hash_: str) -> Any:
+    async with plain_client(base_url=there.base, headers=headers, timeout=60) as client:
+        body = {"tools": [{"name": "s:a", "hash": hash_}]}
+        return (await client.post("/api/v1/approvals/approve", json=body)).json()
+
+
+def read_waiting_hash(there: Opened) -> str:
+    (waiting,) = there.gateway.admin.approvals.withheld("s")
+    return waiting.record.change_hash
+
+
+async def test_two_people_approve_and_one_twice_does_not(tmp_path: Path) -> None:
+    """Nor with a token that the same person made; the log says who, when, and what was shown."""
+    async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:
+        await there.turn(ANOTHER)
+        hash_ = read_waiting_hash(there)
+        ann, bob = await make_headers(there, "ann"), await make_headers(there, "bob")
+        puppet = await make_headers(there, "puppet", made_by="agent-1")
+        for headers in (ann, ann, puppet):
+            done = await approve(there, headers, hash_)
+            assert (done["approved"], done["counted"]) == ([], ["s:a"])
+            assert there.gateway.visible.find("s:a") is None
+        async with plain_client(base_url=there.base, headers=bob, timeout=60) as client:
+            (waiting,) = (await client.get("/api/v1/approvals")).json()["tools"]
+            assert waiting["approvals"].startswith("1 of 2, by ")
+        assert (await approve(there, bob, hash_))["approved"] == ["s:a"]
+        assert there.gateway.visible.find("s:a") is not None
+        async with asyncio.timeout(30):
+            while len(records := await there.records("approval")) < 4:
+                await asyncio.sleep(0)
+        assert [each["principal"] for each in records] == ["agent-2", "agent-3", "agent-1", "agent-1"]
+        assert [each["detail"]["approvals"] for each in records] == ["2 of 2", "1 of 2", "1 of 2", "1 of 2"]
+        assert records[0]["detail"]["hash"] == hash_ and "description" in records[0]["detail"]["shown"]
+
+
+async def test_a_vote_is_for_one_definition_and_ends_with_a_block(tmp_path: Path) -> None:
+    """The operator's token is one person, too."""
+    async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:
+        ann, bob = await make_headers(there, "ann"), await make_headers(there, "bob")
+        own = {"authorization": f"Bearer {operator_token(there.gateway.settings)}"}
+        await there.turn(ANOTHER)
+        assert (await approve(there, ann, read_waiting_hash(there)))["counted"] == ["s:a"]
+        await there.turn([tool("a", "Does a third thing."), tool("b")])
+        third = read_waiting_hash(there)
+        assert (await approve(there, bob, third))["counted"] == ["s:a"]
+        await there.gateway.admin.approvals.block("s:a", "operator")
+        assert (await approve(there, ann, third))["counted"] == ["s:a"]
+        assert (await approve(there, own, third))["approved"] == ["s:a"]
+
+
+async def test_a_vote_that_no_gateway_has_sealed_does_not_count(tmp_path: Path) -> None:
+    """Written into the database by something else, or changed there."""
+    async with opened(tmp_path, [tool("a"), tool("b")], approvals=2) as there:
+        ann = await make_headers(there, "ann")
+        await there.turn(ANOTHER)
+        hash_ = read_waiting_hash(there)
+        await approve(there, ann, hash_)
+        forged = text("UPDATE approval_votes SET person = 'agent-9'")
+        await there.gateway.catalog.write(lambda connection: connection.execute(forged))
+        assert (await approve(there, ann, hash_))["counted"] == ["s:a"]
+        assert there.gateway.visible.find("s:a") is None
+
+
+async def test_a_server_may_ask_for_two_and_no_policy_is_one_of_them(tmp_path: Path) -> None:
+    """Trust in a server approves nothing then."""
+    async with opened(tmp_path, [tool("a"), tool("b")], approvals=2, trust="trusted") as there:
+        await there.turn(ANOTHER)
+        assert there.gateway.visible.find("s:a") is None
+    servers = {"s": ServerConfig("s", "stdio", approvals=2)}
+    async with opened(tmp_path, [tool("a"), tool("b")]) as there:
+        tokens = there.gateway.admin.agent_tokens
+        for settings in (Settings(approvals=2), Settings()):
+            with pytest.raises(ConfigError, match=r"2 different people are to approve what changes .* and there is 1"):
+                await require_people(settings, servers, tokens, is_http=True)
+        await make_headers(there, "ann", "viewer")
+        with pytest.raises(ConfigError):
+            await require_people(Settings(), servers, tokens, is_http=True)
+        await make_headers(there, "bob")
+        await require_people(Settings(), servers, tokens, is_http=True)
+        with pytest.raises(ConfigError):
+            await require_people(Settings(), servers, tokens, is_http=False)
