@@ -88,7 +88,7 @@ async def open_requests(base: Base, fleet: Fleet, lists: Lists, stack: AsyncExit
     await state_key.bring()
     inputs = InputRounds(states, config.servers(), is_cleaned=settings.clean_results)
     base.configured.subscribe(inputs.configure)
-    clients = Clients(fleet, base.recorder, lambda path, who: views.at(path, who.reach), settings)
+    clients = Clients(fleet, base.recorder, lambda path, who: views.at(path, views.reach(who)), settings)
     limits = CallLimits.of(settings, is_passing_through=config.passthrough is not None)
     tasks = Tasks(states, partial(_get_process_run, fleet), limits, wall=base.catalog.now_s)
     path = RequestPath(
@@ -124,7 +124,7 @@ async def open_requests(base: Base, fleet: Fleet, lists: Lists, stack: AsyncExit
         subscriptions=subscriptions,
         apps=AppCalls(views, calls, links, lookup, fleet),
         tasks=TaskHandlers(views, fleet, of_tasks, config.passthrough),
-        toolsets=Toolsets(base.catalog, views.of, calls, base.clock),
+        toolsets=Toolsets(base.catalog, views.of, calls, base.clock, reach=views.reach),
     )
 
 
@@ -173,7 +173,7 @@ def open_surfaces(base: Base, upstreams: Upstreams, lists: Lists, requests: Requ
             base.catalog,
             lists.index_sync,
             lists.tool_lists,
-            admin.condition.statuses,
+            partial(admin.condition.statuses, view.person),
             base.recorder,
             admin.condition.list_degradations,
             learning=lists.learning,

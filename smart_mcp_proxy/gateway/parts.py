@@ -18,6 +18,7 @@ from smart_mcp_proxy.gateway.indexing.learning import Learning, open_learning
 from smart_mcp_proxy.gateway.indexing.list_state import ListState, Presence
 from smart_mcp_proxy.gateway.indexing.list_sync import CONTENTS, TOOLS, ListSync
 from smart_mcp_proxy.gateway.indexing.page_listing import PageReview, with_pages
+from smart_mcp_proxy.gateway.indexing.person_lists import PersonLists, for_people
 from smart_mcp_proxy.gateway.observability.metrics import Metrics
 from smart_mcp_proxy.gateway.observability.tracing import Tracing
 from smart_mcp_proxy.gateway.sandbox import Sandbox
@@ -181,6 +182,7 @@ class Lists:
         tool_sync: Lists tools again.
         content_sync: Lists prompts and resources again.
         learning: Learns from use; None where nothing is learned.
+        person_lists: What each person was listed by servers where each signs in.
     """
 
     admission: AdmissionControl
@@ -192,6 +194,7 @@ class Lists:
     tool_sync: ListSync
     content_sync: ListSync
     learning: Learning | None
+    person_lists: PersonLists
 
 
 async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
@@ -203,7 +206,8 @@ async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
 
     tool_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
     content_lists = ListState(fleet, catalog, base.changes, clock=base.clock)
-    presence = Presence(fleet, tool_lists, clock=base.clock)
+    person_lists = PersonLists(catalog, base.changes.announce)
+    presence = Presence(fleet, tool_lists, is_brought=person_lists.is_brought, clock=base.clock)
 
     def look(profile: Profile | None) -> CatalogView:
         return CatalogView(
@@ -216,7 +220,7 @@ async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
             is_hinting=settings.search_hints,
         )
 
-    views = Views(look, config.profiles())
+    views = Views(look, config.profiles(), person_lists.listed_to)
     index_sync = IndexSync(
         catalog,
         base.index,
@@ -229,8 +233,9 @@ async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
     stack.push_async_callback(index_sync.close)
     review = ListReview(catalog, config.servers, settings.trust)
     bring, loaded = index_sync.catch_up, index_sync.loaded.wait
-    tool_sync = ListSync(tool_lists, fleet, catalog, TOOLS, bring, review=review, loaded=loaded)
-    kinds = with_pages(CONTENTS, tool_lists, catalog)
+    tools = for_people(TOOLS, person_lists, catalog)
+    tool_sync = ListSync(tool_lists, fleet, catalog, tools, bring, review=review, loaded=loaded)
+    kinds = for_people(with_pages(CONTENTS, tool_lists, catalog), person_lists, catalog)
     pages_review = PageReview(catalog, review)
     content_sync = ListSync(content_lists, fleet, catalog, kinds, bring, review=pages_review, loaded=loaded)
     for sync, changed in ((tool_sync, base.tools_changed), (content_sync, base.contents_changed)):
@@ -247,6 +252,7 @@ async def open_lists(base: Base, fleet: Fleet, stack: AsyncExitStack) -> Lists:
         tool_sync=tool_sync,
         content_sync=content_sync,
         learning=await _open_learning(base, index_sync, stack),
+        person_lists=person_lists,
     )
 
 

@@ -11,6 +11,7 @@ from smart_mcp_proxy.upstream.oauth.auth import SignIns
 from smart_mcp_proxy.upstream.oauth.auth_callback import LOGIN_TIMEOUT_S, CallbackServer
 from smart_mcp_proxy.upstream.oauth.auth_store import SignIn
 from smart_mcp_proxy.upstream.per_client import OwnConnection
+from smart_mcp_proxy.upstream.personal import PersonalUpstream
 from smart_mcp_proxy.upstream.protocol.base_session import UpstreamSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import mark_environment
 from smart_mcp_proxy.upstream.protocol.session import OnEvent

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -22,6 +22,7 @@ from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns, UnreadSignInError
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, SessionOptions
+from smart_mcp_proxy.upstream.personal import PersonalUpstream
 from smart_mcp_proxy.upstream.protocol.base_session import OpenSession, UpstreamSession
 from smart_mcp_proxy.upstream.protocol.loop_detection import Lineage
 from smart_mcp_proxy.upstream.protocol.server_requests import Conversation
@@ -70,8 +71,7 @@ class Fleet:
     ) -> None:
         self._worker = worker
         self._lineage = Lineage(environ)
-        self._new_upstream = partial(
-            Upstream,
+        self._given = dict[str, Any](
             environ=environ,
             on_change=on_change,
             on_tools_changed=on_tools_changed,
@@ -98,9 +98,26 @@ class Fleet:
         """Ids of this gateway and of those behind it, for one that is about to make this its server."""
         return self._lineage.list_gateway_ids(upstream.capabilities for upstream in self)
 
-    def retry(self, name: str) -> None:
-        """Brings the next try at a server forward to now; does nothing where there is none of that name."""
-        if (upstream := self.upstreams.get(name)) is not None:
+    def find(self, name: str, person: str) -> Upstream | None:
+        """Return the connection to a server that this person's requests take; None where there is none of that name.
+
+        Raises:
+            RateLimitedError: As many people as may have one of their own are using theirs.
+        """
+        upstream = self.upstreams.get(name)
+        return upstream.use(person) if isinstance(upstream, PersonalUpstream) else upstream
+
+    def retry(self, name: str, person: str = "") -> None:
+        """Brings the next try at a server forward to now; does nothing where there is none of that name.
+
+        Args:
+            name: Of the server.
+            person: Whose try, where each person has a connection of their own; empty for all.
+        """
+        upstream = self.upstreams.get(name)
+        if isinstance(upstream, PersonalUpstream) and person:
+            upstream = upstream.find(person)
+        if upstream is not None:
             upstream.retry()
 
     async def logs(self, name: str, count: int) -> list[str]:
@@ -171,7 +188,7 @@ class Fleet:
             await upstream.start()
 
     def _new(self, config: ServerConfig) -> Upstream:
-        upstream = self._new_upstream(config)
+        upstream = (PersonalUpstream if config.is_personal else Upstream)(config, **self._given)
         if runs_elsewhere(config, self._worker):
             upstream.on_wanted = lambda: spawn(self._retry_elsewhere(upstream), f"upstream-wanted-{config.name}")
         return upstream

@@ -83,7 +83,10 @@ class Upstream:
         own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
         on_wanted: Called when a call is to bring the next try forward.
         may_return: Whether the server was lost and not tried again since: most likely it can be had at once.
+        is_personal: Whether each person has a connection of their own, see `PersonalUpstream`.
     """
+
+    is_personal = False
 
     config: ServerConfig
     _: KW_ONLY
@@ -139,6 +142,11 @@ class Upstream:
     def is_ready(self) -> bool:
         """Whether requests can be sent to the server at once."""
         return self._status.state is ServerState.READY
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is under way."""
+        return self._reasons.under_way > 0
 
     @property
     def capabilities(self) -> Mapping[str, Any]:

@@ -69,11 +69,11 @@ class SignIns:
         self._now = now
         self._resolve = resolve
         self._tls = tls or TlsContext()
-        self._bearers: dict[str, Bearer] = {}
+        self._bearers: dict[tuple[str, str], Bearer] = {}
         self._is_used = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"<SignIns in use: {', '.join(name for name, bearer in self._bearers.items() if bearer.is_open)}>"
+        return f"<SignIns in use: {', '.join(bearer.server for bearer in self._bearers.values() if bearer.is_open)}>"
 
     async def bearer(self, config: ServerConfig) -> Bearer:
         """Return the bearer for this server; the caller closes it. Asks no person.
@@ -82,7 +82,7 @@ class SignIns:
             UpstreamAuthError: Somebody has to sign in first; nothing was sent.
             UpstreamError: The sign-in has to be renewed and cannot be at present.
         """
-        bearer = self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
+        bearer = self._bearers[config.name, config.person] = Bearer(config, self._flow(config), self.store, self._now)
         self._is_used.set()
         await bearer.open()
         return bearer
@@ -96,7 +96,7 @@ class SignIns:
             UpstreamError: It has to be renewed and cannot be at present.
         """
         try:
-            held, _ = await self.store.read(config.name, config.url)
+            held, _ = await self.store.read(*config.sign_in_place)
         except UpstreamError as exc:
             _log.debug(
                 "server %s: whether somebody has signed in cannot be read: %s",
@@ -106,7 +106,7 @@ class SignIns:
             )
             if isinstance(exc, UpstreamAuthError):  # of no use; the server may well do without one, and says so if not
                 return None
-            if self.store.recall_entry(config.name, config.url) is not None:
+            if self.store.recall_entry(*config.sign_in_place) is not None:
                 return await self.bearer(config)
             raise UnreadSignInError(
                 f"The stored sign-in at server '{config.name}' could not be looked up. {exc.message}",
@@ -116,9 +116,9 @@ class SignIns:
 
     def expect(self, config: ServerConfig) -> None:
         """Watch for a sign-in to a server that has refused to do without one."""
-        known = self._bearers.get(config.name)
-        if known is None or (known.url != config.url and not known.is_open):
-            self._bearers[config.name] = Bearer(config, self._flow(config), self.store, self._now)
+        known = self._bearers.get((config.name, config.person))
+        if known is None or (known.config.url != config.url and not known.is_open):
+            self._bearers[config.name, config.person] = Bearer(config, self._flow(config), self.store, self._now)
             self._is_used.set()
 
     async def authorize_server(self, config: ServerConfig, browser: Browser | None) -> SignIn:
@@ -133,7 +133,7 @@ class SignIns:
             ConfigError: It cannot be stored.
         """
         try:
-            earlier, _ = await self.store.read(config.name, config.url)
+            earlier, _ = await self.store.read(*config.sign_in_place)
         except UpstreamAuthError:
             earlier = None  # it cannot be used, and this replaces it
         try:
@@ -142,13 +142,13 @@ class SignIns:
             if earlier is not None and earlier.wanted_scope:
                 await self._forget_wanted(config)
             raise
-        async with self.store.hold_lock(config.name, config.url):
-            await self.store.write(config.name, config.url, sign_in)
+        async with self.store.hold_lock(*config.sign_in_place):
+            await self.store.write(*config.sign_in_place, sign_in)
         return sign_in
 
     async def _forget_wanted(self, config: ServerConfig) -> None:
         """Leaves out next time what the server asked for on top: it may be what could not be had."""
-        name, url = config.name, config.url
+        name, url = config.sign_in_place
         async with self.store.hold_lock(name, url):
             held, _ = await self.store.read(name, url)
             if held is not None:
@@ -156,7 +156,7 @@ class SignIns:
 
     async def sign_out(self, config: ServerConfig) -> SignedOut:
         """Gives the sign-in back where that is offered, and forgets it in any case."""
-        name, url = config.name, config.url
+        name, url = config.sign_in_place
         async with self.store.hold_lock(name, url):
             problem, is_revoked = "", False
             try:
@@ -167,11 +167,12 @@ class SignIns:
             was_signed_in = await self.store.remove(name, url)
         return SignedOut(was_signed_in, is_revoked, problem)
 
-    async def watch(self, retry: Callable[[str], None]) -> None:
+    async def watch(self, retry: Callable[[str, str], None]) -> None:
         """Takes up what other processes store, for as long as it runs.
 
         Args:
-            retry: Told the name of a server that may be tried again: somebody has signed in.
+            retry: Told the name of a server that may be tried again, and the person if it is theirs: somebody has
+                signed in.
         """
         # In a task of its own: it may wait a minute for its turn at a sign-in, and others are to be seen meanwhile.
         storing = spawn(self._keep_stored(), "sign-ins that could not be stored")
@@ -187,7 +188,7 @@ class SignIns:
             await asyncio.sleep(_WATCH_S)
             await self.store.catch_up()
 
-    async def _keep_looking(self, retry: Callable[[str], None]) -> None:
+    async def _keep_looking(self, retry: Callable[[str, str], None]) -> None:
         await self._is_used.wait()
         while True:
             await asyncio.sleep(_WATCH_S)
@@ -196,7 +197,7 @@ class SignIns:
                     with suppress(UpstreamError):  # lost meanwhile: the stamp stays outdated, and the next look retries
                         await bearer.reload()
                 else:
-                    retry(bearer.server)
+                    retry(bearer.server, bearer.config.person)
 
     async def _select_outdated(self, bearers: tuple[Bearer, ...]) -> list[Bearer]:
         if not bearers:
