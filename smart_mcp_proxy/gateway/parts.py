@@ -34,7 +34,7 @@ from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.servers import Profile, ServerConfig, list_guarded_places
 from smart_mcp_proxy.settings import Settings
 from smart_mcp_proxy.telemetry import Activity, get_logger
-from smart_mcp_proxy.upstream import SHELTER, Connector, Fleet, Keeper, Shelter, SignIns, TlsContext
+from smart_mcp_proxy.upstream import SHELTER, Connector, Fleet, Keeper, Shelter, SignIns, SubjectTokens, TlsContext
 
 START_DELAY_S: Final = 0.3
 """Upstreams start when the first client has been answered, or after this time.
@@ -127,6 +127,7 @@ class Upstreams:
         sign_ins: Signs in at servers.
         sandbox: Runs scripts.
         fleet: Keeps them.
+        subjects: Tokens that people came with.
         start: Decides when they start.
     """
 
@@ -134,6 +135,7 @@ class Upstreams:
     sign_ins: SignIns
     sandbox: Sandbox
     fleet: Fleet
+    subjects: SubjectTokens
     start: UpstreamStart = field(default_factory=UpstreamStart)
 
 
@@ -142,7 +144,15 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
     settings, worker = base.settings, base.worker
     tls = TlsContext(base.environ)
     store = sign_in_store(base.catalog, settings)
-    sign_ins = SignIns(settings.data_dir, store=store, now=base.catalog.now_s, tls=tls)
+    subjects = SubjectTokens()
+    sign_ins = SignIns(
+        settings.data_dir,
+        store=store,
+        now=base.catalog.now_s,
+        tls=tls,
+        find_subject=subjects.find,
+        people_url=(settings.public_url or "") if settings.oidc_url else "",
+    )
     shelter = Shelter(settings.data_dir / SHELTER, list_guarded_places(settings, Path.cwd()))
     connector = Connector(settings.max_message_bytes, sign_ins, tls, worker, shelter)
     await stack.enter_async_context(connector)
@@ -157,6 +167,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
         open_session=connector,
         worker=worker,
     )
+    subjects.is_wanted, subjects.on_new = fleet.has_exchanges, fleet.retry_exchanges
     stack.push_async_callback(fleet.close)
     if not worker.is_alone:
         keeper = Keeper(fleet.upstreams, worker)
@@ -165,7 +176,7 @@ async def open_upstreams(base: Base, stack: AsyncExitStack) -> Upstreams:
         base.contents_changed.subscribe(keeper.contents_changed)
         base.resource_updated.subscribe(keeper.resource_updated)
         stack.push_async_callback(keeper.close)
-    return Upstreams(connector, sign_ins, sandbox, fleet)
+    return Upstreams(connector, sign_ins, sandbox, fleet, subjects)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from smart_mcp_proxy.upstream.http.sse_session import open_sse
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth import SignIns, UnreadSignInError
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.oauth.auth_exchange import ExchangedBearer
 from smart_mcp_proxy.upstream.opening import MAX_MESSAGE_BYTES, Opener, SessionOptions
 from smart_mcp_proxy.upstream.personal import PersonalUpstream
 from smart_mcp_proxy.upstream.protocol.base_session import OpenSession, UpstreamSession
@@ -116,9 +117,20 @@ class Fleet:
         """
         upstream = self.upstreams.get(name)
         if isinstance(upstream, PersonalUpstream) and person:
-            upstream = upstream.find(person)
-        if upstream is not None:
+            if (theirs := upstream.find(person)) is not None:
+                theirs.try_again()
+        elif upstream is not None:
             upstream.retry()
+
+    def retry_exchanges(self, person: str) -> None:
+        """Bring a person's next try forward at servers that take tokens traded for what the person came with."""
+        for name, upstream in self.upstreams.items():
+            if (upstream.config.oauth or {}).get("exchange"):
+                self.retry(name, person)
+
+    def has_exchanges(self) -> bool:
+        """Whether any server takes tokens that are traded for what people came with."""
+        return any((upstream.config.oauth or {}).get("exchange") for upstream in self)
 
     async def logs(self, name: str, count: int) -> list[str]:
         """The last lines that a server wrote for people, secrets hidden; none of one unknown here.
@@ -312,7 +324,7 @@ class Connector:
                     raise unread from exc
             raise
 
-    async def _bearer(self, config: ServerConfig) -> Bearer | None:
+    async def _bearer(self, config: ServerConfig) -> Bearer | ExchangedBearer | None:
         """The sign-in to send: the configured one, or one that a person made although none is configured."""
         if config.oauth is None and (self.sign_ins is None or not config.can_use_oauth):
             return None
@@ -323,4 +335,4 @@ class Connector:
             )
         if config.oauth is None:
             return await self.sign_ins.find_bearer(config)
-        return await self.sign_ins.bearer(config)
+        return await self.sign_ins.open_bearer(config)

@@ -210,6 +210,12 @@ class Upstream:
         """Brings the next try forward to now, where the server waits for one."""
         self._retry_now.set()
 
+    def try_again(self) -> None:
+        """Bring the next try forward to now, and let requests wait for it."""
+        if self._status.state in (ServerState.ERROR, ServerState.NEEDS_AUTH):
+            self._settled.clear()
+        self.retry()
+
     # --- use
 
     async def ready(self, timeout_s: float, *, may_retry: bool = True) -> bool:

@@ -160,6 +160,9 @@ def build_app(
     settings = gateway.settings
     signed = create_jwt_verifier(settings, gateway.catalog.now_s) if sign_in is None else sign_in.tokens
     keys = Keys(token, gateway.admin.agent_tokens, signed)
+    if signed is not None:
+        signed.on_verified = gateway.upstreams.subjects.note
+        signed.on_forgotten = gateway.upstreams.subjects.forget
     metadata_url, well_known = _metadata(settings) if signed is not None else (None, [])
     open_app = partial(
         HttpApp,

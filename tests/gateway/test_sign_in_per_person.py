@@ -9,12 +9,13 @@ import anyio
 import keyring
 import pytest
 from fastmcp import FastMCP
+from fastmcp.server.auth.auth import AccessToken
 from fastmcp.server.dependencies import get_access_token
 from fastmcp.server.middleware import Middleware, MiddlewareContext
 from keyring.backends.fail import Keyring as NoKeyring
-from sign_in_fakes import Guarded, Person, guarded
+from sign_in_fakes import SCOPES, Guarded, Person, Seen, guarded
 
-from smart_mcp_proxy.errors import ToolNotFoundError, UpstreamAuthError
+from smart_mcp_proxy.errors import ToolNotFoundError, UpstreamAuthError, UpstreamError
 from smart_mcp_proxy.gateway import Gateway, open_gateway
 from smart_mcp_proxy.gateway.retrieval.retrieval import Question
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
@@ -113,7 +114,7 @@ async def until_calls(gateway: Gateway, person: str) -> str:
         while True:
             try:
                 return await call(gateway, person)
-            except UpstreamAuthError:
+            except UpstreamError:  # nobody is signed in yet, or the connection is being made
                 await gateway.base.changes.wait()
 
 
@@ -165,3 +166,31 @@ async def find(gateway: Gateway, person: str) -> set[str]:
     question = Question("reveals what is secret", limit=20, principal=person)
     found = await surface.retrieval.retrieve(question)
     return {tool["name"] for tool in found["tools"]}
+
+
+async def test_what_people_came_with_is_traded_and_never_passed_on(tmp_path: Path, server: Guarded) -> None:
+    """Each person's call carries the token that theirs was traded for; whoever came with none is told so."""
+
+    def trade(seen: Seen) -> tuple[int, Any]:
+        token = "traded-for-" + seen.form["subject_token"]
+        server.provider.access_tokens[token] = AccessToken(token=token, client_id=token, scopes=SCOPES)
+        kind = "urn:ietf:params:oauth:token-type:access_token"
+        return 200, {"access_token": token, "issued_token_type": kind, "token_type": "Bearer", "expires_in": 600}
+
+    server.answers["/token"] = trade
+    exchange = {"exchange": {"token_url": f"{server.base}/token", "audience": server.url}}
+    configs = {"web": server.config(exchange, trust="trusted")}
+    async with open_gateway(Settings(data_dir=tmp_path), configs, environ={}) as gateway:
+        gateway.start_upstreams()
+        with pytest.raises(UpstreamAuthError, match="came with none"):
+            await call(gateway, "ann")
+        for person in ("ann", "bob"):
+            gateway.upstreams.subjects.note(person, f"front-{person}", 4e9)
+        assert "traded-for-front-ann" in await until_calls(gateway, "ann")
+        assert "traded-for-front-bob" in await until_calls(gateway, "bob")
+        assert "traded-for-front-ann" in await until_calls(gateway, "ann")
+        with pytest.raises(UpstreamAuthError, match="came with none"):
+            await call(gateway, "eve")
+    carried = {seen.headers.get("authorization") for seen in server.wire if seen.path == "/mcp"}
+    assert carried == {"Bearer traded-for-front-ann", "Bearer traded-for-front-bob"}
+    assert len(server.asked("/token")) == 2

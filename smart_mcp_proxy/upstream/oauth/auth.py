@@ -6,15 +6,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
 from smart_mcp_proxy.errors import UpstreamAuthError, UpstreamError
-from smart_mcp_proxy.servers import ServerConfig
+from smart_mcp_proxy.models import LOCAL
+from smart_mcp_proxy.names import shell_word
+from smart_mcp_proxy.servers import ServerConfig, read_oauth
 from smart_mcp_proxy.telemetry import fields, get_logger, spawn
 from smart_mcp_proxy.upstream.addresses import resolve_host
 from smart_mcp_proxy.upstream.http_failures import TlsContext
 from smart_mcp_proxy.upstream.oauth.auth_bearer import Bearer
+from smart_mcp_proxy.upstream.oauth.auth_exchange import ExchangedBearer
 from smart_mcp_proxy.upstream.oauth.auth_flow import SignInFlow
 from smart_mcp_proxy.upstream.oauth.auth_http import AuthHttp, Resolve
 from smart_mcp_proxy.upstream.oauth.auth_provider import Browser
@@ -22,6 +26,8 @@ from smart_mcp_proxy.upstream.oauth.auth_store import RememberingStore, SignIn, 
 
 _log = get_logger("upstream")
 
+CONNECT_PATH: Final = "/ui/connect/"
+"""Before a server's name: where a person of a team begins to sign in at it."""
 _FOLDER: Final = "sign-ins"
 _WATCH_S: Final = 1.0
 """Between two looks at what other processes stored. Source: docs/design/processes.md#several-gateways"""
@@ -54,6 +60,8 @@ class SignIns:
         now: Seconds since the epoch.
         resolve: Finds addresses.
         tls: Certificates and proxies; the system's own and none if left out.
+        people_url: Public address of a gateway whose page lets people sign in; empty where it does not.
+        find_subject: The token that a person came with, at a time; None where they came with none.
     """
 
     def __init__(
@@ -64,7 +72,11 @@ class SignIns:
         now: Callable[[], float] = time.time,
         resolve: Resolve = resolve_host,
         tls: TlsContext | None = None,
+        find_subject: Callable[[str, float], str | None] = lambda person, now_s: None,
+        people_url: str = "",
     ) -> None:
+        self._people_url = people_url
+        self._find_subject = find_subject
         self.store = RememberingStore(store or SignInFiles(data_dir / _FOLDER))
         self._now = now
         self._resolve = resolve
@@ -74,6 +86,21 @@ class SignIns:
 
     def __repr__(self) -> str:
         return f"<SignIns in use: {', '.join(bearer.server for bearer in self._bearers.values() if bearer.is_open)}>"
+
+    async def open_bearer(self, config: ServerConfig) -> Bearer | ExchangedBearer:
+        """Return what every request to this server carries: a stored sign-in, or a token that is traded for.
+
+        Raises:
+            UpstreamAuthError: Somebody has to sign in first; nothing was sent.
+            UpstreamError: It cannot be had at present.
+        """
+        options = read_oauth(config.name, config.oauth or {})
+        if options.exchange is None:
+            return await self.bearer(config)
+        http = AuthHttp(config.name, config.url, self._tls, self._resolve).beside(options.exchange.token_url)
+        traded = ExchangedBearer(config, options.exchange, http, self._find_subject, self._now)
+        await traded.token()
+        return traded
 
     async def bearer(self, config: ServerConfig) -> Bearer:
         """Return the bearer for this server; the caller closes it. Asks no person.
@@ -210,4 +237,14 @@ class SignIns:
 
     def _flow(self, config: ServerConfig) -> SignInFlow:
         http = AuthHttp(config.name, config.url, self._tls, self._resolve)
-        return SignInFlow(config, http, self._now)
+        return SignInFlow(config, http, self._now, _build_person_hint(config, self._people_url))
+
+
+def _build_person_hint(config: ServerConfig, people_url: str) -> str:
+    """Where a person of a team signs in; empty for the one who is at the gateway's own machine."""
+    if config.person in ("", LOCAL.id):
+        return ""
+    if people_url:
+        return f"Sign in at: {people_url.rstrip('/')}{CONNECT_PATH}{quote(config.name, safe='')}"
+    person = shell_word(config.person)
+    return f"The gateway's operator can let you: mcpproxy server login {shell_word(config.name)} --person {person}"
