@@ -99,7 +99,7 @@ class ProviderSignIn:
             raise RefusedError(
                 "Signed in, but not as somebody who may use this gateway.",
                 hint="Whoever runs the gateway can add them to MCPPROXY_OIDC_USERS.",
-                code="not_user",
+                code="access_denied",
             )
         return who
 
