@@ -1,5 +1,7 @@
 """A server at which each person signs in: two people, each with their own token, connection and tools."""
 
+import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -157,6 +159,46 @@ async def test_each_person_sees_finds_and_calls_what_was_listed_to_them_alone(tm
             assert seen["eve"] == set()
             assert ["web:secret_of_bob" in await find(gateway, person) for person in seen] == [False, True, False]
             assert len(gateway.visible.of_server("web")) == 3  # stored once, whoever was listed what
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_two_people_at_two_gateways_never_meet(tmp_path: Path, server: Guarded, seed: int) -> None:
+    """Calls, sign-ins, sign-outs and refreshes in any order: each answer names the caller's own account, or none."""
+    rng = random.Random(seed)
+    accounts: dict[str, set[str]] = {"ann": set(), "bob": set()}
+    server.provider.lifetime_s = 10
+    async with opened(tmp_path, server) as one, opened(tmp_path, server) as two:
+
+        async def act(person: str) -> None:
+            gateway, other = rng.choice((one, two)), {"ann": "bob", "bob": "ann"}[person]
+            step = rng.choice(("call", "call", "call", "secret", "list", "sign in", "sign out", "refresh"))
+            if step == "sign in":
+                accounts[person].add(await sign_in(tmp_path, server, person))
+            elif step == "sign out":
+                await SignIns(tmp_path).sign_out(config_of(server, person))
+            elif step == "refresh":
+                upstream = gateway.upstreams.fleet.find("web", person)
+                assert upstream is not None
+                gateway.upstreams.fleet.retry("web", person)
+            elif step == "list":
+                assert all("secret" not in name for name in await find(gateway, "eve"))
+            else:
+                try:
+                    answer = await call(gateway, person, "account" if step == "call" else "secret_of_bob")
+                except (ToolNotFoundError, UpstreamError):
+                    return
+                assert any(account in answer for account in accounts[person])
+                assert not any(account in answer for account in accounts[other])
+
+        async def live(person: str) -> None:
+            for _ in range(12):
+                await act(person)
+
+        async with asyncio.TaskGroup() as group:
+            for person in (*accounts, *accounts):
+                group.create_task(live(person))
+    sent = [seen.form["refresh_token"] for seen in server.refreshes]
+    assert len(sent) == len(set(sent))
 
 
 async def find(gateway: Gateway, person: str) -> set[str]:

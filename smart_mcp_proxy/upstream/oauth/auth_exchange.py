@@ -27,7 +27,7 @@ _AHEAD_S: Final = 30.0
 _UNSAID_S: Final = 300.0
 """For so long a token is used of which nobody says when it ends."""
 _SKEW_S: Final = 60.0
-"""By so much clocks may differ. Source: RFC 7519, section 4.1.4 ("a few minutes")"""
+"""By so much clocks may differ. Source: RFC 7519, section 4.1.5"""
 _LATEST_S: Final = 253_402_300_799
 """The last second of the year 9999: what lies beyond is no date. Source: RFC 7519, section 2"""
 _MOST_PEOPLE: Final = 1_024
