@@ -407,7 +407,7 @@ class NarrowedView(CatalogView):
         whole: CatalogView,
         reach: Reach,
         profile_of: Callable[[str], Profile | None],
-        listed_to: Callable[[str], ListedTo],
+        listed_to: Callable[[str], ListedTo] = lambda person: {},
     ) -> None:
         super().__init__(whole._catalog, {}, whole._nearest, is_hinting=whole.is_hinting)
         self._absence, self._why_left_out = whole._absence, whole._why_left_out

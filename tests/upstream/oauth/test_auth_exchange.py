@@ -118,8 +118,8 @@ async def test_without_a_token_of_the_person_nobody_is_asked(exchange: Exchange)
         ({"expires_in": 10**400}, "says in no number"),
         ({"expires_in": -1}, "has run out already"),
         ({"access_token": jwt_of(exp="tomorrow")}, "the token's 'exp' is no time"),
-        ({"access_token": jwt_of(exp=time.time() - 3_600)}, "ended 3[56]\\d\\d s ago: compare both clocks"),
-        ({"access_token": jwt_of(nbf=time.time() + 3_600)}, "begins 3[56]\\d\\d s from now: compare both clocks"),
+        ({"access_token": jwt_of(exp=time.time() - 3_600)}, "ended \\d+ s ago: compare both clocks"),
+        ({"access_token": jwt_of(nbf=time.time() + 3_600)}, "begins \\d+ s from now: compare both clocks"),
     ],
 )
 async def test_an_answer_that_is_no_token_for_the_server_and_for_now_is_refused(
