@@ -36,7 +36,7 @@ from smart_mcp_proxy.gateway.tools.builtin_tools import ToolParts
 from smart_mcp_proxy.gateway.visibility.links import Links
 from smart_mcp_proxy.gateway.visibility.views import NARROWED
 from smart_mcp_proxy.gateway.visibility.visibility import CatalogView
-from smart_mcp_proxy.models import Reach
+from smart_mcp_proxy.models import Principal, Reach
 from smart_mcp_proxy.search import SearchIndex
 from smart_mcp_proxy.secrets.sealing import SecretKey
 from smart_mcp_proxy.upstream import Fleet
@@ -229,7 +229,7 @@ def open_agent(
     )
 
 
-def _choose_passthrough(base: Base, lists: Lists, requests: Requests) -> Callable[[Reach], Passthrough] | None:
+def _choose_passthrough(base: Base, lists: Lists, requests: Requests) -> Callable[[Principal], Passthrough] | None:
     """The tools of the server that is passed through, by reach; None where all servers are served."""
     server = base.config.passthrough
     if server is None:
@@ -240,7 +240,7 @@ def _choose_passthrough(base: Base, lists: Lists, requests: Requests) -> Callabl
         view = lists.views.narrow_view(lists.views.whole, reach)
         return Passthrough(server, view, requests.calls, base.changes, lists.presence.is_settled)
 
-    return open_passthrough
+    return lambda who: open_passthrough(lists.views.reach(who))
 
 
 def _open_hook(base: Base, upstreams: Upstreams, stack: AsyncExitStack) -> ListChangedHook | None:

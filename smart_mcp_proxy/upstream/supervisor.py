@@ -83,10 +83,9 @@ class Upstream:
         own: Sessions of single clients, where each has its own besides the one that is kept here; else None.
         on_wanted: Called when a call is to bring the next try forward.
         may_return: Whether the server was lost and not tried again since: most likely it can be had at once.
-        is_personal: Whether each person has a connection of their own, see `PersonalUpstream`.
     """
 
-    is_personal = False
+    is_personal = False  # see `PersonalUpstream`
 
     config: ServerConfig
     _: KW_ONLY

@@ -365,7 +365,7 @@ def sign_in_progress(catalog: Catalog, settings: Settings, *, is_alone: bool) ->
 
 
 def _build_key(name: str, person: str) -> str:
-    """Where one person's sign-in at one server is kept; no name holds a line end."""
+    """Build the name under which one person's sign-in at one server is kept; no server's holds a line end."""
     return name if person == LOCAL.id else f"{name}\n{person}"
 
 

@@ -263,7 +263,7 @@ class Routing:
     toolsets: Toolsets
     conduct: ClientBehavior
     clock: Callable[[], float]
-    passthrough: Callable[[Reach], ToolList] | None = None
+    passthrough: Callable[[Principal], ToolList] | None = None
 
     @property
     def is_changing(self) -> bool:
@@ -315,7 +315,7 @@ class Routing:
     def _find_shared_list(self, path: str, principal: Principal) -> ToolList | None:
         """The list that clients of both eras get: of the server that is passed through, or of a toolset."""
         if self.passthrough is not None:
-            return None if path else self.passthrough(self.surfaces.reach(principal))
+            return None if path else self.passthrough(principal)
         kind, _, handle = path.partition("/")
         return self.toolsets.at(handle, principal) if kind == "t" else None
 
