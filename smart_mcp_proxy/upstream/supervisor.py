@@ -86,7 +86,6 @@ class Upstream:
     """
 
     is_personal = False  # see `PersonalUpstream`
-
     config: ServerConfig
     _: KW_ONLY
     environ: Mapping[str, str]
@@ -210,7 +209,7 @@ class Upstream:
         self._retry_now.set()
 
     def try_again(self) -> None:
-        """Bring the next try forward to now, and let requests wait for it."""
+        """Bring the next try forward, and let requests wait for it."""
         if self._status.state in (ServerState.ERROR, ServerState.NEEDS_AUTH):
             self._settled.clear()
         self.retry()

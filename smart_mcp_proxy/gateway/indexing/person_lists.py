@@ -33,7 +33,7 @@ log = get_logger("lists")
 
 
 class _Stored(msgspec.Struct, frozen=True):
-    """What one server, or one shelf of it, listed to one person."""
+    """List of one server, or of one shelf of it, for one person."""
 
     person: str
     place: str
@@ -141,7 +141,7 @@ def for_people(kinds: Sequence[Kind], lists: PersonLists, catalog: Catalog) -> t
 
 
 async def _fetch_for_people(kind: Kind, lists: PersonLists, catalog: Catalog, upstream: Upstream) -> ToolListing:
-    """What all people together are listed: those who are connected now, and those who were before.
+    """List for all people together: those who are connected now, and those who were before.
 
     Raises:
         UpstreamError: Nobody's list can be had.
@@ -181,7 +181,7 @@ def _hash_lists(place: str, found: Mapping[str, ToolListing]) -> dict[str, _ByHa
 def _merge_lists(
     catalog: Catalog, place: str, hashes: Mapping[str, _ByHash], others: set[str], listings: Sequence[ToolListing]
 ) -> ToolListing:
-    """One list for the catalog; of two definitions of one name the one that stands there already stays."""
+    """Merge lists for the catalog; of two definitions of one name the one that stands there already stays."""
     known = catalog.get_listed_hashes(place) or {}
     merged: dict[str, Mapping[str, Any]] = {}
     for theirs in hashes.values():

@@ -133,7 +133,7 @@ class ExchangedBearer:
         return True
 
     async def want(self, scope: str) -> None:
-        """Nothing: what is asked for stands in the entry."""
+        """Do nothing: what is asked for stands in the entry."""
 
     async def close(self) -> None:
         """Forget the token."""
@@ -209,7 +209,7 @@ class ExchangedBearer:
         return _Traded(token, now_s, max(now_s + (ends_s - now_s) / 2, ends_s - _AHEAD_S))
 
     def _judge_times(self, claims: dict[str, Any], ends_s: float, now_s: float) -> float:
-        """When a token ends by what it says itself; both clocks have to agree on about the time."""
+        """Judge when a token ends by its own claims; both clocks have to agree on about the time."""
         for name in ("exp", "nbf", "iat"):
             at_s = claims.get(name)
             if at_s is None:
@@ -240,7 +240,7 @@ def _is_time(value: object) -> bool:
 
 
 def _read_claims(token: str) -> dict[str, Any] | None:
-    """What a JWT says; None of a token that only its server can read. Source: RFC 7519, section 3."""
+    """Read the claims of a JWT; None of a token that only its server can read. Source: RFC 7519, section 3."""
     parts = token.split(".")
     if len(parts) != 3:  # head, claims, signature
         return None
