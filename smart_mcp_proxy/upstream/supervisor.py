@@ -59,7 +59,6 @@ _NUDGE_S: Final = 2.0
 """A call for a failed server brings its next try forward, but not sooner than this after the last."""
 
 _LAST_LINES: Final = 40
-
 _log = get_logger("upstream")
 
 
