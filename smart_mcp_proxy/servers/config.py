@@ -209,7 +209,7 @@ class ServerConfig:
 
     @property
     def sign_in_place(self) -> tuple[str, str]:
-        """Name and address under which a sign-in is stored; no address holds a line end, as that of a person does."""
+        """Name and address under which a sign-in is stored, a person's own with a line end."""
         return self.name, f"{self.url}\n{self.person}" if self.person else self.url
 
     @property

@@ -100,7 +100,7 @@ class Fleet:
         return self._lineage.list_gateway_ids(upstream.capabilities for upstream in self)
 
     def find(self, name: str, person: str) -> Upstream | None:
-        """Return the connection to a server that this person's requests take; None where there is none of that name.
+        """Return the connection to a server that this person's requests take; None for no server.
 
         Raises:
             RateLimitedError: As many people as may have one of their own are using theirs.

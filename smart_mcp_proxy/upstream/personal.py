@@ -21,7 +21,7 @@ _FULL_RETRY_S: Final = 1.0
 
 @dataclass(eq=False, repr=False)
 class PersonalUpstream(Upstream):
-    """Connections of each person to one server; it has none of its own, so that nothing is sent as somebody else.
+    """Connections of each person to one server, which has none for all.
 
     A person's connection is made with their first request, and makes room for another person's when it is idle.
     """

@@ -58,7 +58,7 @@ class PersonLists:
         return f"<PersonLists of {len(self._listed)} people>"
 
     def listed_to(self, person: str) -> Mapping[str, Mapping[str, str]]:
-        """Change hashes by name, by server or shelf; the same object until the person is listed something else."""
+        """Change hashes by name, by server or shelf; the same object until they change."""
         return self._listed.get(person, _NOTHING)
 
     def is_brought(self, person: str, server: str) -> bool:

@@ -35,7 +35,7 @@ class Rules(NamedTuple):
         return is_theirs and self._fits(config, *record.key) and policy.is_within(self.access, record.annotations)
 
     def lists(self, record: ToolRecord) -> bool:
-        """Whether exactly this definition was listed to the person who looks, of a server where each has their own."""
+        """Whether exactly this definition was listed to the person who looks."""
         return (self.listed or {}).get(record.key.server, {}).get(record.key.tool) == record.change_hash
 
     def is_personal(self, server: str) -> bool:

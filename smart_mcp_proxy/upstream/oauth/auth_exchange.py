@@ -36,7 +36,7 @@ _JUST_HAD_S: Final = 5.0
 
 
 class SubjectTokens:
-    """Verified tokens that people came with, by person; in memory alone, and only where a server trades them.
+    """Verified tokens that people came with, in memory alone, where a server trades them.
 
     Attributes:
         is_wanted: Says whether any server does.
@@ -82,7 +82,7 @@ class _Traded:
 
 @dataclass(eq=False, repr=False)
 class ExchangedBearer:
-    """Access token of one person at one server, traded for the token that they came with; kept until it ends.
+    """Access token of one person at one server, traded for the token that they came with.
 
     Attributes:
         config: The server, expanded, with the person.
