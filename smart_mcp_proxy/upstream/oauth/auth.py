@@ -241,7 +241,7 @@ class SignIns:
 
 
 def _build_person_hint(config: ServerConfig, people_url: str) -> str:
-    """Build the address at which a person of a team signs in; empty for the one who is at the gateway's own machine."""
+    """Build the hint where a person of a team signs in; empty for who is at the machine."""
     if config.person in ("", LOCAL.id):
         return ""
     if people_url:

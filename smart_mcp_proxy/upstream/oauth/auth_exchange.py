@@ -240,7 +240,7 @@ def _is_time(value: object) -> bool:
 
 
 def _read_claims(token: str) -> dict[str, Any] | None:
-    """Read the claims of a JWT; None of a token that only its server can read. Source: RFC 7519, section 3."""
+    """Read the claims of a JWT; None of an opaque token. Source: RFC 7519, section 3."""
     parts = token.split(".")
     if len(parts) != 3:  # head, claims, signature
         return None
